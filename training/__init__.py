@@ -1,0 +1,1 @@
+"""MONAI pipelines that learn caps_med models."""
