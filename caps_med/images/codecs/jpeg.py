@@ -1,0 +1,78 @@
+"""JPEG: grey or RGB of 8 bits. Segments: ITU-T T.81, annex B."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+from PIL import Image
+
+from caps_med.errors import InvalidInput, UnsupportedFormat
+from caps_med.images.codecs.codec import Codec
+from caps_med.images.codecs.pictures import decode_picture, eight_bits, plane_of, to_bytes
+from caps_med.images.image import Kind, MedicalImage
+from caps_med.images.limits import Limits
+
+_START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_START_OF_SCAN = 0xDA
+_END = b"\xff\xd9"
+
+
+def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
+    """A picture, never labels: JPEG blurs ids into others."""
+    if kind == "labels":
+        raise UnsupportedFormat("JPEG: labels are not read from it, it blurs ids: save them as PNG")
+    bits = _check(data, limits)
+    return decode_picture(data, "JPEG", kind, bits)
+
+
+def encode(image: MedicalImage) -> bytes:
+    """An image at quality 95, its colours at full resolution; see `eight_bits`.
+
+    Raises:
+        UnsupportedFormat: a label map, whose ids JPEG would blur.
+    """
+    if image.kind == "labels":
+        raise UnsupportedFormat("labels cannot be written as jpeg, it blurs ids: use png")
+    plane = np.ascontiguousarray(eight_bits(plane_of(image, "jpeg"), "jpeg"))
+    return to_bytes(Image.fromarray(plane), "JPEG", quality=95, subsampling=0)
+
+
+def _check(data: bytes, limits: Limits) -> int:
+    """Walk the segments up to the first scan; returns the bits of one sample."""
+    position, bits = 2, 0
+    while True:
+        if position + 4 > len(data) or data[position] != 0xFF:
+            raise InvalidInput("JPEG: the file is cut or broken: copy it again")
+        marker, length = (
+            data[position + 1],
+            int.from_bytes(data[position + 2 : position + 4], "big"),
+        )
+        if marker == 0xFF:  # padding
+            position += 1
+            continue
+        if marker in _START_OF_FRAME:
+            bits = _check_frame(data[position + 4 : position + 2 + length], limits)
+        if marker == _START_OF_SCAN:
+            break
+        position += 2 + length
+    if bits == 0 or _END not in data[position:]:
+        raise InvalidInput("JPEG: the file is cut or broken: copy it again")
+    return bits
+
+
+def _check_frame(body: bytes, limits: Limits) -> int:
+    if len(body) < 6:
+        raise InvalidInput("JPEG: the frame header is cut: copy the file again")
+    bits, height, width, channels = struct.unpack_from(">BHHB", body)
+    if 0 in (bits, height, width, channels):
+        raise InvalidInput(f"JPEG: no picture of {height} x {width} pixels, {channels} channels")
+    limits.check_array((height, width), channels)
+    return int(bits)
+
+
+def _recognises(data: bytes) -> bool:
+    return data.startswith(b"\xff\xd8\xff")
+
+
+CODEC = Codec("jpeg", (".jpg", ".jpeg"), "image/jpeg", _recognises, decode, encode)

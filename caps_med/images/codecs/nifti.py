@@ -1,0 +1,149 @@
+"""NIfTI-1 and -2 in one file, .nii or .nii.gz.
+
+Of the two affines the sform wins where its code is above 0, then the qform; with neither, the
+voxel sizes alone. A warning says when both are set and disagree, or neither is. Lengths in
+metres or micrometres become millimetres. Header extensions are dropped: they may hold anything,
+a patient's DICOM tags included.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import nibabel as nib
+import numpy as np
+from nibabel.spatialimages import HeaderDataError
+
+from caps_med.errors import InvalidInput, UnsupportedFormat
+from caps_med.images.codecs import nifti_layout as layouts
+from caps_med.images.codecs.codec import Codec
+from caps_med.images.image import Array, Kind, MedicalImage
+from caps_med.images.limits import Limits
+
+# The two affines of a header may put a corner of the volume this many voxels apart.
+AFFINE_TOLERANCE = 0.1
+_MILLIMETRES = {1: 1000.0, 2: 1.0, 3: 0.001}  # of the unit codes in xyzt_units
+_PICTURE_AFFINE = np.diag([-1.0, -1.0, 1.0, 1.0])  # columns to Left, rows to Posterior
+
+
+def recognises(data: bytes) -> bool:
+    """Whether this is NIfTI, or gzip, in which only NIfTI is read."""
+    return data.startswith(layouts.GZIP_MAGIC) or layouts.recognises(data)
+
+
+def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
+    """A volume `[1, X, Y, Z]`; trailing axes of size 1 are dropped."""
+    data, layout = _checked(data, limits)
+    raw = np.frombuffer(data, layout.dtype, math.prod(layout.shape), layout.offset)
+    header_type = nib.Nifti1Header if layout.version == 1 else nib.Nifti2Header
+    try:
+        header = header_type(data[: layout.header_size])
+        slope, inter = header.get_slope_inter()
+        affine, warnings = _affine(header, layout.shape)
+    except (HeaderDataError, ValueError) as error:
+        raise InvalidInput(f"NIfTI: the header is broken: {error}") from error
+    array = raw.reshape(layout.shape, order="F").astype(layout.dtype.newbyteorder("="), order="C")
+    if slope is not None and (slope, inter) != (1, 0):
+        exact = np.float32 if array.itemsize <= 2 or array.dtype == np.float32 else np.float64
+        array = array.astype(exact) * exact(slope) + exact(inter)
+    return MedicalImage(array[None], affine, "nifti", header=header, warnings=warnings)
+
+
+def encode(image: MedicalImage) -> bytes:
+    """One .nii file, not compressed.
+
+    An image that came from NIfTI keeps its header: version, byte order, form codes, units. What
+    described the old voxels (slope, display range) is reset. K channels become the fourth axis.
+    A picture becomes a volume of one axial slice, which display software shows the same way up.
+    """
+    grid, affine = _grid(image)
+    if grid.dtype.kind == "b":
+        grid = grid.astype(np.uint8)
+    if grid.dtype == np.float16:
+        grid = grid.astype(np.float32)
+    header = _header_for(image, grid, affine)
+    header.set_data_dtype(grid.dtype)
+    header.set_data_shape(grid.shape)
+    header.set_slope_inter(1, 0)
+    header["cal_min"] = header["cal_max"] = 0
+    header.set_data_offset(len(header.binaryblock) + 4)
+    voxels = grid.astype(header.get_data_dtype(), copy=False).tobytes(order="F")
+    return bytes(header.binaryblock) + b"\0\0\0\0" + voxels
+
+
+def _checked(data: bytes, limits: Limits) -> tuple[bytes, layouts.Layout]:
+    compressed = data.startswith(layouts.GZIP_MAGIC)
+    start = layouts.peek_gzip(data) if compressed else data
+    if not layouts.recognises(start):
+        raise UnsupportedFormat("gzip: only NIfTI is read from it (.nii.gz)")
+    layout = layouts.read_layout(start)
+    if compressed:
+        layouts.check_ratio(layout, len(data))
+    elif layout.end != len(data):
+        raise InvalidInput(
+            f"NIfTI: the header describes {layout.end} bytes, the file has {len(data)}: it is cut "
+            "or its header wrong"
+        )
+    limits.check_array(layout.shape, layout.dtype.itemsize)
+    return layouts.inflate(data, layout.end) if compressed else data, layout
+
+
+def _affine(header: nib.Nifti1Header, shape: tuple[int, ...]) -> tuple[Array, tuple[str, ...]]:
+    warnings: tuple[str, ...] = ()
+    if header["sform_code"] > 0:
+        affine = header.get_sform()
+        if header["qform_code"] > 0 and not _agree(affine, header, shape):
+            warnings = ("NIfTI: sform and qform disagree; the sform is used",)
+    elif header["qform_code"] > 0:
+        affine = header.get_qform()
+    else:
+        affine = header.get_base_affine()
+        warnings = ("NIfTI: no orientation; left and right are a guess from the voxel order",)
+    scale = _MILLIMETRES.get(int(header["xyzt_units"]) & 7, 1.0)
+    return np.diag([scale, scale, scale, 1.0]) @ affine, warnings
+
+
+def _agree(sform: Array, header: nib.Nifti1Header, shape: tuple[int, ...]) -> bool:
+    try:
+        qform = header.get_qform()
+    except (HeaderDataError, ValueError):
+        return False
+    corners = np.array([[*corner, 1] for corner in itertools.product(*((0, n) for n in shape))])
+    apart = np.linalg.norm(corners @ (sform - qform)[:3].T, axis=1).max()
+    return bool(apart <= AFFINE_TOLERANCE * np.linalg.norm(sform[:3, :3], axis=0).min())
+
+
+def _grid(image: MedicalImage) -> tuple[Array, Array]:
+    """The array in NIfTI's axis order, and its affine."""
+    if image.spatial_dims == 3:
+        moved = np.moveaxis(image.array, 0, -1)
+        return (moved[..., 0] if len(image.array) == 1 else moved), image.affine
+    if len(image.array) == 3:
+        raise UnsupportedFormat("a colour picture cannot be NIfTI: save it as png or tiff")
+    return np.moveaxis(image.array, 0, -1).swapaxes(0, 1), _PICTURE_AFFINE
+
+
+def _header_for(image: MedicalImage, grid: Array, affine: Array) -> nib.Nifti1Header:
+    if image.header is not None:
+        header = image.header.copy()
+        if np.allclose(_affine(header, grid.shape[:3])[0], affine, rtol=1e-6, atol=1e-6):
+            return header
+    else:
+        header = nib.Nifti1Header() if max(grid.shape) < 2**15 else nib.Nifti2Header()
+    header.set_data_shape(grid.shape)
+    header.set_qform(affine, code=0)
+    header.set_sform(affine, code=2)
+    header.set_xyzt_units("mm")
+    return header
+
+
+CODEC = Codec(
+    name="nifti",
+    suffixes=(".nii.gz", ".nii"),
+    media_type="application/gzip",
+    recognises=recognises,
+    decode=decode,
+    encode=encode,
+    gzipped=True,
+)

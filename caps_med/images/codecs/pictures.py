@@ -1,0 +1,116 @@
+"""What PNG, JPEG and TIFF share: Pillow's modes to `[C, H, W]` and back."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.images.image import Array, Kind, MedicalImage
+
+_READ_MODES = ("L", "RGB", "I", "F", "I;16", "I;16L", "I;16B")
+
+
+def decode_picture(data: bytes, name: str, kind: Kind, bits: int) -> MedicalImage:
+    """A picture `[1, H, W]` or `[3, H, W]` from Pillow's format `name`, upright as its tags say.
+
+    Transparency is laid over black, with a warning where it was not fully opaque. Colours of
+    more than 8 bits are read as 8, with a warning.
+
+    Args:
+        data: a file whose size, length and checksums were checked.
+        name: the one format that Pillow may try.
+        kind: of "labels" the palette indices and the ids of 1, 2 or 4 bits are kept.
+        bits: of one sample.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=[name]) as picture:
+            picture.load()
+            return _from_pillow(ImageOps.exif_transpose(picture), name.lower(), kind, bits)
+    except CapsMedError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError) as error:
+        raise InputTooLarge(f"{name}: the picture is too large to decode: crop it") from error
+    except Exception as error:  # Pillow raises nearly every type for broken files
+        raise InvalidInput(f"{name}: the picture is cut or broken ({error})") from error
+
+
+def _from_pillow(picture: Image.Image, name: str, kind: Kind, bits: int) -> MedicalImage:
+    if kind == "labels" and picture.mode in ("P", "1"):
+        ids = np.asarray(picture).astype(np.uint8)
+        colours = picture.getpalette() if picture.mode == "P" else None
+        palette = None if colours is None else np.array(colours, np.uint8).reshape(-1, 3)
+        return MedicalImage(ids[None], format=name, palette=palette)
+    grey = picture.mode == "1" or (picture.mode == "P" and _grey_palette(picture))
+    pixels, warnings = _opaque(picture, name)
+    array = np.asarray(pixels.convert("L") if grey else pixels)
+    array = array.astype(array.dtype.newbyteorder("="))
+    if kind == "labels" and warnings:
+        raise InvalidInput(f"{name}: a label map cannot be transparent: save it without alpha")
+    if kind == "labels" and bits < 8:
+        array = array // (255 // (2**bits - 1))  # Pillow spreads few bits over 0..255
+    if bits > 8 and array.ndim == 3:
+        warnings += (f"{name}: colours of {bits} bits were read as 8 bits",)
+    array = array[None] if array.ndim == 2 else np.moveaxis(array, -1, 0)
+    return MedicalImage(np.ascontiguousarray(array), format=name, warnings=warnings)
+
+
+def _grey_palette(picture: Image.Image) -> bool:
+    colours = np.array(picture.getpalette()).reshape(-1, 3)
+    return bool((colours == colours[:, :1]).all())
+
+
+def _opaque(picture: Image.Image, name: str) -> tuple[Image.Image, tuple[str, ...]]:
+    """The picture without alpha, in one of `_READ_MODES`."""
+    if picture.mode in ("P", "PA", "LA", "RGBA", "1") or (
+        picture.mode in ("L", "RGB") and picture.has_transparency_data
+    ):
+        layered = picture.convert("RGBA")
+        black = Image.new("RGBA", picture.size, (0, 0, 0, 255))
+        flat = Image.alpha_composite(black, layered).convert("RGB")
+        seen_through = layered.getchannel("A").getextrema() != (255, 255)
+        warning = f"{name}: transparency was laid over black"
+        target = "L" if picture.mode in ("L", "LA", "1") else "RGB"
+        return flat.convert(target), (warning,) if seen_through else ()
+    if picture.mode not in _READ_MODES:
+        raise UnsupportedFormat(f"colour mode {picture.mode} is not read: convert to grey or RGB")
+    return picture, ()
+
+
+def plane_of(image: MedicalImage, name: str) -> Array:
+    """The pixels `[H, W]` or `[H, W, 3]` of a picture, for the writer of format `name`.
+
+    Raises:
+        UnsupportedFormat: a volume, or channels that are no colours.
+    """
+    if image.spatial_dims != 2:
+        raise UnsupportedFormat(f"a volume cannot be written as {name}: use nifti or npy")
+    if len(image.array) not in (1, 3):
+        raise UnsupportedFormat(
+            f"{len(image.array)} channels cannot be written as {name}: use npy, or one at a time"
+        )
+    return image.array[0] if len(image.array) == 1 else np.moveaxis(image.array, 0, -1)
+
+
+def eight_bits(plane: Array, name: str) -> Array:
+    """Pixels as uint8: floats in 0..1 are scaled to 0..255, integers must lie in 0..255.
+
+    Raises:
+        InvalidInput: values outside, which would be clipped or wrap around.
+    """
+    top = 1 if plane.dtype.kind == "f" else 255
+    if not (plane.min() >= 0 and plane.max() <= top):
+        raise InvalidInput(
+            f"{name} holds 0..{top} of {plane.dtype}, got {plane.min()} to {plane.max()}: "
+            "normalize the image, or use npy"
+        )
+    return (np.round(plane * 255.0) if top == 1 else plane).astype(np.uint8)
+
+
+def to_bytes(picture: Image.Image, name: str, **options: object) -> bytes:
+    """The bytes of Pillow's format `name`."""
+    file = io.BytesIO()
+    picture.save(file, format=name, **options)
+    return file.getvalue()

@@ -1,0 +1,97 @@
+"""Bytes to `MedicalImage` and back, whatever the format."""
+
+from __future__ import annotations
+
+import gzip
+import secrets
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from caps_med.errors import InvalidInput
+from caps_med.images.codecs import codec_of_content, codec_of_name, codec_of_path
+from caps_med.images.image import Kind, MedicalImage
+from caps_med.images.labels import as_labels, smallest_unsigned
+from caps_med.images.limits import DEFAULT_LIMITS, Limits
+
+_LARGEST = float(np.finfo(np.float32).max)
+_GZIP_LEVEL = 6
+
+
+def read_image(
+    source: str | PathLike[str] | bytes, *, kind: Kind = "image", limits: Limits = DEFAULT_LIMITS
+) -> MedicalImage:
+    """An image or a label map from a file or from bytes; its content tells its format.
+
+    Args:
+        source: a path, or the content itself.
+        kind: "labels" keeps palette indices and checks that all values are ids.
+        limits: checked from the headers, before anything is decoded.
+
+    Returns:
+        A picture `[1 or 3, H, W]` or a volume `[1, X, Y, Z]` in the file's voxel order. Labels
+        have one channel and the smallest unsigned dtype.
+
+    Raises:
+        UnsupportedFormat: no known format, or a part of one that is not read.
+        InputTooLarge: over `limits`.
+        InvalidInput: cut, broken, or not finite in float32.
+    """
+    data = source if isinstance(source, bytes) else _file_content(Path(source), limits)
+    limits.check_file(len(data))
+    image = codec_of_content(data).decode(data, kind, limits)
+    if not (image.array.min() >= -_LARGEST and image.array.max() <= _LARGEST):
+        raise InvalidInput("the image holds NaN, infinity or numbers beyond float32: repair it")
+    return as_labels(image) if kind == "labels" else image
+
+
+def encode_image(image: MedicalImage, format: str, *, compress: bool | None = None) -> bytes:
+    """The content of a file of `format`: "nifti", "png", "jpeg", "tiff" or "npy".
+
+    Label maps get the smallest unsigned dtype that holds their ids.
+
+    Args:
+        image: an image or a label map.
+        format: a name of `FORMATS`; `image.format` gives back what was read.
+        compress: put it into gzip; by default NIfTI alone (.nii.gz).
+
+    Raises:
+        UnsupportedFormat: the format is unknown, or cannot hold this image.
+        InvalidInput: the format cannot hold these values.
+    """
+    codec = codec_of_name(format)
+    if image.kind == "labels":
+        image = image.with_array(smallest_unsigned(image.array))
+    data = codec.encode(image)
+    if codec.gzipped if compress is None else compress:
+        return gzip.compress(data, _GZIP_LEVEL, mtime=0)
+    return data
+
+
+def write_image(image: MedicalImage, path: str | PathLike[str]) -> None:
+    """Write `image` to `path` in the format of its suffix.
+
+    The file appears whole or not at all: it is written under another name, then renamed.
+
+    Raises:
+        UnsupportedFormat: the suffix is unknown, or its format cannot hold this image.
+        InvalidInput: the format cannot hold these values.
+    """
+    path = Path(path)
+    codec = codec_of_path(path)
+    data = encode_image(image, codec.name, compress=path.name.lower().endswith(".gz"))
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        draft.write_bytes(data)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _file_content(path: Path, limits: Limits) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(limits.max_bytes + 1)
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror}") from error

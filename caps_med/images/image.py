@@ -1,0 +1,147 @@
+"""An image with its geometry: the array never travels without its affine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caps_med.errors import InvalidInput
+from caps_med.images.labels import label_format
+
+if TYPE_CHECKING:
+    from nibabel.nifti1 import Nifti1Header
+
+Array: TypeAlias = NDArray[Any]
+Kind: TypeAlias = Literal["image", "labels"]
+
+# A voxel may be this much thinner along one axis than along another before the affine counts
+# as singular.
+SINGULAR_RATIO = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class MedicalImage:
+    """Pixels or voxels, and where they lie.
+
+    Args:
+        array: `[C, *S]`. Pictures are `[C, H, W]`, volumes `[C, X, Y, Z]` in the voxel order of
+            their file. C is 1 (grey) or 3 (RGB) of what is read; derived images, such as one
+            probability per class, may have any C. Label maps have C = 1 and an integer dtype.
+        affine: `[4, 4]` float64, voxel indices to millimetres, RAS+. The identity for pictures,
+            which have no geometry.
+        format: where it came from and what it is saved as when nobody asks for another:
+            "nifti", "png", "jpeg", "tiff" or "npy".
+        kind: "image" (intensities) or "labels" (ids).
+        header: the NIfTI header of the source, so that form codes, units and NIfTI-1 or -2
+            survive a round trip.
+        palette: `[N, 3]` uint8, the colour of each id of a label map.
+        warnings: what a reader had to decide; shown to the user with the answer.
+
+    Raises:
+        InvalidInput: the array or the affine is not of this form, or the affine is singular.
+    """
+
+    array: Array
+    affine: Array = field(default_factory=lambda: np.eye(4))
+    format: str = "npy"
+    kind: Kind = "image"
+    header: Nifti1Header | None = None
+    palette: Array | None = None
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_array(self.array, self.kind)
+        object.__setattr__(self, "affine", _checked_affine(self.affine))
+
+    @property
+    def spatial_dims(self) -> int:
+        """2 for a picture, 3 for a volume."""
+        return self.array.ndim - 1
+
+    @property
+    def spatial_shape(self) -> tuple[int, ...]:
+        """`*S`, the sizes of the array without its channels."""
+        return self.array.shape[1:]
+
+    @property
+    def spacing(self) -> tuple[float, ...] | None:
+        """Millimetres between neighbours along each axis of a volume; None for pictures."""
+        if self.spatial_dims == 2:
+            return None
+        return tuple(float(step) for step in np.linalg.norm(self.affine[:3, :3], axis=0))
+
+    def with_array(
+        self,
+        array: Array,
+        *,
+        kind: Kind | None = None,
+        format: str | None = None,
+        palette: Array | None = None,
+        warnings: tuple[str, ...] = (),
+    ) -> MedicalImage:
+        """Another array `[K, *S]` over the same voxels: same affine, same header.
+
+        Args:
+            array: `[K, *S]` with this image's `*S`.
+            kind: the new kind; by default this image's. Labels of a JPEG become PNG.
+            format: the new format; by default this image's.
+            palette: `[N, 3]` uint8 colours of the ids; by default this image's.
+            warnings: added to this image's.
+
+        Raises:
+            InvalidInput: `array` has other spatial axes.
+        """
+        if array.shape[1:] != self.spatial_shape:
+            raise InvalidInput(
+                f"array has the spatial shape {array.shape[1:]}, this image {self.spatial_shape}: "
+                "resample it to this image's voxels first"
+            )
+        kind = kind or self.kind
+        format = format or self.format
+        return replace(
+            self,
+            array=array,
+            kind=kind,
+            format=label_format(format) if kind == "labels" else format,
+            palette=self.palette if palette is None else palette,
+            warnings=self.warnings + warnings,
+        )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write to `path`, in the format of its suffix; see `caps_med.images.write_image`."""
+        from caps_med.images.files import write_image
+
+        write_image(self, path)
+
+
+def _check_array(array: Array, kind: str) -> None:
+    if kind not in get_args(Kind):
+        raise InvalidInput(f"kind must be one of {get_args(Kind)}, got {kind!r}")
+    if array.ndim not in (3, 4) or 0 in array.shape:
+        raise InvalidInput(f"array must be [C, H, W] or [C, X, Y, Z], got shape {array.shape}")
+    if array.dtype.kind not in "biuf":
+        raise InvalidInput(f"array must hold real numbers, got dtype {array.dtype}")
+    if kind == "labels" and (array.shape[0] != 1 or array.dtype.kind == "f"):
+        raise InvalidInput(
+            "a label map has one channel of integer ids, "
+            f"got {array.shape[0]} channels of {array.dtype}"
+        )
+
+
+def _checked_affine(affine: Array) -> Array:
+    affine = np.array(affine, dtype=np.float64)
+    if affine.shape != (4, 4):
+        raise InvalidInput(f"affine must have shape (4, 4), got {affine.shape}")
+    if not np.isfinite(affine).all():
+        raise InvalidInput("affine must be finite, it holds NaN or infinity: repair the header")
+    if not np.array_equal(affine[3], [0, 0, 0, 1]):
+        raise InvalidInput(f"affine must end in the row 0 0 0 1, got {affine[3].tolist()}")
+    scales = np.linalg.svd(affine[:3, :3], compute_uv=False)
+    if scales[-1] <= SINGULAR_RATIO * scales[0]:
+        raise InvalidInput("affine is singular: it maps different voxels to one place")
+    affine.setflags(write=False)
+    return affine

@@ -1,0 +1,101 @@
+"""Label maps: what ids may be, how they meet a model's, and the colours people see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from caps_med.errors import InvalidInput, UnknownLabel
+
+if TYPE_CHECKING:
+    from caps_med.images.image import Array, MedicalImage
+
+# Background black, then seven colours of Okabe and Ito, "Color Universal Design" (2008), then
+# nine of Paul Tol's scheme "muted" (SRON/EPS/TN/09-002): all told apart by the colour-blind.
+_COLOURS = bytes.fromhex(
+    "e69f00 56b4e9 009e73 f0e442 0072b2 d55e00 cc79a7 "
+    "332288 88ccee 44aa99 117733 999933 ddcc77 cc6677 882255 aa4499"
+)
+_SHOWN_IDS = 10
+
+
+def label_palette(colours: Array | None = None) -> Array:
+    """The `[256, 3]` uint8 palette of a label map: id 0 black, then 16 colours, over and over.
+
+    Args:
+        colours: `[N, 3]` uint8, a model's own first N colours, background included.
+    """
+    palette = np.zeros((256, 3), dtype=np.uint8)
+    palette[1:] = np.resize(np.frombuffer(_COLOURS, dtype=np.uint8), (255, 3))
+    if colours is not None:
+        palette[: len(colours)] = colours[:256]
+    return palette
+
+
+def label_format(image_format: str) -> str:
+    """The format in which labels of an image of `image_format` are written.
+
+    The same, except for JPEG: it is lossy and would blur ids into others, so labels of a JPEG
+    are PNG.
+    """
+    return "png" if image_format == "jpeg" else image_format
+
+
+def smallest_unsigned(ids: Array) -> Array:
+    """`ids` in the smallest unsigned dtype that holds them.
+
+    Raises:
+        InvalidInput: an id is negative, or not a whole number.
+    """
+    if ids.dtype.kind == "f" and not np.array_equal(ids, np.round(ids)):
+        raise InvalidInput("label ids must be whole numbers: this looks like an image, not labels")
+    if ids.min() < 0:
+        raise InvalidInput(f"label ids must not be negative, the smallest is {ids.min()}")
+    if ids.max() > np.iinfo(np.uint32).max:
+        raise InvalidInput(f"label ids must be below 2**32, the largest is {ids.max()}")
+    return ids.astype(np.min_scalar_type(int(ids.max())))
+
+
+def as_labels(image: MedicalImage) -> MedicalImage:
+    """A freshly read image `[C, *S]` as a label map `[1, *S]`.
+
+    Three equal channels count as one, and whole floats as integers.
+
+    Raises:
+        InvalidInput: the channels differ, or the values are no ids.
+    """
+    array = image.array
+    if not (array == array[:1]).all():
+        raise InvalidInput(
+            "a colour picture is no label map: save the ids as grey values or palette indices"
+        )
+    return image.with_array(smallest_unsigned(array[:1]), kind="labels")
+
+
+def match_labels(
+    image: MedicalImage, allowed_ids: Iterable[int], *, binary: bool = False
+) -> MedicalImage:
+    """The label map with ids that a model knows.
+
+    Args:
+        image: a label map.
+        allowed_ids: the ids the model knows, background included.
+        binary: the model knows 0 and 1 alone; a map of 0 and 255 is then read as 0 and 1.
+
+    Raises:
+        UnknownLabel: the map holds another id.
+    """
+    known = sorted(set(allowed_ids))
+    if binary and set(found := np.unique(image.array).tolist()) <= {0, 255} and 255 in found:
+        image = image.with_array((image.array == 255).astype(np.uint8))
+    unknown = np.setdiff1d(image.array, known)
+    if unknown.size:
+        shown = ", ".join(map(str, unknown[:_SHOWN_IDS]))
+        more = f" and {unknown.size - _SHOWN_IDS} more" if unknown.size > _SHOWN_IDS else ""
+        raise UnknownLabel(
+            f"the label map holds the ids {shown}{more}; the model knows "
+            f"{', '.join(map(str, known))}: renumber the map"
+        )
+    return image

@@ -1,0 +1,57 @@
+"""Intensities of any scanner on one scale."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import Self
+
+from caps_med.images.image import Array
+
+Percentile = Annotated[float, Field(ge=0, le=100)]
+
+
+class Normalization(BaseModel):
+    """Map the intensities between two percentiles to 0..1, and clip the rest.
+
+    Attributes:
+        lower: percentile that becomes 0. None: the intensity 0 itself becomes 0.
+        upper: percentile that becomes 1.
+        foreground_only: take the percentiles of the voxels above 0, and leave all others
+            exactly 0: for images whose background was masked. `lower=None` then keeps the
+            darkest tissue apart from the background.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    lower: Percentile | None = 0.5
+    upper: Percentile = 99.5
+    foreground_only: bool = False
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.lower is not None and self.lower >= self.upper:
+            raise ValueError(f"lower must be below upper, got {self.lower} and {self.upper}")
+        return self
+
+    def apply(self, array: Array) -> NDArray[np.float32]:
+        """`array` of any shape, finite, as float32 in [0, 1]; all 0 if it is constant or empty.
+
+        Channels share one scale, so that colours keep their hue. The sums run in float64: the
+        span of a float32 image may not fit float32.
+        """
+        values = np.asarray(array, dtype=np.float64)
+        counted = values[values > 0] if self.foreground_only else values
+        if counted.size == 0:
+            return np.zeros(values.shape, dtype=np.float32)
+        low = 0.0 if self.lower is None else float(np.percentile(counted, self.lower))
+        span = float(np.percentile(counted, self.upper)) - low
+        if not span > 0:
+            return np.zeros(values.shape, dtype=np.float32)
+        scaled = np.clip((values - low) / span, 0, 1)
+        if self.foreground_only:
+            scaled[values <= 0] = 0
+        return scaled.astype(np.float32)

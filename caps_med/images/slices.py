@@ -1,0 +1,92 @@
+"""A volume as the stack of slices that a person sees, and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import nibabel.orientations as orientations
+import numpy as np
+
+from caps_med.errors import InvalidInput, InvalidParameter
+from caps_med.images.image import Array, MedicalImage
+
+Plane: TypeAlias = Literal["axial", "coronal", "sagittal"]
+
+# Where [slice, row, column] run to. The DICOM display convention: the patient's left is on the
+# right of an axial or coronal slice, the anterior is on the left of a sagittal one.
+AXCODES: dict[str, tuple[str, str, str]] = {
+    "axial": ("S", "P", "L"),
+    "coronal": ("P", "I", "L"),
+    "sagittal": ("L", "I", "P"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class SliceStack:
+    """Slices in display orientation, made by `SliceStack.from_image`.
+
+    Voxels are only permuted and flipped, to the axes closest to the plane: an oblique volume is
+    not resampled.
+
+    Attributes:
+        array: `[D, C, H, W]`. A picture is a stack of one slice.
+        affine: `[4, 4]`, indices (slice, row, column) to millimetres, RAS+.
+        spacing: (row_mm, column_mm), the distances between rows and between columns; None for
+            pictures.
+    """
+
+    array: Array
+    affine: Array
+    spacing: tuple[float, float] | None
+    _back: Array | None
+
+    @classmethod
+    def from_image(cls, image: MedicalImage, plane: Plane = "axial") -> SliceStack:
+        """The slices of `image` in `plane`; a picture is one slice, whichever the plane.
+
+        Raises:
+            InvalidParameter: `plane` is not axial, coronal or sagittal.
+        """
+        if plane not in AXCODES:
+            raise InvalidParameter(f"plane must be one of {get_args(Plane)}, got {plane!r}")
+        if image.spatial_dims == 2:
+            return cls(image.array[None], image.affine, None, None)
+        source = orientations.io_orientation(image.affine)
+        display = orientations.axcodes2ornt(AXCODES[plane])
+        there = orientations.ornt_transform(source, display)
+        array = orientations.apply_orientation(np.moveaxis(image.array, 0, -1), there)
+        affine = image.affine @ orientations.inv_ornt_aff(there, image.spatial_shape)
+        _, row_mm, column_mm = np.linalg.norm(affine[:3, :3], axis=0)
+        return cls(
+            array=np.ascontiguousarray(np.moveaxis(array, -1, 1)),
+            affine=affine,
+            spacing=(float(row_mm), float(column_mm)),
+            _back=orientations.ornt_transform(display, source),
+        )
+
+    def restore(self, stack: Array) -> Array:
+        """Slices back in the voxel order of the source: the exact inverse of `from_image`.
+
+        Args:
+            stack: `[D, H, W]`, or `[D, K, H, W]` with any number of channels K.
+
+        Returns:
+            `[1, *S]` or `[K, *S]`.
+
+        Raises:
+            InvalidInput: `stack` has other slices, rows or columns than this stack.
+        """
+        if stack.ndim == 3:
+            stack = stack[:, None]
+        depth, _, *plane = self.array.shape
+        if stack.ndim != 4 or [stack.shape[0], *stack.shape[2:]] != [depth, *plane]:
+            raise InvalidInput(
+                f"stack must be [D, H, W] or [D, K, H, W] with D, H, W = {depth}, {plane[0]}, "
+                f"{plane[1]}, got shape {stack.shape}"
+            )
+        restored: Array = stack[0]
+        if self._back is not None:
+            array = orientations.apply_orientation(np.moveaxis(stack, 1, -1), self._back)
+            restored = np.moveaxis(array, -1, 0)
+        return np.ascontiguousarray(restored)
