@@ -1,0 +1,163 @@
+"""CapsPix2Pix: a conditional capsule generator from label map and noise to image.
+
+Bass et al. 2019, "Image synthesis with a convolutional capsule generative adversarial network"
+(MIDL), figure 2.
+
+Deviations: any number of label channels (one-hot) and image channels; 2-D and 3-D; agreement per
+sample (upstream averages it over the batch: ``share_agreement`` of `caps_med.routing.Routing`);
+dense noise is one of five sources and not the default, because it fixes the image size; weights
+start He-normal, where upstream's N(0, 0.02) lets twelve squashes drive the signal to zero.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from caps_med.errors import InvalidParameter
+from caps_med.layers import ConvCapsule, DeconvCapsule
+from caps_med.layers.convolutional import initialize
+from caps_med.networks.base import CapsuleNetwork, check_input
+from caps_med.networks.noise import (
+    INPUT_ROUTING,
+    NoiseName,
+    Shape,
+    build_noise,
+    capsule_layer,
+)
+
+Output = Literal["sigmoid", "tanh"]
+
+_CONV = {2: nn.Conv2d, 3: nn.Conv3d}
+
+
+class CapsPix2Pix(CapsuleNetwork):
+    """Synthesize an image from a label map and a noise vector.
+
+    Args:
+        spatial_dims: 2 or 3.
+        label_channels: channels of the label map: 1 for a binary mask, else one-hot classes.
+        image_channels: channels of the image.
+        noise_source: where z enters, see `caps_med.networks.noise`; all but ``"input"`` work at
+            any size.
+        noise_size: length Z of z; ignored by ``"dropout"``, whose z has one entry per channel.
+        image_size: the one size of ``noise_source="input"``.
+        atoms: atoms of the first capsules; the published 16.
+        dropout: channel dropout after each capsule layer while training (0.5 as published).
+        output: ``"sigmoid"`` (image in [0, 1]) or ``"tanh"`` (in [-1, 1]).
+
+    ``gen(label [B, L, *S], z [B, Z])`` -> image ``[B, C, *S]``; each spatial axis a multiple of 8.
+
+    >>> gen = CapsPix2Pix(spatial_dims=2, label_channels=1, image_channels=1)
+    >>> gen(torch.zeros(1, 1, 32, 40), torch.randn(1, gen.noise_size)).shape
+    torch.Size([1, 1, 32, 40])
+    """
+
+    divisor = 8
+
+    def __init__(
+        self,
+        spatial_dims: int = 2,
+        label_channels: int = 1,
+        image_channels: int = 1,
+        noise_source: NoiseName = "broadcast_conv",
+        noise_size: int = 64,
+        image_size: Sequence[int] | None = None,
+        atoms: int = 16,
+        dropout: float = 0.0,
+        output: Output = "sigmoid",
+    ) -> None:
+        super().__init__()
+        if output not in get_args(Output):
+            raise InvalidParameter(f"output={output!r}: must be one of {get_args(Output)}")
+        if not 0 <= dropout < 1:
+            raise InvalidParameter(f"dropout={dropout}: must be at least 0 and below 1")
+        self.spatial_dims, self.label_channels = spatial_dims, label_channels
+        self.dropout, self.output = dropout, output
+        a = atoms
+        self.noise = build_noise(noise_source, noise_size, spatial_dims, image_size, 8, 2 * a)
+        conv = _CONV[spatial_dims]
+        self.conv1 = conv(label_channels + self.noise.channels, a, 5, padding=2)
+        self.convcaps1 = self._conv((1, a), (2, a), stride=2)
+        self.convcaps2 = self._conv((2, a), (4, a))
+        self.convcaps3 = self._conv((4, a), (4, 2 * a), stride=2)
+        self.convcaps4 = self._conv((4, 2 * a), (8, 2 * a))
+        self.convcaps5 = self._conv((8, 2 * a), (8, 4 * a), stride=2)
+        self.convcaps6 = self._conv((8, 4 * a), (8, 2 * a))
+        self.deconvcaps1 = self._deconv((8, 2 * a), (8, 2 * a))
+        self.convcaps8 = self._conv((16, 2 * a), (4, 2 * a))
+        self.deconvcaps2 = self._deconv((4, 2 * a), (4, a))
+        self.convcaps9 = self._conv((8, a), (4, a))
+        self.deconvcaps3 = self._deconv((4, a), (2, a))
+        self.convcaps10 = self._conv((3, a), (1, a), kernel_size=1)
+        self.conv2 = conv(a, image_channels, 1)
+        initialize(self.conv1)
+        initialize(self.conv2)
+        self.layers = self._layer_infos(a)
+
+    @property
+    def noise_size(self) -> int:
+        """Length Z of the noise vector."""
+        return self.noise.noise_size
+
+    def forward(self, label: Tensor, z: Tensor) -> Tensor:
+        """The image ``[B, C, *S]`` of a label map ``[B, L, *S]`` and noise ``[B, Z]``."""
+        features = self.capsules(label, z)["convcaps10"].flatten(1, 2)
+        maps = self.conv2(features)
+        return torch.sigmoid(maps) if self.output == "sigmoid" else torch.tanh(maps)
+
+    def capsules(self, label: Tensor, z: Tensor) -> OrderedDict[str, Tensor]:
+        """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation."""
+        self._check(label, z)
+        c: OrderedDict[str, Tensor] = OrderedDict()
+        c["conv1"] = self._first(label, z)
+        c["convcaps1"] = self._drop(self.convcaps1(c["conv1"]))
+        c["convcaps2"] = self._drop(self.convcaps2(c["convcaps1"]))
+        c["convcaps3"] = self._drop(self.convcaps3(c["convcaps2"]))
+        c["convcaps4"] = self._drop(self.convcaps4(c["convcaps3"]))
+        c["convcaps5"] = self._drop(self.convcaps5(c["convcaps4"]))
+        c["convcaps6"] = self._drop(self.convcaps6(c["convcaps5"]))
+        latent = self.noise.latent(c["convcaps6"], z)
+        c["deconvcaps1"] = self._drop(self.deconvcaps1(latent))
+        skip = torch.cat((c["deconvcaps1"], c["convcaps4"]), 1)
+        c["convcaps8"] = self._drop(self.convcaps8(skip))
+        c["deconvcaps2"] = self._drop(self.deconvcaps2(c["convcaps8"]))
+        skip = torch.cat((c["deconvcaps2"], c["convcaps2"]), 1)
+        c["convcaps9"] = self._drop(self.convcaps9(skip))
+        c["deconvcaps3"] = self._drop(self.deconvcaps3(c["convcaps9"]))
+        c["convcaps10"] = self.convcaps10(torch.cat((c["deconvcaps3"], c["conv1"]), 1))
+        return c
+
+    def _first(self, label: Tensor, z: Tensor) -> Tensor:
+        extra = self.noise.channel(z, label.shape[2:])
+        maps = self.conv1(torch.cat((label, extra), 1))
+        return F.leaky_relu(maps, 0.01).unsqueeze(1)
+
+    def _drop(self, capsules: Tensor) -> Tensor:
+        if not (self.training and self.dropout):
+            return capsules
+        kept = F.dropout(capsules.new_ones(capsules.shape[:3]), self.dropout)
+        return capsules * kept.view(*kept.shape, *(1 for _ in range(self.spatial_dims)))
+
+    def _check(self, label: Tensor, z: Tensor) -> None:
+        check_input("label", label, self.label_channels, self.spatial_dims, self.divisor)
+        if z.shape != (label.shape[0], self.noise_size):
+            raise InvalidParameter(
+                f"z has shape {tuple(z.shape)}: [B, Z] = {(label.shape[0], self.noise_size)} is "
+                "needed"
+            )
+
+    def _conv(
+        self, below: Shape, above: Shape, kernel_size: int = 5, stride: int = 1
+    ) -> ConvCapsule:
+        return capsule_layer(self.spatial_dims, below, above, kernel_size, stride)
+
+    def _deconv(self, below: Shape, above: Shape) -> DeconvCapsule:
+        return DeconvCapsule(
+            self.spatial_dims, *below, *above, INPUT_ROUTING, vote_bias=True, routing_bias=False
+        )

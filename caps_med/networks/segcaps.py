@@ -1,0 +1,178 @@
+"""SegCaps: a U-shaped network of convolutional capsules for segmentation.
+
+LaLonde & Bagci 2018, "Capsules for Object Segmentation" (arXiv 1804.04241), figure 2; R3 is the
+published network, R1 its cheaper ablation that routes three times only where the size changes.
+
+Deviations: any number of classes (one capsule type each, routed against each other; the published
+code is binary); any number of image channels; 2-D and 3-D; symmetric padding unless
+``padding="tensorflow"`` asks for the published one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from caps_med.errors import InvalidParameter
+from caps_med.layers import ConvCapsule, DeconvCapsule, Padding
+from caps_med.layers.convolutional import initialize, pad_same
+from caps_med.networks.base import CapsuleNetwork, capsule_lengths, check_input
+from caps_med.routing import Routing
+
+Variant = Literal["r3", "r1"]
+#: Capsule types and atoms of one layer.
+Shape = tuple[int, int]
+
+_CONV = {2: nn.Conv2d, 3: nn.Conv3d}
+#: Layers that route three times in R1; `primarycaps` routes once in both.
+_R1_ROUTED = {"conv_cap_2_2", "conv_cap_3_2", "deconv_cap_1_1", "deconv_cap_2_1", "deconv_cap_3_1"}
+
+
+class SegCaps(CapsuleNetwork):
+    """Segment by the length of one capsule per class and pixel.
+
+    Args:
+        spatial_dims: 2 or 3.
+        in_channels: channels of the image.
+        out_channels: classes, background included; 1 is binary (one foreground capsule).
+        variant: ``"r3"`` or ``"r1"``.
+        atoms: atoms of the first capsules; the published 16.
+        padding: see `caps_med.layers.ConvCapsule`.
+
+    Input ``[B, in_channels, *S]`` with each axis a multiple of 8; output capsule lengths
+    ``[B, out_channels, *S]`` in [0, 1). With the defaults and ``out_channels=1``: 1,425,649
+    parameters, reconstruction head included.
+
+    >>> SegCaps(spatial_dims=2, in_channels=1, out_channels=4)(torch.rand(1, 1, 32, 40)).shape
+    torch.Size([1, 4, 32, 40])
+    """
+
+    divisor = 8
+
+    def __init__(
+        self,
+        spatial_dims: int = 2,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        variant: Variant = "r3",
+        atoms: int = 16,
+        padding: Padding = "symmetric",
+    ) -> None:
+        super().__init__()
+        if variant not in get_args(Variant):
+            raise InvalidParameter(f"variant={variant!r}: must be one of {get_args(Variant)}")
+        for name, value in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if value < 1:
+                raise InvalidParameter(f"{name}={value}: must be at least 1")
+        self.spatial_dims, self.in_channels, self.out_channels = (
+            spatial_dims,
+            in_channels,
+            out_channels,
+        )
+        self.variant, self.padding = variant, padding
+        a = atoms
+        self.conv1 = _CONV[spatial_dims](
+            in_channels, a, 5, padding=2 if padding == "symmetric" else 0
+        )
+        initialize(self.conv1)
+        self.primarycaps = self._conv("primarycaps", (1, a), (2, a), stride=2)
+        self.conv_cap_2_1 = self._conv("conv_cap_2_1", (2, a), (4, a))
+        self.conv_cap_2_2 = self._conv("conv_cap_2_2", (4, a), (4, 2 * a), stride=2)
+        self.conv_cap_3_1 = self._conv("conv_cap_3_1", (4, 2 * a), (8, 2 * a))
+        self.conv_cap_3_2 = self._conv("conv_cap_3_2", (8, 2 * a), (8, 4 * a), stride=2)
+        self.conv_cap_4_1 = self._conv("conv_cap_4_1", (8, 4 * a), (8, 2 * a))
+        self.deconv_cap_1_1 = self._deconv("deconv_cap_1_1", (8, 2 * a), (8, 2 * a))
+        self.deconv_cap_1_2 = self._conv("deconv_cap_1_2", (16, 2 * a), (4, 2 * a))
+        self.deconv_cap_2_1 = self._deconv("deconv_cap_2_1", (4, 2 * a), (4, a))
+        self.deconv_cap_2_2 = self._conv("deconv_cap_2_2", (8, a), (4, a))
+        self.deconv_cap_3_1 = self._deconv("deconv_cap_3_1", (4, a), (2, a))
+        self.seg_caps = self._conv("seg_caps", (3, a), (out_channels, a), kernel_size=1)
+        self.reconstruction = self._reconstruction_head(out_channels * a, 4 * a)
+        self.layers = self._layer_infos(a)
+
+    def forward(self, image: Tensor, mask: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+        """Capsule lengths ``[B, out_channels, *S]``; with a mask also the reconstruction.
+
+        Args:
+            image: ``[B, in_channels, *S]``.
+            mask: the true label one-hot ``[B, out_channels, *S]``, for training.
+
+        Returns:
+            Lengths, or lengths and reconstruction ``[B, in_channels, *S]``.
+        """
+        capsules = self.capsules(image)["seg_caps"]
+        lengths = capsule_lengths(capsules)
+        return lengths if mask is None else (lengths, self.reconstruct(capsules, mask))
+
+    def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
+        """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation."""
+        check_input("image", image, self.in_channels, self.spatial_dims, self.divisor)
+        c: OrderedDict[str, Tensor] = OrderedDict()
+        c["conv1"] = self._first(image)
+        c["primarycaps"] = self.primarycaps(c["conv1"])
+        c["conv_cap_2_1"] = self.conv_cap_2_1(c["primarycaps"])
+        c["conv_cap_2_2"] = self.conv_cap_2_2(c["conv_cap_2_1"])
+        c["conv_cap_3_1"] = self.conv_cap_3_1(c["conv_cap_2_2"])
+        c["conv_cap_3_2"] = self.conv_cap_3_2(c["conv_cap_3_1"])
+        c["conv_cap_4_1"] = self.conv_cap_4_1(c["conv_cap_3_2"])
+        c["deconv_cap_1_1"] = self.deconv_cap_1_1(c["conv_cap_4_1"])
+        skip = torch.cat((c["deconv_cap_1_1"], c["conv_cap_3_1"]), 1)
+        c["deconv_cap_1_2"] = self.deconv_cap_1_2(skip)
+        c["deconv_cap_2_1"] = self.deconv_cap_2_1(c["deconv_cap_1_2"])
+        skip = torch.cat((c["deconv_cap_2_1"], c["conv_cap_2_1"]), 1)
+        c["deconv_cap_2_2"] = self.deconv_cap_2_2(skip)
+        c["deconv_cap_3_1"] = self.deconv_cap_3_1(c["deconv_cap_2_2"])
+        c["seg_caps"] = self.seg_caps(torch.cat((c["deconv_cap_3_1"], c["conv1"]), 1))
+        return c
+
+    def reconstruct(self, capsules: Tensor, mask: Tensor) -> Tensor:
+        """The image ``[B, in_channels, *S]`` in [0, 1] from the masked class capsules.
+
+        Args:
+            capsules: ``[B, out_channels, A, *S]``, the layer ``seg_caps``.
+            mask: ``[B, out_channels, *S]``, one-hot; all but the marked capsules are zeroed.
+        """
+        masked = capsules * mask.unsqueeze(2)
+        result: Tensor = self.reconstruction(masked.flatten(1, 2))
+        return result
+
+    def _first(self, image: Tensor) -> Tensor:
+        padded = pad_same(image, 5, 1) if self.padding == "tensorflow" else image
+        return torch.relu(self.conv1(padded)).unsqueeze(1)
+
+    def _routing(self, name: str) -> Routing:
+        once = name == "primarycaps" or (self.variant == "r1" and name not in _R1_ROUTED)
+        return Routing(iterations=1 if once else 3, competition="outputs")
+
+    def _conv(
+        self, name: str, below: Shape, above: Shape, kernel_size: int = 5, stride: int = 1
+    ) -> ConvCapsule:
+        return ConvCapsule(
+            self.spatial_dims,
+            *below,
+            *above,
+            kernel_size,
+            stride,
+            routing=self._routing(name),
+            padding=self.padding,
+        )
+
+    def _deconv(self, name: str, below: Shape, above: Shape) -> DeconvCapsule:
+        return DeconvCapsule(self.spatial_dims, *below, *above, self._routing(name))
+
+    def _reconstruction_head(self, in_channels: int, width: int) -> nn.Sequential:
+        conv = _CONV[self.spatial_dims]
+        head = nn.Sequential(
+            conv(in_channels, width, 1),
+            nn.ReLU(),
+            conv(width, 2 * width, 1),
+            nn.ReLU(),
+            conv(2 * width, self.in_channels, 1),
+            nn.Sigmoid(),
+        )
+        for layer in (head[0], head[2], head[4]):
+            initialize(layer)
+        return head

@@ -1,0 +1,34 @@
+"""The squashing nonlinearity: a capsule's length becomes a probability, its direction stays."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+#: Added to the squared length under the root, so that the gradient at the zero vector is finite.
+EPSILON = 1e-12
+
+
+def squash(capsules: Tensor, dim: int = 2) -> Tensor:
+    """Shrink each capsule to a length in [0, 1) and keep its direction.
+
+    ``v = s · |s| / (1 + |s|²)`` (Sabour et al. 2017, equation 1, written without the division
+    by ``|s|``, so that the zero vector maps to itself with a finite gradient).
+
+    Args:
+        capsules: any shape; ``[B, J, A, *S]`` with the default ``dim``.
+        dim: the axis of the atoms.
+
+    Returns:
+        A tensor of the same shape whose norm along ``dim`` is below one.
+
+    >>> squash(torch.tensor([[3.0, 4.0]]), dim=1)
+    tensor([[0.5769, 0.7692]])
+    """
+    squared_length = capsules.square().sum(dim, keepdim=True)
+    return capsules * squash_scale(squared_length)
+
+
+def squash_scale(squared_length: Tensor) -> Tensor:
+    """The factor ``|s| / (1 + |s|²)`` that `squash` applies, from ``|s|²``."""
+    return torch.sqrt(squared_length + EPSILON) / (1 + squared_length)
