@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
@@ -68,6 +69,10 @@ def route(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
         InvalidParameter: votes of fewer than five axes, or a bias of another shape.
     """
     _check(votes, bias)
+    if torch.compiler.is_compiling():  # also while exporting
+        from caps_med.routing.plain import route_plain
+
+        return route_plain(votes, bias, routing)
     from caps_med.routing.eager import route_eager
 
     return route_eager(votes, bias, routing)

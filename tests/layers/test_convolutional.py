@@ -1,0 +1,121 @@
+"""Convolutional capsule layers: geometry, padding, independence, errors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from caps_med.errors import InvalidParameter
+from caps_med.layers import ConvCapsule, DeconvCapsule
+from caps_med.layers.convolutional import pad_same
+from caps_med.routing import Routing, route
+
+
+def layer_of(kind: str, spatial_dims: int = 2, routing: Routing | None = None) -> ConvCapsule | (
+    DeconvCapsule
+):  # fmt: skip
+    torch.manual_seed(3)
+    if kind == "conv":
+        return ConvCapsule(spatial_dims, 3, 4, 2, 5, kernel_size=3, routing=routing)
+    if kind == "strided":
+        return ConvCapsule(spatial_dims, 3, 4, 2, 5, kernel_size=5, stride=2, routing=routing)
+    return DeconvCapsule(spatial_dims, 3, 4, 2, 5, routing=routing)
+
+
+@pytest.mark.parametrize(("kind", "scale"), [("conv", 1), ("strided", 0.5), ("deconv", 2)])
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+def test_output_shape(kind: str, scale: float, spatial_dims: int) -> None:
+    layer = layer_of(kind, spatial_dims)
+    size = (8, 4, 6)[:spatial_dims]
+    capsules = layer(torch.rand(2, 3, 4, *size))
+    assert capsules.shape == (2, 2, 5, *(int(scale * edge) for edge in size))
+
+
+@pytest.mark.parametrize("kind", ["conv", "strided", "deconv"])
+def test_votes_share_one_kernel_and_are_ordered_type_first(kind: str) -> None:
+    layer = layer_of(kind)
+    capsules = torch.rand(2, 3, 4, 6, 8)
+    votes = layer.votes(capsules)
+    for i in range(3):
+        maps = layer.conv(capsules[:, i])
+        torch.testing.assert_close(votes[:, i], maps.view(2, 2, 5, *maps.shape[2:]))
+    torch.testing.assert_close(layer(capsules), route(votes, layer.bias, layer.routing))
+
+
+@pytest.mark.parametrize("kind", ["conv", "strided", "deconv"])
+@pytest.mark.parametrize("competition", ["outputs", "inputs"])
+def test_a_sample_does_not_depend_on_its_neighbours(kind: str, competition: str) -> None:
+    layer = layer_of(
+        kind, routing=Routing(competition="outputs" if competition == "outputs" else "inputs")
+    )
+    capsules = torch.randn(3, 3, 4, 6, 6)
+    alone = torch.cat([layer(sample) for sample in capsules.split(1)])
+    torch.testing.assert_close(layer(capsules), alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "size"), [("conv", 7), ("strided", 7), ("deconv", 6)])
+@pytest.mark.parametrize("axis", [-1, -2])
+def test_flipping_image_and_kernel_flips_the_capsules(kind: str, size: int, axis: int) -> None:
+    layer, flipped = layer_of(kind), layer_of(kind)
+    weight = flipped.conv.weight
+    assert isinstance(weight, Tensor)
+    with torch.no_grad():
+        weight.copy_(weight.flip(axis))
+    capsules = torch.randn(1, 3, 4, size, size)
+    torch.testing.assert_close(flipped(capsules.flip(axis)), layer(capsules).flip(axis))
+
+
+def test_order_of_the_input_types_does_not_matter() -> None:
+    layer = layer_of("conv")
+    capsules = torch.randn(1, 3, 4, 5, 5)
+    torch.testing.assert_close(layer(capsules[:, [2, 0, 1]]), layer(capsules))
+
+
+def test_tensorflow_padding_of_a_strided_convolution_worked_by_hand() -> None:
+    """Size 4, kernel 5, stride 2: 'same' pads 1 before and 2 after, so output 0 sees -1..3."""
+    layer = ConvCapsule(2, 1, 1, 1, 1, kernel_size=5, stride=2, padding="tensorflow")
+    weight = layer.conv.weight
+    assert isinstance(weight, Tensor)
+    taps = torch.tensor([1.0, 10.0, 100.0, 1000.0, 10000.0])
+    with torch.no_grad():
+        weight.zero_()
+        weight[0, 0, 2] = taps  # the row above and below is not looked at
+    image = torch.zeros(1, 1, 1, 4, 4)
+    image[..., 1, :] = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    votes = layer.votes(image)[0, 0, 0, 0]
+    first = 0 * 1 + 1 * 10 + 2 * 100 + 3 * 1000 + 4 * 10000
+    second = 2 * 1 + 3 * 10 + 4 * 100
+    torch.testing.assert_close(votes[0], torch.tensor([float(first), float(second)]))
+    assert votes[1].abs().max() == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel_size", "stride", "before", "after"),
+    [(4, 5, 1, 2, 2), (4, 5, 2, 1, 2), (5, 5, 2, 2, 2), (4, 1, 1, 0, 0), (6, 3, 2, 0, 1)],
+)
+def test_same_padding(size: int, kernel_size: int, stride: int, before: int, after: int) -> None:
+    ones = torch.ones(1, 1, size, size)
+    padded = pad_same(ones, kernel_size, stride)
+    assert padded.shape[-2:] == (before + size + after,) * 2
+    assert padded[..., before : before + size, before : before + size].min() == 1
+    assert padded.sum() == size * size
+
+
+def test_gradients_reach_every_parameter() -> None:
+    layer = ConvCapsule(2, 3, 4, 2, 5, kernel_size=3, vote_bias=True)
+    layer(torch.rand(1, 3, 4, 6, 6)).sum().backward()
+    grads = {name: parameter.grad for name, parameter in layer.named_parameters()}
+    assert set(grads) == {"bias", "conv.weight", "conv.bias"}
+    for grad in grads.values():
+        assert grad is not None
+        assert grad.abs().max() > 0
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(InvalidParameter, match="spatial_dims=4: must be 2 or 3"):
+        ConvCapsule(4, 1, 1, 1, 1, kernel_size=3)
+    with pytest.raises(InvalidParameter, match=r"padding='valid': must be one of \('symmetric'"):
+        ConvCapsule(2, 1, 1, 1, 1, kernel_size=3, padding="valid")  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match=r"\(1, 4, 6, 6\): \[B, I, A, \*S\] with 2 spatial"):
+        layer_of("conv")(torch.rand(1, 4, 6, 6))

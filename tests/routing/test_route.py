@@ -1,0 +1,160 @@
+"""Every backend against the NumPy reference; what routing promises whatever the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from caps_med.errors import InvalidParameter
+from caps_med.routing import Routing, couplings, route, squash
+from caps_med.routing.eager import route_eager
+from caps_med.routing.plain import couplings_plain, route_plain
+from tests.routing import reference
+from tests.routing.cases import CASES, GRADIENT_CASES, Case
+
+Route = Callable[[Tensor, Tensor | None, Routing], Tensor]
+BACKENDS: list[Route] = [route_eager, route_plain]
+
+
+def by_name(function: Route) -> str:
+    return function.__name__
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=by_name)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_capsules_equal_the_reference(case: Case, backend: Route) -> None:
+    votes, bias = case.inputs()
+    expected, _ = case.expected(votes, bias)
+    capsules = backend(votes, bias, case.routing)
+    torch.testing.assert_close(capsules.double(), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("find", [couplings, couplings_plain], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_couplings_equal_the_reference_and_sum_to_one(case: Case, find: Route) -> None:
+    votes, bias = case.inputs()
+    _, expected = case.expected(votes, bias)
+    found = find(votes, bias, case.routing)
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-5)
+    sums = found.sum(case.routing.softmax_dim)
+    torch.testing.assert_close(sums, torch.ones_like(sums))
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=by_name)
+@pytest.mark.parametrize("case", [Case("outputs", with_bias=True), Case("inputs", I=8)], ids=str)
+def test_bfloat16_votes_are_routed_in_float32(case: Case, backend: Route) -> None:
+    votes, bias = case.inputs(torch.bfloat16)
+    expected, _ = case.expected(votes, bias)
+    capsules = backend(votes, bias, case.routing)
+    assert capsules.dtype == torch.bfloat16
+    error = (capsules.double() - expected).norm() / expected.norm()
+    assert error < 4e-3, "only the rounding of the result may remain"
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=by_name)
+@pytest.mark.parametrize("case", GRADIENT_CASES, ids=str)
+def test_gradients_equal_finite_differences(case: Case, backend: Route) -> None:
+    votes, bias = case.inputs(torch.float64)
+    inputs = [t.requires_grad_() for t in (votes, bias) if t is not None]
+
+    def call(votes: Tensor, bias: Tensor | None = None) -> Tensor:
+        return backend(votes, bias, case.routing)
+
+    assert torch.autograd.gradcheck(call, inputs)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "atoms last"])
+@pytest.mark.parametrize("competition", ["outputs", "inputs"])
+def test_gradients_over_many_chunks_equal_autograd(competition: str, layout: str) -> None:
+    """Enough positions that the eager backend works in several chunks, the last one short."""
+    case = Case("outputs" if competition == "outputs" else "inputs", with_bias=True, S=(47, 61))
+    votes, bias = case.inputs()
+    assert bias is not None
+    if layout == "atoms last":
+        votes = votes.movedim(3, -1).contiguous().movedim(-1, 3)
+    weights = torch.randn(case.B, case.J, case.A, *case.S)
+    grads = []
+    for backend in (route_eager, route_plain):
+        leaves = votes.clone().requires_grad_(), bias.clone().requires_grad_()
+        capsules = backend(*leaves, case.routing)
+        grads.append(torch.autograd.grad((capsules * weights).sum(), leaves))
+    for ours, autograd in zip(*grads, strict=True):
+        torch.testing.assert_close(ours, autograd, rtol=1e-4, atol=1e-5 * autograd.abs().max())
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=by_name)
+def test_zero_votes_give_zero_capsules_and_finite_gradients(backend: Route) -> None:
+    votes = torch.zeros(1, 3, 2, 4, 5, requires_grad=True)
+    capsules = backend(votes, None, Routing())
+    (grad,) = torch.autograd.grad(capsules.sum(), votes)
+    assert capsules.abs().max() == 0
+    assert torch.isfinite(grad).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=by_name)
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_one_input_type_under_input_competition_is_only_squashed(
+    backend: Route, iterations: int
+) -> None:
+    votes, _ = Case("inputs", I=1).inputs()
+    capsules = backend(votes, None, Routing(iterations, "inputs"))
+    torch.testing.assert_close(capsules, squash(votes[:, 0]))
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=by_name)
+@pytest.mark.parametrize("competition", ["outputs", "inputs"])
+def test_a_sample_does_not_depend_on_its_neighbours(backend: Route, competition: str) -> None:
+    case = Case("outputs" if competition == "outputs" else "inputs", with_bias=True, B=3)
+    votes, bias = case.inputs()
+    together = backend(votes, bias, case.routing)
+    alone = torch.cat([backend(v, bias, case.routing) for v in votes.split(1)])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=by_name)
+@pytest.mark.parametrize("competition", ["outputs", "inputs"])
+def test_shared_agreement_is_the_mean_over_the_batch(backend: Route, competition: str) -> None:
+    case = Case("outputs" if competition == "outputs" else "inputs", with_bias=True, B=3)
+    votes, bias = case.inputs(torch.float64)
+    assert bias is not None
+    routing = Routing(3, case.competition, share_agreement=True)
+    expected, _ = reference.route(
+        votes.numpy(), bias.numpy(), 3, case.competition, share_agreement=True
+    )
+    capsules = backend(votes, bias, routing)
+    np.testing.assert_allclose(capsules.numpy(), expected, atol=1e-10)
+
+
+def test_shared_agreement_has_the_gradient_of_its_values() -> None:
+    votes = torch.randn(2, 3, 2, 3, 2, dtype=torch.float64, requires_grad=True)
+    routing = Routing(3, "inputs", share_agreement=True)
+    assert torch.autograd.gradcheck(lambda v: route(v, None, routing), votes)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=by_name)
+def test_capsule_lengths_reach_one_at_most_for_huge_votes(backend: Route) -> None:
+    votes = 1e4 * torch.randn(1, 4, 3, 8, 6)
+    lengths = backend(votes, None, Routing()).norm(dim=2)
+    assert torch.isfinite(lengths).all()
+    assert lengths.max() <= 1 + 1e-6, "1 - 1e-8 rounds to one"
+
+
+def test_votes_of_too_few_axes_are_refused() -> None:
+    with pytest.raises(InvalidParameter, match=r"shape \(1, 2, 3, 4\): \[B, I, J, A, \*S\]"):
+        route(torch.zeros(1, 2, 3, 4), None, Routing())
+
+
+def test_a_bias_of_another_shape_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match=r"shape \(4, 3\): \[J, A\] = \(3, 4\) is needed"):
+        route(torch.zeros(1, 2, 3, 4, 5), torch.zeros(4, 3), Routing())
+
+
+def test_routing_refuses_what_it_cannot_do() -> None:
+    with pytest.raises(InvalidParameter, match="iterations=0: must be at least 1"):
+        Routing(iterations=0)
+    with pytest.raises(InvalidParameter, match=r"competition='all': must be one of \('outputs'"):
+        Routing(competition="all")  # type: ignore[arg-type]
