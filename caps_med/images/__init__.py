@@ -1,9 +1,13 @@
 """Images with their geometry: read, bounded, sliced, normalized, written.
 
-image = read_image("t1.nii.gz")                     # MedicalImage, [1, X, Y, Z], affine in mm
-stack = SliceStack.from_image(image, "axial")       # [slices, 1, rows, columns]
-labels = image.with_array(stack.restore(ids), kind="labels")
-labels.save("tissue.nii.gz")
+>>> import numpy as np
+>>> volume = MedicalImage(np.zeros((1, 40, 50, 60)), np.diag([2.0, 2.0, 3.0, 1.0]))
+>>> stack = SliceStack.from_image(volume, "axial")
+>>> stack.array.shape  # [slices, channels, rows, columns]
+(60, 1, 50, 40)
+>>> labels = volume.with_array(stack.restore(stack.array > 0.5), kind="labels")
+>>> read_image(encode_image(labels, "nifti"), kind="labels").spacing
+(2.0, 2.0, 3.0)
 """
 
 from caps_med.images.codecs import CODECS, Codec

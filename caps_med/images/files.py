@@ -41,7 +41,8 @@ def read_image(
     data = source if isinstance(source, bytes) else _file_content(Path(source), limits)
     limits.check_file(len(data))
     image = codec_of_content(data).decode(data, kind, limits)
-    if not (image.array.min() >= -_LARGEST and image.array.max() <= _LARGEST):
+    low, high = float(image.array.min()), float(image.array.max())
+    if not (low >= -_LARGEST and high <= _LARGEST):
         raise InvalidInput("the image holds NaN, infinity or numbers beyond float32: repair it")
     return as_labels(image) if kind == "labels" else image
 

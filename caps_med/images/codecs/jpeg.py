@@ -23,7 +23,7 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     if kind == "labels":
         raise UnsupportedFormat("JPEG: labels are not read from it, it blurs ids: save them as PNG")
     bits = _check(data, limits)
-    return decode_picture(data, "JPEG", kind, bits)
+    return decode_picture(data, "JPEG", kind, limits, bits)
 
 
 def encode(image: MedicalImage) -> bytes:

@@ -82,10 +82,7 @@ def read_layout(data: bytes) -> Layout:
 
 def peek_gzip(data: bytes) -> bytes:
     """The first bytes inside a gzip stream, enough for a header."""
-    try:
-        return zlib.decompressobj(wbits=31).decompress(data[:_PEEK], 544)
-    except zlib.error as error:
-        raise InvalidInput("gzip: the stream is broken: copy the file again") from error
+    return _decompress(zlib.decompressobj(wbits=31), data[:_PEEK], 544)
 
 
 def check_ratio(layout: Layout, compressed: int) -> None:
@@ -103,19 +100,25 @@ def inflate(data: bytes, size: int) -> bytes:
     Never inflates past `size`. A second stream after the first counts as trailing bytes.
     """
     stream = zlib.decompressobj(wbits=31)
-    try:
-        content = stream.decompress(data, size + 1)
-    except zlib.error as error:
-        raise InvalidInput(
-            "gzip: the stream is broken (wrong checksum, length or code): copy the file again"
-        ) from error
+    content = _decompress(stream, data, size + 1)
     if len(content) > size:
         raise InvalidInput(f"NIfTI: more voxels than the {size} bytes that the header describes")
     if not stream.eof:
         raise InvalidInput("gzip: the stream is cut: copy the file again")
+    if len(content) < size:
+        raise InvalidInput(f"NIfTI: fewer voxels than the {size} bytes that the header describes")
     if stream.unused_data:
         raise InvalidInput(f"gzip: {len(stream.unused_data)} bytes after the end of the stream")
     return content
+
+
+def _decompress(stream: zlib._Decompress, data: bytes, most: int) -> bytes:
+    try:
+        return stream.decompress(data, most)
+    except zlib.error as error:
+        raise InvalidInput(
+            "gzip: the stream is broken (wrong checksum, length or code): copy the file again"
+        ) from error
 
 
 def _check_magic(data: bytes, version: int) -> None:

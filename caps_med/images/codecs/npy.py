@@ -67,7 +67,7 @@ def _header(file: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[np.generi
             return np.lib.format.read_array_header_1_0(file)
         if version == (2, 0):
             return np.lib.format.read_array_header_2_0(file)
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # NumPy's parser raises nearly every type for broken headers
         raise InvalidInput("npy: the header is cut or broken: save the array again") from error
     raise UnsupportedFormat(f"npy: version {version} is not read: save real numbers")
 

@@ -9,11 +9,12 @@ from PIL import Image, ImageOps
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.image import Array, Kind, MedicalImage
+from caps_med.images.limits import Limits
 
 _READ_MODES = ("L", "RGB", "I", "F", "I;16", "I;16L", "I;16B")
 
 
-def decode_picture(data: bytes, name: str, kind: Kind, bits: int) -> MedicalImage:
+def decode_picture(data: bytes, name: str, kind: Kind, limits: Limits, bits: int) -> MedicalImage:
     """A picture `[1, H, W]` or `[3, H, W]` from Pillow's format `name`, upright as its tags say.
 
     Transparency is laid over black, with a warning where it was not fully opaque. Colours of
@@ -23,10 +24,12 @@ def decode_picture(data: bytes, name: str, kind: Kind, bits: int) -> MedicalImag
         data: a file whose size, length and checksums were checked.
         name: the one format that Pillow may try.
         kind: of "labels" the palette indices and the ids of 1, 2 or 4 bits are kept.
+        limits: asked once more with the size that Pillow sees, in case it reads a header otherwise.
         bits: of one sample.
     """
     try:
         with Image.open(io.BytesIO(data), formats=[name]) as picture:
+            limits.check_array((picture.height, picture.width))
             picture.load()
             return _from_pillow(ImageOps.exif_transpose(picture), name.lower(), kind, bits)
     except CapsMedError:
@@ -34,7 +37,9 @@ def decode_picture(data: bytes, name: str, kind: Kind, bits: int) -> MedicalImag
     except (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError) as error:
         raise InputTooLarge(f"{name}: the picture is too large to decode: crop it") from error
     except Exception as error:  # Pillow raises nearly every type for broken files
-        raise InvalidInput(f"{name}: the picture is cut or broken ({error})") from error
+        raise InvalidInput(
+            f"{name}: the picture is cut or broken, or a variant that is not read: save it again"
+        ) from error
 
 
 def _from_pillow(picture: Image.Image, name: str, kind: Kind, bits: int) -> MedicalImage:

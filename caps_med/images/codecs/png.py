@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import zlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -19,12 +21,36 @@ from caps_med.images.limits import Limits
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _MAX_CHUNKS = 2**16
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a colour type
+_STEP = 2**16  # of compressed bytes: at most 64 MiB of pixels at a time
+# First column and row, and steps, of the seven passes of an interlaced picture (Adam7).
+_PASSES = (
+    (0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2),
+    (0, 1, 1, 2),
+)  # fmt: skip
+
+
+class _Header(NamedTuple):
+    width: int
+    height: int
+    bits: int
+    channels: int
+    interlaced: bool
+
+    @property
+    def inflated(self) -> int:
+        """The bytes of all rows, each with the byte of its filter."""
+        total = 0
+        for left, top, across, down in _PASSES if self.interlaced else ((0, 0, 1, 1),):
+            columns, rows = -(-(self.width - left) // across), -(-(self.height - top) // down)
+            if columns > 0 and rows > 0:
+                total += rows * (1 + -(-columns * self.channels * self.bits // 8))
+        return total
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     """A picture; see `decode_picture`."""
     bits = _check(data, limits)
-    return decode_picture(data, "PNG", kind, bits)
+    return decode_picture(data, "PNG", kind, limits, bits)
 
 
 def encode(image: MedicalImage) -> bytes:
@@ -46,26 +72,30 @@ def encode(image: MedicalImage) -> bytes:
 
 
 def _check(data: bytes, limits: Limits) -> int:
-    """Check sizes, chunks and checksums; returns the bits of one sample."""
-    bits = 0
-    for index, (name, body) in enumerate(_chunks(data)):
-        if (index == 0) != (name == b"IHDR") or index > _MAX_CHUNKS:
-            raise InvalidInput("PNG: must begin with one IHDR, and hold fewer than 65536 chunks")
-        if name == b"IHDR":
-            bits = _check_header(body, limits)
-        if name == b"acTL":
-            raise UnsupportedFormat("PNG: animations are not read: save one frame")
-    return bits
+    """Check sizes, chunks, checksums and the number of pixels; returns the bits of one sample."""
+    chunks = list(itertools.islice(_chunks(data), _MAX_CHUNKS + 1))
+    names = [name for name, _ in chunks]
+    if names[0] != b"IHDR" or names.count(b"IHDR") > 1 or len(chunks) > _MAX_CHUNKS:
+        raise InvalidInput("PNG: must begin with its only IHDR, and hold up to 65536 chunks")
+    if [name for name, _ in itertools.groupby(names)].count(b"IDAT") > 1:
+        raise InvalidInput("PNG: its pixels (IDAT) must lie in one piece: save it again")
+    if b"acTL" in names:
+        raise UnsupportedFormat("PNG: animations are not read: save one frame")
+    header = _header(chunks[0][1])
+    limits.check_array((header.height, header.width), header.channels * -(-header.bits // 8))
+    _check_pixels([body for name, body in chunks if name == b"IDAT"], header.inflated)
+    return header.bits
 
 
-def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
+    view = memoryview(data)
     position = len(_SIGNATURE)
     name = b""
     while name != b"IEND":
         if position + 12 > len(data):
             raise InvalidInput("PNG: the file is cut: copy it again")
         length, name = struct.unpack_from(">I4s", data, position)
-        body = data[position + 8 : position + 8 + length]
+        body = view[position + 8 : position + 8 + length]
         checksum = data[position + 8 + length : position + 12 + length]
         if len(checksum) < 4:
             raise InvalidInput("PNG: the file is cut: copy it again")
@@ -77,16 +107,30 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise InvalidInput(f"PNG: {len(data) - position} bytes after its end")
 
 
-def _check_header(body: bytes, limits: Limits) -> int:
+def _header(body: memoryview) -> _Header:
     if len(body) != 13:
         raise InvalidInput(f"PNG: IHDR must have 13 bytes, got {len(body)}")
-    width, height, bits, colour = struct.unpack_from(">IIBB", body)
+    width, height, bits, colour, _, _, interlaced = struct.unpack(">IIBBBBB", body)
     if 0 in (width, height) or bits not in (1, 2, 4, 8, 16) or colour not in _CHANNELS:
         raise InvalidInput(
             f"PNG: no picture of {height} x {width} pixels, {bits} bits, colour type {colour}"
         )
-    limits.check_array((height, width), _CHANNELS[colour] * -(-bits // 8))
-    return int(bits)
+    return _Header(width, height, bits, _CHANNELS[colour], bool(interlaced))
+
+
+def _check_pixels(parts: list[memoryview], expected: int) -> None:
+    """Refuse too few pixels: Pillow would leave the rest black without a word."""
+    stream = zlib.decompressobj()
+    found = 0
+    try:
+        for part in parts:
+            for start in range(0, len(part), _STEP):
+                found += len(stream.decompress(part[start : start + _STEP]))
+                if found >= expected:
+                    return
+    except zlib.error as error:
+        raise InvalidInput("PNG: the pixels are broken: copy the file again") from error
+    raise InvalidInput(f"PNG: {found} bytes of pixels instead of {expected}: the file is cut")
 
 
 def _recognises(data: bytes) -> bool:

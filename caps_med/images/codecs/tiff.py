@@ -16,7 +16,8 @@ from caps_med.images.limits import Limits
 
 _MAGICS = (b"II*\0", b"MM\0*")
 _BIG_MAGICS = (b"II+\0", b"MM\0+")
-_WIDTH, _HEIGHT, _BITS, _CHANNELS, _TILE_WIDTH, _TILE_HEIGHT = 256, 257, 258, 277, 322, 323
+_WIDTH, _HEIGHT, _BITS, _CHANNELS = 256, 257, 258, 277
+_TILE_WIDTH, _TILE_HEIGHT, _SAMPLE_FORMAT = 322, 323, 339
 _VALUE_TYPES = {1: "B", 3: "H", 4: "I"}
 _MAX_CHANNELS = 8
 
@@ -29,8 +30,11 @@ class _Entry(NamedTuple):
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     """A picture; see `decode_picture`. Directories after the first are pages: refused."""
-    bits = _check(data, limits)
-    return decode_picture(data, "TIFF", kind, bits)
+    bits, unsigned = _check(data, limits)
+    image = decode_picture(data, "TIFF", kind, limits, bits)
+    if image.array.dtype == np.int32 and unsigned and bits == 32:  # Pillow has no mode for it
+        return image.with_array(image.array.view(np.uint32))
+    return image
 
 
 def encode(image: MedicalImage) -> bytes:
@@ -54,8 +58,8 @@ def _as_int32(plane: Array) -> Array:
     return plane.astype(np.uint8 if plane.dtype.kind == "b" else np.int32)
 
 
-def _check(data: bytes, limits: Limits) -> int:
-    """Check the first directory in plain Python; returns the bits of one sample."""
+def _check(data: bytes, limits: Limits) -> tuple[int, bool]:
+    """Check the first directory; returns the bits of one sample and whether it is unsigned."""
     if data.startswith(_BIG_MAGICS):
         raise UnsupportedFormat("BigTIFF is not read: save it as classic TIFF")
     order = "<" if data.startswith(b"II") else ">"
@@ -73,7 +77,7 @@ def _check(data: bytes, limits: Limits) -> int:
     limits.check_array((height, width), channels * -(-bits // 8))
     tile = [_number(data, order, entries, tag, 1) for tag in (_TILE_HEIGHT, _TILE_WIDTH)]
     limits.check_array(tile, channels * -(-bits // 8))
-    return bits
+    return bits, _number(data, order, entries, _SAMPLE_FORMAT, 1) == 1
 
 
 def _directory(data: bytes, order: str) -> tuple[dict[int, _Entry], int, int]:

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import gzip
+import itertools
+import struct
+import warnings
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.images import Limits, MedicalImage, SliceStack, encode_image, read_image
+from caps_med.images.image import Array
+from tests.contract.formats import FormatContract, picture
+
+OBLIQUE = np.array(
+    [
+        [-1.1, 0.2, 0.3, 40.0],
+        [0.25, 0.9, -0.4, -12.5],
+        [0.1, 0.35, 2.8, 7.25],
+        [0.0, 0.0, 0.0, 1.0],
+    ]
+)
+VOXELS = np.arange(60, dtype=np.int16).reshape(3, 4, 5) - 20
+
+
+def nifti(
+    array: Array = VOXELS,
+    affine: Array | None = OBLIQUE,
+    version: int = 1,
+    **fields: Any,  # noqa: ANN401 - the dtype of a field is its own
+) -> bytes:
+    """A .nii file as nibabel writes it, then with header `fields` overwritten."""
+    kind = nib.Nifti1Image if version == 1 else nib.Nifti2Image
+    data = bytearray(kind(array, affine, dtype=array.dtype).to_bytes())
+    template = kind.header_class().template_dtype
+    for name, value in fields.items():
+        part, at = template.fields[name][:2]
+        data[at : at + part.itemsize] = np.array(value, part.base).tobytes()
+    return bytes(data)
+
+
+def deflated(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
+class TestNifti(FormatContract):
+    name = "nifti"
+
+    def images(self) -> list[MedicalImage]:
+        dtypes = ["i2", "u1", "i1", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
+        flips = [np.diag([*signs, 1.0]) for signs in itertools.product((1.0, -1.0), repeat=3)]
+        affines = [OBLIQUE, *(OBLIQUE @ flip for flip in flips)]
+        return [
+            MedicalImage(np.arange(60).reshape(1, 3, 4, 5).astype(dtype), affine, "nifti")
+            for dtype, affine in itertools.product(dtypes, affines)
+        ]
+
+    def encoded(self) -> bytes:
+        return encode_image(self.images()[0], "nifti")
+
+
+class TestPlainNifti(FormatContract):
+    """The same without gzip: no checksum stands in front of the header."""
+
+    name = "nifti"
+
+    def images(self) -> list[MedicalImage]:
+        return [MedicalImage(VOXELS[None], OBLIQUE, "nifti")]
+
+    def encoded(self) -> bytes:
+        return encode_image(self.images()[0], "nifti", compress=False)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_header_codes_version_and_byte_order_survive(
+    tmp_path: Path, version: int, order: str
+) -> None:
+    kind = nib.Nifti1Image if version == 1 else nib.Nifti2Image
+    header = kind.header_class(endianness=order)
+    header.set_data_dtype("i2")
+    header.set_sform(OBLIQUE, code=4)
+    header.set_qform(OBLIQUE, code=1)
+    header.set_xyzt_units("mm", "sec")
+    source = tmp_path / "in.nii"
+    source.write_bytes(kind(VOXELS, None, header).to_bytes())
+
+    read = read_image(source)
+    read.with_array((read.array > 0).astype(np.int64), kind="labels").save(tmp_path / "out.nii")
+
+    out = nib.load(tmp_path / "out.nii")
+    before = nib.load(source).header
+    assert type(out) is kind and out.header.endianness == order
+    for field in ("sform_code", "qform_code", "xyzt_units", "srow_x", "quatern_b", "pixdim"):
+        np.testing.assert_array_equal(out.header[field], before[field])
+    assert out.get_data_dtype().itemsize == 1
+    np.testing.assert_array_equal(out.get_fdata(), VOXELS > 0)
+
+
+def test_nibabel_reads_what_is_written_where_it_lies(tmp_path: Path) -> None:
+    MedicalImage(VOXELS[None], OBLIQUE, "nifti").save(tmp_path / "x.nii.gz")
+    loaded = nib.load(tmp_path / "x.nii.gz")
+    np.testing.assert_array_equal(loaded.get_fdata(), VOXELS)
+    np.testing.assert_allclose(loaded.affine, OBLIQUE, rtol=1e-6)
+
+
+def test_slope_is_applied_once_and_reset() -> None:
+    read = read_image(nifti(scl_slope=0.5, scl_inter=3))
+    assert read.array.dtype == np.float32
+    np.testing.assert_array_equal(read.array[0], VOXELS * 0.5 + 3)
+    np.testing.assert_array_equal(read_image(encode_image(read, "nifti")).array, read.array)
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("micron", 1e-3), ("meter", 1e3), ("mm", 1.0)])
+def test_units_become_millimetres_and_the_header_keeps_its_own(unit: str, scale: float) -> None:
+    code = nib.nifti1.unit_codes[unit]
+    read = read_image(nifti(xyzt_units=code))
+    np.testing.assert_allclose(read.affine[:3], OBLIQUE[:3] * scale, rtol=1e-6)
+    again = read_image(encode_image(read, "nifti"))
+    np.testing.assert_array_equal(again.affine, read.affine)
+    assert again.header is not None and again.header["xyzt_units"] == code
+
+
+def test_a_new_affine_wins_over_the_old_header() -> None:
+    read = read_image(nifti(xyzt_units=3))
+    moved = MedicalImage(read.array, np.diag([2.0, 3.0, 4.0, 1.0]), "nifti", header=read.header)
+    again = read_image(encode_image(moved, "nifti"))
+    np.testing.assert_array_equal(again.affine, moved.affine)
+
+
+def test_trailing_axes_of_one_are_dropped_and_missing_ones_added() -> None:
+    assert read_image(nifti(VOXELS[..., None])).array.shape == (1, 3, 4, 5)
+    assert read_image(nifti(VOXELS[..., 0])).array.shape == (1, 3, 4, 1)
+
+
+def test_channels_become_the_fourth_axis() -> None:
+    classes = np.random.default_rng(0).random((4, 3, 4, 5), dtype=np.float32)
+    data = encode_image(MedicalImage(classes, OBLIQUE, "nifti"), "nifti", compress=False)
+    loaded = nib.Nifti1Image.from_stream(BytesIO(data))
+    np.testing.assert_array_equal(loaded.get_fdata(), np.moveaxis(classes, 0, -1))
+
+
+def test_a_picture_becomes_an_axial_slice_the_same_way_up() -> None:
+    flat = picture("u1")
+    volume = read_image(encode_image(flat, "nifti"))
+    assert volume.array.shape == (1, 17, 13, 1)
+    np.testing.assert_array_equal(SliceStack.from_image(volume, "axial").array[0], flat.array)
+
+
+def test_a_long_axis_is_written_as_nifti_2() -> None:
+    read = read_image(encode_image(MedicalImage(np.ones((1, 40_000, 1, 1), np.uint8)), "nifti"))
+    assert read.array.shape == (1, 40_000, 1, 1)
+    assert isinstance(read.header, nib.Nifti2Header)
+
+
+@pytest.mark.parametrize(("dtype", "stored"), [("?", "u1"), ("f2", "f4")])
+def test_dtypes_that_nifti_lacks_are_widened(dtype: str, stored: str) -> None:
+    image = MedicalImage(np.eye(4, dtype=dtype).reshape(1, 4, 4, 1))
+    read = read_image(encode_image(image, "nifti"))
+    assert read.array.dtype == stored
+    np.testing.assert_array_equal(read.array, image.array)
+
+
+def test_the_sform_wins_and_a_disagreement_is_told() -> None:
+    header = nib.Nifti1Header()
+    header.set_data_dtype("i2")
+    header.set_sform(np.diag([1.0, 1.0, 1.0, 1.0]), code=1)
+    header.set_qform(np.diag([2.0, 2.0, 2.0, 1.0]), code=1)
+    read = read_image(nib.Nifti1Image(VOXELS, None, header).to_bytes())
+    assert read.spacing == (1.0, 1.0, 1.0)
+    assert any("sform and qform disagree" in warning for warning in read.warnings)
+    header.set_sform(None, code=0)
+    read = read_image(nib.Nifti1Image(VOXELS, None, header).to_bytes())
+    assert read.spacing == (2.0, 2.0, 2.0) and read.warnings == ()
+
+
+def test_forms_that_agree_bring_no_warning() -> None:
+    rotation = OBLIQUE.copy()
+    rotation[:3, :3] = np.linalg.qr(OBLIQUE[:3, :3])[0]
+    header = nib.Nifti1Header()
+    header.set_data_dtype("i2")
+    header.set_sform(rotation, code=1)
+    header.set_qform(rotation, code=1)
+    assert read_image(nib.Nifti1Image(VOXELS, None, header).to_bytes()).warnings == ()
+
+
+def test_no_orientation_is_told() -> None:
+    read = read_image(nifti(sform_code=0, qform_code=0))
+    assert any("no orientation" in warning for warning in read.warnings)
+
+
+def test_extensions_are_not_carried_along() -> None:
+    image = nib.Nifti1Image(VOXELS, OBLIQUE)
+    image.header.extensions.append(nib.nifti1.Nifti1Extension("comment", b"Jane Doe"))
+    data = image.to_bytes()
+    assert b"Jane Doe" in data
+    assert b"Jane Doe" not in encode_image(read_image(data), "nifti", compress=False)
+
+
+@pytest.mark.parametrize("pack", [bytes, deflated])
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"srow_x": [np.nan, 0, 0, 0]}, "affine must be finite"),
+        ({"srow_x": [0, 0, 0, 0]}, "affine is singular"),
+        ({"dim": [3, 3, -4, 5, 1, 1, 1, 1]}, "dim must be 2 to 7 sizes"),
+        ({"dim": [9, 3, 4, 5, 1, 1, 1, 1]}, "dim must be 2 to 7 sizes"),
+        (
+            {"dim": [3, 3, 4, 6, 1, 1, 1, 1]},
+            "header describes (the )?496|496 bytes that the header",
+        ),
+        ({"vox_offset": 12}, "vox_offset must be at least 352"),
+        ({"vox_offset": np.nan}, "vox_offset must be at least 352"),
+        ({"scl_slope": 1, "scl_inter": np.inf}, "header is broken"),
+        ({"sform_code": 0, "qform_code": 1, "quatern_b": 9}, "header is broken"),
+    ],
+)
+def test_broken_headers(
+    pack: Callable[[bytes], bytes], fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        read_image(pack(nifti(**fields)))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (nifti(datatype=128, bitpix=24), "datatype 128 .RGB. is not read"),
+        (nifti(datatype=32, bitpix=64), "datatype 32 .complex. is not read"),
+        (nifti(np.zeros((2, 2, 2, 3), np.int16)), r"this file has \[2, 2, 2, 3\]"),
+        (nifti(magic=b"ni1"), "detached .img"),
+        (nifti(version=2, magic=b"ni2\0\r\n\x1a\n"), "detached .img"),
+        (nifti(magic=b""), "Analyze 7.5 has no orientation"),
+        (deflated(b"hello" * 200), "gzip: only NIfTI"),
+    ],
+)
+def test_what_nifti_can_hold_but_is_not_read(data: bytes, message: str) -> None:
+    with pytest.raises(UnsupportedFormat, match=message):
+        read_image(data)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200])
+def test_voxels_that_are_no_numbers(bad: float) -> None:
+    voxels = VOXELS.astype(np.float64)
+    voxels[1, 2, 3] = bad
+    with pytest.raises(InvalidInput, match="NaN, infinity or numbers beyond float32"):
+        read_image(nifti(voxels))
+
+
+def test_a_slope_that_overflows() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        with pytest.raises(InvalidInput, match="beyond float32"):
+            read_image(nifti(scl_slope=3e38))
+
+
+def test_colour_pictures_are_no_nifti() -> None:
+    with pytest.raises(UnsupportedFormat, match="a colour picture cannot be NIfTI"):
+        encode_image(picture("u1", channels=3), "nifti")
+
+
+class TestGzip:
+    """The bounds of compressed input."""
+
+    def test_a_bomb_is_refused_from_its_header(self) -> None:
+        header = nifti(dim=[3, 1200, 1200, 1200, 1, 1, 1, 1])[:352]
+        bomb = gzip.compress(header + bytes(16 * 2**20), 9) + bytes(10)
+        with pytest.raises(InputTooLarge, match="max_voxels"):
+            read_image(bomb + bytes(4 * 2**20))
+
+    def test_never_inflates_past_what_the_header_says(self) -> None:
+        with pytest.raises(InvalidInput, match="more voxels than the 472 bytes"):
+            read_image(deflated(nifti() + bytes(2**20)))
+
+    def test_a_header_that_promises_more_than_its_bytes_can_hold(self) -> None:
+        tiny = deflated(nifti(dim=[3, 32767, 32767, 32767, 1, 1, 1, 1])[:352])
+        with pytest.raises(InvalidInput, match="bytes of gzip cannot hold them"):
+            read_image(tiny)
+
+    @pytest.mark.parametrize("part", [0.3, 0.5, 0.99])
+    def test_cut(self, part: float) -> None:
+        voxels = np.random.default_rng(0).integers(0, 99, (20, 20, 20), dtype=np.int16)
+        data = deflated(nifti(voxels))
+        with pytest.raises(InvalidInput, match="gzip: the stream is cut"):
+            read_image(data[: int(len(data) * part)])
+
+    @pytest.mark.parametrize("position", [-1, -6])
+    def test_wrong_length_or_checksum(self, position: int) -> None:
+        data = bytearray(deflated(nifti()))
+        data[position] ^= 1
+        with pytest.raises(InvalidInput, match="wrong checksum, length or code"):
+            read_image(bytes(data))
+
+    def test_one_flipped_bit_inside_is_found(self) -> None:
+        stored = bytearray(gzip.compress(nifti(), 0))  # not packed: only the checksum can tell
+        stored[-20] ^= 1
+        with pytest.raises(InvalidInput, match="wrong checksum"):
+            read_image(bytes(stored))
+
+    def test_trailing_bytes_and_second_streams(self) -> None:
+        data = deflated(nifti())
+        for tail in (b"x", data):
+            with pytest.raises(InvalidInput, match=f"{len(tail)} bytes after the end"):
+                read_image(data + tail)
+
+
+def test_trailing_bytes_without_gzip() -> None:
+    with pytest.raises(InvalidInput, match="describes 472 bytes, the file has 473"):
+        read_image(nifti() + b"x")
+
+
+def test_voxels_over_the_bound_are_told_before_decoding() -> None:
+    with pytest.raises(InputTooLarge, match="3 x 4 x 5 are 60 voxels, allowed are 59"):
+        read_image(nifti(), limits=Limits(max_voxels=59))
+
+
+def test_a_pair_header_with_the_size_alone() -> None:
+    with pytest.raises(InvalidInput, match="no whole header of 348"):
+        read_image(struct.pack("<i", 348) + bytes(100))

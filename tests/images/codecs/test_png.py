@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import struct
+import warnings
+import zlib
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image, PngImagePlugin
+
+from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.images import MedicalImage, encode_image, label_palette, read_image
+from tests.contract.formats import FormatContract, picture
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+def chunk(name: bytes, body: bytes = b"") -> bytes:
+    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+
+def png(
+    width: int,
+    height: int,
+    rows: bytes,
+    bits: int = 8,
+    colour: int = 0,
+    interlaced: int = 0,
+    extra: bytes = b"",
+) -> bytes:
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, interlaced))
+    return SIGNATURE + header + extra + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND")
+
+
+def saved(image: Image.Image, **options: object) -> bytes:
+    file = BytesIO()
+    image.save(file, "PNG", **options)
+    return file.getvalue()
+
+
+class TestPng(FormatContract):
+    name = "png"
+
+    def images(self) -> list[MedicalImage]:
+        return [picture("u1"), picture("u2"), picture("u1", channels=3)]
+
+
+def test_rows_and_columns_are_where_a_person_sees_them() -> None:
+    pixels = np.zeros((4, 6), np.uint8)
+    pixels[1, 5] = 200
+    assert read_image(saved(Image.fromarray(pixels))).array[0, 1, 5] == 200
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (13, 17)])
+@pytest.mark.parametrize("bits", [1, 8])
+def test_interlaced_pictures_are_read_and_counted(shape: tuple[int, int], bits: int) -> None:
+    height, width = shape
+    rows = b""
+    for left, top, across, down in [
+        (0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2),
+        (0, 1, 1, 2),
+    ]:  # fmt: skip
+        columns = len(range(left, width, across))
+        for _ in range(top, height, down) if columns else ():
+            rows += b"\0" + b"\xff" * -(-columns * bits // 8)
+    assert (read_image(png(width, height, rows, bits=bits, interlaced=1)).array == 255).all()
+    with pytest.raises(InvalidInput, match="bytes of pixels instead of"):
+        read_image(png(width, height, rows[:-1], bits=bits, interlaced=1))
+
+
+def test_16_bits_are_kept() -> None:
+    image = MedicalImage(np.array([[[0, 1, 256, 65535]]], np.uint16))
+    assert read_image(encode_image(image, "png")).array.tolist() == [[[0, 1, 256, 65535]]]
+
+
+class TestLabels:
+    def test_palette_indices_are_the_ids_and_colours_are_seen(self) -> None:
+        ids = np.array([[[0, 1, 2, 255]]], np.uint8)
+        data = encode_image(MedicalImage(ids, kind="labels"), "png")
+        with Image.open(BytesIO(data)) as shown:
+            assert shown.mode == "P"
+            assert np.asarray(shown).tolist() == ids[0].tolist()
+            colours = np.asarray(shown.convert("RGB"))[0]
+        np.testing.assert_array_equal(colours, label_palette()[ids[0, 0]])
+        assert len({tuple(colour) for colour in colours[:3]}) == 3
+
+    def test_the_source_palette_is_kept(self) -> None:
+        source = Image.fromarray(np.array([[0, 1, 2]], np.uint8))
+        source.putpalette([0, 0, 0, 10, 20, 30, 40, 50, 60])
+        read = read_image(saved(source), kind="labels")
+        assert read.array.tolist() == [[[0, 1, 2]]]
+        with Image.open(BytesIO(encode_image(read, "png"))) as again:
+            assert np.asarray(again.convert("RGB"))[0, 1:].tolist() == [[10, 20, 30], [40, 50, 60]]
+
+    def test_ids_above_255_become_16_bit_grey(self) -> None:
+        labels = MedicalImage(np.array([[[0, 300]]]), kind="labels")
+        assert read_image(encode_image(labels, "png"), kind="labels").array.tolist() == [[[0, 300]]]
+
+    def test_ids_above_65535_are_refused(self) -> None:
+        labels = MedicalImage(np.array([[[0, 70_000]]]), kind="labels")
+        with pytest.raises(InvalidInput, match="ids up to 65535, got 70000"):
+            encode_image(labels, "png")
+
+    @pytest.mark.parametrize(("bits", "row"), [(1, 0b01000000), (2, 0b00011011), (4, 0x1F)])
+    def test_grey_ids_of_few_bits_are_not_spread(self, bits: int, row: int) -> None:
+        data = png(8 // bits if bits > 1 else 2, 1, bytes([0, row]), bits=bits)
+        expected = {1: [0, 1], 2: [0, 1, 2, 3], 4: [1, 15]}[bits]
+        assert read_image(data, kind="labels").array[0, 0].tolist() == expected
+        assert read_image(data).array.max() == 255
+
+    def test_transparent_grey_is_refused_and_opaque_is_read(self) -> None:
+        pixels = np.full((2, 2, 2), 255, np.uint8)
+        pixels[..., 0] = 3
+        assert read_image(saved(Image.fromarray(pixels)), kind="labels").array.max() == 3
+        pixels[0, 0, 1] = 7
+        with pytest.raises(InvalidInput, match="a label map cannot be transparent"):
+            read_image(saved(Image.fromarray(pixels)), kind="labels")
+
+
+class TestColours:
+    def test_opaque_alpha_is_dropped(self) -> None:
+        read = read_image(saved(Image.new("RGBA", (3, 2), (10, 20, 30, 255))))
+        assert read.array[:, 0, 0].tolist() == [10, 20, 30] and read.warnings == ()
+
+    def test_transparency_is_laid_over_black_and_told(self) -> None:
+        read = read_image(saved(Image.new("RGBA", (3, 2), (100, 200, 50, 128))))
+        np.testing.assert_allclose(read.array[:, 0, 0], [50, 100, 25], atol=1)
+        assert read.warnings == ("png: transparency was laid over black",)
+
+    def test_a_palette_of_colours_is_rgb_and_of_greys_is_grey(self) -> None:
+        for colours, channels in [([0, 0, 0, 9, 8, 7], 3), ([0, 0, 0, 9, 9, 9], 1)]:
+            source = Image.fromarray(np.array([[0, 1]], np.uint8))
+            source.putpalette(colours)
+            read = read_image(saved(source)).array
+            assert len(read) == channels
+            assert read[:, 0, 1].tolist() == colours[3 : 3 + channels]
+
+    def test_16_bit_colours_are_read_as_8_and_told(self) -> None:
+        read = read_image(png(1, 1, bytes([0, 255, 255, 128, 0, 0, 0]), bits=16, colour=2))
+        assert read.array[:, 0, 0].tolist() == [255, 128, 0]
+        assert "colours of 16 bits were read as 8 bits" in read.warnings[0]
+
+    def test_orientation_tags_are_obeyed(self) -> None:
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        data = saved(Image.fromarray(np.array([[1, 2, 3]], np.uint8)), exif=exif)
+        assert read_image(data).array.tolist() == [[[1], [2], [3]]]
+
+
+class TestWriting:
+    def test_floats_in_0_to_1_are_scaled(self) -> None:
+        image = MedicalImage(np.array([[[0.0, 0.5, 1.0]]], np.float32))
+        assert read_image(encode_image(image, "png")).array.tolist() == [[[0, 128, 255]]]
+
+    @pytest.mark.parametrize("value", [-0.5, 1.5, np.nan])
+    def test_other_floats_are_refused(self, value: float) -> None:
+        with pytest.raises(InvalidInput, match=r"png holds 0..1 of float64, got .*: normalize"):
+            encode_image(MedicalImage(np.full((1, 2, 2), value)), "png")
+
+    def test_integers_that_would_wrap_are_refused(self) -> None:
+        with pytest.raises(InvalidInput, match=r"png holds 0..255 of int16, got -3 to -3"):
+            encode_image(MedicalImage(np.full((1, 2, 2), -3, np.int16)), "png")
+
+    def test_volumes_and_classes_are_refused(self) -> None:
+        with pytest.raises(UnsupportedFormat, match="a volume cannot be written as png"):
+            encode_image(MedicalImage(np.zeros((1, 2, 2, 2))), "png")
+        with pytest.raises(UnsupportedFormat, match="4 channels cannot be written as png"):
+            encode_image(MedicalImage(np.zeros((4, 2, 2))), "png")
+
+
+class TestHostile:
+    def test_20000_squared_is_refused_from_its_header(self) -> None:
+        with pytest.raises(InputTooLarge, match="20000 x 20000 are 400000000 voxels"):
+            read_image(png(20_000, 20_000, bytes(1000)))
+
+    def test_12000_squared_is_refused_too(self) -> None:
+        with pytest.raises(InputTooLarge, match="12000 x 12000"):
+            read_image(png(12_000, 12_000, bytes(1000)))
+
+    def test_a_wrong_checksum(self) -> None:
+        data = bytearray(encode_image(picture("u1"), "png"))
+        data[50] ^= 1
+        with pytest.raises(InvalidInput, match="wrong checksum of chunk b'IDAT'"):
+            read_image(bytes(data))
+
+    def test_bytes_after_the_end(self) -> None:
+        with pytest.raises(InvalidInput, match="1 bytes after its end"):
+            read_image(encode_image(picture("u1"), "png") + b"x")
+
+    def test_too_few_pixels_behind_right_checksums(self) -> None:
+        with pytest.raises(InvalidInput, match="101 bytes of pixels instead of 10100"):
+            read_image(png(100, 100, bytes(101)))
+
+    def test_broken_pixels_behind_right_checksums(self) -> None:
+        data = png(2, 2, bytes(6))
+        broken = chunk(b"IDAT", b"not zlib")
+        with pytest.raises(InvalidInput, match="the pixels are broken"):
+            read_image(data[: data.index(b"IDAT") - 4] + broken + chunk(b"IEND"))
+
+    def test_pixels_in_two_pieces(self) -> None:
+        rows = zlib.compress(bytes(6))
+        whole = png(2, 2, bytes(6), extra=chunk(b"IDAT", rows[:4]) + chunk(b"teSt"))
+        with pytest.raises(InvalidInput, match="must lie in one piece"):
+            read_image(whole)
+
+    def test_a_text_bomb(self) -> None:
+        bomb = chunk(b"zTXt", b"Comment\0\0" + zlib.compress(bytes(8 * 2**20)))
+        with pytest.raises(InvalidInput, match="cut or broken"):
+            read_image(png(1, 1, b"\0\0", extra=bomb))
+
+    def test_an_animation(self) -> None:
+        frames = [Image.new("L", (3, 3), grey) for grey in (0, 255)]
+        with pytest.raises(UnsupportedFormat, match="animations are not read"):
+            read_image(saved(frames[0], save_all=True, append_images=frames[1:]))
+
+    @pytest.mark.parametrize(
+        ("data", "message"),
+        [
+            (png(0, 4, b"\0"), "no picture of 4 x 0 pixels"),
+            (png(1, 1, b"\0\0", bits=3), "3 bits"),
+            (png(1, 1, b"\0\0", colour=5), "colour type 5"),
+            (SIGNATURE + chunk(b"IHDR", b"1234") + chunk(b"IEND"), "IHDR must have 13 bytes"),
+            (SIGNATURE + chunk(b"IEND"), "must begin with its only IHDR"),
+            (png(1, 1, b"\0\0", extra=chunk(b"teSt") * 2**16), "up to 65536 chunks"),
+        ],
+    )
+    def test_impossible_chunks(self, data: bytes, message: str) -> None:
+        with pytest.raises(InvalidInput, match=message):
+            read_image(data)
+
+    def test_pillows_own_bound_counts_as_too_large(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(InputTooLarge, match="too large to decode"):
+                read_image(encode_image(picture("u1"), "png"))
+
+    def test_text_is_not_written_back(self) -> None:
+        text = PngImagePlugin.PngInfo()
+        text.add_text("Patient", "Jane Doe")
+        data = saved(Image.new("L", (3, 3)), pnginfo=text)
+        assert b"Jane Doe" in data
+        assert b"Jane Doe" not in encode_image(read_image(data), "png")

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.images import FORMATS, Limits, MedicalImage, encode_image, read_image, write_image
+from tests.contract.formats import picture
+
+
+def test_formats_are_a_closed_list() -> None:
+    assert FORMATS == ("nifti", "png", "jpeg", "tiff", "npy")
+
+
+@pytest.mark.parametrize("data", [b"", b"GIF89a" + bytes(100), b"\x80\x04pickle", b"PK\3\4zip"])
+def test_unknown_content(data: bytes) -> None:
+    with pytest.raises(UnsupportedFormat, match=r"of no known format .allowed: nifti, png, jpeg"):
+        read_image(data)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"cannot read .*none.png: No such file"):
+        read_image(tmp_path / "none.png")
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"cannot read .*: Is a directory"):
+        read_image(tmp_path)
+
+
+def test_a_large_file_is_not_read_to_its_end() -> None:
+    with pytest.raises(InputTooLarge, match=r"more than 100 bytes .max_bytes."):
+        read_image("/dev/zero", limits=Limits(max_bytes=100))
+
+
+def test_an_unknown_format_or_suffix(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedFormat, match=r"format must be one of nifti, .*, got 'bmp'"):
+        encode_image(picture("u1"), "bmp")
+    with pytest.raises(UnsupportedFormat, match=r"x.bmp has no known suffix: use one of .nii.gz"):
+        write_image(picture("u1"), tmp_path / "x.bmp")
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("x.NII.GZ", b"\x1f\x8b"),
+        ("x.nii", b"\x5c\1\0\0"),
+        ("x.png", b"\x89PNG"),
+        ("x.jpeg", b"\xff\xd8"),
+        ("x.tif", b"II*\0"),
+        ("x.npy", b"\x93NUMPY"),
+    ],
+)
+def test_the_suffix_chooses_the_format(tmp_path: Path, name: str, start: bytes) -> None:
+    picture("u1").save(tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_written_files_have_the_usual_permissions(tmp_path: Path) -> None:
+    picture("u1").save(tmp_path / "x.png")
+    (tmp_path / "plain").write_bytes(b"")
+    assert (tmp_path / "x.png").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_labels_must_be_whole_and_not_negative() -> None:
+    def labels(value: float) -> MedicalImage:
+        return read_image(
+            encode_image(MedicalImage(np.full((1, 2, 2), value)), "npy"), kind="labels"
+        )
+
+    assert labels(3.0).array.dtype == np.uint8
+    assert labels(300.0).array.dtype == np.uint16
+    with pytest.raises(InvalidInput, match="label ids must be whole numbers"):
+        labels(0.5)
+    with pytest.raises(InvalidInput, match="label ids must not be negative, the smallest is -1"):
+        labels(-1.0)
+    with pytest.raises(InvalidInput, match=r"label ids must be below 2\*\*32"):
+        labels(2.0**33)
+
+
+def test_a_colour_picture_is_no_label_map_unless_grey() -> None:
+    grey = MedicalImage(np.repeat(picture("u1").array, 3, axis=0))
+    assert read_image(encode_image(grey, "png"), kind="labels").array.shape == (1, 13, 17)
+    with pytest.raises(InvalidInput, match="a colour picture is no label map"):
+        read_image(encode_image(picture("u1", channels=3), "png"), kind="labels")

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from caps_med.images import Normalization
+from caps_med.images.image import Array
+
+
+def random(shape: tuple[int, ...] = (1, 20, 30)) -> Array:
+    return np.random.default_rng(0).normal(50, 30, shape).astype(np.float32)
+
+
+def test_percentiles_become_0_and_1_and_the_rest_is_clipped() -> None:
+    out = Normalization(lower=10, upper=90).apply(np.arange(101, dtype=np.float32))
+    assert out.dtype == np.float32
+    np.testing.assert_allclose(out[[0, 10, 50, 90, 100]], [0, 0, 0.5, 1, 1], atol=1e-6)
+
+
+def test_any_linear_scale_gives_the_same_image() -> None:
+    image = random()
+    expected = Normalization().apply(image)
+    np.testing.assert_allclose(Normalization().apply(image * 7 - 1000), expected, atol=1e-4)
+
+
+def test_the_background_is_left_out_and_stays_0() -> None:
+    image = np.zeros((1, 10, 10), np.float32)
+    image[0, :2] = np.linspace(100, 200, 20).reshape(2, 10)
+    out = Normalization(lower=0, upper=100, foreground_only=True).apply(image)
+    assert (out[image == 0] == 0).all()
+    np.testing.assert_allclose(out[0, :2].ravel(), np.linspace(0, 1, 20), atol=1e-6)
+
+
+def test_no_lower_percentile_means_the_intensity_0() -> None:
+    image = np.array([0, 50, 100], np.float32)
+    out = Normalization(lower=None, upper=100, foreground_only=True).apply(image)
+    np.testing.assert_allclose(out, [0, 0.5, 1])
+
+
+def test_negative_background_stays_0() -> None:
+    image = np.array([-1000, 1, 2, 3], np.float32)
+    out = Normalization(lower=0, upper=100, foreground_only=True).apply(image)
+    np.testing.assert_allclose(out, [0, 0, 0.5, 1])
+
+
+@pytest.mark.parametrize("foreground_only", [False, True])
+@pytest.mark.parametrize("lower", [0.5, None])
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.full((1, 4, 4), 0.0),
+        np.full((1, 4, 4), -7.0),
+        np.zeros((1, 0, 4)),
+        np.array([-3e38, 3e38]),
+        np.array([0, 1e-45]),
+    ],
+)
+def test_odd_images_bring_no_nan(image: Array, lower: float | None, foreground_only: bool) -> None:
+    normalization = Normalization(lower=lower, foreground_only=foreground_only)
+    out = normalization.apply(image.astype(np.float32))
+    assert out.shape == image.shape
+    assert np.isfinite(out).all() and (out >= 0).all() and (out <= 1).all()
+
+
+def test_a_constant_image_is_all_0() -> None:
+    assert (Normalization().apply(np.full((1, 4, 4), 7.0)) == 0).all()
+
+
+def test_the_input_is_left_alone_and_the_answer_repeats() -> None:
+    image = random()
+    before = image.copy()
+    first = Normalization(foreground_only=True).apply(image)
+    np.testing.assert_array_equal(image, before)
+    np.testing.assert_array_equal(first, Normalization(foreground_only=True).apply(image))
+
+
+def test_it_survives_json() -> None:
+    normalization = Normalization(lower=None, upper=99, foreground_only=True)
+    text = normalization.model_dump_json()
+    assert json.loads(text) == {"lower": None, "upper": 99, "foreground_only": True}
+    assert Normalization.model_validate_json(text) == normalization
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lower": 60, "upper": 40}, "lower must be below upper, got 60.0 and 40.0"),
+        ({"lower": -1}, "greater than or equal to 0"),
+        ({"upper": 101}, "less than or equal to 100"),
+        ({"uper": 99}, "Extra inputs are not permitted"),
+    ],
+)
+def test_impossible_percentiles(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Normalization(**fields)
