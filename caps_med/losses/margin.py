@@ -1,0 +1,62 @@
+"""The margin loss on capsule lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from caps_med.errors import InvalidParameter
+
+
+class MarginLoss(nn.Module):
+    """Push present capsules above one length and absent ones below another.
+
+    ``L = T max(0, m⁺ - |v|)² + λ (1 - T) max(0, |v| - m⁻)²`` (Sabour et al. 2017, equation 4),
+    averaged over batch, classes and positions. Deviation: the paper sums over classes and has no
+    positions.
+
+    Args:
+        upper: m⁺. lower: m⁻. absent_weight: λ.
+        class_weights: one weight per class on both terms, or None for equal weights.
+
+    ``loss(lengths [B, J, *S], target [B, J, *S])`` -> scalar; target is one-hot.
+
+    >>> MarginLoss()(torch.tensor([[0.9, 0.3]]), torch.tensor([[1.0, 0.0]]))
+    tensor(0.0100)
+    """
+
+    def __init__(
+        self,
+        upper: float = 0.9,
+        lower: float = 0.1,
+        absent_weight: float = 0.5,
+        class_weights: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        self.upper, self.lower, self.absent_weight = upper, lower, absent_weight
+        self.class_weights = None if class_weights is None else tuple(class_weights)
+
+    def forward(self, lengths: Tensor, target: Tensor) -> Tensor:
+        """The mean margin loss.
+
+        Raises:
+            InvalidParameter: shapes that differ, or class weights of another count.
+        """
+        if lengths.shape != target.shape:
+            raise InvalidParameter(
+                f"target has shape {tuple(target.shape)}: that of the lengths, "
+                f"{tuple(lengths.shape)}, is needed"
+            )
+        present = (self.upper - lengths).clamp_min(0).square()
+        absent = (lengths - self.lower).clamp_min(0).square()
+        loss = target * present + self.absent_weight * (1 - target) * absent
+        if self.class_weights is None:
+            return loss.mean()
+        if len(self.class_weights) != lengths.shape[1]:
+            raise InvalidParameter(
+                f"class_weights has {len(self.class_weights)} entries: one for each of the "
+                f"{lengths.shape[1]} classes is needed"
+            )
+        weights = lengths.new_tensor(self.class_weights)
+        return (loss * weights.view(1, -1, *(1 for _ in lengths.shape[2:]))).mean()

@@ -1,0 +1,118 @@
+"""A training run on disk: its recipe, the last checkpoint, the best weights, a log of scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from caps_med.errors import InvalidParameter
+
+
+class Recipe(BaseModel):
+    """What a run follows from, whole: the same recipe gives the same weights on one machine.
+
+    Attributes:
+        data: a registered data set or a folder.
+        epochs, steps: epochs, and optimizer steps in each.
+        batch_size, crop: training crops a step, and their edge in pixels (a multiple of 8).
+        learning_rate: its peak; it warms up over the first 5 % and falls as a cosine.
+        atoms: atoms of the first capsules.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: str
+    epochs: int
+    steps: int
+    batch_size: int
+    crop: int
+    learning_rate: float
+    seed: int
+    atoms: int = 16
+
+
+class Stateful(Protocol):
+    """What a checkpoint holds: networks, optimizers, schedules, the engine."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Everything needed to go on."""
+
+    def load_state_dict(self, state: Any, /) -> Any:  # noqa: ANN401 - torch's own signature
+        """Go on from there."""
+
+
+@dataclass
+class Best:
+    """The best validation score so far; part of the checkpoint, so that resuming keeps it."""
+
+    score: float = float("-inf")
+    epoch: int = 0
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Both numbers."""
+        return {"score": self.score, "epoch": self.epoch}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take both numbers over."""
+        self.score, self.epoch = state["score"], state["epoch"]
+
+
+class RunFolder:
+    """The folder of one run; every file in it is replaced whole or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoint, self.best = path / "checkpoint.pt", path / "best.pt"
+        self.recipe, self.scores = path / "recipe.json", path / "scores.jsonl"
+
+    def open(self, recipe: Recipe, resume: bool) -> None:
+        """Start the run, or go on with it.
+
+        Raises:
+            InvalidParameter: a run is there and `resume` is not given; or there is none to resume;
+                or it followed another recipe.
+        """
+        started = self.checkpoint.exists()
+        if started and not resume:
+            raise InvalidParameter(
+                f"{self.path} holds a run already: add --resume to go on with it, or delete it"
+            )
+        if resume and not started:
+            raise InvalidParameter(f"{self.path} holds no checkpoint: start without --resume")
+        if resume:
+            self._check(recipe)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.recipe.write_text(recipe.model_dump_json(indent=2))
+
+    def _check(self, recipe: Recipe) -> None:
+        before = json.loads(self.recipe.read_text())
+        now = recipe.model_dump(mode="json")
+        changed = [f"{k}: {before.get(k)} -> {v}" for k, v in now.items() if before.get(k) != v]
+        if changed:
+            raise InvalidParameter(
+                f"{self.path} followed another recipe ({'; '.join(changed)}): resume with the same "
+                "values, or give the run another name"
+            )
+
+    def save(self, file: Path, parts: Mapping[str, Stateful]) -> None:
+        """Write the parts' states; a kill at any moment leaves the old file or the new one."""
+        partial = file.with_suffix(".partial")
+        torch.save({name: dict(part.state_dict()) for name, part in parts.items()}, partial)
+        partial.replace(file)
+
+    def load(self, file: Path, parts: Mapping[str, Stateful]) -> None:
+        """Put saved states back into the parts."""
+        states = torch.load(file, map_location="cpu", weights_only=True)
+        for name, part in parts.items():
+            part.load_state_dict(states[name])
+
+    def log(self, scores: Mapping[str, float]) -> None:
+        """Append one line to the log of scores."""
+        with self.scores.open("a") as log:
+            log.write(json.dumps(dict(scores)) + "\n")
