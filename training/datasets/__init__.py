@@ -1,5 +1,33 @@
 """Data sets: by a registered name, or a folder of images and labels."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from caps_med.errors import InvalidInput
+from training.datasets.folder import load_folder
+from training.datasets.mni152 import load_mni152
 from training.datasets.source import Sample, Source
 
-__all__ = ["Sample", "Source"]
+#: Data sets that need no folder, by the name that ``--data`` takes.
+REGISTERED: Mapping[str, Callable[[], Source]] = {"mni152": load_mni152}
+
+
+def load_source(data: str) -> Source:
+    """The registered data set of that name, or the folder at that path.
+
+    Raises:
+        InvalidInput: neither is there.
+    """
+    if data in REGISTERED:
+        return REGISTERED[data]()
+    if not Path(data).is_dir():
+        raise InvalidInput(
+            f"--data {data}: neither a folder with images/ and labels/ nor one of "
+            f"{', '.join(REGISTERED)}"
+        )
+    return load_folder(Path(data))
+
+
+__all__ = ["REGISTERED", "Sample", "Source", "load_source"]

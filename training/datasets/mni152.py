@@ -7,7 +7,6 @@ than any one of them. The grey and white matter maps are probabilities over the 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,10 @@ from numpy.typing import NDArray
 
 from caps_med.errors import MissingExtra
 from caps_med.images import MedicalImage, Normalization, SliceStack
-from training.datasets.source import Sample, Source
+from training.datasets.source import Sample, Source, hold_out
 
 LABELS = {0: "background", 1: "cerebrospinal fluid", 2: "grey matter", 3: "white matter"}
 COLORS = {0: (0, 0, 0), 1: (86, 180, 233), 2: (230, 159, 0), 3: (240, 228, 196)}
-#: Every fifth slice is never trained on.
-HELD_OUT = 5
 #: A skull-stripped head: zero stays zero, and the brightest tissue becomes 1.
 NORMALIZATION = Normalization(lower=None, upper=99.0, foreground_only=True)
 DESCRIPTION = (
@@ -53,12 +50,6 @@ def load_mni152() -> Source:
         description=DESCRIPTION,
         colors=COLORS,
     )
-
-
-def hold_out(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
-    """Training samples, and every fifth for validation."""
-    training = [s for i, s in enumerate(samples) if i % HELD_OUT != HELD_OUT // 2]
-    return training, list(samples[HELD_OUT // 2 :: HELD_OUT])
 
 
 def _sample(image: NDArray[np.float32], tissue: NDArray[np.float32]) -> Sample:

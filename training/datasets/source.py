@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,12 @@ from caps_med.images import Normalization, Plane
 #: class indices, and, where a data set has them, ``tissue`` float32 ``[K, H, W]``: the probability
 #: of each class.
 Sample = Mapping[str, NDArray[np.generic]]
+
+
+#: Every fifth case is never trained on.
+HELD_OUT = 5
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -52,3 +59,10 @@ class Source:
     def class_channels(self) -> int:
         """Channels of a one-hot label map: 1 for a binary task, else one a class."""
         return 1 if self.binary else len(self.labels)
+
+
+def hold_out(cases: Sequence[T]) -> tuple[list[T], list[T]]:
+    """The cases to train on, and every fifth, beginning with the third, to validate on."""
+    first = HELD_OUT // 2
+    training = [case for i, case in enumerate(cases) if i % HELD_OUT != first]
+    return training, list(cases[first::HELD_OUT])

@@ -1,0 +1,125 @@
+"""A folder with ``images/`` and ``labels/`` of equally named files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from caps_med.errors import InvalidInput
+from caps_med.images import MedicalImage, Normalization, SliceStack, match_labels, read_image
+from training.datasets.source import Sample, Source, hold_out
+
+#: Affines of an image and its label map may differ by this much (mm) per entry.
+AFFINE_TOLERANCE = 1e-3
+#: Spacings of two volumes may differ by this share and still count as one.
+SPACING_TOLERANCE = 0.01
+NORMALIZATION = Normalization(lower=0.5, upper=99.5)
+
+
+def load_folder(folder: Path) -> Source:
+    """Labelled pictures, or the axial slices of labelled volumes, that hold a label.
+
+    Formats are those of `caps_med.images.read_image`. Every fifth file is held out for validation
+    (the last of fewer than five); of a single volume every fifth slice.
+
+    Raises:
+        InvalidInput: a folder or file is missing, unreadable, unpaired or without its counterpart's
+            geometry, or the files do not belong together; the message names the file and the fix.
+    """
+    pairs = [_read_pair(image, label) for image, label in _paired_paths(folder)]
+    ids = sorted({0}.union(*(np.unique(label.array).tolist() for _, label in pairs)))
+    if len(ids) == 1:
+        raise InvalidInput(f"{folder / 'labels'}: every label map is empty (all 0)")
+    _check_alike([image for image, _ in pairs])
+    cases = [_samples(image, label, ids) for image, label in pairs]
+    training, validation = _split(cases)
+    if not training or not validation:
+        raise InvalidInput(f"{folder}: too few labelled slices to hold some out; add images")
+    first = pairs[0][0]
+    volumes = first.spatial_dims == 3
+    return Source(
+        name=folder.name,
+        training=training,
+        validation=validation,
+        labels={i: "background" if i == 0 else f"label {i}" for i in ids},
+        plane="axial" if volumes else None,
+        spacing_mm=SliceStack.from_image(first).spacing,
+        normalization=NORMALIZATION,
+        description=f"{len(pairs)} labelled {'volumes' if volumes else 'pictures'} of a folder",
+    )
+
+
+def _paired_paths(folder: Path) -> list[tuple[Path, Path]]:
+    found = {}
+    for kind in ("images", "labels"):
+        directory = folder / kind
+        if not directory.is_dir():
+            raise InvalidInput(
+                f"{directory} is not a folder: put the images into {folder}/images and their label "
+                f"maps, under the same names, into {folder}/labels"
+            )
+        files = sorted(p for p in directory.iterdir() if p.is_file() and p.name[0] != ".")
+        found[kind] = {p.name.split(".")[0]: p for p in files}
+    images, labels = found["images"], found["labels"]
+    unpaired = sorted(set(images) ^ set(labels))
+    if unpaired:
+        raise InvalidInput(
+            f"{folder}: without a counterpart of the same name: {', '.join(unpaired[:10])}"
+        )
+    if not images:
+        raise InvalidInput(f"{folder / 'images'} is empty")
+    return [(images[stem], labels[stem]) for stem in images]
+
+
+def _read_pair(image_path: Path, label_path: Path) -> tuple[MedicalImage, MedicalImage]:
+    try:
+        image = read_image(image_path)
+        label = read_image(label_path, kind="labels")
+    except InvalidInput as error:
+        raise InvalidInput(f"{image_path.name}: {error}") from error
+    if image.spatial_shape != label.spatial_shape:
+        raise InvalidInput(
+            f"{image_path.name} has size {image.spatial_shape}, its label map "
+            f"{label.spatial_shape}: they must be equal"
+        )
+    if np.abs(image.affine - label.affine).max() > AFFINE_TOLERANCE:
+        raise InvalidInput(
+            f"{image_path.name} and its label map lie at different places (their affines differ): "
+            "resample the label map onto the image"
+        )
+    if set(np.unique(label.array).tolist()) <= {0, 255}:
+        label = match_labels(label, (0, 1), binary=True)
+    return image, label
+
+
+def _check_alike(images: Sequence[MedicalImage]) -> None:
+    first = images[0]
+    for image in images[1:]:
+        if image.array.shape[0] != first.array.shape[0]:
+            raise InvalidInput("some images are grey and some are in colour: convert them to one")
+        if image.spatial_dims != first.spatial_dims:
+            raise InvalidInput("some images are pictures and some are volumes: train on one kind")
+        spacing, other = SliceStack.from_image(first).spacing, SliceStack.from_image(image).spacing
+        if spacing and other and not np.allclose(spacing, other, rtol=SPACING_TOLERANCE):
+            raise InvalidInput(
+                f"slices have spacings {spacing} and {other} mm: resample the volumes to one"
+            )
+
+
+def _samples(image: MedicalImage, label: MedicalImage, ids: Sequence[int]) -> list[Sample]:
+    """The labelled slices of one case, all intensities on the case's own scale."""
+    pixels = SliceStack.from_image(image).array
+    classes = np.searchsorted(ids, SliceStack.from_image(label).array).astype(np.uint8)
+    scaled = NORMALIZATION.apply(pixels)
+    kept = [z for z in range(len(classes)) if classes[z].any()]
+    return [{"image": scaled[z], "label": classes[z]} for z in kept]
+
+
+def _split(cases: Sequence[list[Sample]]) -> tuple[list[Sample], list[Sample]]:
+    """Cases never stand on both sides, unless there is only one."""
+    if len(cases) == 1:
+        return hold_out(cases[0])
+    training, validation = hold_out(cases) if len(cases) >= 5 else (cases[:-1], cases[-1:])
+    return [s for case in training for s in case], [s for case in validation for s in case]
