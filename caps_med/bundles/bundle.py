@@ -1,0 +1,93 @@
+"""One model on disk: a MONAI bundle folder ``<name>/<version>/``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from caps_med.bundles.metadata import BundleMetadata, ModelCard
+from caps_med.bundles.weights import load_weights, sha256
+from caps_med.errors import InvalidBundle, InvalidParameter
+from caps_med.networks import CapsuleNetwork, build_network
+
+#: metadata.json above this is no metadata.
+LARGEST_METADATA = 2**20
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A model's folder. Its configs are never evaluated: the network comes from the registry."""
+
+    name: str
+    version: int
+    path: Path
+
+    @property
+    def reference(self) -> str:
+        """``name@version``."""
+        return f"{self.name}@{self.version}"
+
+    @cached_property
+    def metadata(self) -> BundleMetadata:
+        """The parsed ``configs/metadata.json``.
+
+        Raises:
+            InvalidBundle: it is missing, too large, or not of the form needed here.
+        """
+        path = self.path / "configs" / "metadata.json"
+        try:
+            if path.stat().st_size > LARGEST_METADATA:
+                raise InvalidBundle(f"{self.reference}: metadata.json is over {LARGEST_METADATA} B")
+            return BundleMetadata.model_validate_json(path.read_bytes())
+        except (OSError, json.JSONDecodeError) as error:
+            raise InvalidBundle(f"{self.reference}: metadata.json cannot be read") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise InvalidBundle(
+                f"{self.reference}: metadata.json, {where}: {first['msg']}"
+            ) from error
+
+    @property
+    def card(self) -> ModelCard:
+        """The section of the metadata that inference needs."""
+        return self.metadata.caps_med
+
+    @property
+    def weights(self) -> Path:
+        """The file of the weights."""
+        return self.path / self.metadata.weights.file
+
+    def load_network(self) -> CapsuleNetwork:
+        """The network in evaluation mode, its weights verified.
+
+        Raises:
+            InvalidBundle: the checksum, the network's arguments or a tensor does not match.
+        """
+        self.verify()
+        spec = self.card.network
+        try:
+            network = build_network(spec.name, spec.arguments)
+        except InvalidParameter as error:
+            raise InvalidBundle(f"{self.reference}: {error}") from error
+        load_weights(network, self.weights)
+        return network.eval()
+
+    def verify(self) -> None:
+        """Check the weights against the recorded checksum.
+
+        Raises:
+            InvalidBundle: they are missing or differ.
+        """
+        if not self.weights.is_file():
+            raise InvalidBundle(f"{self.reference}: {self.metadata.weights.file} is missing")
+        found = sha256(self.weights)
+        if found != self.metadata.weights.sha256:
+            raise InvalidBundle(
+                f"{self.reference}: the weights have sha256 {found}, the metadata say "
+                f"{self.metadata.weights.sha256}: the file was changed or damaged; fetch it again"
+            )

@@ -1,0 +1,150 @@
+"""What a bundle says of itself: MONAI's metadata, and one section of our own."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from caps_med._version import __version__
+from caps_med.images import Normalization, Plane
+
+Task = Literal["segmentation", "synthesis"]
+Color = Annotated[tuple[int, int, int], Field(description="red, green, blue, 0 to 255")]
+
+#: MONAI's schema of metadata.json; its tools check against it when given the file.
+SCHEMA = (
+    "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/"
+    "meta_schema_20240725.json"
+)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NetworkSpec(_Section):
+    """A name of the closed registry, and the arguments that rebuild the network."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class WeightsSpec(_Section):
+    """The weights' file below the bundle, its checksum and its precision on disk."""
+
+    file: Literal["models/model.safetensors"] = "models/model.safetensors"
+    sha256: str
+    dtype: Literal["float32", "float16"]
+
+
+class Provenance(_Section):
+    """Where the weights came from.
+
+    Attributes:
+        command: what trains them again, or imported them.
+        data: the training data, with their source and licence.
+        recipe: every value of the training recipe.
+    """
+
+    command: str
+    data: str
+    seed: int | None = None
+    caps_med_version: str = __version__
+    recipe: dict[str, Any] = {}
+
+
+class ModelCard(_Section):
+    """The section ``caps_med`` of metadata.json: all that inference needs and an answer tells.
+
+    Attributes:
+        labels: label id -> name, background included; the k-th id in order is class k. A network
+            with one output channel or label channel is binary: its class is the second id.
+        plane: in which plane volumes are cut for a 2-D network.
+        spacing_mm: (row, column) distances the network was trained on; None for pictures.
+        normalization: applied to each image or volume as a whole.
+        scores: measured on held-out data, as named.
+        license: of the weights.
+    """
+
+    task: Task
+    network: NetworkSpec
+    labels: dict[int, str]
+    colors: dict[int, Color] = {}
+    plane: Plane = "axial"
+    spacing_mm: tuple[float, float] | None = None
+    normalization: Normalization = Normalization()
+    scores: dict[str, float] = {}
+    description: str = ""
+    license: str = "Apache-2.0"
+    provenance: Provenance
+
+    @property
+    def binary(self) -> bool:
+        """One foreground class, so label ids 0 and 255 also say background and foreground."""
+        return len(self.labels) == 2
+
+
+class BundleMetadata(BaseModel):
+    """``configs/metadata.json``: MONAI's fields, kept as they are, and the model card."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    version: str
+    caps_med: ModelCard
+    weights: WeightsSpec
+
+
+def monai_metadata(
+    name: str, version: int, card: ModelCard, weights: WeightsSpec
+) -> dict[str, Any]:
+    """The whole of metadata.json, in the form that MONAI's bundle commands check."""
+    dims = int(card.network.arguments.get("spatial_dims", 2))
+    segments = card.task == "segmentation"
+    arguments = card.network.arguments
+    inputs = arguments.get("in_channels" if segments else "label_channels", 1)
+    outputs = arguments.get("out_channels" if segments else "image_channels", 1)
+    field = {"type": "image", "dtype": "float32", "is_patch_data": False}
+    classes = {str(i): label for i, label in enumerate(card.labels.values())}
+    seen = {
+        **field,
+        "format": "magnitude" if segments else "segmentation",
+        "modality": "any",
+        "num_channels": inputs,
+        "spatial_shape": ["8*n"] * dims,
+        "value_range": [0, 1],
+        "channel_def": {"0": "image"} if segments else classes,
+    }
+    answer = {
+        **seen,
+        "format": "probabilities" if segments else "magnitude",
+        "num_channels": outputs,
+        "channel_def": classes if segments else {"0": "image"},
+    }
+    packages = {"safetensors": importlib.metadata.version("safetensors")}
+    return {
+        "schema": SCHEMA,
+        "version": f"{version}.0.0",
+        "changelog": {f"{version}.0.0": "written by caps_med"},
+        "monai_version": importlib.metadata.version("monai"),
+        "pytorch_version": importlib.metadata.version("torch").split("+")[0],
+        "numpy_version": importlib.metadata.version("numpy"),
+        "required_packages_version": packages,
+        "name": name,
+        "task": f"{dims}-D {card.task} by convolutional capsules",
+        "description": card.description or f"{card.network.name} for {card.task}",
+        "authors": "the caps_med maintainers",
+        "copyright": card.license,
+        "data_source": card.provenance.data,
+        "intended_use": "Research only; not a medical device.",
+        "network_data_format": {"inputs": {"image": seen}, "outputs": {"pred": answer}},
+        "caps_med": card.model_dump(mode="json"),
+        "weights": weights.model_dump(mode="json"),
+    }
+
+
+def named_scores(scores: Mapping[str, float]) -> dict[str, float]:
+    """Scores rounded to what they are worth."""
+    return {name: round(float(value), 4) for name, value in scores.items()}

@@ -1,0 +1,131 @@
+"""Write a network into the model repository as a new version, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from caps_med.bundles.bundle import Bundle
+from caps_med.bundles.metadata import ModelCard, WeightsSpec, monai_metadata
+from caps_med.bundles.repository import ModelRepository
+from caps_med.bundles.weights import save_weights
+from caps_med.networks import CapsuleNetwork
+
+
+def write_bundle(
+    repository: ModelRepository,
+    name: str,
+    network: CapsuleNetwork,
+    card: ModelCard,
+    half: bool = False,
+) -> Bundle:
+    """Write the next version of ``name``; a crash leaves the repository as it was.
+
+    Args:
+        half: weights as float16, half the size; check beforehand that the result holds.
+
+    Raises:
+        InvalidParameter: the name may not be one.
+    """
+    repository.check_name(name)
+    home = repository.root / name
+    home.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=home))
+    try:
+        for folder in ("configs", "models", "docs"):
+            (draft / folder).mkdir()
+        digest = save_weights(network, draft / "models" / "model.safetensors", half)
+        weights = WeightsSpec(sha256=digest, dtype="float16" if half else "float32")
+        draft.chmod(0o755)
+        return _publish(repository, name, draft, card, weights)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def _publish(
+    repository: ModelRepository, name: str, draft: Path, card: ModelCard, weights: WeightsSpec
+) -> Bundle:
+    """Number the draft and rename it; a version that another writer took is passed over."""
+    version = max(repository.versions(name), default=0) + 1
+    while True:
+        _write_texts(draft, name, version, card, weights)
+        target = draft.parent / str(version)
+        try:
+            if target.exists():
+                raise FileExistsError
+            os.rename(draft, target)  # noqa: PTH104 - fails when a rival's full folder is there
+        except OSError:
+            if not target.exists():
+                raise
+            version += 1
+            continue
+        return Bundle(name, version, target)
+
+
+def _write_texts(
+    draft: Path, name: str, version: int, card: ModelCard, weights: WeightsSpec
+) -> None:
+    metadata = monai_metadata(name, version, card, weights)
+    _write(draft / "configs" / "metadata.json", json.dumps(metadata, indent=2))
+    _write(draft / "configs" / "inference.json", json.dumps(inference_config(card), indent=2))
+    _write(draft / "LICENSE", _license(card.license))
+    _write(draft / "docs" / "README.md", _readme(name, version, card))
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text.rstrip() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _license(name: str) -> str:
+    return f"The weights of this model are licensed under {name}.\n"
+
+
+def inference_config(card: ModelCard) -> dict[str, Any]:
+    """A config for MONAI's bundle commands; the service never reads it."""
+    return {
+        "imports": ["$import safetensors.torch"],
+        "bundle_root": ".",
+        "device": "$torch.device('cpu')",
+        "network_def": {
+            "_target_": f"caps_med.networks.{card.network.name}",
+            **card.network.arguments,
+        },
+        "network": "$@network_def.to(@device)",
+        "weights": "$safetensors.torch.load_file(@bundle_root + '/models/model.safetensors')",
+        "initialize": ["$@network.load_state_dict(@weights)"],
+        "run": ["$@network.eval()"],
+    }
+
+
+def _readme(name: str, version: int, card: ModelCard) -> str:
+    labels = "\n".join(f"- {i}: {label}" for i, label in card.labels.items())
+    scores = "\n".join(f"- {k}: {v}" for k, v in card.scores.items()) or "- none recorded"
+    return f"""# {name} {version}
+
+{card.description or f"{card.network.name} for {card.task}."}
+
+Research only; not a medical device. Licence of the weights: {card.license}.
+
+## Labels
+
+{labels}
+
+## Scores
+
+{scores}
+
+## Where it comes from
+
+Data: {card.provenance.data}
+
+Command: `{card.provenance.command}`, seed {card.provenance.seed}, caps_med
+{card.provenance.caps_med_version}.
+"""
