@@ -1,0 +1,20 @@
+"""Image in, image out: segment, synthesize, look at capsules."""
+
+from caps_med.inference.features import FeatureExplorer, Features
+from caps_med.inference.model import ImageSource, Model, load_model
+from caps_med.inference.provenance import Provenance
+from caps_med.inference.segmenter import Segmentation, Segmenter
+from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
+
+__all__ = [
+    "FeatureExplorer",
+    "Features",
+    "ImageSource",
+    "Model",
+    "Provenance",
+    "Segmentation",
+    "Segmenter",
+    "Synthesizer",
+    "SyntheticImage",
+    "load_model",
+]

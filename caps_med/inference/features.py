@@ -1,0 +1,141 @@
+"""What each capsule sees: the capsules of every layer for one slice."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from caps_med.errors import InvalidParameter, LayerNotFound
+from caps_med.images import MedicalImage
+from caps_med.inference.contact_sheet import contact_sheet
+from caps_med.inference.planes import pad_to
+from caps_med.inference.provenance import Provenance
+from caps_med.networks import CapsuleNetwork
+
+FloatArray = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Capsules by layer, in order of computation.
+
+    Attributes:
+        layers: layer name -> `[J, A, *S]`, S being the slice's size over the layer's stride,
+            rounded up.
+        provenance: where they came from.
+    """
+
+    layers: Mapping[str, FloatArray]
+    provenance: Provenance
+
+    def lengths(self, layer: str) -> FloatArray:
+        """Capsule lengths `[J, *S]` of one layer."""
+        return np.asarray(np.linalg.norm(self.layers[layer], axis=1), dtype=np.float32)
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """What the npz form holds: every layer, and ``lengths/<layer>``."""
+        return {**self.layers, **{f"lengths/{name}": self.lengths(name) for name in self.layers}}
+
+    def statistics(self) -> dict[str, Any]:
+        """Per layer: types, atoms, size, and the mean and largest length of each capsule type."""
+        return {name: self._layer_statistics(name) for name in self.layers}
+
+    def _layer_statistics(self, name: str) -> dict[str, Any]:
+        types, atoms, *size = self.layers[name].shape
+        lengths = self.lengths(name).reshape(types, -1)
+        return {
+            "types": types,
+            "atoms": atoms,
+            "size": size,
+            "mean_length": [round(float(v), 6) for v in lengths.mean(1)],
+            "max_length": [round(float(v), 6) for v in lengths.max(1)],
+        }
+
+    def contact_sheet(self) -> MedicalImage:
+        """A picture of all capsule lengths, a row a layer, brighter for longer."""
+        return contact_sheet({name: self.lengths(name) for name in self.layers})
+
+    def save(self, path: str | Path) -> None:
+        """Write ``NAME.npz``, or into a folder: ``features.npz``, ``capsules.png``, statistics."""
+        path = Path(path)
+        if path.suffix == ".npz":
+            np.savez_compressed(path, **self.arrays())  # type: ignore[arg-type]
+            return
+        path.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(path / "features.npz", **self.arrays())  # type: ignore[arg-type]
+        self.contact_sheet().save(path / "capsules.png")
+        statistics = {"provenance": self.provenance.as_dict(), "layers": self.statistics()}
+        (path / "statistics.json").write_text(json.dumps(statistics, indent=2) + "\n")
+
+
+class FeatureExplorer:
+    """Read a network's capsules for one plane of an image or label map.
+
+    Args:
+        network: in evaluation mode.
+        provenance: put into every answer.
+    """
+
+    def __init__(self, network: CapsuleNetwork, provenance: Provenance) -> None:
+        self.network, self.provenance = network, provenance
+
+    def __call__(
+        self,
+        plane: Tensor,
+        capsules: Callable[[Tensor], OrderedDict[str, Tensor]],
+        layer: str | None = None,
+    ) -> Features:
+        """The capsules of one plane.
+
+        Args:
+            plane: `[1, C, H, W]`, as the network's input is prepared.
+            capsules: from the padded plane to the network's capsules.
+            layer: this layer alone.
+
+        Raises:
+            LayerNotFound: the network has no such layer; the message lists those it has.
+        """
+        self.check_layer(layer)
+        with torch.inference_mode():
+            found = capsules(pad_to(plane, self.network.divisor))
+        sizes = plane.shape[2:]
+        strides = {info.name: info.stride for info in self.network.layers}
+        layers = {
+            name: _cropped(value, sizes, strides[name])
+            for name, value in found.items()
+            if layer in (None, name)
+        }
+        return Features(layers, self.provenance)
+
+    def check_layer(self, layer: str | None) -> None:
+        """Refuse a name that is none of the network's capsule layers."""
+        names = [info.name for info in self.network.layers]
+        if layer is not None and layer not in names:
+            raise LayerNotFound(f"no layer {layer!r}: there is {', '.join(names)}")
+
+
+def chosen_slice(count: int, index: int | None) -> int:
+    """The slice to look at: the middle one, or the one asked for.
+
+    Raises:
+        InvalidParameter: there is no such slice.
+    """
+    if index is None:
+        return count // 2
+    if not 0 <= index < count:
+        raise InvalidParameter(f"slice={index}: must be from 0 to {count - 1}")
+    return index
+
+
+def _cropped(capsules: Tensor, sizes: torch.Size, stride: int) -> FloatArray:
+    rows, columns = (-(-size // stride) for size in sizes)
+    return np.ascontiguousarray(capsules[0, ..., :rows, :columns].float().cpu().numpy())

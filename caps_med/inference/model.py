@@ -1,0 +1,181 @@
+"""A loaded model: what it can do follows from its task."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from caps_med.bundles import Bundle, BundleMetadata, ModelRepository
+from caps_med.errors import InvalidBundle, WrongTask
+from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, read_image
+from caps_med.inference.features import FeatureExplorer, Features, chosen_slice
+from caps_med.inference.planes import Planes
+from caps_med.inference.provenance import Provenance
+from caps_med.inference.segmenter import Segmentation, Segmenter
+from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
+from caps_med.networks import CapsPix2Pix, CapsuleNetwork, LayerInfo, SegCaps
+
+#: What an image or a label map may be given as.
+ImageSource = str | os.PathLike[str] | bytes | MedicalImage
+
+
+N = TypeVar("N", SegCaps, CapsPix2Pix)
+
+
+class Model:
+    """One version of a model, its network in evaluation mode.
+
+    Args:
+        bundle: where it lies.
+        limits: bounds on what is read for it.
+    """
+
+    def __init__(self, bundle: Bundle, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.bundle, self.limits = bundle, limits
+        self.network: CapsuleNetwork = bundle.load_network()
+        self.provenance = Provenance.of(bundle)
+
+    @property
+    def name(self) -> str:
+        """The model's name, without its version."""
+        return self.bundle.name
+
+    @property
+    def version(self) -> int:
+        """Its version in the repository."""
+        return self.bundle.version
+
+    @property
+    def task(self) -> str:
+        """``segmentation`` or ``synthesis``."""
+        return self.bundle.card.task
+
+    @property
+    def metadata(self) -> BundleMetadata:
+        """The bundle's metadata; ``.caps_med`` is the model card."""
+        return self.bundle.metadata
+
+    @property
+    def layers(self) -> tuple[LayerInfo, ...]:
+        """Capsule layers in order of computation."""
+        return self.network.layers
+
+    def segment(self, image: ImageSource) -> Segmentation:
+        """The label map of an image, in the image's space and format.
+
+        Raises:
+            WrongTask: a synthesis model.
+            CapsMedError: the image cannot be read, or the model cannot take it.
+        """
+        return self.segmenter(self.read(image, "image"))
+
+    def synthesize(self, labels: ImageSource, seed: int = 0) -> SyntheticImage:
+        """An image of a label map; the same seed gives the same image.
+
+        Raises:
+            WrongTask: a segmentation model.
+            UnknownLabel: the label map holds an id that the model does not know.
+        """
+        return self.synthesizer(self.read(labels, "labels"), seed)
+
+    def synthesize_many(
+        self, labels: ImageSource, seed: int = 0, count: int = 1
+    ) -> list[SyntheticImage]:
+        """Images of one label map with the seeds `seed`, `seed + 1`, ..."""
+        read = self.read(labels, "labels")
+        return [self.synthesizer(read, seed + i) for i in range(count)]
+
+    def features(
+        self,
+        source: ImageSource,
+        layer: str | None = None,
+        slice: int | None = None,
+        seed: int = 0,
+    ) -> Features:
+        """The capsules that one slice of an image (of a label map, for synthesis) gives rise to.
+
+        Args:
+            source: an image or label map.
+            layer: this layer alone; None for all.
+            slice: of a volume, counted along the model's plane; None for the middle one.
+            seed: of the noise vector, for synthesis.
+
+        Raises:
+            LayerNotFound: no such layer. InvalidParameter: no such slice.
+        """
+        explorer = FeatureExplorer(self.network, self.provenance)
+        explorer.check_layer(layer)
+        if self.task == "synthesis":
+            return self._synthesis_features(explorer, source, layer, slice, seed)
+        network = self._network(SegCaps)
+        image = self.read(source, "image")
+        self.segmenter.check(image)
+        planes = Planes.of(image, self.bundle.card)
+        scaled = self.bundle.card.normalization.apply(planes.stack.array)
+        at = chosen_slice(len(scaled), slice)
+        plane = planes.at_network_spacing(scaled[at : at + 1])
+        return explorer(plane.to(_device(network)), network.capsules, layer)
+
+    def _synthesis_features(
+        self,
+        explorer: FeatureExplorer,
+        source: ImageSource,
+        layer: str | None,
+        slice: int | None,
+        seed: int,
+    ) -> Features:
+        network, synthesizer = self._network(CapsPix2Pix), self.synthesizer
+        _, classes = synthesizer.classes(self.read(source, "labels"))
+        at = chosen_slice(len(classes), slice)
+        z = synthesizer.noise(seed).to(_device(network))
+        explorer = FeatureExplorer(network, self.provenance.with_seed(seed))
+        return explorer(
+            classes[at : at + 1].to(_device(network)),
+            lambda c: network.capsules(synthesizer.one_hot(c), z),
+            layer,
+        )
+
+    def read(self, source: ImageSource, kind: Kind) -> MedicalImage:
+        """`source` itself, or read under this model's bounds."""
+        if isinstance(source, MedicalImage):
+            return source
+        return read_image(source, kind=kind, limits=self.limits)
+
+    @cached_property
+    def segmenter(self) -> Segmenter:
+        """Image in, label map out."""
+        return Segmenter(self._network(SegCaps), self.bundle.card, self.provenance)
+
+    @cached_property
+    def synthesizer(self) -> Synthesizer:
+        """Label map in, image out."""
+        return Synthesizer(self._network(CapsPix2Pix), self.bundle.card, self.provenance)
+
+    def _network(self, kind: type[N]) -> N:
+        task = "segmentation" if kind is SegCaps else "synthesis"
+        if self.task != task:
+            raise WrongTask(f"{self.name} is a {self.task} model: {task} needs another one")
+        if not isinstance(self.network, kind):
+            raise InvalidBundle(f"{self.name}: a {type(self.network).__name__} does no {task}")
+        return self.network
+
+
+def load_model(name: str, models: str | Path | None = None) -> Model:
+    """Load a model by name (``name@3`` for one version).
+
+    Args:
+        models: the model repository; None takes ``CAPS_MED_MODELS`` or the user's data folder.
+            The built-in models are always there.
+
+    Raises:
+        ModelNotFound: no such model. InvalidBundle: it does not hold together.
+    """
+    return Model(ModelRepository(models).find(name))
+
+
+def _device(network: CapsuleNetwork) -> torch.device:
+    return next(network.parameters()).device

@@ -1,0 +1,54 @@
+"""Where an answer came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from caps_med._version import __version__
+from caps_med.bundles import Bundle
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Model, weights, code and preprocessing of one answer; the seed where one was used."""
+
+    model: str
+    version: int
+    weights_sha256: str
+    preprocessing: str
+    caps_med_version: str = __version__
+    seed: int | None = None
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> Provenance:
+        """What a bundle's answers have in common."""
+        card = bundle.card
+        n = card.normalization
+        low = "0" if n.lower is None else f"p{n.lower:g}"
+        where = " of foreground" if n.foreground_only else ""
+        spacing = (
+            "x".join(f"{mm:g}" for mm in card.spacing_mm) + " mm" if card.spacing_mm else "any"
+        )
+        preprocessing = f"intensity {low}..p{n.upper:g}{where}; plane {card.plane}; {spacing}"
+        return cls(bundle.name, bundle.version, bundle.metadata.weights.sha256, preprocessing)
+
+    def with_seed(self, seed: int) -> Provenance:
+        """The same with the seed of one synthesis."""
+        return replace(self, seed=seed)
+
+    def as_dict(self) -> dict[str, str | int]:
+        """For JSON; without the seed where none was used."""
+        values: dict[str, str | int | None] = dict(self.__dict__)
+        return {key: value for key, value in values.items() if value is not None}
+
+    def headers(self) -> dict[str, str]:
+        """For HTTP: ``Caps-Med-Model`` and its siblings."""
+        names = {
+            "model": "Caps-Med-Model",
+            "version": "Caps-Med-Model-Version",
+            "weights_sha256": "Caps-Med-Weights-SHA256",
+            "preprocessing": "Caps-Med-Preprocessing",
+            "caps_med_version": "Caps-Med-Version",
+            "seed": "Caps-Med-Seed",
+        }
+        return {names[key]: str(value) for key, value in self.as_dict().items()}

@@ -1,0 +1,102 @@
+"""Label map in, image in the same space out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from caps_med.bundles import ModelCard
+from caps_med.errors import InvalidParameter
+from caps_med.images import MedicalImage, match_labels
+from caps_med.inference.planes import Planes, padded
+from caps_med.inference.provenance import Provenance
+from caps_med.inference.segmenter import PASS_PIXELS
+from caps_med.networks import CapsPix2Pix
+
+#: Seeds are what a 64-bit generator takes.
+LARGEST_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticImage(MedicalImage):
+    """A synthesized image in the label map's space; `provenance` holds model and seed."""
+
+    provenance: Provenance | None = None
+
+
+class Synthesizer:
+    """Run a CapsPix2Pix generator over label maps of any size.
+
+    Args:
+        network: in evaluation mode.
+        card: labels, plane and spacing of its training.
+        provenance: put into every answer.
+    """
+
+    def __init__(self, network: CapsPix2Pix, card: ModelCard, provenance: Provenance) -> None:
+        self.network, self.card, self.provenance = network, card, provenance
+
+    def __call__(self, labels: MedicalImage, seed: int = 0) -> SyntheticImage:
+        """Synthesize from a label map; of a volume all slices share one noise vector.
+
+        Pictures come out as 8-bit, volumes as float32 in [0, 1].
+
+        Raises:
+            UnknownLabel: an id that the model does not know.
+            InvalidParameter: the seed is out of range, or the size is none the generator can take.
+        """
+        planes, classes = self.classes(labels)
+        z = self.noise(seed)
+        rows, columns = classes.shape[2:]
+        step = max(1, PASS_PIXELS // (rows * columns))
+        with torch.inference_mode():
+            maps = torch.cat([self._forward(part, z) for part in classes.split(step)])
+        pixels = planes.restore(maps)
+        if labels.spatial_dims == 2 and labels.format != "npy":
+            pixels = np.rint(pixels.clip(0, 1) * 255).astype(np.uint8)
+        image = labels.with_array(pixels, kind="image")
+        return SyntheticImage(**image.__dict__, provenance=self.provenance.with_seed(seed))
+
+    def classes(self, labels: MedicalImage) -> tuple[Planes, Tensor]:
+        """The planes of a label map, and its class indices `[D, 1, *size]`.
+
+        Raises:
+            UnknownLabel: an id that the model does not know.
+        """
+        known = match_labels(labels, self.card.labels, binary=self.card.binary)
+        planes = Planes.of(known, self.card)
+        classes = np.searchsorted(list(self.card.labels), planes.stack.array)
+        return planes, planes.at_network_spacing(classes, labels=True)
+
+    def one_hot(self, classes: Tensor) -> Tensor:
+        """Class indices `[N, 1, H, W]` as the generator takes them, `[N, L, H, W]`."""
+        if self.network.label_channels == 1:
+            return classes
+        one_hot = F.one_hot(classes[:, 0].long(), self.network.label_channels)
+        return one_hot.movedim(-1, 1).float()
+
+    def noise(self, seed: int) -> Tensor:
+        """The noise vector `[1, Z]` of a seed, the same on every machine.
+
+        Raises:
+            InvalidParameter: the seed is negative or over 63 bits.
+        """
+        if not 0 <= seed <= LARGEST_SEED:
+            raise InvalidParameter(f"seed={seed}: must be from 0 to {LARGEST_SEED}")
+        return torch.randn(
+            1, self.network.noise_size, generator=torch.Generator().manual_seed(seed)
+        )
+
+    def _forward(self, classes: Tensor, z: Tensor) -> Tensor:
+        """Padding is background: it is added before the classes become one-hot."""
+        device = next(self.network.parameters()).device
+        noise = z.expand(classes.shape[0], -1).to(device)
+        return padded(
+            lambda c: self.network(self.one_hot(c), noise),
+            classes.to(device),
+            self.network.divisor,
+        ).cpu()
