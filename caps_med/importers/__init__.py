@@ -1,0 +1,7 @@
+"""Weights of the published projects, as models of this library."""
+
+from caps_med.importers.capspix2pix import read_capspix2pix
+from caps_med.importers.imported import Imported
+from caps_med.importers.segcaps import read_segcaps
+
+__all__ = ["Imported", "read_capspix2pix", "read_segcaps"]

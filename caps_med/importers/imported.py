@@ -1,0 +1,44 @@
+"""What an importer found in an upstream file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from caps_med.importers.matching import Shape
+from caps_med.networks import CapsuleNetwork
+
+
+@dataclass(frozen=True)
+class Imported:
+    """An upstream model as a network of this library.
+
+    Attributes:
+        network: with the file's weights, in eval mode.
+        name: of the network in the registry.
+        arguments: that build it.
+        file: name of the upstream file.
+        sha256: of that file.
+        unused: tensors of the file that the forward pass never uses, name -> shape.
+        warnings: what the file cannot say and the user should check.
+    """
+
+    network: CapsuleNetwork
+    name: str
+    arguments: Mapping[str, Any]
+    file: str
+    sha256: str
+    unused: Mapping[str, Shape] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file, read in pieces."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while piece := file.read(2**20):
+            digest.update(piece)
+    return digest.hexdigest()
