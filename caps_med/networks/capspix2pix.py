@@ -45,7 +45,7 @@ class CapsPix2Pix(CapsuleNetwork):
         image_channels: channels of the image.
         noise_source: where z enters, see `caps_med.networks.noise`; all but ``"input"`` work at
             any size.
-        noise_size: length Z of z; ignored by ``"dropout"``, whose z has one entry per channel.
+        noise_size: length Z of z; ignored by ``"dropout"``, whose z has one entry per capsule type.
         image_size: the one size of ``noise_source="input"``.
         atoms: atoms of the first capsules; the published 16.
         dropout: channel dropout after each capsule layer while training (0.5 as published).

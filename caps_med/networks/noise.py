@@ -125,20 +125,21 @@ class LatentNoise(NoiseSource):
 
 
 class DropoutNoise(NoiseSource):
-    """Channel dropout (0.5) after a capsule layer that stays on at inference.
+    """Dropout (0.5) of whole capsule types after a capsule layer, on at inference too.
 
-    Deviation: upstream draws the dropped channels from the global generator; here channel c is
-    dropped where z[c] < 0, so that a seed gives the same image again.
+    Upstream's `Dropout2d` meets capsules ``[B, J, A, H, W]`` and so drops along J. Deviation: it
+    draws from the global generator; here type j is dropped where z[j] < 0, so that a seed gives
+    the same image again.
     """
 
     def __init__(self, spatial_dims: int, types: int, atoms: int) -> None:
-        super().__init__(types * atoms)
+        super().__init__(types)
         self.conv_dropout = capsule_layer(spatial_dims, (types, atoms), (types, atoms))
 
     def latent(self, capsules: Tensor, z: Tensor) -> Tensor:
         """See `NoiseSource.latent`."""
         mixed: Tensor = self.conv_dropout(capsules)
-        kept = (z >= 0).view(*mixed.shape[:3], *(1 for _ in mixed.shape[3:]))
+        kept = (z >= 0).view(*mixed.shape[:2], *(1 for _ in mixed.shape[2:]))
         return mixed * kept * 2
 
 
