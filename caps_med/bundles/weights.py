@@ -20,6 +20,7 @@ def save_weights(network: nn.Module, path: Path, half: bool = False) -> str:
     if half:
         state = {k: v.half() if v.is_floating_point() else v for k, v in state.items()}
     save_file(state, path, metadata={"format": "pt"})
+    path.chmod(0o644)
     return sha256(path)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 from caps_med._version import __version__
 from caps_med.bundles import Bundle
+from caps_med.images import MedicalImage
+
+Answer = TypeVar("Answer", bound=MedicalImage)
 
 
 @dataclass(frozen=True)
@@ -52,3 +56,9 @@ class Provenance:
             "seed": "Caps-Med-Seed",
         }
         return {names[key]: str(value) for key, value in self.as_dict().items()}
+
+
+def answer(kind: type[Answer], image: MedicalImage, **more: Any) -> Answer:  # noqa: ANN401
+    """`image` as an answer of that kind, with what the kind adds."""
+    base = {f.name: getattr(image, f.name) for f in fields(MedicalImage)}
+    return kind(**base, **more)

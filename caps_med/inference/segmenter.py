@@ -13,7 +13,7 @@ from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, label_palette
 from caps_med.inference.planes import Planes, padded
-from caps_med.inference.provenance import Provenance
+from caps_med.inference.provenance import Provenance, answer
 from caps_med.networks import SegCaps
 
 #: Pixels that one forward pass takes: more slices go in several passes, larger slices in windows.
@@ -119,8 +119,9 @@ class Segmenter:
         labels = image.with_array(
             ids[classes][None].astype(dtype), kind="labels", palette=_palette(self.card)
         )
-        return Segmentation(
-            **labels.__dict__,
+        return answer(
+            Segmentation,
+            labels,
             names=dict(self.card.labels),
             probabilities=image.with_array(lengths),
             provenance=self.provenance,

@@ -13,7 +13,7 @@ from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, match_labels
 from caps_med.inference.planes import Planes, padded
-from caps_med.inference.provenance import Provenance
+from caps_med.inference.provenance import Provenance, answer
 from caps_med.inference.segmenter import PASS_PIXELS
 from caps_med.networks import CapsPix2Pix
 
@@ -59,7 +59,7 @@ class Synthesizer:
         if labels.spatial_dims == 2 and labels.format != "npy":
             pixels = np.rint(pixels.clip(0, 1) * 255).astype(np.uint8)
         image = labels.with_array(pixels, kind="image")
-        return SyntheticImage(**image.__dict__, provenance=self.provenance.with_seed(seed))
+        return answer(SyntheticImage, image, provenance=self.provenance.with_seed(seed))
 
     def classes(self, labels: MedicalImage) -> tuple[Planes, Tensor]:
         """The planes of a label map, and its class indices `[D, 1, *size]`.

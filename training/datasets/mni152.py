@@ -7,7 +7,7 @@ than any one of them. The grey and white matter maps are probabilities over the 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ def load_mni152() -> Source:
     Raises:
         MissingExtra: nilearn is not installed.
     """
-    image, tissue = _volumes()
+    image, tissue = template_volumes()
     slices = np.flatnonzero(tissue[1:].any(axis=(0, 2, 3)))
     stack = NORMALIZATION.apply(image)
     samples = [_sample(stack[z], tissue[:, z]) for z in slices]
@@ -57,8 +57,19 @@ def _sample(image: NDArray[np.float32], tissue: NDArray[np.float32]) -> Sample:
     return {"image": image[None], "label": label[None], "tissue": tissue}
 
 
-def _volumes() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The template ``[D, H, W]`` and the probability of each label ``[4, D, H, W]``."""
+class Template(NamedTuple):
+    """The T1 template ``[D, H, W]`` and the probability of each label ``[4, D, H, W]``."""
+
+    image: NDArray[np.float32]
+    tissue: NDArray[np.float32]
+
+
+def template_volumes() -> Template:
+    """The template in axial display orientation; outside the brain mask it is zero.
+
+    Raises:
+        MissingExtra: nilearn is not installed.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -72,7 +83,7 @@ def _volumes() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     fluid = np.clip(1 - grey - white, 0, 1)
     tissue = np.stack([np.zeros_like(fluid), fluid, grey, white]) * brain
     tissue[0] = ~brain
-    return template * brain, tissue
+    return Template(template * brain, tissue)
 
 
 def _slices(nifti: Any) -> NDArray[np.float32]:  # noqa: ANN401 - nibabel has no types
