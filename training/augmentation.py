@@ -54,7 +54,7 @@ def segmentation_transforms(source: Source, crop: int) -> mt.Compose:
     Intensities then vary in contrast, uneven field, sharpness and noise, and a masked background
     stays zero.
     """
-    individual = [RandIndividuald(prob=0.75)] if "tissue" in source.training[0] else []
+    individual = [RandIndividuald(prob=0.65)] if "tissue" in source.training[0] else []
     masked = source.normalization.foreground_only
     return mt.Compose(
         [
@@ -112,7 +112,7 @@ class RandIndividuald(mt.RandomizableTransform, mt.MapTransform):
     order background, fluid, grey, white.
     """
 
-    def __init__(self, keys: KeysCollection = ("image", "label"), prob: float = 0.75) -> None:
+    def __init__(self, keys: KeysCollection = ("image", "label"), prob: float = 0.65) -> None:
         mt.MapTransform.__init__(self, keys)
         mt.RandomizableTransform.__init__(self, prob)
 

@@ -27,8 +27,8 @@ class SegmentationRecipe(Recipe):
         reconstruction_weight: weight of the masked reconstruction's error.
     """
 
-    epochs: int = 24
-    steps: int = 50
+    epochs: int = 10
+    steps: int = 100
     batch_size: int = 4
     crop: int = 128
     learning_rate: float = 5e-3
