@@ -154,7 +154,7 @@ def pad_same(maps: Tensor, kernel_size: int, stride: int) -> Tensor:
     """Zero-pad ``[N, C, *S]`` as TensorFlow's ``same`` does: the odd pixel goes after."""
     pads: list[int] = []
     for size in reversed(maps.shape[2:]):
-        total = max((-(-size // stride) - 1) * stride + kernel_size - size, 0)
+        total = max(kernel_size - (size % stride or stride), 0)
         pads += [total // 2, total - total // 2]
     return F.pad(maps, pads)
 
