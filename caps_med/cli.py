@@ -1,0 +1,238 @@
+"""The command ``caps-med``: the library's own subcommands, and those that the wings bring.
+
+Nothing heavy is imported before a command runs, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from caps_med._version import __version__
+from caps_med.errors import CapsMedError, MissingExtra
+
+if TYPE_CHECKING:
+    from caps_med.inference import Model
+
+#: The entry-point group through which ``training`` and ``api`` bring their commands, and the extra
+#: each of them needs.
+COMMANDS = "caps_med.commands"
+EXTRAS = {"train": "train", "serve": "api"}
+
+app = typer.Typer(
+    name="caps-med",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Medical image-to-image with capsule networks: segment, synthesize, see what each capsule "
+    "sees, learn new data.",
+)
+models_app = typer.Typer(no_args_is_help=True, help="What models there are, and whether they hold.")
+app.add_typer(models_app, name="models")
+console, errors = Console(), Console(stderr=True)
+
+ModelName = Annotated[str, typer.Option("--model", help="Model, or one version of it: name@3.")]
+Models = Annotated[
+    Path | None,
+    typer.Option(envvar="CAPS_MED_MODELS", help="Model repository; built-ins are always there."),
+]
+Image = Annotated[Path, typer.Argument(help="NIfTI, PNG, JPEG, TIFF or npy.")]
+Labels = Annotated[Path, typer.Argument(help="Label map: NIfTI, PNG, TIFF or npy.")]
+Out = Annotated[Path, typer.Option("--out", help="File to write; its suffix is the format.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same image.", min=0)]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Show it.")] = False) -> None:
+    if version:
+        console.print(f"caps_med {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the pictures.")] = Path("demo"),
+    models: Models = None,
+) -> None:
+    """Segment a real brain slice, synthesize it anew, show its capsules.
+
+    Example: caps-med demo --out demo
+    """
+    from caps_med.demo import run_demo
+
+    run_demo(out, models)
+
+
+@app.command()
+def segment(
+    image: Image,
+    model: ModelName,
+    out: Out,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Write one channel a class instead of labels.")
+    ] = False,
+    models: Models = None,
+) -> None:
+    """Segment an image; the label map has the image's geometry.
+
+    Example: caps-med segment --model brain-t1-tissue t1.nii.gz --out tissue.nii.gz
+    """
+    loaded = _load(model, models)
+    with console.status(f"segmenting {image.name}"):
+        result = loaded.segment(image)
+    written = result.probabilities if probabilities and result.probabilities else result
+    written.save(out)
+    for note in result.warnings:
+        errors.print(f"note: {note}")
+    for name, volume in result.volumes.items():
+        console.print(f"{name}: {volume:.0f} {result.volume_unit}")
+    console.print(f"{loaded.bundle.reference} -> {out}")
+
+
+@app.command()
+def synthesize(
+    labels: Labels,
+    model: ModelName,
+    out: Out,
+    seed: Seed = 0,
+    count: Annotated[int, typer.Option(help="Images, with seeds SEED, SEED+1, ...", min=1)] = 1,
+    models: Models = None,
+) -> None:
+    """Synthesize images from a label map; with several, their seeds join the file names.
+
+    Example: caps-med synthesize --model brain-t1-synthesis tissue.nii.gz --out t1.nii.gz --seed 7
+    """
+    from rich.progress import track
+
+    loaded = _load(model, models)
+    read = loaded.read(labels, "labels")
+    for current in track(range(seed, seed + count), "synthesizing", disable=count == 1):
+        path = out if count == 1 else seeded_path(out, current)
+        loaded.synthesize(read, current).save(path)
+        console.print(f"{loaded.bundle.reference}, seed {current} -> {path}")
+
+
+@app.command()
+def features(
+    image: Annotated[Path, typer.Argument(help="An image; a label map for synthesis models.")],
+    model: ModelName,
+    out: Annotated[Path, typer.Option("--out", help="Folder, or FILE.npz for the arrays alone.")],
+    layer: Annotated[str | None, typer.Option(help="This capsule layer alone.")] = None,
+    slice: Annotated[int | None, typer.Option(help="Slice of a volume; the middle one.")] = None,
+    seed: Seed = 0,
+    models: Models = None,
+) -> None:
+    """What each capsule sees: arrays per layer, and a contact sheet of capsule lengths.
+
+    Example: caps-med features --model brain-t1-tissue t1.nii.gz --out capsules
+    """
+    loaded = _load(model, models)
+    found = loaded.features(image, layer, slice, seed)
+    found.save(out)
+    for name, capsules in found.layers.items():
+        types, atoms, rows, columns = capsules.shape
+        console.print(f"{name}: {types} capsule types of {atoms} atoms, {rows} x {columns}")
+    console.print(f"{loaded.bundle.reference} -> {out}")
+
+
+@models_app.command("list")
+def list_models(models: Models = None) -> None:
+    """Every model's latest version."""
+    from rich.table import Table
+
+    from caps_med.bundles import ModelRepository
+
+    table = Table("model", "version", "task", "labels", "scores")
+    for bundle in ModelRepository(models).list():
+        card = bundle.card
+        scores = ", ".join(f"{name} {value:g}" for name, value in card.scores.items())
+        labels = ", ".join(card.labels.values())
+        table.add_row(bundle.name, str(bundle.version), card.task, labels, scores)
+    console.print(table)
+
+
+@models_app.command("show")
+def show_model(name: Annotated[str, typer.Argument()], models: Models = None) -> None:
+    """What a model is, knows and came from, and its capsule layers.
+
+    Example: caps-med models show brain-t1-tissue
+    """
+    from rich.table import Table
+
+    loaded = _load(name, models)
+    card = loaded.bundle.card
+    console.print(f"[bold]{loaded.bundle.reference}[/bold]: {card.description}")
+    console.print(f"labels: {', '.join(f'{i} {label}' for i, label in card.labels.items())}")
+    for score, value in card.scores.items():
+        console.print(f"{score}: {value:g}")
+    console.print(f"preprocessing: {loaded.provenance.preprocessing}")
+    console.print(f"trained by: {card.provenance.command} (seed {card.provenance.seed})")
+    console.print(f"data: {card.provenance.data}")
+    console.print(f"licence: {card.license}; sha256 {loaded.provenance.weights_sha256}")
+    table = Table("layer", "capsule types", "atoms", "stride")
+    for info in loaded.layers:
+        table.add_row(info.name, str(info.types), str(info.atoms), str(info.stride))
+    console.print(table)
+
+
+@models_app.command("verify")
+def verify_model(name: Annotated[str, typer.Argument()], models: Models = None) -> None:
+    """Check a model's checksum, and that its weights fit its network key by key.
+
+    Example: caps-med models verify brain-t1-tissue
+    """
+    loaded = _load(name, models)
+    console.print(f"{loaded.bundle.reference}: whole, {loaded.provenance.weights_sha256}")
+
+
+def seeded_path(path: Path, seed: int) -> Path:
+    """``image.nii.gz`` -> ``image-seed7.nii.gz``."""
+    stem, *suffixes = path.name.split(".")
+    return path.with_name(".".join([f"{stem}-seed{seed}", *suffixes]))
+
+
+def _load(name: str, models: Path | None) -> Model:
+    from caps_med import load_model
+
+    return load_model(name, models)
+
+
+def add_plugins(target: typer.Typer) -> None:
+    """Add the commands of the installed wings; a missing extra shows as how to install it."""
+    for point in sorted(entry_points(group=COMMANDS), key=lambda p: p.name):
+        try:
+            register = point.load()
+        except ImportError:
+            _add_missing(target, point)
+        else:
+            register(target)
+
+
+def _add_missing(target: typer.Typer, point: EntryPoint) -> None:
+    install = f"pip install 'caps-med[{EXTRAS.get(point.name, point.name)}]'"
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+    @target.command(point.name, help=f"Not installed: {install}", context_settings=settings)
+    def missing() -> None:
+        raise MissingExtra(f"{point.name} needs more packages: {install}")
+
+
+def main() -> None:
+    """Run the command line: a caller's mistake is one line and exit status 2, no traceback."""
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::DeprecationWarning")
+    add_plugins(app)
+    try:
+        app()
+    except CapsMedError as error:
+        errors.print(f"[red]{error.code}[/red]: {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        errors.print(f"[red]file[/red]: {where}{error.strerror}", highlight=False, soft_wrap=True)
+        sys.exit(2)
