@@ -86,7 +86,7 @@ def segment(
     loaded = _load(model, models)
     with console.status(f"segmenting {image.name}"):
         result = loaded.segment(image)
-    written = result.probabilities if probabilities and result.probabilities else result
+    written = result.probabilities if probabilities else result
     written.save(out)
     for note in result.warnings:
         errors.print(f"note: {note}")

@@ -34,9 +34,9 @@ class Segmentation(MedicalImage):
         provenance: where the answer came from.
     """
 
-    names: dict[int, str] = field(default_factory=dict)
-    probabilities: MedicalImage | None = None
-    provenance: Provenance | None = None
+    names: dict[int, str] = field(kw_only=True)
+    probabilities: MedicalImage = field(kw_only=True)
+    provenance: Provenance = field(kw_only=True)
 
     @property
     def volume_unit(self) -> str:

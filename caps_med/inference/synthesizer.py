@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ LARGEST_SEED = 2**63 - 1
 class SyntheticImage(MedicalImage):
     """A synthesized image in the label map's space; `provenance` holds model and seed."""
 
-    provenance: Provenance | None = None
+    provenance: Provenance = field(kw_only=True)
 
 
 class Synthesizer:

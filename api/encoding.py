@@ -1,0 +1,110 @@
+"""From an answer to bytes: the form follows ``?format=``, else ``Accept``, else the input."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from fastapi import Response
+from fastapi.responses import JSONResponse
+from numpy.typing import NDArray
+from starlette.exceptions import HTTPException
+
+from caps_med.images import CODECS, MedicalImage
+from caps_med.inference import Provenance
+
+#: Media type of each form an answer can take.
+MEDIA_TYPES: Mapping[str, str] = {
+    **{name: codec.media_type for name, codec in CODECS.items()},
+    "npz": "application/x-npz",
+    "zip": "application/zip",
+    "json": "application/json",
+}
+#: What else a client may call a form in ``Accept``.
+ALIASES: Mapping[str, str] = {
+    "application/x-nifti": "nifti",
+    "application/octet-stream": "npz",
+    "application/x-gzip": "nifti",
+    "image/jpg": "jpeg",
+}
+
+
+def negotiate(asked: str | None, accept: str | None, offered: Sequence[str]) -> str:
+    """The form to answer in: the first of `offered` unless the client wants another of them.
+
+    Raises:
+        HTTPException: 406, none of what the client takes is offered.
+    """
+    if asked is not None:
+        if asked in offered:
+            return asked
+        raise HTTPException(406, f"format={asked}: must be one of {', '.join(offered)}")
+    for media_type in _preferred(accept):
+        if media_type in ("*/*", ""):
+            return offered[0]
+        for form in offered:
+            if MEDIA_TYPES[form] == media_type or ALIASES.get(media_type) == form:
+                return form
+            if media_type.endswith("/*") and MEDIA_TYPES[form].startswith(media_type[:-1]):
+                return form
+    listed = ", ".join(f"{MEDIA_TYPES[form]} ({form})" for form in offered)
+    raise HTTPException(406, f"Accept asks for none of what there is: {listed}")
+
+
+def _preferred(accept: str | None) -> list[str]:
+    """Media types of an Accept header, the most wanted first."""
+    if not accept:
+        return ["*/*"]
+    weighed = []
+    for part in accept.split(","):
+        media_type, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        quality = next((p[2:] for p in parameters if p.startswith("q=")), "1")
+        try:
+            weight = float(quality)
+        except ValueError:
+            weight = 0.0
+        if weight > 0:
+            weighed.append((weight, media_type))
+    return [media_type for _, media_type in sorted(weighed, key=lambda w: -w[0])]
+
+
+def image_forms(image: MedicalImage) -> list[str]:
+    """Image formats this image can be written in, its own first."""
+    own = image.format
+    flat = image.spatial_dims == 2
+    others = [f for f in ("png", "tiff") if flat] + ["nifti", "npy"]
+    return [own, *(form for form in others if form != own)]
+
+
+def file_response(content: bytes, form: str, provenance: Provenance, stem: str) -> Response:
+    """Bytes of one form, with provenance headers and a file name of our own making."""
+    suffix = CODECS[form].suffixes[0] if form in CODECS else f".{form}"
+    headers = {
+        **provenance.headers(),
+        "Content-Disposition": f'attachment; filename="{stem}{suffix}"',
+    }
+    return Response(content, headers=headers, media_type=MEDIA_TYPES[form])
+
+
+def json_response(content: Mapping[str, object], provenance: Provenance) -> Response:
+    """Numbers, with provenance in the headers and in the document."""
+    body = {**content, "provenance": provenance.as_dict()}
+    return JSONResponse(body, headers=provenance.headers())
+
+
+def npz_bytes(arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
+    """Named arrays as a compressed npz."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def zip_bytes(files: Iterable[tuple[str, bytes]]) -> bytes:
+    """Named files in a zip whose bytes depend on nothing else, no clock included."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in files:
+            archive.writestr(zipfile.ZipInfo(name), content)
+    return buffer.getvalue()

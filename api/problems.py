@@ -1,0 +1,85 @@
+"""Errors as RFC 9457 problem documents with a stable ``code``; one table from code to status."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from caps_med import errors
+
+log = logging.getLogger("caps_med.api")
+
+MEDIA_TYPE = "application/problem+json"
+
+#: Library errors that are the caller's, by their stable code. Others are the service's own: 500.
+STATUS: Mapping[str, int] = {
+    errors.UnsupportedFormat.code: 415,
+    errors.InputTooLarge.code: 413,
+    errors.InvalidInput.code: 422,
+    errors.UnknownLabel.code: 422,
+    errors.InvalidParameter.code: 422,
+    errors.WrongTask.code: 422,
+    errors.ModelNotFound.code: 404,
+    errors.LayerNotFound.code: 404,
+}
+#: Codes of what HTTP itself refuses.
+HTTP_CODES: Mapping[int, str] = {
+    400: "malformed_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    406: "not_acceptable",
+    413: errors.InputTooLarge.code,
+}
+UNEXPECTED = "internal_error"
+
+
+def problem(
+    status: int, code: str, detail: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """A problem document; ``type`` is stable and says where the codes are explained."""
+    body = {"type": f"about:blank#{code}", "title": code.replace("_", " "), "status": status,
+            "code": code, "detail": detail}  # fmt: skip
+    return JSONResponse(body, status, dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of the app with a problem document."""
+    app.add_exception_handler(errors.CapsMedError, _library)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _library(request: Request, error: Exception) -> JSONResponse:
+    code = error.code if isinstance(error, errors.CapsMedError) else UNEXPECTED
+    if code not in STATUS:
+        return await _unexpected(request, error)
+    return problem(STATUS[code], code, str(error))
+
+
+async def _validation(_: Request, error: Exception) -> JSONResponse:
+    found: list[Any] = list(error.errors()) if isinstance(error, RequestValidationError) else []
+    listed = [f"{'.'.join(map(str, e['loc'][1:]))}: {e['msg']}" for e in found]
+    return problem(422, errors.InvalidParameter.code, "; ".join(listed))
+
+
+async def _http(_: Request, error: Exception) -> JSONResponse:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    detail = str(error.detail) if isinstance(error, HTTPException) else ""
+    headers = error.headers if isinstance(error, HTTPException) else None
+    return problem(status, HTTP_CODES.get(status, f"http_{status}"), detail, headers)
+
+
+async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    """Log where it happened, without values, which may be a patient's; answer a bare 500."""
+    where = "".join(traceback.format_tb(error.__traceback__))
+    identity = getattr(request.state, "request_id", "-")
+    log.error("request %s failed: %s\n%s", identity, type(error).__name__, where)
+    return problem(500, UNEXPECTED, f"unexpected; the log has it under request {identity}")

@@ -1,0 +1,58 @@
+"""POST an image or label map, get what each capsule makes of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, File, Form, Response, UploadFile
+
+from api.encoding import file_response, json_response, negotiate, npz_bytes
+from api.routes.common import Accept, EngineDependency, Format, answers
+from api.uploads import read_upload
+from caps_med.errors import InvalidParameter
+from caps_med.images import encode_image
+from caps_med.inference import Features
+from caps_med.inference.synthesizer import LARGEST_SEED
+
+router = APIRouter(prefix="/v1/models", tags=["inference"])
+
+
+@router.post(
+    "/{model}/features",
+    summary="Capsules by layer",
+    response_class=Response,
+    responses=answers("npz", "png", "json"),
+)
+async def features(
+    model: str,
+    engine: EngineDependency,
+    image: Annotated[UploadFile | None, File(description="For segmentation models.")] = None,
+    labels: Annotated[UploadFile | None, File(description="For synthesis models.")] = None,
+    layer: Annotated[str | None, Form(description="This layer alone.")] = None,
+    slice: Annotated[int | None, Form(description="Slice of a volume; the middle one.")] = None,
+    seed: Annotated[int, Form(ge=0, le=LARGEST_SEED)] = 0,
+    format: Format = None,
+    accept: Accept = None,
+) -> Response:
+    """As npz: per layer `[J, A, H, W]`, and `lengths/<layer>` `[J, H, W]`.
+
+    As PNG: a contact sheet of the lengths; as JSON: statistics.
+    """
+    form = negotiate(format, accept, ["npz", "png", "json"])
+    loaded = await engine.run("load", lambda: engine.model(model))
+    part, kind = ("labels", labels) if loaded.task == "synthesis" else ("image", image)
+    if kind is None:
+        raise InvalidParameter(f"{loaded.name} is a {loaded.task} model: send the part {part!r}")
+    content = await read_upload(kind)
+    found = await engine.run("predict", lambda: loaded.features(content, layer, slice, seed))
+    return await engine.run("encode", lambda: encode(found, form))
+
+
+def encode(found: Features, form: str) -> Response:
+    """Features in the form asked for."""
+    if form == "json":
+        return json_response({"layers": found.statistics()}, found.provenance)
+    if form == "png":
+        sheet = encode_image(found.contact_sheet(), "png")
+        return file_response(sheet, form, found.provenance, "capsules")
+    return file_response(npz_bytes(found.arrays()), form, found.provenance, "features")

@@ -1,0 +1,67 @@
+"""POST a label map, get synthetic images in its space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, File, Form, Response, UploadFile
+
+from api.encoding import file_response, image_forms, json_response, negotiate, npz_bytes, zip_bytes
+from api.routes.common import Accept, EngineDependency, Format, answers
+from api.uploads import read_upload
+from caps_med.errors import InvalidParameter
+from caps_med.images import CODECS, encode_image
+from caps_med.inference import SyntheticImage
+from caps_med.inference.synthesizer import LARGEST_SEED
+
+router = APIRouter(prefix="/v1/models", tags=["inference"])
+
+
+@router.post(
+    "/{model}/synthesize",
+    summary="Synthesize images from a label map",
+    response_class=Response,
+    responses=answers("nifti", "png", "tiff", "npy", "npz", "zip", "json"),
+)
+async def synthesize(
+    model: str,
+    labels: Annotated[UploadFile, File(description="NIfTI, PNG, TIFF or npy label map.")],
+    engine: EngineDependency,
+    seed: Annotated[int, Form(ge=0, le=LARGEST_SEED)] = 0,
+    count: Annotated[int, Form(ge=1)] = 1,
+    format: Format = None,
+    accept: Accept = None,
+) -> Response:
+    """One image in the label map's own format; several as a zip of them.
+
+    Image i has the seed `seed + i`; the same seed gives the same bytes.
+    """
+    if count > engine.settings.max_images:
+        raise InvalidParameter(f"count={count}: at most {engine.settings.max_images} at once")
+    content = await read_upload(labels)
+    loaded = await engine.run("load", lambda: engine.model(model))
+    decoded = await engine.run("decode", lambda: loaded.read(content, "labels"))
+    images = await engine.run("predict", lambda: loaded.synthesize_many(decoded, seed, count))
+    single = image_forms(images[0])
+    forms = [*single, "zip"] if count == 1 else ["zip"]
+    form = negotiate(format, accept, [*forms, "npz", "json"])
+    return await engine.run("encode", lambda: encode(images, form, single[0]))
+
+
+def encode(images: Sequence[SyntheticImage], form: str, own: str) -> Response:
+    """Synthetic images in the form asked for; `own` is that of the files in a zip."""
+    first, seeds = images[0].provenance, [image.provenance.seed for image in images]
+    if form == "json":
+        means = [round(float(image.array.mean()), 6) for image in images]
+        shape = list(images[0].spatial_shape)
+        return json_response({"seeds": seeds, "mean_intensity": means, "shape": shape}, first)
+    if form == "npz":
+        arrays = {f"seed{s}": image.array for s, image in zip(seeds, images, strict=True)}
+        return file_response(npz_bytes(arrays), form, first, "synthetic")
+    if form == "zip":
+        suffix = CODECS[own].suffixes[0]
+        named = zip(seeds, images, strict=True)
+        files = ((f"synthetic-seed{s}{suffix}", encode_image(i, own)) for s, i in named)
+        return file_response(zip_bytes(files), form, first, "synthetic")
+    return file_response(encode_image(images[0], form), form, first, f"synthetic-seed{seeds[0]}")

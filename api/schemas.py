@@ -1,0 +1,101 @@
+"""The JSON documents of the service."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from caps_med.bundles import Bundle
+from caps_med.inference import Model
+
+
+class ModelSummary(BaseModel):
+    """One model in the list."""
+
+    name: str = Field(examples=["brain-t1-tissue"])
+    version: int = Field(examples=[1])
+    task: str = Field(examples=["segmentation"])
+    labels: dict[int, str] = Field(examples=[{0: "background", 1: "cerebrospinal fluid"}])
+    scores: dict[str, float] = Field(description="Measured on held-out data.")
+    description: str
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> ModelSummary:
+        """From the bundle's metadata."""
+        card = bundle.card
+        return cls(
+            name=bundle.name,
+            version=bundle.version,
+            task=card.task,
+            labels=card.labels,
+            scores=card.scores,
+            description=card.description,
+        )
+
+
+class ModelList(BaseModel):
+    """Every model's latest version."""
+
+    models: list[ModelSummary]
+
+
+class Layer(BaseModel):
+    """One capsule layer, in order of computation."""
+
+    name: str = Field(examples=["primarycaps"])
+    types: int = Field(description="Capsule types J.", examples=[2])
+    atoms: int = Field(description="Atoms A of one capsule.", examples=[16])
+    stride: int = Field(description="Pixels of input per position.", examples=[2])
+
+
+class Weights(BaseModel):
+    """The weights and where they came from."""
+
+    sha256: str
+    license: str
+    command: str
+    data: str
+    seed: int | None
+    caps_med_version: str
+
+
+class ModelDetail(ModelSummary):
+    """All that a client needs to use a model and to cite it."""
+
+    plane: str = Field(description="In which plane volumes are cut.", examples=["axial"])
+    spacing_mm: tuple[float, float] | None
+    preprocessing: str
+    layers: list[Layer]
+    weights: Weights
+    versions: list[int]
+
+    @classmethod
+    def of_model(cls, model: Model, versions: list[int]) -> ModelDetail:
+        """From a loaded model."""
+        card = model.bundle.card
+        source = card.provenance
+        return cls(
+            **ModelSummary.of(model.bundle).model_dump(),
+            plane=card.plane,
+            spacing_mm=card.spacing_mm,
+            preprocessing=model.provenance.preprocessing,
+            layers=[Layer(**info.__dict__) for info in model.layers],
+            weights=Weights(
+                sha256=model.provenance.weights_sha256,
+                license=card.license,
+                command=source.command,
+                data=source.data,
+                seed=source.seed,
+                caps_med_version=source.caps_med_version,
+            ),
+            versions=versions,
+        )
+
+
+class Problem(BaseModel):
+    """RFC 9457 problem document."""
+
+    type: str
+    title: str
+    status: int
+    code: str = Field(description="Stable; scripts may rely on it.", examples=["unknown_label"])
+    detail: str

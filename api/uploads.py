@@ -1,0 +1,54 @@
+"""Request bodies are bounded while they arrive, and kept in memory alone."""
+
+from __future__ import annotations
+
+from fastapi import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartParser
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from caps_med.errors import InvalidInput
+
+
+class BodyLimit:
+    """ASGI middleware: refuse a body over `limit` bytes, by its header or as it streams."""
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self.app, self.limit = app, limit
+        # Parts stay in memory up to the limit, so that no scan is ever spooled to a disk.
+        MultiPartParser.spool_max_size = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with a counting `receive`."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        arrived = 0
+
+        async def counting() -> Message:
+            nonlocal arrived
+            message = await receive()
+            arrived += len(message.get("body", b""))
+            if max(arrived, declared) > self.limit:
+                raise HTTPException(413, f"the request is over {self.limit} bytes")
+            return message
+
+        declared = _declared(scope)
+        await self.app(scope, counting, send)
+
+
+def _declared(scope: Scope) -> int:
+    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+    return int(lengths[0]) if lengths and lengths[0].isdigit() else 0
+
+
+async def read_upload(upload: UploadFile) -> bytes:
+    """The bytes of one uploaded part; its file name is never looked at.
+
+    Raises:
+        InvalidInput: it is empty.
+    """
+    content = await upload.read()
+    if not content:
+        raise InvalidInput("the uploaded file is empty")
+    return content
