@@ -6,7 +6,7 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 from typing_extensions import Self
 
 from caps_med.images.image import Array
@@ -23,6 +23,8 @@ class Normalization(BaseModel):
         foreground_only: take the percentiles of the voxels above 0, and leave all others
             exactly 0: for images whose background was masked. `lower=None` then keeps the
             darkest tissue apart from the background.
+        window: two intensities that become 0 and 1, the same in every image (Hounsfield units of
+            a CT); the percentiles above are then not used.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -30,12 +32,24 @@ class Normalization(BaseModel):
     lower: Percentile | None = 0.5
     upper: Percentile = 99.5
     foreground_only: bool = False
+    window: tuple[FiniteFloat, FiniteFloat] | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.lower is not None and self.lower >= self.upper:
             raise ValueError(f"lower must be below upper, got {self.lower} and {self.upper}")
+        if self.window is not None and not self.window[0] < self.window[1]:
+            raise ValueError(f"window must rise, got {self.window[0]:g} to {self.window[1]:g}")
+        if self.window is not None and self.foreground_only:
+            raise ValueError("window and foreground_only exclude each other: choose one")
         return self
+
+    def __str__(self) -> str:
+        """In short, for an answer's provenance."""
+        if self.window is not None:
+            return f"{self.window[0]:g}..{self.window[1]:g}"
+        low = "0" if self.lower is None else f"p{self.lower:g}"
+        return f"{low}..p{self.upper:g}{' of foreground' if self.foreground_only else ''}"
 
     def apply(self, array: Array) -> NDArray[np.float32]:
         """`array` of any shape, finite, as float32 in [0, 1]; all 0 if it is constant or empty.
@@ -44,6 +58,9 @@ class Normalization(BaseModel):
         span of a float32 image may not fit float32.
         """
         values = np.asarray(array, dtype=np.float64)
+        if self.window is not None:
+            start, end = self.window
+            return np.clip((values - start) / (end - start), 0, 1).astype(np.float32)
         counted = values[values > 0] if self.foreground_only else values
         if counted.size == 0:
             return np.zeros(values.shape, dtype=np.float32)

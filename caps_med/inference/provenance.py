@@ -27,13 +27,10 @@ class Provenance:
     def of(cls, bundle: Bundle) -> Provenance:
         """What a bundle's answers have in common."""
         card = bundle.card
-        n = card.normalization
-        low = "0" if n.lower is None else f"p{n.lower:g}"
-        where = " of foreground" if n.foreground_only else ""
         spacing = (
             "x".join(f"{mm:g}" for mm in card.spacing_mm) + " mm" if card.spacing_mm else "any"
         )
-        preprocessing = f"intensity {low}..p{n.upper:g}{where}; plane {card.plane}; {spacing}"
+        preprocessing = f"intensity {card.normalization}; plane {card.plane}; {spacing}"
         return cls(bundle.name, bundle.version, bundle.metadata.weights.sha256, preprocessing)
 
     def with_seed(self, seed: int) -> Provenance:

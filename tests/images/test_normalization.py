@@ -27,6 +27,20 @@ def test_any_linear_scale_gives_the_same_image() -> None:
     np.testing.assert_allclose(Normalization().apply(image * 7 - 1000), expected, atol=1e-4)
 
 
+def test_a_window_means_the_same_intensities_in_every_image() -> None:
+    hounsfield = Normalization(window=(-1024, 3072))
+    scan = np.array([-2000, -1024, 0, 1024, 3072, 4000], np.float32)
+    np.testing.assert_allclose(hounsfield.apply(scan), [0, 0, 0.25, 0.5, 1, 1], atol=1e-7)
+    np.testing.assert_allclose(hounsfield.apply(scan[2:4]), [0.25, 0.5], atol=1e-7)
+    assert str(hounsfield) == "-1024..3072"
+    with pytest.raises(ValidationError, match="window must rise, got 5 to 5"):
+        Normalization(window=(5, 5))
+    with pytest.raises(ValidationError, match="window and foreground_only exclude each other"):
+        Normalization(window=(0, 5), foreground_only=True)
+    with pytest.raises(ValidationError, match="finite number"):
+        Normalization(window=(0, float("inf")))
+
+
 def test_the_background_is_left_out_and_stays_0() -> None:
     image = np.zeros((1, 10, 10), np.float32)
     image[0, :2] = np.linspace(100, 200, 20).reshape(2, 10)
@@ -81,7 +95,7 @@ def test_the_input_is_left_alone_and_the_answer_repeats() -> None:
 def test_it_survives_json() -> None:
     normalization = Normalization(lower=None, upper=99, foreground_only=True)
     text = normalization.model_dump_json()
-    assert json.loads(text) == {"lower": None, "upper": 99, "foreground_only": True}
+    assert json.loads(text) == {"lower": None, "upper": 99, "foreground_only": True, "window": None}
     assert Normalization.model_validate_json(text) == normalization
 
 
