@@ -1,0 +1,168 @@
+"""What every capsule network promises; a network's test class inherits this and gives samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from caps_med.bundles.export import export_program
+from caps_med.errors import InvalidParameter
+from caps_med.networks import NETWORKS, CapsuleNetwork, build_network
+
+Inputs = tuple[Tensor, ...]
+#: A small network is the same network: every layer, fewer atoms.
+ATOMS = 4
+TOLERANCE = 1e-5
+
+
+class NetworkContract:
+    """Subclasses set `name`, `channels` (the argument with the input's), and give `inputs`."""
+
+    name: str
+    channels: str
+    arguments: Mapping[str, object] = {}
+
+    def inputs(self, network: CapsuleNetwork, batch: int, size: tuple[int, ...]) -> Inputs:
+        """Pseudo-random inputs of `network`: the image-like one first."""
+        raise NotImplementedError
+
+    def network(self, **arguments: object) -> CapsuleNetwork:
+        torch.manual_seed(0)
+        chosen = {"atoms": ATOMS, **self.arguments, **arguments}
+        return build_network(self.name, chosen).eval()
+
+    def capsules(self, network: CapsuleNetwork, inputs: Inputs) -> Mapping[str, Tensor]:
+        call: Callable[..., Mapping[str, Tensor]] = cast("Any", network).capsules
+        return call(*inputs)
+
+    @pytest.mark.parametrize("channels", [1, 3])
+    @pytest.mark.parametrize("size", [(16, 24), (8, 16, 8)])
+    def test_forward_2d_and_3d_with_one_and_three_channels(
+        self, channels: int, size: tuple[int, ...]
+    ) -> None:
+        network = self.network(spatial_dims=len(size), **{self.channels: channels})
+        with torch.no_grad():
+            answer = network(*self.inputs(network, 2, size))
+        assert answer.shape == (2, 1, *size)
+        assert answer.min() >= 0 and answer.max() <= 1
+
+    @pytest.mark.parametrize("size", [(16, 24), (8, 16, 8)])
+    def test_backward_reaches_every_parameter_of_the_answer(self, size: tuple[int, ...]) -> None:
+        network = self.network(spatial_dims=len(size)).train()
+        self.loss(network, self.inputs(network, 1, size)).backward()
+        for name, parameter in network.named_parameters():
+            assert parameter.grad is not None, name
+            assert torch.isfinite(parameter.grad).all() and parameter.grad.abs().max() > 0, name
+
+    def loss(self, network: CapsuleNetwork, inputs: Inputs) -> Tensor:
+        """A number that depends on every parameter."""
+        loss: Tensor = network(*inputs).square().mean()
+        return loss
+
+    @pytest.mark.parametrize(
+        ("size", "padded"), [((17, 16), (24, 16)), ((8, 30), (8, 32)), ((1, 63), (8, 64))]
+    )
+    def test_odd_sizes_are_refused_with_the_size_to_pad_to(
+        self, size: tuple[int, ...], padded: tuple[int, ...]
+    ) -> None:
+        network = self.network()
+        height, width = padded
+        with pytest.raises(InvalidParameter, match=rf"multiple of 8; pad to \({height}, {width}\)"):
+            network(*self.inputs(network, 1, size))
+
+    def test_a_wrong_rank_or_channel_count_is_refused(self) -> None:
+        network = self.network()
+        first, *others = self.inputs(network, 1, (16, 16))
+        with pytest.raises(InvalidParameter, match=r"shape \(1, 16, 16\): \[B, 1, H, W\] is nee"):
+            network(first[0], *others)
+        with pytest.raises(InvalidParameter, match=r"shape \(1, 2, 16, 16\): \[B, 1, H, W\]"):
+            network(first.repeat(1, 2, 1, 1), *others)
+
+    def test_a_batch_of_four_equals_four_batches_of_one(self) -> None:
+        network = self.network()
+        inputs = self.inputs(network, 4, (16, 16))
+        with torch.no_grad():
+            together = self.capsules(network, inputs)
+            answer = network(*inputs)
+            for index in range(4):
+                sample = tuple(tensor[index : index + 1] for tensor in inputs)
+                assert_close(network(*sample), answer[index : index + 1])
+                for layer, capsules in self.capsules(network, sample).items():
+                    assert_close(capsules, together[layer][index : index + 1])
+
+    def test_capsules_are_ordered_and_described_by_layers(self) -> None:
+        network = self.network()
+        size = (16, 24)
+        with torch.no_grad():
+            layers = self.capsules(network, self.inputs(network, 1, size))
+        assert list(layers) == [layer.name for layer in network.layers]
+        for layer in network.layers:
+            spatial = tuple(edge // layer.stride for edge in size)
+            assert layers[layer.name].shape == (1, layer.types, layer.atoms, *spatial)
+
+    def test_the_last_capsules_alone_make_the_answer(self) -> None:
+        network = self.network()
+        inputs = self.inputs(network, 1, (16, 16))
+        with torch.no_grad():
+            last = list(self.capsules(network, inputs).values())[-1]
+            assert_close(self.head(network, last), network(*inputs))
+
+    def head(self, network: CapsuleNetwork, last: Tensor) -> Tensor:
+        """The answer from the last layer's capsules."""
+        raise NotImplementedError
+
+    def test_weights_survive_saving(self, tmp_path: Path) -> None:
+        network = self.network()
+        save_file(network.state_dict(), tmp_path / "model.safetensors")
+        inputs = self.inputs(network, 1, (16, 16))
+        with torch.no_grad():
+            answer = network(*inputs)
+            for parameter in network.parameters():
+                parameter.zero_()
+            assert not torch.equal(network(*inputs), answer)
+            network.load_state_dict(load_file(tmp_path / "model.safetensors"))
+            assert torch.equal(network(*inputs), answer)
+
+    def test_all_zero_input_gives_finite_answers_and_gradients(self) -> None:
+        network = self.network().train()
+        inputs = tuple(torch.zeros_like(tensor) for tensor in self.inputs(network, 1, (16, 16)))
+        assert torch.isfinite(network(*inputs)).all()
+        for capsules in self.capsules(network, inputs).values():
+            assert torch.isfinite(capsules).all()
+        self.loss(network, inputs).backward()
+        for name, parameter in network.named_parameters():
+            assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
+
+    def test_the_registry_builds_it_and_refuses_the_unknown(self) -> None:
+        assert type(self.network()) is NETWORKS[self.name]
+        with pytest.raises(InvalidParameter, match=f"{self.name}: argument 'depth'"):
+            self.network(depth=3)
+        with pytest.raises(InvalidParameter, match="argument 'atoms' is 5000: at most 4096"):
+            self.network(atoms=5000)
+        with pytest.raises(InvalidParameter, match="network='UNet': must be one of"):
+            build_network("UNet", {})
+
+
+class TracedNetworkContract(NetworkContract):
+    """The same for `torch.export`, which takes seconds: for each network, not each variant."""
+
+    def test_an_exported_program_gives_the_same_at_other_sizes(self) -> None:
+        """In float64: a freshly initialised network multiplies rounding errors a thousandfold."""
+        network = self.network().double()
+        program = export_program(network, self.doubles(network, (16, 24)))
+        other = self.doubles(network, (32, 16))
+        with torch.no_grad():
+            assert_close(program.module()(*other), network(*other))
+
+    def doubles(self, network: CapsuleNetwork, size: tuple[int, ...]) -> Inputs:
+        return tuple(tensor.double() for tensor in self.inputs(network, 2, size))
+
+
+def assert_close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=TOLERANCE)

@@ -1,0 +1,128 @@
+"""CapsPix2Pix: the contract of every network with each noise source, its size, its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from torch import Tensor
+
+from caps_med.errors import InvalidParameter
+from caps_med.networks import CapsPix2Pix, CapsuleNetwork, build_network
+from tests.contract.networks import Inputs, NetworkContract, TracedNetworkContract, assert_close
+
+
+class GeneratorContract(NetworkContract):
+    name = "CapsPix2Pix"
+    channels = "label_channels"
+
+    def inputs(self, network: CapsuleNetwork, batch: int, size: tuple[int, ...]) -> Inputs:
+        assert isinstance(network, CapsPix2Pix)
+        generator = torch.Generator().manual_seed(sum(size))
+        label = torch.rand(batch, network.label_channels, *size, generator=generator) > 0.6
+        z = torch.randn(batch, network.noise_size, generator=generator)
+        return label.float(), z
+
+    def head(self, network: CapsuleNetwork, last: Tensor) -> Tensor:
+        assert isinstance(network, CapsPix2Pix)
+        return torch.sigmoid(network.conv2(last.flatten(1, 2)))
+
+    def test_another_noise_gives_another_image(self) -> None:
+        network = self.network()
+        label, z = self.inputs(network, 1, (16, 16))
+        with torch.no_grad():
+            change = network(label, z) - network(label, -z)
+        assert change.abs().max() > 1e-4
+
+    def test_a_noise_vector_of_another_length_is_refused(self) -> None:
+        network = self.network()
+        label, z = self.inputs(network, 2, (16, 16))
+        with pytest.raises(InvalidParameter, match=r"z has shape .*\[B, Z\] = \(2, "):
+            network(label, z[:, :-1])
+        with pytest.raises(InvalidParameter, match=r"z has shape .*\[B, Z\] = \(2, "):
+            network(label, z[:1])
+
+
+class TestCapsPix2Pix(GeneratorContract, TracedNetworkContract):
+    pass
+
+
+class TestBroadcastNoise(GeneratorContract):
+    arguments: Mapping[str, object] = {"noise_source": "broadcast", "noise_size": 8}
+
+
+class TestLatentNoise(GeneratorContract):
+    arguments: Mapping[str, object] = {"noise_source": "broadcast_latent", "noise_size": 16}
+
+
+class TestDropoutNoise(GeneratorContract):
+    arguments: Mapping[str, object] = {"noise_source": "dropout"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        # Upstream's figure is 1,665,074: without its dense noise layer, and with what its forward
+        # pass never uses: convcaps7 (205,056), recon1..3 (9,537), 13 batch norms (33,952).
+        ({"noise_source": "broadcast", "noise_size": 8}, 1_416_529),
+        ({"noise_source": "broadcast_conv", "noise_size": 64}, 1_416_529 + 64 * 25 + 1),
+        ({"noise_source": "input", "image_size": (16, 16)}, 1_416_529 + 65 * 256),
+    ],
+)
+def test_parameters_of_the_published_network(arguments: dict[str, object], count: int) -> None:
+    network = build_network("CapsPix2Pix", arguments)
+    assert sum(p.numel() for p in network.parameters()) == count
+
+
+def test_row_r_of_broadcast_noise_holds_z_modulo_its_length() -> None:
+    noise = CapsPix2Pix(noise_source="broadcast", noise_size=4, atoms=4).noise
+    z = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+    channel = noise.channel(z, (8, 3))
+    expected = torch.tensor([1.0, 2.0, 3.0, 4.0] * 2).view(1, 1, 8, 1).expand(1, 1, 8, 3)
+    assert_close(channel, expected)
+
+
+def test_dropout_noise_drops_whole_capsule_types_by_the_sign_of_z() -> None:
+    torch.manual_seed(0)
+    noise = CapsPix2Pix(noise_source="dropout", atoms=4).noise
+    assert noise.noise_size == 8
+    capsules = torch.rand(1, 8, 8, 2, 2)
+    with torch.no_grad():
+        all_kept = noise.latent(capsules, torch.ones(1, 8))
+        z = torch.tensor([[1.0, -1.0, 1.0, 1.0, -1.0, 1.0, 1.0, 1.0]])
+        some = noise.latent(capsules, z)
+    assert some[:, [1, 4]].abs().max() == 0
+    kept = [0, 2, 3, 5, 6, 7]
+    assert torch.equal(some[:, kept], all_kept[:, kept])
+
+
+def test_dense_noise_is_tied_to_its_size() -> None:
+    generator = CapsPix2Pix(noise_source="input", noise_size=5, image_size=(16, 24), atoms=4)
+    assert generator(torch.zeros(1, 1, 16, 24), torch.zeros(1, 5)).shape == (1, 1, 16, 24)
+    with pytest.raises(InvalidParameter, match=r"\(24, 16\): noise_source='input' was built for"):
+        generator(torch.zeros(1, 1, 24, 16), torch.zeros(1, 5))
+
+
+def test_dropout_is_for_training_and_tanh_for_images_around_zero() -> None:
+    torch.manual_seed(0)
+    generator = CapsPix2Pix(dropout=0.5, output="tanh", atoms=4)
+    label, z = torch.ones(1, 1, 16, 16), torch.randn(1, 64)
+    with torch.no_grad():
+        assert not torch.equal(generator(label, z), generator(label, z))
+        image = generator.eval()(label, z)
+        assert torch.equal(generator(label, z), image)
+    assert image.abs().max() <= 1
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(InvalidParameter, match="noise_source='rows': must be one of"):
+        CapsPix2Pix(noise_source="rows")  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match=r"needs image_size=\(H, W\)"):
+        CapsPix2Pix(noise_source="input")
+    with pytest.raises(InvalidParameter, match=r"noise_size=20: .* use a multiple of 8"):
+        CapsPix2Pix(noise_source="broadcast_latent", noise_size=20)
+    with pytest.raises(InvalidParameter, match="output='relu': must be one of"):
+        CapsPix2Pix(output="relu")  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match=r"dropout=1\.5: must be at least 0 and below 1"):
+        CapsPix2Pix(dropout=1.5)

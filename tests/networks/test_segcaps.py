@@ -1,0 +1,95 @@
+"""SegCaps: the contract of every network, its size, its head, its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from torch import Tensor
+
+from caps_med.errors import InvalidParameter
+from caps_med.layers import ConvCapsule, DeconvCapsule
+from caps_med.networks import CapsuleNetwork, SegCaps, build_network, capsule_lengths
+from tests.contract.networks import Inputs, NetworkContract, TracedNetworkContract, assert_close
+
+
+class SegCapsContract(NetworkContract):
+    name = "SegCaps"
+    channels = "in_channels"
+
+    def inputs(self, network: CapsuleNetwork, batch: int, size: tuple[int, ...]) -> Inputs:
+        assert isinstance(network, SegCaps)
+        generator = torch.Generator().manual_seed(sum(size))
+        return (torch.rand(batch, network.in_channels, *size, generator=generator),)
+
+    def loss(self, network: CapsuleNetwork, inputs: Inputs) -> Tensor:
+        (image,) = inputs
+        lengths, rebuilt = network(image, torch.ones_like(image[:, :1]))
+        loss: Tensor = lengths.square().mean() + rebuilt.square().mean()
+        return loss
+
+    def head(self, network: CapsuleNetwork, last: Tensor) -> Tensor:
+        return capsule_lengths(last)
+
+
+class TestSegCaps(SegCapsContract, TracedNetworkContract):
+    pass
+
+
+class TestSegCapsR1WithTensorFlowPadding(SegCapsContract):
+    arguments: Mapping[str, object] = {"padding": "tensorflow", "variant": "r1"}
+
+
+@pytest.mark.parametrize("variant", ["r3", "r1"])
+def test_parameters_of_the_published_network(variant: str) -> None:
+    network = build_network("SegCaps", {"variant": variant})
+    assert sum(p.numel() for p in network.parameters()) == 1_425_649
+
+
+@pytest.mark.parametrize("variant", ["r3", "r1"])
+def test_routing_iterations_of_each_layer(variant: str) -> None:
+    network = SegCaps(variant="r1" if variant == "r1" else "r3", atoms=4)
+    iterations = {
+        name: layer.routing.iterations
+        for name, layer in network.named_children()
+        if isinstance(layer, (ConvCapsule, DeconvCapsule))
+    }
+    size_changes = {"conv_cap_2_2", "conv_cap_3_2"} | {f"deconv_cap_{i}_1" for i in (1, 2, 3)}
+    routed = size_changes if variant == "r1" else set(iterations) - {"primarycaps"}
+    assert len(iterations) == 12
+    assert {name for name, count in iterations.items() if count == 3} == routed
+    assert {count for name, count in iterations.items() if name not in routed} == {1}
+
+
+def test_one_capsule_type_per_class_competes_for_each_pixel() -> None:
+    torch.manual_seed(0)
+    network = SegCaps(out_channels=4, atoms=4).eval()
+    with torch.no_grad():
+        lengths = network(torch.rand(2, 1, 16, 24))
+    assert lengths.shape == (2, 4, 16, 24)
+    assert lengths.min() >= 0 and lengths.max() < 1
+
+
+def test_reconstruction_sees_only_the_masked_capsule() -> None:
+    torch.manual_seed(0)
+    network = SegCaps(out_channels=3, atoms=4).eval()
+    image = torch.rand(1, 1, 16, 16)
+    mask = torch.zeros(1, 3, 16, 16)
+    mask[:, 1] = 1
+    with torch.no_grad():
+        capsules = network.capsules(image)["seg_caps"]
+        rebuilt = network.reconstruct(capsules, mask)
+        changed = capsules.clone()
+        changed[:, [0, 2]] += 1
+        assert_close(network.reconstruct(changed, mask), rebuilt)
+        changed[:, 1] += 1
+        assert (network.reconstruct(changed, mask) - rebuilt).abs().max() > 1e-3
+    assert rebuilt.shape == image.shape
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(InvalidParameter, match=r"variant='r2': must be one of \('r3', 'r1'\)"):
+        SegCaps(variant="r2")  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match="out_channels=0: must be at least 1"):
+        SegCaps(out_channels=0)
