@@ -113,7 +113,7 @@ def monai_metadata(
         "format": "magnitude" if segments else "segmentation",
         "modality": "any",
         "num_channels": inputs,
-        "spatial_shape": ["8*n"] * dims,
+        "spatial_shape": list(arguments.get("image_size") or ["8*n"] * dims),
         "value_range": [0, 1],
         "channel_def": {"0": "image"} if segments else classes,
     }

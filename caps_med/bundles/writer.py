@@ -89,15 +89,17 @@ def _license(name: str) -> str:
 
 
 def inference_config(card: ModelCard) -> dict[str, Any]:
-    """A config for MONAI's bundle commands; the service never reads it."""
+    """A config for MONAI's bundle commands; the service never reads it.
+
+    They give a network one input, so a generator is one with a seed there.
+    """
+    generates = card.network.name == "CapsPix2Pix"
+    target = "bundles.seeded.SeededGenerator" if generates else f"networks.{card.network.name}"
     return {
         "imports": ["$import safetensors.torch"],
         "bundle_root": ".",
         "device": "$torch.device('cpu')",
-        "network_def": {
-            "_target_": f"caps_med.networks.{card.network.name}",
-            **card.network.arguments,
-        },
+        "network_def": {"_target_": f"caps_med.{target}", **card.network.arguments},
         "network": "$@network_def.to(@device)",
         "weights": "$safetensors.torch.load_file(@bundle_root + '/models/model.safetensors')",
         "initialize": ["$@network.load_state_dict(@weights)"],

@@ -1,0 +1,33 @@
+"""The generator as tools with one input call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from caps_med.networks import CapsPix2Pix
+
+
+class SeededGenerator(CapsPix2Pix):
+    """CapsPix2Pix on a label map alone; z is that of `seed`, the same for the whole batch.
+
+    MONAI's bundle commands give a network one input. Arguments and weights are those of
+    `CapsPix2Pix`.
+
+    >>> SeededGenerator(seed=7)(torch.zeros(2, 1, 16, 16)).shape
+    torch.Size([2, 1, 16, 16])
+    """
+
+    def __init__(self, seed: int = 0, **arguments: Any) -> None:  # noqa: ANN401
+        super().__init__(**arguments)
+        self.seed = seed
+
+    def forward(self, label: Tensor, z: Tensor | None = None) -> Tensor:
+        """The image ``[B, C, *S]`` of a label map ``[B, L, *S]``."""
+        if z is None:
+            generator = torch.Generator().manual_seed(self.seed)
+            z = torch.randn(1, self.noise_size, generator=generator)
+            z = z.to(label).expand(label.shape[0], -1)
+        return super().forward(label, z)
