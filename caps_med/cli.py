@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from caps_med._version import __version__
+from caps_med.cli_weights import register as register_weights
 from caps_med.errors import CapsMedError, MissingExtra
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 models_app = typer.Typer(no_args_is_help=True, help="What models there are, and whether they hold.")
 app.add_typer(models_app, name="models")
+register_weights(app)
 console, errors = Console(), Console(stderr=True)
 
 ModelName = Annotated[str, typer.Option("--model", help="Model, or one version of it: name@3.")]

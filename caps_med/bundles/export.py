@@ -1,0 +1,159 @@
+"""Models for other tools: MONAI bundle folders, ONNX, and `torch.export` programs.
+
+`torch.export` and not TorchScript: PyTorch 2.13 deprecates `torch.jit.script` and `torch.jit.trace`
+in favour of it, and a `.pt2` program checks the sizes it is given.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from caps_med.bundles.bundle import Bundle
+from caps_med.errors import InvalidParameter, MissingExtra
+from caps_med.networks import CapsPix2Pix, CapsuleNetwork, SegCaps
+
+Format = Literal["bundle", "onnx", "torch"]
+Inputs = tuple[Tensor, ...]
+
+#: The model card, in the metadata of an ONNX file and the extra files of a `.pt2` archive.
+CARD = "caps_med.json"
+#: In multiples of the divisor; any other sizes would trace the same program.
+_TRACED_SIZE = (2, 3, 2)
+
+
+def export_model(bundle: Bundle, format: Format, out: Path | str) -> Path:
+    """Write a model for another tool.
+
+    - ``"bundle"``: a MONAI bundle folder, with `models/model.pt` beside the safetensors.
+    - ``"onnx"``: one file; any batch size, height and width.
+    - ``"torch"``: a `torch.export` program, `.pt2`; any batch size, height and width.
+
+    A CapsPix2Pix with dense noise keeps its one size. Nothing is left behind on failure.
+
+    Args:
+        bundle: the model.
+        format: one of the above.
+        out: the file or folder to write, which must not exist.
+
+    Returns:
+        `out`.
+
+    Raises:
+        InvalidParameter: an unknown format, or `out` exists.
+        InvalidBundle: the model does not hold together.
+        MissingExtra: ONNX without the packages for it.
+    """
+    writers: dict[str, Callable[[Bundle, Path], None]] = {
+        "bundle": _write_bundle,
+        "onnx": _write_onnx,
+        "torch": _write_torch,
+    }
+    if format not in writers:
+        raise InvalidParameter(f"format={format!r}: must be one of {get_args(Format)}")
+    out = Path(out)
+    if out.exists():
+        raise InvalidParameter(f"out={str(out)!r} exists: name a new one, or remove it first")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=out.parent) as draft:
+        path = Path(draft) / out.name
+        writers[format](bundle, path)
+        path.rename(out)
+    return out
+
+
+def export_program(network: CapsuleNetwork, inputs: Inputs | None = None) -> Any:  # noqa: ANN401
+    """The network as a `torch.export.ExportedProgram` for any batch, height and width.
+
+    Args:
+        network: in eval mode.
+        inputs: what to trace it with; None makes zeros. Batch size at least 2.
+    """
+    inputs = example_inputs(network) if inputs is None else inputs
+    return torch.export.export(network, inputs, dynamic_shapes=tuple(_dynamic(network).values()))
+
+
+def example_inputs(network: CapsuleNetwork) -> Inputs:
+    """A batch of two zero inputs of `network`."""
+    spatial = _fixed_size(network) or tuple(
+        network.divisor * edge for edge in _TRACED_SIZE[: network.spatial_dims]
+    )
+    if isinstance(network, CapsPix2Pix):
+        label = torch.zeros(2, network.label_channels, *spatial)
+        return label, torch.zeros(2, network.noise_size)
+    if isinstance(network, SegCaps):
+        return (torch.zeros(2, network.in_channels, *spatial),)
+    raise InvalidParameter(f"network={type(network).__name__}: no export is known for it")
+
+
+def _dynamic(network: CapsuleNetwork) -> dict[str, dict[int, Any]]:
+    """Input name -> its axes of any size."""
+    batch = torch.export.Dim("batch")
+    maps: dict[int, Any] = {0: batch}
+    if _fixed_size(network) is None:
+        names = ("height", "width") if network.spatial_dims == 2 else ("x", "y", "z")
+        dims = (torch.export.Dim(f"{name}_over_{network.divisor}") for name in names)
+        maps |= {axis: network.divisor * dim for axis, dim in enumerate(dims, start=2)}
+    if isinstance(network, CapsPix2Pix):
+        return {"label": maps, "z": {0: batch}}
+    return {"image": maps}
+
+
+def _fixed_size(network: CapsuleNetwork) -> tuple[int, ...] | None:
+    noise = network.noise if isinstance(network, CapsPix2Pix) else None
+    size: tuple[int, ...] | None = getattr(noise, "image_size", None)
+    return size
+
+
+def _write_torch(bundle: Bundle, path: Path) -> None:
+    program = export_program(bundle.load_network())
+    torch.export.save(program, path, extra_files={CARD: _card(bundle)})
+
+
+def _write_onnx(bundle: Bundle, path: Path) -> None:
+    try:
+        import onnxscript  # noqa: F401 - torch.onnx needs it, and names another package
+    except ImportError as error:
+        raise MissingExtra(
+            "export to ONNX needs more packages: pip install 'caps-med[export]'"
+        ) from error
+    network = bundle.load_network()
+    with warnings.catch_warnings():  # torch's own, of its internals
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            export_program(network),
+            input_names=list(_dynamic(network)),
+            output_names=["lengths" if isinstance(network, SegCaps) else "image"],
+            dynamo=True,
+            verbose=False,
+        )
+    if program is None:
+        raise RuntimeError("torch.onnx gave no program")
+    program.model.metadata_props[CARD] = _card(bundle)
+    program.save(path, external_data=False)
+
+
+def _write_bundle(bundle: Bundle, path: Path) -> None:
+    network = bundle.load_network()
+    shutil.copytree(bundle.path, path)
+    torch.save(network.state_dict(), path / "models" / "model.pt")
+
+
+def _card(bundle: Bundle) -> str:
+    metadata = bundle.metadata
+    return json.dumps(
+        {
+            "name": bundle.name,
+            "version": bundle.version,
+            "weights_sha256": metadata.weights.sha256,
+            **bundle.card.model_dump(mode="json"),
+        }
+    )

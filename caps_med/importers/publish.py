@@ -1,0 +1,85 @@
+"""Imported models into the model repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from caps_med.bundles import (
+    Bundle,
+    ModelCard,
+    ModelRepository,
+    NetworkSpec,
+    Provenance,
+    write_bundle,
+)
+from caps_med.errors import InvalidBundle
+from caps_med.images import Normalization
+from caps_med.importers.imported import Imported
+
+#: How the published SegCaps code scales a CT, in Hounsfield units.
+HOUNSFIELD = Normalization(window=(-1024, 3072))
+
+
+def publish(
+    imported: Imported,
+    repository: ModelRepository,
+    name: str,
+    command: str,
+    foreground: str = "foreground",
+    normalization: Normalization = HOUNSFIELD,
+    license: str = "not stated",
+) -> Bundle:
+    """Write an imported model as the next version of `name`.
+
+    Args:
+        imported: from `read_segcaps` or `read_capspix2pix`.
+        repository: where to.
+        name: of the model.
+        command: that did this, for the record.
+        foreground: what the one class is.
+        normalization: how images were scaled in its training; nothing to a generator.
+        license: of the weights, which the file does not say.
+
+    Raises:
+        InvalidParameter: the name may not be one.
+    """
+    segments = imported.name == "SegCaps"
+    recipe = {
+        "file": imported.file,
+        "sha256": imported.sha256,
+        "unused tensors": {key: list(shape) for key, shape in imported.unused.items()},
+        "warnings": list(imported.warnings),
+    }
+    paper = "LaLonde & Bagci 2018" if segments else "Bass et al. 2019"
+    card = ModelCard(
+        task="segmentation" if segments else "synthesis",
+        network=NetworkSpec(name=imported.name, arguments=dict(imported.arguments)),
+        labels={0: "background", 1: foreground},
+        normalization=normalization,
+        description=f"{imported.name} ({paper}) imported from {imported.file}",
+        license=license,
+        provenance=Provenance(
+            command=command, data=f"not stated: trained elsewhere ({paper}'s code)", recipe=recipe
+        ),
+    )
+    return write_bundle(repository, name, imported.network, card)
+
+
+def import_bundle(folder: Path | str, repository: ModelRepository, name: str) -> Bundle:
+    """Take an exported bundle folder in as the next version of `name`, its weights bit by bit.
+
+    Its configs are not evaluated: the network comes from the closed registry, the weights from
+    the safetensors file, whose checksum is verified.
+
+    Raises:
+        InvalidBundle: no bundle of caps_med, or one that does not hold together.
+        InvalidParameter: the name may not be one.
+    """
+    repository.check_name(name)
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InvalidBundle(f"{folder} is not a bundle folder")
+    given = Bundle(folder.name, 1, folder)
+    network = given.load_network()
+    half = given.metadata.weights.dtype == "float16"
+    return write_bundle(repository, name, network, given.card, half)
