@@ -20,9 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
-from caps_med.layers import ConvCapsule, DeconvCapsule
-from caps_med.layers.convolutional import initialize
-from caps_med.networks.base import CapsuleNetwork, check_input
+from caps_med.layers import ConvCapsule, DeconvCapsule, join_types
+from caps_med.layers.convolutional import channels_last, initialize
+from caps_med.networks.base import CapsuleNetwork, check_input, sample_by_sample
 from caps_med.networks.noise import (
     INPUT_ROUTING,
     NoiseName,
@@ -105,15 +105,16 @@ class CapsPix2Pix(CapsuleNetwork):
         """Length Z of the noise vector."""
         return self.noise.noise_size
 
+    @sample_by_sample
     def forward(self, label: Tensor, z: Tensor) -> Tensor:
         """The image ``[B, C, *S]`` of a label map ``[B, L, *S]`` and noise ``[B, Z]``."""
         features = self.capsules(label, z)["convcaps10"].flatten(1, 2)
         maps = self.conv2(features)
         return torch.sigmoid(maps) if self.output == "sigmoid" else torch.tanh(maps)
 
+    @sample_by_sample
     def capsules(self, label: Tensor, z: Tensor) -> OrderedDict[str, Tensor]:
         """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation."""
-        self._check(label, z)
         c: OrderedDict[str, Tensor] = OrderedDict()
         c["conv1"] = self._first(label, z)
         c["convcaps1"] = self._drop(self.convcaps1(c["conv1"]))
@@ -124,19 +125,19 @@ class CapsPix2Pix(CapsuleNetwork):
         c["convcaps6"] = self._drop(self.convcaps6(c["convcaps5"]))
         latent = self.noise.latent(c["convcaps6"], z)
         c["deconvcaps1"] = self._drop(self.deconvcaps1(latent))
-        skip = torch.cat((c["deconvcaps1"], c["convcaps4"]), 1)
+        skip = join_types(c["deconvcaps1"], c["convcaps4"])
         c["convcaps8"] = self._drop(self.convcaps8(skip))
         c["deconvcaps2"] = self._drop(self.deconvcaps2(c["convcaps8"]))
-        skip = torch.cat((c["deconvcaps2"], c["convcaps2"]), 1)
+        skip = join_types(c["deconvcaps2"], c["convcaps2"])
         c["convcaps9"] = self._drop(self.convcaps9(skip))
         c["deconvcaps3"] = self._drop(self.deconvcaps3(c["convcaps9"]))
-        c["convcaps10"] = self.convcaps10(torch.cat((c["deconvcaps3"], c["conv1"]), 1))
+        c["convcaps10"] = self.convcaps10(join_types(c["deconvcaps3"], c["conv1"]))
         return c
 
     def _first(self, label: Tensor, z: Tensor) -> Tensor:
         extra = self.noise.channel(z, label.shape[2:])
         maps = self.conv1(torch.cat((label, extra), 1))
-        return F.leaky_relu(maps, 0.01).unsqueeze(1)
+        return F.leaky_relu(channels_last(maps), 0.01).unsqueeze(1)
 
     def _drop(self, capsules: Tensor) -> Tensor:
         if not (self.training and self.dropout):
@@ -144,7 +145,8 @@ class CapsPix2Pix(CapsuleNetwork):
         kept = F.dropout(capsules.new_ones(capsules.shape[:3]), self.dropout)
         return capsules * kept.view(*kept.shape, *(1 for _ in range(self.spatial_dims)))
 
-    def _check(self, label: Tensor, z: Tensor) -> None:
+    def check(self, label: Tensor, z: Tensor) -> None:
+        """See `CapsuleNetwork.check`."""
         check_input("label", label, self.label_channels, self.spatial_dims, self.divisor)
         if z.shape != (label.shape[0], self.noise_size):
             raise InvalidParameter(

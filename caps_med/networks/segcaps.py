@@ -17,9 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
-from caps_med.layers import ConvCapsule, DeconvCapsule, Padding
-from caps_med.layers.convolutional import initialize, pad_same
-from caps_med.networks.base import CapsuleNetwork, capsule_lengths, check_input
+from caps_med.layers import ConvCapsule, DeconvCapsule, Padding, join_types
+from caps_med.layers.convolutional import channels_last, initialize, pad_same
+from caps_med.networks.base import (
+    CapsuleNetwork,
+    capsule_lengths,
+    check_input,
+    sample_by_sample,
+)
 from caps_med.routing import Routing
 
 Variant = Literal["r3", "r1"]
@@ -93,6 +98,7 @@ class SegCaps(CapsuleNetwork):
         self.reconstruction = self._reconstruction_head(out_channels * a, 4 * a)
         self.layers = self._layer_infos(a)
 
+    @sample_by_sample
     def forward(self, image: Tensor, mask: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
         """Capsule lengths ``[B, out_channels, *S]``; with a mask also the reconstruction.
 
@@ -107,9 +113,9 @@ class SegCaps(CapsuleNetwork):
         lengths = capsule_lengths(capsules)
         return lengths if mask is None else (lengths, self.reconstruct(capsules, mask))
 
+    @sample_by_sample
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
         """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation."""
-        check_input("image", image, self.in_channels, self.spatial_dims, self.divisor)
         c: OrderedDict[str, Tensor] = OrderedDict()
         c["conv1"] = self._first(image)
         c["primarycaps"] = self.primarycaps(c["conv1"])
@@ -119,14 +125,23 @@ class SegCaps(CapsuleNetwork):
         c["conv_cap_3_2"] = self.conv_cap_3_2(c["conv_cap_3_1"])
         c["conv_cap_4_1"] = self.conv_cap_4_1(c["conv_cap_3_2"])
         c["deconv_cap_1_1"] = self.deconv_cap_1_1(c["conv_cap_4_1"])
-        skip = torch.cat((c["deconv_cap_1_1"], c["conv_cap_3_1"]), 1)
+        skip = join_types(c["deconv_cap_1_1"], c["conv_cap_3_1"])
         c["deconv_cap_1_2"] = self.deconv_cap_1_2(skip)
         c["deconv_cap_2_1"] = self.deconv_cap_2_1(c["deconv_cap_1_2"])
-        skip = torch.cat((c["deconv_cap_2_1"], c["conv_cap_2_1"]), 1)
+        skip = join_types(c["deconv_cap_2_1"], c["conv_cap_2_1"])
         c["deconv_cap_2_2"] = self.deconv_cap_2_2(skip)
         c["deconv_cap_3_1"] = self.deconv_cap_3_1(c["deconv_cap_2_2"])
-        c["seg_caps"] = self.seg_caps(torch.cat((c["deconv_cap_3_1"], c["conv1"]), 1))
+        c["seg_caps"] = self.seg_caps(join_types(c["deconv_cap_3_1"], c["conv1"]))
         return c
+
+    def check(self, image: Tensor, mask: Tensor | None = None) -> None:
+        """See `CapsuleNetwork.check`."""
+        check_input("image", image, self.in_channels, self.spatial_dims, self.divisor)
+        if mask is not None and mask.shape != (image.shape[0], self.out_channels, *image.shape[2:]):
+            raise InvalidParameter(
+                f"mask has shape {tuple(mask.shape)}: "
+                f"{(image.shape[0], self.out_channels, *image.shape[2:])} is needed"
+            )
 
     def reconstruct(self, capsules: Tensor, mask: Tensor) -> Tensor:
         """The image ``[B, in_channels, *S]`` in [0, 1] from the masked class capsules.
@@ -141,7 +156,7 @@ class SegCaps(CapsuleNetwork):
 
     def _first(self, image: Tensor) -> Tensor:
         padded = pad_same(image, 5, 1) if self.padding == "tensorflow" else image
-        return torch.relu(self.conv1(padded)).unsqueeze(1)
+        return torch.relu(channels_last(self.conv1(padded))).unsqueeze(1)
 
     def _routing(self, name: str) -> Routing:
         once = name == "primarycaps" or (self.variant == "r1" and name not in _R1_ROUTED)

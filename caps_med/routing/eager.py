@@ -1,144 +1,179 @@
-"""Routing in Gram space, in plain PyTorch operations over chunks that fit the cache.
+"""Routing in plain PyTorch operations over chunks of positions that fit the cache.
 
-All iterations need only the inner products of the votes of one position, ``G[i, k] = û_i · û_k``
-(and ``û_i · b``, ``b · b`` for a bias b). With ``s = Σ c_i û_i + b``:
-``|s|² = cᵀGc + 2 cᵀ(û·b) + b·b`` and the agreement of input i with the squashed output is
-``(û_i · s) |s| / (1 + |s|²)``, where ``û_i · s = (Gc)_i + û_i · b``. So the votes are read twice
-however many iterations there are, and the backward pass recomputes from them; nothing else of
-their size is kept.
+All iterations on one chunk are done before the next is fetched, so the votes come from memory
+once. Nothing of their size is kept for the backward pass but the votes themselves: it recomputes
+what it needs, chunk by chunk. A chunk is routed in Gram space where that is less work
+(`caps_med.routing.gram`), else pass by pass (`caps_med.routing.direct`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from caps_med.routing import direct, gram
 from caps_med.routing.agreement import Routing
-from caps_med.routing.squash import squash, squash_scale
+from caps_med.routing.squash import squash
 
 #: Votes worked on at once: half a megabyte of float32, which a core's second-level cache holds.
 CHUNK_VOTES = 2**17
 #: Fewer positions than this would leave each operation too short to be worth its dispatch.
-CHUNK_POSITIONS = 256
-
-
-class _Products(NamedTuple):
-    """Inner products: G ``[B, I, I, J, N]``, û·b ``[B, I, J, N]``, b·b ``[J, 1]``."""
-
-    votes_votes: Tensor
-    votes_bias: Tensor
-    bias_bias: Tensor
+CHUNK_POSITIONS = 32
 
 
 def route_eager(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
     """`caps_med.routing.route` without any compilation; shapes and errors as there."""
-    spatial = votes.shape[4:]
-    if bias is None:
-        bias = votes.new_zeros(votes.shape[2:4])
-    flat: Tensor = _GramRouting.apply(votes.flatten(4), bias, routing)  # type: ignore[no-untyped-call]
-    return torch.unflatten(flat, -1, spatial)
+    if votes.requires_grad or (bias is not None and bias.requires_grad):
+        capsules: Tensor = _Routing.apply(votes, bias, routing)  # type: ignore[no-untyped-call]
+        return capsules
+    return _forward(votes, bias, routing)
 
 
 def couplings_eager(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
     """`caps_med.routing.couplings` without any compilation."""
-    flat = votes.detach().flatten(4)
-    bias = votes.new_zeros(votes.shape[2:4]) if bias is None else bias.detach()
-    wide, wide_bias = _widen(flat), _widen(bias)
-    parts = [_couple(_products(wide[..., part], wide_bias), routing) for part in _chunks(flat)]
-    return torch.unflatten(torch.cat(parts, dim=-1), -1, votes.shape[4:])
+    flat, bias = positions_last_but_two(votes.detach()), None if bias is None else bias.detach()
+    scratch = _scratch(flat)
+    parts = [_couple(_widen(c), _wide(bias), routing, _fit(scratch, c)) for c in _chunks(flat)]
+    coupling: Tensor = torch.unflatten(torch.cat(parts, 2).mT, -1, votes.shape[4:])
+    return coupling
 
 
-class _GramRouting(torch.autograd.Function):
+class _Routing(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, votes: Tensor, bias: Tensor, routing: Routing) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:  # noqa: ANN401
         ctx.save_for_backward(votes, bias)
         ctx.routing = routing
-        B, _, J, A, N = votes.shape
-        capsules = votes.new_empty(B, J, A, N)
-        wide_bias = _widen(bias)
-        for part in _chunks(votes):
-            chunk = _widen(votes[..., part])
-            coupling = _couple(_products(chunk, wide_bias), routing)
-            capsules[..., part] = squash(_weighted_sum(coupling, chunk, wide_bias))
-        return capsules
+        return _forward(votes, bias, routing)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # noqa: ANN401
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:  # noqa: ANN401
         votes, bias = ctx.saved_tensors
-        wide_bias = _widen(bias)
-        grad_votes, grad_bias = torch.empty_like(votes), torch.zeros_like(wide_bias)
-        for part in _chunks(votes):
-            chunk = _widen(votes[..., part])
-            chunk_grad, bias_grad = _backward(
-                chunk, wide_bias, _widen(grad[..., part]), ctx.routing
+        grad_votes = empty_votes(votes)
+        wide_bias = _wide(bias)
+        grad_bias = None if wide_bias is None else torch.zeros_like(wide_bias)
+        flat = positions_last_but_two(votes)
+        scratch = _scratch(flat)
+        chunks = zip(
+            _chunks(flat),
+            _chunks(positions_last_but_two(grad_votes)),
+            _chunks(positions_last_but_two(grad.unsqueeze(1)), like=votes),
+            strict=True,
+        )
+        for chunk, chunk_grad, grad_chunk in chunks:
+            through_bias = _gradients(
+                _widen(chunk),
+                wide_bias,
+                _widen(grad_chunk[:, 0]),
+                ctx.routing,
+                chunk_grad,
+                _fit(scratch, chunk),
             )
-            grad_votes[..., part] = chunk_grad
-            grad_bias += bias_grad
-        return grad_votes, grad_bias.to(bias.dtype), None
+            if grad_bias is not None:
+                grad_bias += through_bias
+        return grad_votes, None if grad_bias is None else grad_bias.to(bias.dtype), None
 
 
-def _chunks(votes: Tensor) -> Iterator[slice]:
-    B, I, J, A, N = votes.shape
-    step = max(CHUNK_VOTES // (B * I * J * A), CHUNK_POSITIONS)
-    return (slice(start, min(start + step, N)) for start in range(0, N, step))
+def positions_last_but_two(votes: Tensor) -> Tensor:
+    """A view ``[B, I, N, J, A]`` of votes ``[B, I, J, A, *S]``, or a copy if there is no view."""
+    return votes.flatten(4).movedim(4, 2)
+
+
+def empty_votes(votes: Tensor) -> Tensor:
+    """An empty tensor like `votes`, atoms side by side as a channels-last convolution has them."""
+    B, I, J, A, *S = votes.shape
+    return votes.new_empty(B, I, *S, J, A).movedim((-2, -1), (2, 3))
+
+
+def empty_capsules(votes: Tensor) -> Tensor:
+    """Empty capsules ``[B, J, A, *S]``, each type a channels-last picture."""
+    B, _, J, A, *S = votes.shape
+    return votes.new_empty(B, J, *S, A).movedim(-1, 2)
+
+
+def _forward(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
+    capsules, wide_bias = empty_capsules(votes), _wide(bias)
+    flat = positions_last_but_two(votes)
+    scratch = _scratch(flat)
+    outputs = _chunks(positions_last_but_two(capsules.unsqueeze(1)), like=votes)
+    for chunk, output in zip(_chunks(flat), outputs, strict=True):
+        output[:, 0] = _capsules(_widen(chunk), wide_bias, routing, _fit(scratch, chunk))
+    return capsules
+
+
+def _capsules(votes: Tensor, bias: Tensor | None, routing: Routing, scratch: Tensor) -> Tensor:
+    """Capsules ``[B, N, J, A]`` of one chunk."""
+    if is_identity(votes.shape[1], routing):
+        total = votes[:, 0]
+    else:
+        total = direct.weigh(_couple(votes, bias, routing, scratch), votes, scratch)
+    return squash(total if bias is None else total + bias, dim=-1)
+
+
+def is_identity(input_types: int, routing: Routing) -> bool:
+    """Whether there is nothing to compete: every coupling is one."""
+    return input_types == 1 and routing.competition == "inputs"
+
+
+def _couple(votes: Tensor, bias: Tensor | None, routing: Routing, scratch: Tensor) -> Tensor:
+    way = gram if gram.pays(votes.shape[1], routing) else direct
+    return way.couple(votes, bias, routing, scratch)
+
+
+def _gradients(
+    votes: Tensor,
+    bias: Tensor | None,
+    grad: Tensor,
+    routing: Routing,
+    grad_votes: Tensor,
+    scratch: Tensor,
+) -> Tensor:
+    """Write the gradient by one chunk's votes, return that by the bias ``[J, A]``."""
+    wide = grad_votes if grad_votes.dtype == votes.dtype else torch.empty_like(votes)
+    grad_bias: Tensor | None = None
+    if is_identity(votes.shape[1], routing):
+        routing = Routing(1, "inputs")
+    if gram.pays(votes.shape[1], routing):
+        grad_sums, grad_bias = gram.gradients(votes, bias, grad, routing, wide, scratch)
+    else:
+        grad_sums = direct.gradients(votes, bias, grad, routing, wide, scratch)
+    if wide is not grad_votes:
+        grad_votes.copy_(wide)
+    summed = grad_sums.sum((0, 1))
+    return summed if grad_bias is None else summed + grad_bias
+
+
+def _chunks(flat: Tensor, like: Tensor | None = None) -> Iterator[Tensor]:
+    """Chunks of positions of `flat`, as many in each as suits the votes `like` (or itself)."""
+    shape = flat.shape if like is None else like.shape
+    per_position = shape[0] * shape[1] * flat.shape[3] * flat.shape[4]
+    step = max(CHUNK_VOTES // per_position, CHUNK_POSITIONS)
+    return iter(flat.split(step, dim=2))
+
+
+def _scratch(flat: Tensor) -> Tensor:
+    """Room for one chunk of `flat`."""
+    return torch.empty_like(
+        next(_chunks(flat)), dtype=_wide_dtype(flat), memory_format=torch.contiguous_format
+    )
+
+
+def _fit(scratch: Tensor, chunk: Tensor) -> Tensor:
+    """As much of `scratch` as `chunk` needs, which may be the short last one."""
+    return scratch.flatten()[: chunk.numel()].view(chunk.shape)
+
+
+def _wide_dtype(tensor: Tensor) -> torch.dtype:
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
 def _widen(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
+    return tensor.to(_wide_dtype(tensor))
 
 
-def _products(votes: Tensor, bias: Tensor) -> _Products:
-    B, I, J, _, N = votes.shape
-    gram = votes.new_empty(B, I, I, J, N)
-    for i in range(I):
-        row = (votes[:, i : i + 1] * votes[:, i:]).sum(3)
-        gram[:, i, i:] = row
-        gram[:, i:, i] = row
-    votes_bias = (votes * bias.unsqueeze(-1)).sum(3)
-    return _Products(gram, votes_bias, bias.square().sum(1, keepdim=True))
-
-
-def _couple(products: _Products, routing: Routing) -> Tensor:
-    """Coupling coefficients ``[B, I, J, N]`` after all iterations."""
-    gram, votes_bias, bias_bias = products
-    logits = torch.zeros_like(votes_bias)
-    for _ in range(routing.iterations - 1):
-        coupling = logits.softmax(routing.softmax_dim)
-        with_sum = (gram * coupling.unsqueeze(1)).sum(2) + votes_bias
-        squared_length = (coupling * (with_sum + votes_bias)).sum(1, keepdim=True) + bias_bias
-        agreement = with_sum * squash_scale(squared_length.clamp_min(0))
-        if routing.share_agreement:
-            agreement = agreement.mean(0, keepdim=True)
-        logits = logits + agreement
-    return logits.softmax(routing.softmax_dim)
-
-
-def _weighted_sum(coupling: Tensor, votes: Tensor, bias: Tensor) -> Tensor:
-    return (coupling.unsqueeze(3) * votes).sum(1) + bias.unsqueeze(-1)
-
-
-def _backward(votes: Tensor, bias: Tensor, grad: Tensor, routing: Routing) -> tuple[Tensor, Tensor]:
-    """Gradients by the votes ``[B, I, J, A, N]`` and the bias ``[J, A]`` of one chunk."""
-    products = _Products(*(p.requires_grad_() for p in _products(votes, bias)))
-    with torch.enable_grad():
-        coupling = _couple(products, routing)
-        total = _weighted_sum(coupling.detach(), votes, bias).requires_grad_()
-        (grad_total,) = torch.autograd.grad(squash(total), total, grad)
-    grad_votes = coupling.detach().unsqueeze(3) * grad_total.unsqueeze(1)
-    grad_bias = grad_total.sum((0, 3))
-    if routing.iterations == 1:
-        return grad_votes, grad_bias
-    grad_coupling = (grad_total.unsqueeze(1) * votes).sum(3)
-    grads = _Products(*torch.autograd.grad(coupling, products, grad_coupling))
-    symmetric = grads.votes_votes + grads.votes_votes.transpose(1, 2)
-    for i in range(votes.shape[1]):
-        grad_votes += symmetric[:, i].unsqueeze(3) * votes[:, i : i + 1]
-    grad_votes += grads.votes_bias.unsqueeze(3) * bias.unsqueeze(-1)
-    grad_bias += (grads.votes_bias.unsqueeze(3) * votes).sum((0, 1, 4))
-    grad_bias += 2 * bias * grads.bias_bias
-    return grad_votes, grad_bias
+def _wide(bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else _widen(bias)

@@ -32,3 +32,11 @@ def squash(capsules: Tensor, dim: int = 2) -> Tensor:
 def squash_scale(squared_length: Tensor) -> Tensor:
     """The factor ``|s| / (1 + |s|²)`` that `squash` applies, from ``|s|²``."""
     return torch.sqrt(squared_length + EPSILON) / (1 + squared_length)
+
+
+def squash_backward(capsules: Tensor, grad: Tensor, dim: int = -1) -> Tensor:
+    """The gradient by `capsules` of their squash, from the gradient by its result."""
+    squared_length = capsules.square().sum(dim, keepdim=True)
+    root, below = torch.sqrt(squared_length + EPSILON), 1 + squared_length
+    along = (grad * capsules).sum(dim, keepdim=True) * (below / root - 2 * root) / below.square()
+    return grad * (root / below) + capsules * along
