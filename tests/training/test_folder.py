@@ -36,8 +36,8 @@ def volume(folder: Path, name: str, ids: tuple[int, ...], zooms: float = 1.0) ->
     image = label * 10 + rng.normal(0, 1, label.shape)
     affine = np.diag([-zooms, zooms, 2.0, 1.0])
     image_file, label_file = folder / "images" / name, folder / "labels" / name
-    nibabel.save(nibabel.Nifti1Image(image.astype(np.float32), affine), image_file)  # type: ignore[attr-defined]
-    nibabel.save(nibabel.Nifti1Image(label, affine), label_file)  # type: ignore[attr-defined]
+    nibabel.save(nibabel.Nifti1Image(image.astype(np.float32), affine), image_file)
+    nibabel.save(nibabel.Nifti1Image(label, affine), label_file)
 
 
 def test_volumes_become_labelled_axial_slices(tmp_path: Path) -> None:

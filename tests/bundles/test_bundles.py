@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from caps_med.bundles import ModelRepository, write_bundle
+from caps_med.bundles.repository import default_root
+from caps_med.bundles.weights import sha256
+from caps_med.errors import InvalidBundle, InvalidParameter, ModelNotFound
+from caps_med.networks import build_network
+from tests.conftest import tiny_card, write_tiny
+
+
+@pytest.fixture
+def copy(models: Path, tmp_path: Path) -> ModelRepository:
+    """A repository that a test may damage."""
+    return ModelRepository(shutil.copytree(models, tmp_path / "models"))
+
+
+def damage(repository: ModelRepository, **changes: object) -> None:
+    """Change tensors of the segmentation model, with a checksum that fits again."""
+    bundle = repository.find("tiny-segmentation")
+    state = load_file(bundle.weights)
+    for name, value in changes.items():
+        key = name.replace("__", ".")
+        if value is None:
+            del state[key]
+        else:
+            assert isinstance(value, torch.Tensor)
+            state[key] = value
+    save_file(state, bundle.weights)
+    edit(repository, lambda m: m["weights"].update(sha256=sha256(bundle.weights)))
+
+
+def edit(repository: ModelRepository, change) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    path = repository.find("tiny-segmentation").path / "configs" / "metadata.json"
+    metadata = json.loads(path.read_text())
+    change(metadata)
+    path.write_text(json.dumps(metadata))
+
+
+def test_round_trip_is_bit_identical(tmp_path: Path) -> None:
+    card = tiny_card("segmentation")
+    network = build_network(card.network.name, card.network.arguments)
+    bundle = write_bundle(ModelRepository(tmp_path), "mine", network, card)
+    again = bundle.load_network()
+    assert not again.training
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name])
+    assert bundle.card == card
+
+
+def test_half_weights_come_back_as_float32(tmp_path: Path) -> None:
+    card = tiny_card("synthesis")
+    network = build_network(card.network.name, card.network.arguments)
+    bundle = write_bundle(ModelRepository(tmp_path), "mine", network, card, half=True)
+    assert bundle.metadata.weights.dtype == "float16"
+    for name, value in bundle.load_network().state_dict().items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, network.state_dict()[name].half().float())
+
+
+def test_versions_count_up_and_are_found(tmp_path: Path) -> None:
+    for _ in range(3):
+        write_tiny(tmp_path, "mine", tiny_card("segmentation"))
+    repository = ModelRepository(tmp_path)
+    assert repository.versions("mine") == [1, 2, 3]
+    assert repository.find("mine").version == 3
+    assert repository.find("mine@2").version == 2
+    with pytest.raises(ModelNotFound, match="no version 9 of mine: there is 1, 2, 3"):
+        repository.find("mine@9")
+
+
+def test_built_in_models_are_always_there(tmp_path: Path) -> None:
+    names = [bundle.name for bundle in ModelRepository(tmp_path / "none").list()]
+    assert names == ["brain-t1-synthesis", "brain-t1-tissue"]
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", "A", "x@", "x@0", "x@1@2", ".draft", "x" * 65])
+def test_a_name_is_no_path(models: Path, name: str) -> None:
+    with pytest.raises(ModelNotFound, match=r"there is .*tiny-segmentation"):
+        ModelRepository(models).find(name)
+
+
+@pytest.mark.parametrize("name", ["../x", "A", "-a", "a-", "x" * 65])
+def test_a_bad_name_is_never_written(tmp_path: Path, name: str) -> None:
+    card = tiny_card("segmentation")
+    network = build_network(card.network.name, card.network.arguments)
+    with pytest.raises(InvalidParameter, match=r"use 1 to 64 of a-z, 0-9 and -"):
+        write_bundle(ModelRepository(tmp_path), name, network, card)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("caps_med.bundles.writer._write_texts", full_disk)
+    card = tiny_card("segmentation")
+    network = build_network(card.network.name, card.network.arguments)
+    with pytest.raises(OSError, match="No space left"):
+        write_bundle(ModelRepository(tmp_path), "mine", network, card)
+    assert list((tmp_path / "mine").iterdir()) == []
+    assert ModelRepository(tmp_path).versions("mine") == []
+
+
+def test_changed_weights_are_refused(copy: ModelRepository) -> None:
+    bundle = copy.find("tiny-segmentation")
+    content = bytearray(bundle.weights.read_bytes())
+    content[-1] ^= 1
+    bundle.weights.write_bytes(content)
+    with pytest.raises(InvalidBundle, match="the file was changed or damaged"):
+        bundle.load_network()
+
+
+def test_missing_extra_and_misshapen_tensors_are_listed(copy: ModelRepository) -> None:
+    damage(copy, conv1__bias=None, seg_caps__bias=torch.zeros(2, 4), stray=torch.zeros(1))
+    with pytest.raises(
+        InvalidBundle,
+        match=r"missing conv1.bias \(4,\); extra stray \(1,\); "
+        r"seg_caps.bias has shape \(2, 4\), \(3, 4\) is needed",
+    ):
+        copy.find("tiny-segmentation").load_network()
+
+
+def test_weights_that_are_not_finite_are_refused(copy: ModelRepository) -> None:
+    damage(copy, conv1__bias=torch.full((4,), float("nan")))
+    with pytest.raises(InvalidBundle, match="not finite"):
+        copy.find("tiny-segmentation").load_network()
+
+
+def test_a_truncated_file_is_refused(copy: ModelRepository) -> None:
+    bundle = copy.find("tiny-segmentation")
+    bundle.weights.write_bytes(bundle.weights.read_bytes()[:100])
+    edit(copy, lambda m: m["weights"].update(sha256=sha256(bundle.weights)))
+    with pytest.raises(InvalidBundle, match=r"the weights model.safetensors cannot be read"):
+        copy.find("tiny-segmentation").load_network()
+
+
+def test_only_registered_networks_are_built(copy: ModelRepository) -> None:
+    edit(copy, lambda m: m["caps_med"]["network"].update(name="os.system"))
+    with pytest.raises(InvalidBundle, match=r"network='os.system': must be one of"):
+        copy.find("tiny-segmentation").load_network()
+
+
+def test_a_network_of_terabytes_is_not_built(copy: ModelRepository) -> None:
+    edit(copy, lambda m: m["caps_med"]["network"]["arguments"].update(atoms=10**9))
+    with pytest.raises(InvalidBundle, match="'atoms' is 1000000000: at most 4096"):
+        copy.find("tiny-segmentation").load_network()
+
+
+def test_broken_metadata_names_the_field(copy: ModelRepository) -> None:
+    edit(copy, lambda m: m["caps_med"].update(plane="diagonal"))
+    with pytest.raises(InvalidBundle, match=r"metadata.json, caps_med.plane: Input should be"):
+        copy.find("tiny-segmentation").load_network()
+
+
+def test_weights_outside_the_bundle_are_not_read(copy: ModelRepository) -> None:
+    edit(copy, lambda m: m["weights"].update(file="../../secret"))
+    with pytest.raises(InvalidBundle, match=r"metadata.json, weights.file"):
+        copy.find("tiny-segmentation").load_network()
+
+
+def test_default_folder_follows_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAPS_MED_MODELS", str(tmp_path))
+    assert default_root() == tmp_path
+    monkeypatch.delenv("CAPS_MED_MODELS")
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    assert default_root() == Path("/data/caps-med/models")

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import caps_med
+from caps_med.errors import (
+    InvalidInput,
+    InvalidParameter,
+    LayerNotFound,
+    ModelNotFound,
+    UnknownLabel,
+    WrongTask,
+)
+from caps_med.images import MedicalImage, SliceStack, encode_image, read_image
+from caps_med.inference import Model
+from caps_med.inference import segmenter as segmenter_module
+
+
+@pytest.fixture(scope="module")
+def segmentation(models: Path) -> Model:
+    return caps_med.load_model("tiny-segmentation", models)
+
+
+@pytest.fixture(scope="module")
+def synthesis(models: Path) -> Model:
+    return caps_med.load_model("tiny-synthesis", models)
+
+
+def picture(rows: int = 37, columns: int = 45, seed: int = 0) -> MedicalImage:
+    pixels = np.random.default_rng(seed).integers(0, 255, (1, rows, columns), dtype=np.uint8)
+    return MedicalImage(pixels, format="png")
+
+
+def label_map(rows: int = 37, columns: int = 45) -> MedicalImage:
+    labels = np.zeros((1, rows, columns), np.uint8)
+    labels[0, 5:20, 8:30] = 2
+    labels[0, 10:15, 12:20] = 7
+    return MedicalImage(labels, format="png", kind="labels")
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "npy", "nii.gz"])
+def test_format_in_is_format_out(segmentation: Model, tmp_path: Path, suffix: str) -> None:
+    source, target = tmp_path / f"in.{suffix}", tmp_path / f"out.{suffix}"
+    picture().save(source)
+    result = segmentation.segment(source)
+    result.save(target)
+    again = read_image(target, kind="labels")
+    assert again.format == read_image(source).format
+    np.testing.assert_array_equal(again.array, result.array)
+    assert set(np.unique(again.array)) <= {0, 2, 7}
+
+
+def test_jpeg_in_gives_png_labels(segmentation: Model, tmp_path: Path) -> None:
+    picture().save(tmp_path / "in.jpg")
+    assert segmentation.segment(tmp_path / "in.jpg").format == "png"
+
+
+def test_sizes_that_are_no_multiple_of_eight(segmentation: Model) -> None:
+    for rows, columns in ((8, 8), (9, 31), (1, 5), (40, 33)):
+        result = segmentation.segment(picture(rows, columns))
+        assert result.array.shape == (1, rows, columns)
+        assert result.probabilities.array.shape == (3, rows, columns)
+
+
+def test_neighbours_do_not_matter(segmentation: Model) -> None:
+    """Four slices at once equal four slices one by one."""
+    rng = np.random.default_rng(3)
+    slices = torch.from_numpy(rng.uniform(0, 1, (4, 1, 24, 40)).astype(np.float32))
+    together = segmentation.segmenter.lengths(slices)
+    alone = torch.cat([segmentation.segmenter.lengths(s[None]) for s in slices])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
+
+
+def test_passes_do_not_matter(segmentation: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    volume = np.random.default_rng(4).uniform(0, 1, (1, 16, 24, 7)).astype(np.float32)
+    image = MedicalImage(volume, format="nifti")
+    whole = segmentation.segment(image)
+    monkeypatch.setattr(segmenter_module, "PASS_PIXELS", 16 * 24 * 2)
+    parts = segmentation.segment(image)
+    np.testing.assert_array_equal(whole.array, parts.array)
+
+
+def test_large_pictures_go_in_windows(segmentation: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = picture(96, 120, seed=5)
+    whole = segmentation.segment(image)
+    monkeypatch.setattr(segmenter_module, "PASS_PIXELS", 64 * 64)
+    monkeypatch.setattr(segmenter_module, "WINDOW", 64)
+    windows = segmentation.segment(image)
+    assert windows.array.shape == whole.array.shape
+    assert (windows.array == whole.array).mean() > 0.9
+
+
+def test_volumes_count_millimetres(segmentation: Model) -> None:
+    affine = np.diag([1.0, 1.0, 3.0, 1.0])
+    array = np.random.default_rng(1).uniform(0, 1, (1, 16, 16, 4)).astype(np.float32)
+    result = segmentation.segment(MedicalImage(array, affine, format="nifti"))
+    assert result.volume_unit == "mm3"
+    assert result.volumes["nucleus"] == pytest.approx(3 * (result.array == 2).sum())
+    assert segmentation.segment(picture()).volume_unit == "pixels"
+
+
+def test_provenance(segmentation: Model) -> None:
+    found = segmentation.segment(picture()).provenance.as_dict()
+    assert found["model"] == "tiny-segmentation"
+    assert found["version"] == 1
+    assert found["weights_sha256"] == segmentation.metadata.weights.sha256
+    assert found["caps_med_version"] == caps_med.__version__
+    assert "seed" not in found
+
+
+def test_all_zero_image_has_no_nan(segmentation: Model) -> None:
+    result = segmentation.segment(MedicalImage(np.zeros((1, 16, 16), np.uint8), format="png"))
+    assert np.isfinite(result.probabilities.array).all()
+
+
+def test_wrong_channels_are_refused(segmentation: Model) -> None:
+    colour = MedicalImage(np.zeros((3, 16, 16), np.uint8), format="png")
+    with pytest.raises(InvalidInput, match=r"3 channel.*trained on 1; convert it to grey"):
+        segmentation.segment(colour)
+
+
+def test_same_seed_same_bytes(synthesis: Model) -> None:
+    first, again, other = (synthesis.synthesize(label_map(), seed) for seed in (7, 7, 8))
+    assert encode_image(first, "png") == encode_image(again, "png")
+    assert encode_image(first, "png") != encode_image(other, "png")
+    assert first.provenance.as_dict()["seed"] == 7
+    assert first.array.shape == (1, 37, 45)
+    assert first.array.dtype == np.uint8
+
+
+def test_a_volume_has_one_noise_vector(synthesis: Model) -> None:
+    flat = label_map(16, 24)
+    volume = MedicalImage(
+        np.repeat(flat.array[..., None], 3, axis=3), format="nifti", kind="labels"
+    )
+    result = synthesis.synthesize(volume, seed=1)
+    assert result.array.shape == (1, 16, 24, 3)
+    np.testing.assert_allclose(result.array[..., 0], result.array[..., 2], atol=1e-6)
+
+
+def test_synthesis_does_not_depend_on_the_passes(
+    synthesis: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    ids = rng.choice([0, 2, 7], (1, 16, 24, 5)).astype(np.uint8)
+    volume = MedicalImage(ids, format="nifti", kind="labels")
+    whole = synthesis.synthesize(volume, seed=1)
+    monkeypatch.setattr("caps_med.inference.synthesizer.PASS_PIXELS", 16 * 24)
+    parts = synthesis.synthesize(volume, seed=1)
+    np.testing.assert_allclose(whole.array, parts.array, atol=1e-5)
+
+
+def test_all_zero_label_map_has_no_nan(synthesis: Model) -> None:
+    empty = MedicalImage(np.zeros((1, 16, 16), np.uint8), format="npy", kind="labels")
+    assert np.isfinite(synthesis.synthesize(empty).array).all()
+
+
+def test_unknown_label_is_named(synthesis: Model, tmp_path: Path) -> None:
+    Image.fromarray(np.full((16, 16), 3, np.uint8)).save(tmp_path / "labels.png")
+    with pytest.raises(UnknownLabel, match=r"ids 3; the model knows 0, 2, 7"):
+        synthesis.synthesize(tmp_path / "labels.png")
+
+
+def test_bad_seed_is_refused(synthesis: Model) -> None:
+    with pytest.raises(InvalidParameter, match="seed=-1: must be from 0"):
+        synthesis.synthesize(label_map(), seed=-1)
+
+
+def test_features_are_the_networks_capsules(segmentation: Model, tmp_path: Path) -> None:
+    image = picture(24, 40)
+    features = segmentation.features(image)
+    scaled = segmentation.bundle.card.normalization.apply(image.array)
+    with torch.inference_mode():
+        wanted = segmentation.segmenter.network.capsules(torch.from_numpy(scaled[None]))
+    assert list(features.layers) == [info.name for info in segmentation.layers]
+    for name, capsules in wanted.items():
+        np.testing.assert_allclose(features.layers[name], capsules[0].numpy(), atol=1e-6)
+    features.save(tmp_path / "f.npz")
+    with np.load(tmp_path / "f.npz") as stored:
+        assert sorted(stored) == sorted(features.arrays())
+        np.testing.assert_array_equal(
+            stored["lengths/seg_caps"], np.linalg.norm(stored["seg_caps"], axis=1)
+        )
+    features.save(tmp_path / "folder")
+    assert {p.name for p in (tmp_path / "folder").iterdir()} == {
+        "features.npz",
+        "capsules.png",
+        "statistics.json",
+    }
+    assert features.contact_sheet().array.shape[0] == 3
+
+
+def test_features_of_one_layer_and_slice(segmentation: Model) -> None:
+    volume = MedicalImage(
+        np.random.default_rng(0).uniform(0, 1, (1, 20, 28, 6)).astype(np.float32), format="nifti"
+    )
+    middle = segmentation.features(volume, layer="seg_caps")
+    third = segmentation.features(volume, layer="seg_caps", slice=3)
+    first = segmentation.features(volume, layer="seg_caps", slice=0)
+    assert list(middle.layers) == ["seg_caps"]
+    assert middle.layers["seg_caps"].shape == (3, 4, 28, 20)
+    np.testing.assert_array_equal(middle.layers["seg_caps"], third.layers["seg_caps"])
+    assert not np.array_equal(first.layers["seg_caps"], third.layers["seg_caps"])
+    result = SliceStack.from_image(segmentation.segment(volume).probabilities).array
+    np.testing.assert_allclose(third.lengths("seg_caps"), result[3], atol=1e-5)
+
+
+def test_features_of_synthesis(synthesis: Model) -> None:
+    one, two = (synthesis.features(label_map(), seed=s).layers["convcaps10"] for s in (1, 2))
+    assert one.shape == (1, 4, 37, 45)
+    assert not np.array_equal(one, two)
+
+
+def test_unknown_layer_and_slice_are_refused(segmentation: Model) -> None:
+    with pytest.raises(LayerNotFound, match=r"no layer 'x': there is conv1, primarycaps"):
+        segmentation.features(picture(), layer="x")
+    with pytest.raises(InvalidParameter, match="slice=1: must be from 0 to 0"):
+        segmentation.features(picture(), slice=1)
+
+
+def test_each_model_does_its_own_task(segmentation: Model, synthesis: Model) -> None:
+    with pytest.raises(WrongTask, match="tiny-synthesis is a synthesis model"):
+        synthesis.segment(picture())
+    with pytest.raises(WrongTask, match="tiny-segmentation is a segmentation model"):
+        segmentation.synthesize(label_map())
+
+
+def test_unknown_model_is_named(models: Path) -> None:
+    with pytest.raises(ModelNotFound, match=r"no model 'nope': there is .*tiny-segmentation"):
+        caps_med.load_model("nope", models)
