@@ -35,7 +35,7 @@ def export_model(bundle: Bundle, format: Format, out: Path | str) -> Path:
 
     - ``"bundle"``: a MONAI bundle folder, with `models/model.pt` beside the safetensors.
     - ``"onnx"``: one file; any batch size, height and width.
-    - ``"torch"``: a `torch.export` program, `.pt2`; any batch size, height and width.
+    - ``"torch"``: a `torch.export` program, `.pt2`; any batch size, height and width from 16.
 
     A CapsPix2Pix with dense noise keeps its one size. Nothing is left behind on failure.
 
@@ -100,7 +100,7 @@ def _dynamic(network: CapsuleNetwork) -> dict[str, dict[int, Any]]:
     maps: dict[int, Any] = {0: batch}
     if _fixed_size(network) is None:
         names = ("height", "width") if network.spatial_dims == 2 else ("x", "y", "z")
-        dims = (torch.export.Dim(f"{name}_over_{network.divisor}") for name in names)
+        dims = (torch.export.Dim(f"{name}_over_{network.divisor}", min=2) for name in names)
         maps |= {axis: network.divisor * dim for axis, dim in enumerate(dims, start=2)}
     if isinstance(network, CapsPix2Pix):
         return {"label": maps, "z": {0: batch}}
