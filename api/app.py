@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import time
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
 
 from api import problems
 from api.engine import Engine
 from api.metrics import Metrics
+from api.observe import Observe
 from api.routes import features, health, models, page, segment, synthesize
 from api.settings import Settings
 from api.uploads import BodyLimit
@@ -50,39 +48,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     for router in (health, models, segment, synthesize, features, page):
         app.include_router(router.router)
-    app.middleware("http")(_observe)
     app.add_middleware(BodyLimit, limit=settings.max_upload_bytes)
+    app.add_middleware(Observe, metrics=engine.metrics)
     return app
 
 
 def _report(warming: asyncio.Task[None]) -> None:
     if not warming.cancelled() and (error := warming.exception()):
         log.error("a preloaded model failed: %s: %s", type(error).__name__, error)
-
-
-async def _observe(
-    request: Request, call_next: Callable[[Request], Awaitable[Response]]
-) -> Response:
-    """One log line and one count an answer: ids, sizes and times, nothing of the content."""
-    request.state.request_id = uuid.uuid4().hex
-    start, status = time.perf_counter(), 500
-    try:
-        response = await call_next(request)
-        status = response.status_code
-        response.headers["X-Request-ID"] = request.state.request_id
-        return response
-    finally:
-        route = getattr(request.scope.get("route"), "path", "unmatched")
-        model = request.path_params.get("model", "-") if status < 400 else "-"
-        engine: Engine = request.app.state.engine
-        engine.metrics.requests.labels(route, model, str(status)).inc()
-        line = {
-            "request": request.state.request_id,
-            "method": request.method,
-            "route": route,
-            "model": model,
-            "status": status,
-            "bytes_in": int(request.headers.get("content-length") or 0),
-            "milliseconds": round(1000 * (time.perf_counter() - start), 1),
-        }
-        log.info(json.dumps(line))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -29,5 +31,9 @@ def serve(
     from api.app import create_app
     from api.settings import Settings
 
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings = Settings() if models is None else Settings(models=models)
-    uvicorn.run(create_app(settings), host=host, port=port, log_config=None, access_log=False)
+    listener = socket.create_server((host, port))
+    typer.echo(f"caps_med on http://{host}:{listener.getsockname()[1]}", err=True)
+    config = uvicorn.Config(create_app(settings), log_config=None, access_log=False)
+    uvicorn.Server(config).run(sockets=[listener])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +11,6 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from caps_med import errors
-
-log = logging.getLogger("caps_med.api")
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -50,18 +46,16 @@ def problem(
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error of the app with a problem document."""
+    """Answer every error that a caller can cause with a problem document."""
     app.add_exception_handler(errors.CapsMedError, _library)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _unexpected)
 
 
-async def _library(request: Request, error: Exception) -> JSONResponse:
-    code = error.code if isinstance(error, errors.CapsMedError) else UNEXPECTED
-    if code not in STATUS:
-        return await _unexpected(request, error)
-    return problem(STATUS[code], code, str(error))
+async def _library(_: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, errors.CapsMedError) or error.code not in STATUS:
+        raise error
+    return problem(STATUS[error.code], error.code, str(error))
 
 
 async def _validation(_: Request, error: Exception) -> JSONResponse:
@@ -77,9 +71,6 @@ async def _http(_: Request, error: Exception) -> JSONResponse:
     return problem(status, HTTP_CODES.get(status, f"http_{status}"), detail, headers)
 
 
-async def _unexpected(request: Request, error: Exception) -> JSONResponse:
-    """Log where it happened, without values, which may be a patient's; answer a bare 500."""
-    where = "".join(traceback.format_tb(error.__traceback__))
-    identity = getattr(request.state, "request_id", "-")
-    log.error("request %s failed: %s\n%s", identity, type(error).__name__, where)
+def unexpected(identity: str) -> JSONResponse:
+    """The bare 500 of a request; the log has the rest under the request's id."""
     return problem(500, UNEXPECTED, f"unexpected; the log has it under request {identity}")

@@ -7,7 +7,8 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartParser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from caps_med.errors import InvalidInput
+from api.problems import problem
+from caps_med.errors import InputTooLarge, InvalidInput
 
 
 class BodyLimit:
@@ -19,22 +20,32 @@ class BodyLimit:
         MultiPartParser.spool_max_size = limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with a counting `receive`."""
+        """Pass the request on with a counting `receive`; past the limit, answer 413 instead."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        arrived = 0
+        arrived, answered = _declared(scope), False
+        streamed = 0
 
         async def counting() -> Message:
-            nonlocal arrived
+            nonlocal arrived, streamed
             message = await receive()
-            arrived += len(message.get("body", b""))
-            if max(arrived, declared) > self.limit:
-                raise HTTPException(413, f"the request is over {self.limit} bytes")
+            streamed += len(message.get("body", b""))
+            arrived = max(arrived, streamed)
+            if arrived > self.limit:
+                raise HTTPException(413)
             return message
 
-        declared = _declared(scope)
-        await self.app(scope, counting, send)
+        async def refusing(message: Message) -> None:
+            nonlocal answered
+            if arrived <= self.limit:
+                await send(message)
+            elif not answered:
+                answered = True
+                detail = f"the request is over {self.limit} bytes"
+                await problem(413, InputTooLarge.code, detail)(scope, receive, send)
+
+        await self.app(scope, counting, refusing)
 
 
 def _declared(scope: Scope) -> int:

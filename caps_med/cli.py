@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from caps_med._version import __version__
 from caps_med.cli_weights import register as register_weights
@@ -220,7 +221,7 @@ def _add_missing(target: typer.Typer, point: EntryPoint) -> None:
     install = f"pip install 'caps-med[{EXTRAS.get(point.name, point.name)}]'"
     settings = {"ignore_unknown_options": True, "allow_extra_args": True}
 
-    @target.command(point.name, help=f"Not installed: {install}", context_settings=settings)
+    @target.command(point.name, help=f"Not installed: {escape(install)}", context_settings=settings)
     def missing() -> None:
         raise MissingExtra(f"{point.name} needs more packages: {install}")
 
@@ -232,9 +233,9 @@ def main() -> None:
     try:
         app()
     except CapsMedError as error:
-        errors.print(f"[red]{error.code}[/red]: {error}", highlight=False, soft_wrap=True)
+        errors.print(f"[red]{error.code}[/red]: {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        errors.print(f"[red]file[/red]: {where}{error.strerror}", highlight=False, soft_wrap=True)
+        errors.print(f"[red]file[/red]: {escape(where)}{error.strerror}", highlight=False, soft_wrap=True)
         sys.exit(2)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from api.settings import Settings
+from caps_med.images import MedicalImage, encode_image
+
+
+@pytest.fixture(scope="session")
+def client(models: Path) -> Iterator[TestClient]:
+    """The service over the tiny models; a body of half a megabyte is too large for it."""
+    settings = Settings(models=models, preload=("tiny-segmentation",), max_upload_bytes=500_000)
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def volume() -> bytes:
+    """An oblique NIfTI volume."""
+    affine = np.array([[0.8, -0.6, 0, 3], [0.6, 0.8, 0, -5], [0, 0, 2.5, 7], [0, 0, 0, 1.0]])
+    array = np.random.default_rng(2).uniform(0, 90, (1, 20, 28, 3)).astype(np.float32)
+    return encode_image(MedicalImage(array, affine, format="nifti"), "nifti")
+
+
+@pytest.fixture(scope="session")
+def picture() -> bytes:
+    """A grey PNG."""
+    pixels = np.random.default_rng(3).integers(0, 255, (1, 21, 30), dtype=np.uint8)
+    return encode_image(MedicalImage(pixels, format="png"), "png")
+
+
+@pytest.fixture(scope="session")
+def labels() -> bytes:
+    """A palette PNG with the ids 0, 2 and 7."""
+    ids = np.zeros((1, 21, 30), np.uint8)
+    ids[0, 4:12, 6:20] = 2
+    ids[0, 8:10, 8:12] = 7
+    return encode_image(MedicalImage(ids, format="png", kind="labels"), "png")

@@ -1,0 +1,131 @@
+"""What the routes answer, in each of their forms."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+import caps_med
+from caps_med.images import encode_image, read_image
+
+SEGMENT = "/v1/models/tiny-segmentation/segment"
+SYNTHESIZE = "/v1/models/tiny-synthesis/synthesize"
+FEATURES = "/v1/models/tiny-segmentation/features"
+
+
+def test_health(client: TestClient) -> None:
+    assert client.get("/healthz").json()["status"] == "alive"
+    assert client.get("/readyz").status_code in (200, 503)
+    assert "tiny-segmentation" in client.get("/").text
+
+
+def test_models_list_their_layers(client: TestClient, models: Path) -> None:
+    names = [model["name"] for model in client.get("/v1/models").json()["models"]]
+    assert names == ["brain-t1-synthesis", "brain-t1-tissue", "tiny-segmentation", "tiny-synthesis"]
+    detail = client.get("/v1/models/tiny-segmentation@1").json()
+    wanted = caps_med.load_model("tiny-segmentation", models)
+    assert detail["layers"] == [info.__dict__ for info in wanted.layers]
+    assert detail["labels"] == {"0": "background", "2": "nucleus", "7": "membrane"}
+    assert detail["weights"]["sha256"] == wanted.metadata.weights.sha256
+    assert detail["versions"] == [1]
+
+
+def test_a_volume_comes_back_in_its_space(client: TestClient, models: Path, volume: bytes) -> None:
+    answer = client.post(SEGMENT, files={"image": ("anything", volume)})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/gzip"
+    found, source = read_image(answer.content, kind="labels"), read_image(volume)
+    np.testing.assert_array_equal(found.affine, source.affine)
+    wanted = caps_med.load_model("tiny-segmentation", models).segment(volume)
+    np.testing.assert_array_equal(found.array, wanted.array)
+    for name, value in wanted.provenance.headers().items():
+        assert answer.headers[name] == value
+
+
+def test_forms_of_a_segmentation(client: TestClient, picture: bytes, models: Path) -> None:
+    wanted = caps_med.load_model("tiny-segmentation", models).segment(picture)
+    plain = client.post(SEGMENT, files={"image": picture})
+    assert plain.headers["content-type"] == "image/png"
+    assert plain.content == encode_image(wanted, "png")
+    nifti = client.post(SEGMENT, files={"image": picture}, headers={"Accept": "application/gzip"})
+    assert read_image(nifti.content, kind="labels").array.shape == (1, 30, 21, 1)
+    npz = client.post(SEGMENT, files={"image": picture}, params={"format": "npz"})
+    with np.load(io.BytesIO(npz.content)) as arrays:
+        np.testing.assert_array_equal(arrays["labels"], wanted.array)
+        np.testing.assert_array_equal(arrays["probabilities"], wanted.probabilities.array)
+    numbers = client.post(
+        SEGMENT, files={"image": picture}, headers={"Accept": "text/html, application/json;q=0.9"}
+    ).json()
+    assert numbers["volumes"] == wanted.volumes
+    assert numbers["unit"] == "pixels"
+    assert numbers["provenance"] == wanted.provenance.as_dict()
+
+
+def test_same_seed_same_bytes(client: TestClient, labels: bytes) -> None:
+    def image(seed: int) -> bytes:
+        answer = client.post(SYNTHESIZE, files={"labels": labels}, data={"seed": seed})
+        assert answer.headers["Caps-Med-Seed"] == str(seed)
+        return bytes(answer.content)
+
+    assert image(7) == image(7)
+    assert image(7) != image(8)
+
+
+def test_several_images_are_a_zip(client: TestClient, labels: bytes) -> None:
+    def request() -> bytes:
+        data = {"seed": 3, "count": 2}
+        return bytes(client.post(SYNTHESIZE, files={"labels": labels}, data=data).content)
+
+    one = client.post(SYNTHESIZE, files={"labels": labels}, data={"seed": 4}).content
+    content = request()
+    assert content == request()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert archive.namelist() == ["synthetic-seed3.png", "synthetic-seed4.png"]
+        assert archive.read("synthetic-seed4.png") == one
+
+
+def test_features_are_exactly_the_librarys(client: TestClient, models: Path, volume: bytes) -> None:
+    wanted = caps_med.load_model("tiny-segmentation", models).features(volume, slice=1)
+    answer = client.post(FEATURES, files={"image": volume}, data={"slice": 1})
+    with np.load(io.BytesIO(answer.content)) as arrays:
+        assert sorted(arrays) == sorted(wanted.arrays())
+        for name, value in wanted.arrays().items():
+            np.testing.assert_array_equal(arrays[name], value)
+    sheet = client.post(FEATURES, files={"image": volume}, params={"format": "png"})
+    assert read_image(sheet.content).array.shape[0] == 3
+    numbers = client.post(FEATURES, files={"image": volume}, params={"format": "json"}).json()
+    assert numbers["layers"]["seg_caps"]["types"] == 3
+    one = client.post(FEATURES, files={"image": volume}, data={"layer": "seg_caps"})
+    with np.load(io.BytesIO(one.content)) as arrays:
+        assert sorted(arrays) == ["lengths/seg_caps", "seg_caps"]
+
+
+def test_features_of_synthesis_need_labels(client: TestClient, labels: bytes) -> None:
+    route = "/v1/models/tiny-synthesis/features"
+    good = client.post(route, files={"labels": labels}, data={"seed": 2})
+    with np.load(io.BytesIO(good.content)) as arrays:
+        assert arrays["convcaps10"].shape == (1, 4, 21, 30)
+    bad = client.post(route, files={"image": labels})
+    assert bad.status_code == 422
+    assert "send the part 'labels'" in bad.json()["detail"]
+
+
+def test_metrics_count_answers(client: TestClient, picture: bytes) -> None:
+    client.post(SEGMENT, files={"image": picture})
+    text = client.get("/metrics").text
+    route = "/v1/models/{model}/segment"
+    labels = f'model="tiny-segmentation",outcome="200",route="{route}"'
+    assert f"caps_med_requests_total{{{labels}}}" in text
+    assert 'caps_med_stage_seconds_count{stage="predict"}' in text
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/{model}/segment"])
+def test_openapi_documents_the_routes(client: TestClient, path: str) -> None:
+    document = client.get("/openapi.json").json()
+    assert path in document["paths"]
+    assert "Problem" in document["components"]["schemas"]

@@ -1,0 +1,124 @@
+"""A caller's mistake is a problem document with a stable code."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from api.settings import Settings
+from caps_med.images import MedicalImage, encode_image
+
+SEGMENT = "/v1/models/tiny-segmentation/segment"
+SYNTHESIZE = "/v1/models/tiny-synthesis/synthesize"
+
+
+def post(client: TestClient, path: str, status: int, code: str, **request: Any) -> str:  # noqa: ANN401
+    """Post, check the problem document, return its detail."""
+    answer = client.post(path, **request)
+    assert answer.headers["content-type"] == "application/problem+json"
+    body = answer.json()
+    assert (answer.status_code, body["status"], body["code"]) == (status, status, code)
+    return str(body["detail"])
+
+
+def test_unknown_model(client: TestClient, picture: bytes) -> None:
+    files = {"image": picture}
+    detail = post(client, "/v1/models/nope/segment", 404, "model_not_found", files=files)
+    assert "there is brain-t1-synthesis" in detail
+    path = "/v1/models/tiny-segmentation@9/segment"
+    assert "there is 1" in post(client, path, 404, "model_not_found", files=files)
+    post(client, "/v1/models/..%2f..%2fetc/segment", 404, "not_found", files=files)
+
+
+def test_wrong_task(client: TestClient, picture: bytes) -> None:
+    path = "/v1/models/tiny-synthesis/segment"
+    post(client, path, 422, "wrong_task", files={"image": picture})
+
+
+def test_unknown_layer_and_slice(client: TestClient, picture: bytes) -> None:
+    path, files = "/v1/models/tiny-segmentation/features", {"image": picture}
+    post(client, path, 404, "layer_not_found", files=files, data={"layer": "x"})
+    post(client, path, 422, "invalid_parameter", files=files, data={"slice": 5})
+
+
+def test_unknown_label(client: TestClient) -> None:
+    ids = MedicalImage(np.full((1, 16, 16), 3, np.uint8), format="png", kind="labels")
+    files = {"labels": encode_image(ids, "png")}
+    assert "the model knows 0, 2, 7" in post(client, SYNTHESIZE, 422, "unknown_label", files=files)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "code"),
+    [
+        (b"", 422, "invalid_input"),
+        (b"hello, this is no image", 415, "unsupported_format"),
+        (b"GIF89a" + bytes(100), 415, "unsupported_format"),
+        (bytes(600_000), 413, "input_too_large"),
+    ],
+)
+def test_bad_files(client: TestClient, content: bytes, status: int, code: str) -> None:
+    post(client, SEGMENT, status, code, files={"image": content})
+
+
+def test_a_cut_file_is_refused(client: TestClient, volume: bytes, picture: bytes) -> None:
+    for content in (volume[: len(volume) // 2], picture[: len(picture) // 2]):
+        post(client, SEGMENT, 422, "invalid_input", files={"image": content})
+
+
+def test_a_body_without_a_length_is_bounded_while_it_streams(client: TestClient) -> None:
+    def endless() -> Any:  # noqa: ANN401
+        yield b'--x\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\n'
+        for _ in range(100):
+            yield bytes(10_000)
+
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    post(client, SEGMENT, 413, "input_too_large", content=endless(), headers=headers)
+
+
+@pytest.mark.parametrize("data", [{"seed": -1}, {"seed": "x"}, {"count": 0}, {"count": 65}])
+def test_bad_numbers(client: TestClient, labels: bytes, data: dict[str, Any]) -> None:
+    post(client, SYNTHESIZE, 422, "invalid_parameter", files={"labels": labels}, data=data)
+
+
+def test_a_missing_part_is_named(client: TestClient) -> None:
+    assert "image: Field required" in post(client, SEGMENT, 422, "invalid_parameter")
+
+
+def test_a_form_that_is_not_there(client: TestClient, volume: bytes) -> None:
+    files = {"image": volume}
+    detail = post(client, SEGMENT, 406, "not_acceptable", files=files, params={"format": "png"})
+    assert "must be one of nifti" in detail
+    headers = {"Accept": "video/mp4"}
+    post(client, SEGMENT, 406, "not_acceptable", files=files, headers=headers)
+
+
+def test_unknown_paths_and_methods(client: TestClient) -> None:
+    assert client.get("/nope").json()["code"] == "not_found"
+    assert client.get(SEGMENT).json()["code"] == "method_not_allowed"
+
+
+def test_the_unexpected_is_a_bare_500(
+    models: Path, picture: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = "Jane Doe, /secret/path"
+
+    def fail(*_: object) -> None:
+        raise RuntimeError(values)
+
+    monkeypatch.setattr("caps_med.inference.segmenter.Segmenter.__call__", fail)
+    app = create_app(Settings(models=models, preload=()))
+    with (
+        caplog.at_level(logging.INFO, logger="caps_med.api"),
+        TestClient(app, raise_server_exceptions=False) as client,
+    ):
+        files = {"image": ("jane_doe.png", picture)}
+        detail = post(client, SEGMENT, 500, "internal_error", files=files)
+    assert "Jane" not in detail
+    assert "RuntimeError" in caplog.text
+    assert "jane" not in caplog.text.lower()

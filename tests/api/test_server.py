@@ -1,0 +1,63 @@
+"""The real server in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from caps_med.images import read_image
+
+COMMAND = Path(sys.executable).parent / "caps-med"
+
+
+@pytest.fixture(scope="module")
+def address(models: Path) -> Iterator[str]:
+    """`caps-med serve` on a free port; it says which."""
+    command = [str(COMMAND), "serve", "--port", "0", "--models", str(models)]
+    environment = {**os.environ, "CAPS_MED_PRELOAD": '["tiny-segmentation"]'}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as server:
+        assert server.stderr is not None
+        found = None
+        for line in server.stderr:
+            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+                break
+        assert found is not None
+        yield found[0]
+        server.send_signal(signal.SIGTERM)
+        server.stderr.read()
+        assert server.wait(timeout=20) in (0, -signal.SIGTERM)
+
+
+def test_python_command_line_and_http_agree(
+    address: str, models: Path, volume: bytes, tmp_path: Path
+) -> None:
+    import caps_med
+
+    source, out = tmp_path / "in.nii.gz", tmp_path / "out.nii.gz"
+    source.write_bytes(volume)
+    url = f"{address}/v1/models/tiny-segmentation/segment"
+    answer = httpx.post(url, files={"image": volume}, timeout=60)
+    command = [str(COMMAND), "segment", "--model", "tiny-segmentation", str(source), "--out",
+               str(out), "--models", str(models)]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+    by_python = caps_med.load_model("tiny-segmentation", models).segment(source)
+    by_http, by_command = (read_image(x, kind="labels") for x in (answer.content, out))
+    np.testing.assert_array_equal(by_http.array, by_python.array)
+    np.testing.assert_array_equal(by_command.array, by_python.array)
+    np.testing.assert_array_equal(by_http.affine, by_command.affine)
+
+
+def test_it_is_ready_and_counts(address: str) -> None:
+    with httpx.Client(transport=httpx.HTTPTransport(retries=3), timeout=60) as client:
+        client.post(f"{address}/v1/models/tiny-segmentation/segment", files={"image": b"x"})
+        assert client.get(f"{address}/healthz").status_code == 200
+        assert 'outcome="415"' in client.get(f"{address}/metrics").text

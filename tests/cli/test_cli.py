@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import caps_med
+from caps_med import cli, samples
+from caps_med.errors import MissingExtra
+from caps_med.images import MedicalImage, read_image
+
+COMMAND = Path(sys.executable).parent / "caps-med"
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The installed command, in a process of its own."""
+    command = [str(COMMAND), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    path = tmp_path / "image.nii.gz"
+    array = np.random.default_rng(0).uniform(0, 1, (1, 20, 28, 3)).astype(np.float32)
+    MedicalImage(array, np.diag([-1.0, 1, 2, 1]), format="nifti").save(path)
+    return path
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    path = tmp_path / "labels.png"
+    ids = np.zeros((1, 20, 28), np.uint8)
+    ids[0, 4:12, 6:20] = 2
+    MedicalImage(ids, format="png", kind="labels").save(path)
+    return path
+
+
+def test_help_imports_neither_torch_nor_monai() -> None:
+    code = (
+        "import sys\nsys.argv = ['caps-med', '--help']\nfrom caps_med.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print([m for m in ('torch', 'monai') if m in sys.modules])"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip().endswith("[]")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["demo", "serve", "segment", "synthesize", "features", "train segmentation",
+     "train synthesis", "models list", "models show", "models verify", "import segcaps",
+     "import capspix2pix", "export"],
+)  # fmt: skip
+def test_every_command_of_the_contract_explains_itself(command: str) -> None:
+    app = typer.Typer()
+    app.info = cli.app.info
+    answer = run(*command.split(), "--help")
+    assert answer.returncode == 0, answer.stderr
+    assert "Usage: caps-med" in answer.stdout
+
+
+def test_segment_equals_the_library(models: Path, image: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.nii.gz"
+    answer = run("segment", "--model", "tiny-segmentation", image, "--out", out, "--models", models)
+    assert answer.returncode == 0, answer.stderr
+    wanted = caps_med.load_model("tiny-segmentation", models).segment(image)
+    found = read_image(out, kind="labels")
+    np.testing.assert_array_equal(found.array, wanted.array)
+    np.testing.assert_array_equal(found.affine, wanted.affine)
+    assert "nucleus" in answer.stdout
+    assert "mm3" in answer.stdout
+
+
+def call(*arguments: str | Path) -> str:
+    """A command in this process; its output."""
+    result = CliRunner().invoke(cli.app, list(map(str, arguments)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_probabilities(models: Path, image: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p.npy"
+    call("segment", "--model", "tiny-segmentation", image, "--out", out, "--probabilities",
+         "--models", models)  # fmt: skip
+    assert np.load(out).shape == (3, 20, 28, 3)
+
+
+def test_synthesize_counts_seeds(models: Path, labels: Path, tmp_path: Path) -> None:
+    out = tmp_path / "s.png"
+    call("synthesize", "--model", "tiny-synthesis", labels, "--out", out, "--seed", "4",
+         "--count", "2", "--models", models)  # fmt: skip
+    alone = tmp_path / "alone.png"
+    call("synthesize", "--model", "tiny-synthesis", labels, "--out", alone, "--seed", "5",
+         "--models", models)  # fmt: skip
+    assert (tmp_path / "s-seed5.png").read_bytes() == alone.read_bytes()
+    assert (tmp_path / "s-seed4.png").read_bytes() != alone.read_bytes()
+
+
+def test_features(models: Path, image: Path, tmp_path: Path) -> None:
+    out = tmp_path / "f.npz"
+    text = call("features", "--model", "tiny-segmentation", image, "--out", out, "--layer",
+                "seg_caps", "--models", models)  # fmt: skip
+    assert "seg_caps: 3 capsule types of 4 atoms" in text
+    with np.load(out) as stored:
+        assert sorted(stored) == ["lengths/seg_caps", "seg_caps"]
+
+
+def test_models(models: Path) -> None:
+    listed = call("models", "list", "--models", models)
+    for name in ("brain-t1", "tiny"):
+        assert name in listed
+    shown = call("models", "show", "tiny-synthesis@1", "--models", models)
+    assert "convcaps10" in shown
+    assert "whole" in call("models", "verify", "tiny-synthesis", "--models", models)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "nope", samples.T1], "model_not_found: no model 'nope'"),
+        (["--model", "tiny-synthesis", samples.T1], "wrong_task: tiny-synthesis is a synthesis"),
+        (["--model", "tiny-segmentation", "missing.png"], "missing.png: No such file"),
+        (["--model", "tiny-segmentation", __file__], "unsupported_format:"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    models: Path, tmp_path: Path, arguments: list[str | Path], message: str
+) -> None:
+    answer = run("segment", *arguments, "--out", tmp_path / "o.png", "--models", models)
+    assert answer.returncode == 2
+    assert message in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+
+
+def test_a_missing_extra_says_how_to_install_it() -> None:
+    app = typer.Typer()
+    app.command("other")(lambda: None)
+    point = EntryPoint("train", "no_such_package.commands:register", cli.COMMANDS)
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        point.load()
+    cli._add_missing(app, point)
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert "caps-med[train]" in shown
+    result = CliRunner().invoke(app, ["train", "segmentation", "--data", "x"])
+    assert isinstance(result.exception, MissingExtra)
+    assert "pip install 'caps-med[train]'" in str(result.exception)
+
+
+def test_training_from_the_command_line(models: Path, discs: Path, tmp_path: Path) -> None:
+    """Train, publish, use: and a second start is refused until it is told to resume."""
+    arguments: list[str | Path]
+    arguments = ["train", "segmentation", "--data", discs, "--name", "discs", "--models", tmp_path,
+                 "--runs", tmp_path / "runs", "--epochs", "1", "--steps", "2", "--crop", "64",
+                 "--atoms", "4", "--batch-size", "2"]  # fmt: skip
+    answer = run(*arguments)
+    assert answer.returncode == 0, answer.stderr
+    assert "discs@1: best score" in answer.stdout
+    card = caps_med.load_model("discs", tmp_path).metadata.caps_med
+    assert card.provenance.command.startswith("caps-med train segmentation --data")
+    assert card.labels == {0: "background", 1: "label 1"}
+    again = run(*arguments)
+    assert again.returncode == 2
+    assert "add --resume to go on with it" in again.stderr
+    resumed = run(*arguments, "--resume")
+    assert "discs@2" in resumed.stdout
+
+
+def test_the_demo_writes_its_pictures(tmp_path: Path) -> None:
+    answer = run("demo", "--out", tmp_path / "demo")
+    assert answer.returncode == 0, answer.stderr
+    names = {path.name for path in (tmp_path / "demo").iterdir()}
+    assert names == {
+        "t1.png", "tissue.png", "capsules.png", "overview.png",
+        "synthetic-seed1.png", "synthetic-seed2.png", "synthetic-seed3.png",
+    }  # fmt: skip
+    for tissue in ("cerebrospinal fluid", "grey matter", "white matter"):
+        assert tissue in answer.stdout
