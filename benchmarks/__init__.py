@@ -1,1 +1,1 @@
-"""Every figure of speed and memory that the README claims, as a command: ``python -m benchmarks``."""
+"""Every figure of speed and memory that the README claims: ``python -m benchmarks``."""

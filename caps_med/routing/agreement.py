@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
+from caps_med.routing.backends import BACKENDS, active_backend
 
 Competition = Literal["outputs", "inputs"]
 
@@ -53,29 +54,32 @@ class Routing:
         return 2 if self.competition == "outputs" else 1
 
 
-def route(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
+def route(
+    votes: Tensor, bias: Tensor | None, routing: Routing, backend: str | None = None
+) -> Tensor:
     """Route votes to capsules.
 
     Args:
         votes: ``[B, I, J, A, *S]``, predictions of the input types for the output types.
         bias: ``[J, A]``, added to the weighted sum before each squash, or None.
         routing: iterations and competition.
+        backend: see `caps_med.routing.active_backend`, which chooses if this is None.
 
     Returns:
         Capsules ``[B, J, A, *S]``, each of length below one, in the votes' dtype; the arithmetic is
         at least float32.
 
     Raises:
-        InvalidParameter: votes of fewer than five axes, or a bias of another shape.
+        InvalidParameter: votes of fewer than five axes, a bias of another shape, or a backend that
+            cannot run.
     """
     _check(votes, bias)
     if torch.compiler.is_compiling():  # also while exporting
         from caps_med.routing.plain import route_plain
 
         return route_plain(votes, bias, routing)
-    from caps_med.routing.eager import route_eager
-
-    return route_eager(votes, bias, routing)
+    name = active_backend(votes.device, backend)
+    return BACKENDS[name].route(votes, bias, routing)
 
 
 def couplings(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:

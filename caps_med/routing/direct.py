@@ -17,7 +17,7 @@ from caps_med.routing.agreement import Routing
 from caps_med.routing.squash import squash_backward, squash_scale
 
 
-def couple(votes: Tensor, bias: Tensor | None, routing: Routing, scratch: Tensor) -> Tensor:
+def couple(votes: Tensor, bias: Tensor | None, routing: Routing, scratch: Tensor | None) -> Tensor:
     """Coupling coefficients ``[B, I, N, J]`` of votes, and scratch, ``[B, I, N, J, A]``."""
     return _iterate(votes, bias, routing, scratch)[-1][0]
 
@@ -28,7 +28,7 @@ def gradients(
     grad: Tensor,
     routing: Routing,
     grad_votes: Tensor,
-    scratch: Tensor,
+    scratch: Tensor | None,
 ) -> Tensor:
     """Write the gradient by the votes into `grad_votes`; return that by the sums.
 
@@ -38,7 +38,7 @@ def gradients(
         grad: the gradient by the capsules, ``[B, N, J, A]``.
         routing: iterations and competition.
         grad_votes: where the result goes, as `votes`.
-        scratch: overwritten, as `votes`.
+        scratch: overwritten, as `votes`; None under a compiler, which needs none.
 
     Returns:
         ``[B, N, J, A]``, the gradients by every iteration's weighted sum, added up: summed over
@@ -65,12 +65,12 @@ def gradients(
     return grad_sums
 
 
-def weigh(coupling: Tensor, votes: Tensor, scratch: Tensor) -> Tensor:
+def weigh(coupling: Tensor, votes: Tensor, scratch: Tensor | None) -> Tensor:
     """``Σ_i c_i û_i``: ``[B, N, J, A]``."""
     return torch.mul(votes, coupling.unsqueeze(-1), out=scratch).sum(1)
 
 
-def agree(votes: Tensor, capsules: Tensor, scratch: Tensor) -> Tensor:
+def agree(votes: Tensor, capsules: Tensor, scratch: Tensor | None) -> Tensor:
     """``û_i · v``: ``[B, I, N, J]``, positions side by side, of capsules ``[B, N, J, A]``."""
     return torch.mul(votes, capsules.unsqueeze(1), out=scratch).sum(-1).mT.contiguous().mT
 
@@ -88,7 +88,7 @@ def softmax_backward(coupling: Tensor, grad: Tensor, routing: Routing) -> Tensor
 
 
 def _iterate(
-    votes: Tensor, bias: Tensor | None, routing: Routing, scratch: Tensor
+    votes: Tensor, bias: Tensor | None, routing: Routing, scratch: Tensor | None
 ) -> list[tuple[Tensor, Tensor]]:
     """Coupling and weighted sum of every iteration."""
     B, I, N, J, _ = votes.shape
@@ -102,7 +102,8 @@ def _iterate(
         steps.append((coupling, total))
         if iteration + 1 < routing.iterations:
             agreement = agree(votes, total, scratch)
-            squared_length = torch.mul(total, total, out=scratch[:, 0]).sum(-1)
+            squares = None if scratch is None else scratch[:, 0]
+            squared_length = torch.mul(total, total, out=squares).sum(-1)
             agreement *= squash_scale(squared_length).unsqueeze(1)
             if routing.share_agreement:
                 agreement = agreement.mean(0, keepdim=True)

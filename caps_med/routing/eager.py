@@ -37,7 +37,7 @@ def couplings_eager(votes: Tensor, bias: Tensor | None, routing: Routing) -> Ten
     """`caps_med.routing.couplings` without any compilation."""
     flat, bias = positions_last_but_two(votes.detach()), None if bias is None else bias.detach()
     scratch = _scratch(flat)
-    parts = [_couple(_widen(c), _wide(bias), routing, _fit(scratch, c)) for c in _chunks(flat)]
+    parts = [_couple(widen(c), _wide(bias), routing, _fit(scratch, c)) for c in chunks(flat)]
     coupling: Tensor = torch.unflatten(torch.cat(parts, 2).mT, -1, votes.shape[4:])
     return coupling
 
@@ -58,17 +58,17 @@ class _Routing(torch.autograd.Function):
         grad_bias = None if wide_bias is None else torch.zeros_like(wide_bias)
         flat = positions_last_but_two(votes)
         scratch = _scratch(flat)
-        chunks = zip(
-            _chunks(flat),
-            _chunks(positions_last_but_two(grad_votes)),
-            _chunks(positions_last_but_two(grad.unsqueeze(1)), like=votes),
+        parts = zip(
+            chunks(flat),
+            chunks(positions_last_but_two(grad_votes)),
+            chunks(positions_last_but_two(grad.unsqueeze(1)), like=flat),
             strict=True,
         )
-        for chunk, chunk_grad, grad_chunk in chunks:
+        for chunk, chunk_grad, grad_chunk in parts:
             through_bias = _gradients(
-                _widen(chunk),
+                widen(chunk),
                 wide_bias,
-                _widen(grad_chunk[:, 0]),
+                widen(grad_chunk[:, 0]),
                 ctx.routing,
                 chunk_grad,
                 _fit(scratch, chunk),
@@ -99,9 +99,9 @@ def _forward(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
     capsules, wide_bias = empty_capsules(votes), _wide(bias)
     flat = positions_last_but_two(votes)
     scratch = _scratch(flat)
-    outputs = _chunks(positions_last_but_two(capsules.unsqueeze(1)), like=votes)
-    for chunk, output in zip(_chunks(flat), outputs, strict=True):
-        output[:, 0] = _capsules(_widen(chunk), wide_bias, routing, _fit(scratch, chunk))
+    outputs = chunks(positions_last_but_two(capsules.unsqueeze(1)), like=flat)
+    for chunk, output in zip(chunks(flat), outputs, strict=True):
+        output[:, 0] = _capsules(widen(chunk), wide_bias, routing, _fit(scratch, chunk))
     return capsules
 
 
@@ -120,8 +120,9 @@ def is_identity(input_types: int, routing: Routing) -> bool:
 
 
 def _couple(votes: Tensor, bias: Tensor | None, routing: Routing, scratch: Tensor) -> Tensor:
-    way = gram if gram.pays(votes.shape[1], routing) else direct
-    return way.couple(votes, bias, routing, scratch)
+    if gram.pays(votes.shape[1], routing):
+        return gram.couple(votes, bias, routing, scratch)
+    return direct.couple(votes, bias, routing, scratch)
 
 
 def _gradients(
@@ -147,7 +148,7 @@ def _gradients(
     return summed if grad_bias is None else summed + grad_bias
 
 
-def _chunks(flat: Tensor, like: Tensor | None = None) -> Iterator[Tensor]:
+def chunks(flat: Tensor, like: Tensor | None = None) -> Iterator[Tensor]:
     """Chunks of positions of `flat`, as many in each as suits the votes `like` (or itself)."""
     shape = flat.shape if like is None else like.shape
     per_position = shape[0] * shape[1] * flat.shape[3] * flat.shape[4]
@@ -158,7 +159,7 @@ def _chunks(flat: Tensor, like: Tensor | None = None) -> Iterator[Tensor]:
 def _scratch(flat: Tensor) -> Tensor:
     """Room for one chunk of `flat`."""
     return torch.empty_like(
-        next(_chunks(flat)), dtype=_wide_dtype(flat), memory_format=torch.contiguous_format
+        next(chunks(flat)), dtype=_wide_dtype(flat), memory_format=torch.contiguous_format
     )
 
 
@@ -171,9 +172,10 @@ def _wide_dtype(tensor: Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
-def _widen(tensor: Tensor) -> Tensor:
+def widen(tensor: Tensor) -> Tensor:
+    """In at least float32, in which all arithmetic is done."""
     return tensor.to(_wide_dtype(tensor))
 
 
 def _wide(bias: Tensor | None) -> Tensor | None:
-    return None if bias is None else _widen(bias)
+    return None if bias is None else widen(bias)

@@ -1,0 +1,58 @@
+"""What is compared: a network in one implementation, with a forward pass and a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.published import published_style
+from caps_med.networks import CapsPix2Pix, SegCaps
+from caps_med.routing import use_backend
+
+Network = Literal["SegCaps", "CapsPix2Pix"]
+Work = Literal["forward", "training"]
+
+IMPLEMENTATIONS = ("eager", "compiled", "published", "unet31m", "unet")
+_FEATURES_31M = (64, 128, 256, 512, 1024, 64)
+
+
+def job(network: Network, implementation: str, size: int, work: Work) -> Callable[[], None]:
+    """One forward pass, or one Adam step on batch 1, of `size` x `size` pixels, as a function."""
+    torch.manual_seed(0)
+    model = _build(network, implementation)
+    inputs = [torch.rand(1, 1, size, size)]
+    if isinstance(model, CapsPix2Pix):
+        inputs.append(torch.randn(1, model.noise_size))
+    routed = implementation in ("eager", "compiled")
+
+    def forward() -> None:
+        with torch.inference_mode(), use_backend(implementation) if routed else nullcontext():
+            model(*inputs)
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    target = torch.rand(1, 1, size, size)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with use_backend(implementation) if routed else nullcontext():
+            output: Tensor = model(*inputs)
+            nn.functional.mse_loss(output, target).backward()
+        optimizer.step()
+
+    model.train(work == "training")
+    return step if work == "training" else forward
+
+
+def _build(network: Network, implementation: str) -> nn.Module:
+    if implementation.startswith("unet"):
+        from monai.networks.nets import BasicUNet
+
+        wide = {"features": _FEATURES_31M} if implementation == "unet31m" else {}
+        unet: nn.Module = BasicUNet(spatial_dims=2, in_channels=1, out_channels=1, **wide)
+        return unet
+    model = SegCaps() if network == "SegCaps" else CapsPix2Pix()
+    return published_style(model) if implementation == "published" else model

@@ -1,0 +1,118 @@
+"""Which code routes: one backend a file, chosen by device, overruled by argument or environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib import import_module, util
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from caps_med.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from caps_med.routing.agreement import Routing
+
+Route = Callable[[Tensor, "Tensor | None", "Routing"], Tensor]
+
+#: Overrules the choice by device: the name of a backend.
+ENVIRONMENT = "CAPS_MED_ROUTING"
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way to route.
+
+    Attributes:
+        name: what the argument and the environment variable call it.
+        missing: why it cannot run on a device, or None if it can.
+        automatic: kinds of devices on which it is chosen unasked.
+    """
+
+    name: str
+    missing: Callable[[torch.device], str | None]
+    automatic: tuple[str, ...] = ()
+
+    @property
+    def route(self) -> Route:
+        """The function, imported when first asked for."""
+        function: Route = getattr(
+            import_module(f"caps_med.routing.{self.name}"), f"route_{self.name}"
+        )
+        return function
+
+
+def _everywhere(device: torch.device) -> str | None:
+    return None
+
+
+def _triton_missing(device: torch.device) -> str | None:
+    if util.find_spec("triton") is None:
+        return "triton is not installed: pip install triton"
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        return f"it needs a CUDA device, not {device.type!r} (or TRITON_INTERPRET=1, for tests)"
+    return None
+
+
+#: Best first.
+BACKENDS: Mapping[str, Backend] = {
+    backend.name: backend
+    for backend in (
+        Backend("triton", _triton_missing, automatic=("cuda",)),
+        Backend("eager", _everywhere, automatic=("cpu", "cuda", "mps", "xpu", "meta")),
+        Backend("compiled", _everywhere),
+        Backend("plain", _everywhere),
+    )
+}
+
+_chosen: ContextVar[str | None] = ContextVar("caps_med_routing", default=None)
+
+
+@contextmanager
+def use_backend(name: str) -> Iterator[None]:
+    """Route by this backend inside the ``with`` block, in this thread.
+
+    >>> with use_backend("plain"):
+    ...     active_backend()
+    'plain'
+    """
+    _named(name)
+    token = _chosen.set(name)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def active_backend(device: torch.device | str = "cpu", name: str | None = None) -> str:
+    """The name of the backend that routes on this device.
+
+    In this order: the argument `name`, `use_backend`, the environment variable
+    ``CAPS_MED_ROUTING``, the best one there is.
+
+    Raises:
+        InvalidParameter: no backend has that name, or it cannot run on the device.
+    """
+    device = torch.device(device)
+    wanted = name or _chosen.get() or os.environ.get(ENVIRONMENT)
+    if wanted:
+        reason = _named(wanted).missing(device)
+        if reason is not None:
+            raise InvalidParameter(f"routing backend {wanted!r} cannot run: {reason}")
+        return wanted
+    return next(
+        backend.name
+        for backend in BACKENDS.values()
+        if device.type in backend.automatic and backend.missing(device) is None
+    )
+
+
+def _named(name: str) -> Backend:
+    if name not in BACKENDS:
+        raise InvalidParameter(f"routing backend {name!r}: must be one of {tuple(BACKENDS)}")
+    return BACKENDS[name]
