@@ -9,7 +9,7 @@ import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -233,9 +233,11 @@ def main() -> None:
     try:
         app()
     except CapsMedError as error:
-        errors.print(f"[red]{error.code}[/red]: {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _fail(error.code, str(error))
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        errors.print(f"[red]file[/red]: {escape(where)}{error.strerror}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _fail("file", f"{error.filename}: {error.strerror}" if error.filename else str(error))
+
+
+def _fail(code: str, message: str) -> NoReturn:
+    errors.print(f"[red]{code}[/red]: {escape(message)}", highlight=False, soft_wrap=True)
+    sys.exit(2)

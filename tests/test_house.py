@@ -1,0 +1,63 @@
+"""The rules of the house, and that what the README shows is true."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from importlinter.cli import lint_imports
+
+from caps_med import samples
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """The README's code blocks of one language."""
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A folder with the files that the README's commands read."""
+    shutil.copy(samples.T1, tmp_path / "t1.nii.gz")
+    shutil.copy(samples.TISSUE, tmp_path / "tissue.nii.gz")
+    return tmp_path
+
+
+def test_imports_run_one_way() -> None:
+    assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
+@pytest.mark.parametrize("code", blocks("python"), ids=["library", "networks"])
+def test_the_readmes_python_runs(workplace: Path, code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], cwd=workplace, check=True)
+
+
+def test_the_readmes_commands_run(workplace: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    (script,) = blocks("bash")
+    environment = {**os.environ, "PATH": path}
+    subprocess.run(["/bin/bash", "-e", "-c", script], cwd=workplace, check=True, env=environment)
+    assert (workplace / "capsules" / "capsules.png").stat().st_size > 1000
+    assert (workplace / "synthetic.nii.gz").exists()
+
+
+def test_the_readmes_links_lead_somewhere() -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
+    assert targets
+    for target in targets:
+        assert (ROOT / target).exists(), target
+
+
+def test_the_image_installs_by_the_steps_that_are_tested_here() -> None:
+    dockerfile = (ROOT / "docker" / "Dockerfile").read_text()
+    assert "make install" in dockerfile
+    assert re.search(r"^USER (?!root)", dockerfile, re.MULTILINE)
+    assert "HEALTHCHECK" in dockerfile
