@@ -13,17 +13,21 @@ import torch
 
 from benchmarks.subjects import Network, Work, job
 
+Clock = Callable[[], float]
 
-def alternate(jobs: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+
+def alternate(
+    jobs: Mapping[str, Callable[[], None]], rounds: int, clock: Clock = time.perf_counter
+) -> dict[str, list[float]]:
     """Seconds of each job in each round; one uncounted call first, then all in turn."""
     for run in jobs.values():
         run()
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(rounds):
         for name, run in jobs.items():
-            start = time.perf_counter()
+            start = clock()
             run()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     return seconds
 
 

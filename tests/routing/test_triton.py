@@ -1,0 +1,99 @@
+"""The Triton kernels on the CPU interpreter, and on a GPU where there is one."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from caps_med.routing import Routing
+from tests.routing.cases import Case
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed"
+)
+
+#: One program or few each: the interpreter takes milliseconds per step.
+CASES = [
+    Case("outputs", with_bias=True),
+    Case("inputs", with_bias=True),
+    Case("outputs", iterations=1, I=1),
+    Case("inputs", iterations=5, I=2, J=2, S=(2, 3)),
+    Case("inputs", I=16, J=2, S=(5,)),
+    Case("outputs", iterations=2, I=16, J=3, A=5, S=(5,)),
+]
+
+
+def check(case: Case, device: str) -> None:
+    """Values against the NumPy reference, gradients against autograd in float64."""
+    from caps_med.routing.plain import route_plain
+    from caps_med.routing.triton import route_triton
+
+    votes, bias = case.inputs()
+    expected, _ = case.expected(votes, bias)
+    weights = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
+    ours = [t.to(device).requires_grad_() for t in (votes, bias) if t is not None]
+    wide = [t.double().requires_grad_() for t in (votes, bias) if t is not None]
+    capsules = route_triton(ours[0], ours[1] if bias is not None else None, case.routing)
+    plain = route_plain(wide[0], wide[1] if bias is not None else None, case.routing)
+    torch.testing.assert_close(capsules.detach().cpu().double(), expected, rtol=0, atol=1e-5)
+    found = torch.autograd.grad((capsules * weights.to(device)).sum(), ours)
+    truth = torch.autograd.grad((plain * weights).sum(), wide)
+    for grad, true in zip(found, truth, strict=True):
+        torch.testing.assert_close(grad.cpu().double(), true, rtol=1e-4, atol=1e-4)
+
+
+def check_bfloat16(case: Case, device: str) -> None:
+    from caps_med.routing.triton import route_triton
+
+    votes, bias = case.inputs(torch.bfloat16)
+    expected, _ = case.expected(votes, bias)
+    on_device = None if bias is None else bias.to(device)
+    capsules = route_triton(votes.to(device), on_device, case.routing).cpu()
+    assert capsules.dtype == torch.bfloat16
+    assert (capsules.double() - expected).norm() / expected.norm() < 2e-2
+
+
+def check_all() -> None:
+    for case in CASES:
+        print(case)  # the last one printed is the one that failed
+        check(case, "cpu")
+    check_bfloat16(CASES[0], "cpu")
+
+
+@needs_triton
+def test_kernels_on_the_interpreter() -> None:
+    """In another process, because Triton reads the variable once, on import."""
+    result = subprocess.run(
+        [sys.executable, "-c", "from tests.routing import test_triton as t; t.check_all()"],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr[-2000:]
+
+
+@pytest.mark.gpu
+@needs_triton
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_kernels_on_the_gpu(case: Case) -> None:
+    check(case, "cuda")
+    check_bfloat16(case, "cuda")
+
+
+@needs_triton
+def test_shared_agreement_is_left_to_the_eager_backend() -> None:
+    from caps_med.routing.eager import route_eager
+    from caps_med.routing.triton import route_triton
+
+    votes, _ = Case("inputs").inputs()
+    routing = Routing(3, "inputs", share_agreement=True)
+    torch.testing.assert_close(
+        route_triton(votes, None, routing), route_eager(votes, None, routing)
+    )
