@@ -7,6 +7,7 @@ from typing import Literal, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from caps_med.errors import InvalidParameter
 from caps_med.routing import Routing, route
@@ -25,6 +26,8 @@ class _CapsuleLayer(nn.Module):
     """Votes by a (transposed) convolution, capsules by routing; see the two layers below."""
 
     conv: nn.Module
+    #: Forget the votes after the forward pass and convolve again in the backward pass.
+    recompute_votes: bool = False
 
     def __init__(self, spatial_dims: int, out_types: int, out_atoms: int, routing: Routing,
                  routing_bias: bool) -> None:  # fmt: skip
@@ -50,6 +53,12 @@ class _CapsuleLayer(nn.Module):
 
     def forward(self, capsules: Tensor) -> Tensor:
         """``[B, I, A_in, *S]`` -> ``[B, J, A, *S']``."""
+        if self.recompute_votes and torch.is_grad_enabled():
+            result: Tensor = checkpoint(self._routed, capsules, use_reentrant=False)
+            return result
+        return self._routed(capsules)
+
+    def _routed(self, capsules: Tensor) -> Tensor:
         return route(self.votes(capsules), self.bias, self.routing)
 
     def _convolve(self, maps: Tensor) -> Tensor:
@@ -148,6 +157,16 @@ class DeconvCapsule(_CapsuleLayer):
             in_atoms, out_types * out_atoms, kernel_size=4, stride=2, padding=1, bias=vote_bias
         )
         initialize_votes(self.conv, in_types, out_types, out_atoms, self.routing)
+
+
+def recompute_votes(network: nn.Module, enabled: bool = True) -> None:
+    """Train with less memory: no capsule layer of `network` keeps its votes for the backward pass.
+
+    They are most of what training keeps; convolving again costs about a forward pass a step.
+    """
+    for layer in network.modules():
+        if isinstance(layer, _CapsuleLayer):
+            layer.recompute_votes = enabled
 
 
 def channels_last(maps: Tensor) -> Tensor:

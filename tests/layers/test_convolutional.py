@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
-from caps_med.layers import ConvCapsule, DeconvCapsule
+from caps_med.layers import ConvCapsule, DeconvCapsule, join_types, recompute_votes
 from caps_med.layers.convolutional import pad_same
 from caps_med.routing import Routing, route
 
@@ -119,3 +119,35 @@ def test_mistakes_are_named() -> None:
         ConvCapsule(2, 1, 1, 1, 1, kernel_size=3, padding="valid")  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match=r"\(1, 4, 6, 6\): \[B, I, A, \*S\] with 2 spatial"):
         layer_of("conv")(torch.rand(1, 4, 6, 6))
+
+
+def test_recomputed_votes_give_the_same_gradients_and_are_not_kept() -> None:
+    capsules = torch.randn(1, 3, 4, 6, 6)
+    grads, kept = [], []
+    for recompute in (False, True):
+        layer = layer_of("conv")
+        recompute_votes(layer, recompute)
+        sizes: list[int] = []
+
+        def note(tensor: Tensor, sizes: list[int] = sizes) -> Tensor:
+            sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            output = layer(capsules)
+        grads.append(torch.autograd.grad(output.square().sum(), list(layer.parameters())))
+        kept.append(max(sizes, default=0))
+    for kept_grad, recomputed in zip(*grads, strict=True):
+        torch.testing.assert_close(recomputed, kept_grad)
+    votes = 3 * 2 * 5 * 6 * 6
+    assert kept[0] >= votes > kept[1]
+
+
+def test_joined_types_keep_order_values_and_layout() -> None:
+    first, second = torch.randn(1, 2, 4, 3, 5), torch.randn(1, 3, 4, 3, 5)
+    plain = torch.cat((first, second), 1)
+    assert torch.equal(join_types(first, second), plain)
+    last = [c.movedim(2, -1).contiguous().movedim(-1, 2) for c in (first, second)]
+    joined = join_types(*last)
+    assert torch.equal(joined, plain)
+    assert joined.movedim(2, -1).is_contiguous(), "the next convolution must not have to copy"
