@@ -47,19 +47,20 @@ def spatial(source: Source, crop: int, flip: bool = True) -> list[mt.Transform]:
     return transforms
 
 
-def segmentation_transforms(source: Source, crop: int) -> mt.Compose:
+def segmentation_transforms(source: Source, crop: int, individuals: float = 0.65) -> mt.Compose:
     """From a `Sample` to a training crop: ``image`` ``[C, crop, crop]``, ``label`` ``[1, ...]``.
 
-    With tissue probabilities, most samples become another individual first (`RandIndividuald`).
+    With tissue probabilities, a share of samples become another individual first
+    (`RandIndividuald`).
     Intensities then vary in contrast, uneven field, sharpness and noise, and a masked background
     stays zero.
     """
-    individual = [RandIndividuald(prob=0.65)] if "tissue" in source.training[0] else []
+    drawn = [RandIndividuald(prob=individuals)] if "tissue" in source.training[0] else []
     masked = source.normalization.foreground_only
     return mt.Compose(
         [
             *spatial(source, crop),
-            *individual,
+            *drawn,
             *([_RememberMaskd()] if masked else []),
             mt.RandBiasFieldd("image", prob=0.4, coeff_range=(0.0, 0.15)),
             mt.RandAdjustContrastd("image", prob=0.6, gamma=(0.7, 1.4)),

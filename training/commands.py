@@ -32,6 +32,7 @@ Steps = Annotated[int | None, typer.Option(help="Optimizer steps an epoch.", min
 Batch = Annotated[int | None, typer.Option(help="Crops a step.", min=1)]
 Crop = Annotated[int | None, typer.Option(help="Edge of a crop, a multiple of 8.", min=64)]
 Rate = Annotated[float | None, typer.Option(help="Peak learning rate.", min=1e-7)]
+StartFrom = Annotated[str | None, typer.Option(help="Go on from a model's weights.")]
 Atoms = Annotated[int | None, typer.Option(help="Atoms of the first capsules (16).", min=1)]
 Seed = Annotated[int, typer.Option(help="Same seed, data and machine: same weights.", min=0)]
 Workers = Annotated[int, typer.Option(help="Processes that prepare crops.", min=0)]
@@ -55,7 +56,12 @@ def segmentation(
     crop: Crop = None,
     learning_rate: Rate = None,
     atoms: Atoms = None,
+    start_from: StartFrom = None,
     variant: Annotated[str | None, typer.Option(help="r3 (as published) or r1 (faster).")] = None,
+    individuals: Annotated[
+        float | None,
+        typer.Option(help="mni152: share of crops drawn as other individuals.", min=0, max=1),
+    ] = None,
     seed: Seed = 0,
     workers: Workers = 0,
 ) -> None:
@@ -67,7 +73,8 @@ def segmentation(
     from training.segmentation import SegmentationRecipe, train_segmentation
 
     chosen = {"epochs": epochs, "steps": steps, "batch_size": batch_size, "crop": crop,
-              "learning_rate": learning_rate, "atoms": atoms, "variant": variant}  # fmt: skip
+              "learning_rate": learning_rate, "atoms": atoms,
+              "start_from": start_from, "variant": variant, "individuals": individuals}  # fmt: skip
     recipe = SegmentationRecipe(data=data, seed=seed, **_given(chosen))
     _run(recipe, name, models, runs, resume, workers, train_segmentation, publish_segmentation)
 
@@ -85,6 +92,7 @@ def synthesis(
     crop: Crop = None,
     learning_rate: Rate = None,
     atoms: Atoms = None,
+    start_from: StartFrom = None,
     noise_source: Annotated[
         str | None,
         typer.Option(help="input, broadcast, broadcast_conv, broadcast_latent or dropout."),
@@ -104,8 +112,9 @@ def synthesis(
     from training.synthesis import SynthesisRecipe, train_synthesis
 
     chosen = {"epochs": epochs, "steps": steps, "batch_size": batch_size, "crop": crop,
-              "learning_rate": learning_rate, "atoms": atoms, "noise_source": noise_source,
-              "noise_size": noise_size, "adversarial_weight": adversarial_weight}  # fmt: skip
+              "learning_rate": learning_rate, "atoms": atoms, "start_from": start_from,
+              "noise_source": noise_source, "noise_size": noise_size,
+              "adversarial_weight": adversarial_weight}  # fmt: skip
     recipe = SynthesisRecipe(data=data, seed=seed, **_given(chosen))
     _run(recipe, name, models, runs, resume, workers, train_synthesis, publish_synthesis)
 
@@ -139,14 +148,14 @@ def _run(
     folder = RunFolder(runs / name)
     command = _command()
     try:
-        network, best = learn(source, recipe, folder, resume, workers)
+        network, best = learn(source, recipe, folder, resume, workers, models)
     except KeyboardInterrupt:
-        again = command if "--resume" in sys.argv else f"{command} --resume"
         kept = folder.checkpoint.exists()
         console.print(
-            f"\nStopped. The last whole epoch is kept; go on with:\n  {again}"
+            f"\nStopped. The last whole epoch is kept; go on with:\n  {command} --resume"
             if kept
-            else "\nStopped before the first epoch was done: nothing is kept."
+            else "\nStopped before the first epoch was done: nothing is kept.",
+            soft_wrap=True,
         )
         raise typer.Exit(130) from None
     bundle = publish(repository, name, network, source, recipe, best, command)

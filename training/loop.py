@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,10 @@ from monai.optimizers import WarmupCosineSchedule
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from caps_med.bundles import ModelRepository
+from caps_med.bundles.weights import mismatches
+from caps_med.errors import InvalidParameter
+from caps_med.networks import CapsuleNetwork
 from training.run import Best, Recipe, RunFolder, Stateful
 from training.sampling import DrawnDataset, EpochSampler
 
@@ -40,6 +45,22 @@ class Progress:
 def best_device() -> torch.device:
     """The first GPU, or the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def start_from(network: CapsuleNetwork, model: str | None, models: Path | None) -> None:
+    """Give the network the weights of a model, if one is named.
+
+    Raises:
+        ModelNotFound: there is no such model.
+        InvalidParameter: its network is another one; the message lists the tensors that differ.
+    """
+    if model is None:
+        return
+    weights = ModelRepository(models).find(model).load_network().state_dict()
+    problems = mismatches(weights, network.state_dict())
+    if problems:
+        raise InvalidParameter(f"start_from={model}: it is another network: {problems}")
+    network.load_state_dict(weights)
 
 
 def loader(dataset: DrawnDataset, recipe: Recipe, workers: int) -> DataLoader[Any]:

@@ -23,6 +23,7 @@ class Recipe(BaseModel):
         batch_size, crop: training crops a step, and their edge in pixels (a multiple of 8).
         learning_rate: its peak; it warms up over the first 5 % and falls as a cosine.
         atoms: atoms of the first capsules.
+        start_from: a model whose weights the network starts with; None starts afresh.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,6 +36,7 @@ class Recipe(BaseModel):
     learning_rate: float
     seed: int
     atoms: int = 16
+    start_from: str | None = None
 
 
 class Stateful(Protocol):

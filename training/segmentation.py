@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from caps_med.networks import SegCaps
 from training.augmentation import segmentation_transforms
 from training.datasets.source import Source
 from training.evaluation import dice_scores, one_hot
-from training.loop import best_device, loader, run_epochs, schedule
+from training.loop import best_device, loader, run_epochs, schedule, start_from
 from training.run import Best, Recipe, RunFolder
 from training.sampling import DrawnDataset
 
@@ -25,6 +26,8 @@ class SegmentationRecipe(Recipe):
     Attributes:
         variant: ``r3`` or ``r1``.
         reconstruction_weight: weight of the masked reconstruction's error.
+        individuals: share of crops that are individuals drawn from tissue probabilities, where the
+            data have them (`training.augmentation.RandIndividuald`).
     """
 
     epochs: int = 10
@@ -34,6 +37,7 @@ class SegmentationRecipe(Recipe):
     learning_rate: float = 5e-3
     variant: str = "r3"
     reconstruction_weight: float = 0.1
+    individuals: float = 0.65
 
 
 def network_arguments(recipe: SegmentationRecipe, source: Source) -> dict[str, Any]:
@@ -48,7 +52,12 @@ def network_arguments(recipe: SegmentationRecipe, source: Source) -> dict[str, A
 
 
 def train_segmentation(
-    source: Source, recipe: SegmentationRecipe, folder: RunFolder, resume: bool, workers: int = 0
+    source: Source,
+    recipe: SegmentationRecipe,
+    folder: RunFolder,
+    resume: bool,
+    workers: int = 0,
+    models: Path | None = None,
 ) -> tuple[SegCaps, Best]:
     """Run the recipe; the network comes back with its best weights.
 
@@ -59,8 +68,9 @@ def train_segmentation(
     torch.manual_seed(recipe.seed)
     device = best_device()
     network = SegCaps(**network_arguments(recipe, source)).to(device)
+    start_from(network, recipe.start_from, models)
     optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
-    transforms = segmentation_transforms(source, recipe.crop)
+    transforms = segmentation_transforms(source, recipe.crop, recipe.individuals)
     dataset = DrawnDataset(source.training, transforms, recipe.seed)
     trainer = SupervisedTrainer(
         device=device,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from caps_med.networks import CapsPix2Pix, ConditionalDiscriminator
 from training.augmentation import synthesis_transforms
 from training.datasets.source import Source
 from training.evaluation import one_hot, synthesis_scores
-from training.loop import best_device, loader, run_epochs, schedule
+from training.loop import best_device, loader, run_epochs, schedule, start_from
 from training.run import Best, Recipe, RunFolder
 from training.sampling import DrawnDataset
 
@@ -37,11 +38,11 @@ class SynthesisRecipe(Recipe):
         dropout: channel dropout after each capsule layer while training.
     """
 
-    epochs: int = 7
-    steps: int = 100
+    epochs: int = 18
+    steps: int = 50
     batch_size: int = 4
     crop: int = 128
-    learning_rate: float = 3e-3
+    learning_rate: float = 5e-3
     noise_source: str = "broadcast_conv"
     noise_size: int = 64
     adversarial_weight: float = 0.01
@@ -64,7 +65,12 @@ def network_arguments(recipe: SynthesisRecipe, source: Source) -> dict[str, Any]
 
 
 def train_synthesis(
-    source: Source, recipe: SynthesisRecipe, folder: RunFolder, resume: bool, workers: int = 0
+    source: Source,
+    recipe: SynthesisRecipe,
+    folder: RunFolder,
+    resume: bool,
+    workers: int = 0,
+    models: Path | None = None,
 ) -> tuple[CapsPix2Pix, Best]:
     """Run the recipe; the generator comes back with its best weights.
 
@@ -75,6 +81,7 @@ def train_synthesis(
     torch.manual_seed(recipe.seed)
     device = best_device()
     generator = CapsPix2Pix(**network_arguments(recipe, source)).to(device)
+    start_from(generator, recipe.start_from, models)
     judge = ConditionalDiscriminator(source.class_channels, source.image_channels, 4 * recipe.atoms)
     judge = judge.to(device)
     g_optimizer = Adam(generator.parameters(), lr=recipe.learning_rate, betas=(0.5, 0.999))

