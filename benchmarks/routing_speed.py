@@ -45,6 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
         action="store_true",
         help="processor time, one thread: for a machine that is busy with other work",
     )
+    parser.add_argument("--no-routing", action="store_true", help="networks alone")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(arguments)
     if options.quick:
@@ -57,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
     results: dict[str, Any] = {"machine": machine(options.threads), "networks": []}
     results["machine"]["clock"] = "processor time" if options.cpu_time else "wall"
     print(json.dumps(results["machine"]))
-    results["routing"] = routing_rows(min(options.sizes), options)
+    results["routing"] = [] if options.no_routing else routing_rows(min(options.sizes), options)
     for network in options.networks:
         for size in options.sizes:
             for work in options.works:

@@ -95,8 +95,13 @@ def _iterate(
     logits = votes.new_zeros(B, I, J, N).mT
     steps = []
     for iteration in range(routing.iterations):
-        coupling = softmax(logits, routing)
-        total = weigh(coupling, votes, scratch)
+        if iteration == 0:  # every logit is zero
+            share = 1 / (J if routing.competition == "outputs" else I)
+            coupling = torch.full_like(logits, share)
+            total = votes.sum(1).mul_(share)
+        else:
+            coupling = softmax(logits, routing)
+            total = weigh(coupling, votes, scratch)
         if bias is not None:
             total = total + bias
         steps.append((coupling, total))
