@@ -17,7 +17,7 @@ from torch import Tensor
 from caps_med.errors import InvalidParameter, LayerNotFound
 from caps_med.images import MedicalImage
 from caps_med.inference.contact_sheet import contact_sheet
-from caps_med.inference.planes import pad_to
+from caps_med.inference.passes import as_maps, check_whole, device_of, pad_to
 from caps_med.inference.provenance import Provenance
 from caps_med.networks import CapsuleNetwork
 
@@ -29,8 +29,7 @@ class Features:
     """Capsules by layer, in order of computation.
 
     Attributes:
-        layers: layer name -> `[J, A, *S]`, S being the slice's size over the layer's stride,
-            rounded up.
+        layers: layer name -> `[J, A, H, W]`, the slice's size over the layer's stride, rounded up.
         provenance: where they came from.
     """
 
@@ -78,7 +77,7 @@ class Features:
 
 
 class FeatureExplorer:
-    """Read a network's capsules for one plane of an image or label map.
+    """Read a network's capsules for one slice of an image or label map.
 
     Args:
         network: in evaluation mode.
@@ -90,27 +89,38 @@ class FeatureExplorer:
 
     def __call__(
         self,
-        plane: Tensor,
+        slices: Tensor,
         capsules: Callable[[Tensor], OrderedDict[str, Tensor]],
         layer: str | None = None,
+        slice: int | None = None,
     ) -> Features:
-        """The capsules of one plane.
+        """The capsules of one slice; a 3-D network sees the whole volume for it.
 
         Args:
-            plane: `[1, C, H, W]`, as the network's input is prepared.
-            capsules: from the padded plane to the network's capsules.
+            slices: `[D, C, H, W]`, as the network's input is prepared.
+            capsules: from a padded batch of one to the network's capsules.
             layer: this layer alone.
+            slice: None for the middle one.
 
         Raises:
             LayerNotFound: the network has no such layer; the message lists those it has.
+            InvalidParameter: there is no such slice.
+            InputTooLarge: the capsules would not fit the memory.
         """
         self.check_layer(layer)
+        at = chosen_slice(len(slices), slice)
+        flat = self.network.spatial_dims == 2
+        maps = as_maps(self.network, slices[at : at + 1] if flat else slices)
+        check_whole(maps)
         with torch.inference_mode():
-            found = capsules(pad_to(plane, self.network.divisor))
-        sizes = plane.shape[2:]
+            found = capsules(pad_to(maps.to(device_of(self.network)), self.network.divisor))
         strides = {info.name: info.stride for info in self.network.layers}
         layers = {
-            name: _cropped(value, sizes, strides[name])
+            name: _cropped(
+                value if flat else value[:, :, :, at // strides[name]],
+                slices.shape[2:],
+                strides[name],
+            )
             for name, value in found.items()
             if layer in (None, name)
         }

@@ -10,10 +10,10 @@ from typing import TypeVar
 import torch
 
 from caps_med.bundles import Bundle, BundleMetadata, ModelRepository
-from caps_med.errors import InvalidBundle, WrongTask
+from caps_med.errors import InvalidBundle, InvalidParameter, WrongTask
 from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, read_image
-from caps_med.inference.features import FeatureExplorer, Features, chosen_slice
-from caps_med.inference.planes import Planes
+from caps_med.inference.features import FeatureExplorer, Features
+from caps_med.inference.passes import device_of
 from caps_med.inference.provenance import Provenance
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
@@ -32,11 +32,17 @@ class Model:
     Args:
         bundle: where it lies.
         limits: bounds on what is read for it.
+        device: where its network runs; None takes `default_device`.
     """
 
-    def __init__(self, bundle: Bundle, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        limits: Limits = DEFAULT_LIMITS,
+        device: str | torch.device | None = None,
+    ) -> None:
         self.bundle, self.limits = bundle, limits
-        self.network: CapsuleNetwork = bundle.load_network()
+        self.network: CapsuleNetwork = bundle.load_network().to(device or default_device())
         self.provenance = Provenance.of(bundle)
 
     @property
@@ -111,14 +117,8 @@ class Model:
         explorer.check_layer(layer)
         if self.task == "synthesis":
             return self._synthesis_features(explorer, source, layer, slice, seed)
-        network = self._network(SegCaps)
-        image = self.read(source, "image")
-        self.segmenter.check(image)
-        planes = Planes.of(image, self.bundle.card)
-        scaled = self.bundle.card.normalization.apply(planes.stack.array)
-        at = chosen_slice(len(scaled), slice)
-        plane = planes.at_network_spacing(scaled[at : at + 1])
-        return explorer(plane.to(_device(network)), network.capsules, layer)
+        _, slices = self.segmenter.prepare(self.read(source, "image"))
+        return explorer(slices, self._network(SegCaps).capsules, layer, slice)
 
     def _synthesis_features(
         self,
@@ -130,14 +130,10 @@ class Model:
     ) -> Features:
         network, synthesizer = self._network(CapsPix2Pix), self.synthesizer
         _, classes = synthesizer.classes(self.read(source, "labels"))
-        at = chosen_slice(len(classes), slice)
-        z = synthesizer.noise(seed).to(_device(network))
+        z = synthesizer.noise(seed).to(device_of(network))
         explorer = FeatureExplorer(network, self.provenance.with_seed(seed))
-        return explorer(
-            classes[at : at + 1].to(_device(network)),
-            lambda c: network.capsules(synthesizer.one_hot(c), z),
-            layer,
-        )
+        capsules = lambda c: network.capsules(synthesizer.one_hot(c), z)  # noqa: E731
+        return explorer(classes, capsules, layer, slice)
 
     def read(self, source: ImageSource, kind: Kind) -> MedicalImage:
         """`source` itself, or read under this model's bounds."""
@@ -148,12 +144,14 @@ class Model:
     @cached_property
     def segmenter(self) -> Segmenter:
         """Image in, label map out."""
-        return Segmenter(self._network(SegCaps), self.bundle.card, self.provenance)
+        return Segmenter(self._network(SegCaps), self.bundle.card, self.provenance, self.limits)
 
     @cached_property
     def synthesizer(self) -> Synthesizer:
         """Label map in, image out."""
-        return Synthesizer(self._network(CapsPix2Pix), self.bundle.card, self.provenance)
+        return Synthesizer(
+            self._network(CapsPix2Pix), self.bundle.card, self.provenance, self.limits
+        )
 
     def _network(self, kind: type[N]) -> N:
         task = "segmentation" if kind is SegCaps else "synthesis"
@@ -164,18 +162,34 @@ class Model:
         return self.network
 
 
-def load_model(name: str, models: str | Path | None = None) -> Model:
+def default_device() -> torch.device:
+    """``CAPS_MED_DEVICE`` (``cpu``, ``cuda:1``), else a GPU where there is one.
+
+    Raises:
+        InvalidParameter: there is no such device.
+    """
+    named = os.environ.get("CAPS_MED_DEVICE")
+    if not named:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=named).device
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+        raise InvalidParameter(
+            f"CAPS_MED_DEVICE={named!r}: no such device here; use cpu, or unset it"
+        ) from error
+
+
+def load_model(
+    name: str, models: str | Path | None = None, device: str | torch.device | None = None
+) -> Model:
     """Load a model by name (``name@3`` for one version).
 
     Args:
         models: the model repository; None takes ``CAPS_MED_MODELS`` or the user's data folder.
             The built-in models are always there.
+        device: where its network runs; None takes ``CAPS_MED_DEVICE``, or a GPU if there is one.
 
     Raises:
         ModelNotFound: no such model. InvalidBundle: it does not hold together.
     """
-    return Model(ModelRepository(models).find(name))
-
-
-def _device(network: CapsuleNetwork) -> torch.device:
-    return next(network.parameters()).device
+    return Model(ModelRepository(models).find(name), device=device)

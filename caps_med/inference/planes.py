@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from caps_med.bundles import ModelCard
-from caps_med.images import MedicalImage, SliceStack
+from caps_med.errors import InvalidInput
+from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, SliceStack
 
 #: Spacings that differ by less than this share are taken as equal.
 SPACING_TOLERANCE = 0.01
+#: Pixels this many times as long as the network's hold nothing that it knows: the header is wrong.
+LARGEST_ENLARGEMENT = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +37,13 @@ class Planes:
     size: tuple[int, int]
 
     @classmethod
-    def of(cls, image: MedicalImage, card: ModelCard) -> Planes:
-        """The slices of `image` in the card's plane."""
+    def of(cls, image: MedicalImage, card: ModelCard, limits: Limits = DEFAULT_LIMITS) -> Planes:
+        """The slices of `image` in the card's plane.
+
+        Raises:
+            InvalidInput: the pixels are over `LARGEST_ENLARGEMENT` times the network's.
+            InputTooLarge: at the network's spacing the image is over `limits`.
+        """
         stack = SliceStack.from_image(image, card.plane)
         rows, columns = stack.array.shape[2:]
         if stack.spacing is None or card.spacing_mm is None:
@@ -44,7 +51,15 @@ class Planes:
         scale = [have / want for have, want in zip(stack.spacing, card.spacing_mm, strict=True)]
         if all(abs(s - 1) < SPACING_TOLERANCE for s in scale):
             return cls(stack, (rows, columns))
-        return cls(stack, (max(1, round(rows * scale[0])), max(1, round(columns * scale[1]))))
+        if max(scale) > LARGEST_ENLARGEMENT:
+            raise InvalidInput(
+                f"the pixels are {_mm(stack.spacing)}, the model was trained on "
+                f"{_mm(card.spacing_mm)}: at most {LARGEST_ENLARGEMENT} times that; check the "
+                "spacing in the file's header"
+            )
+        size = max(1, round(rows * scale[0])), max(1, round(columns * scale[1]))
+        limits.check_array((len(stack.array), *size))
+        return cls(stack, size)
 
     def at_network_spacing(self, slices: NDArray[np.generic], labels: bool = False) -> Tensor:
         """`[D, C, H, W]` resampled to `size`; unchanged where no resampling is needed."""
@@ -67,15 +82,5 @@ def resize(maps: Tensor, size: tuple[int, int], labels: bool = False) -> Tensor:
     return F.interpolate(maps, size, mode="bilinear", antialias=True)
 
 
-def padded(
-    call: Callable[[Tensor], Tensor], maps: Tensor, divisor: int, fill: float = 0.0
-) -> Tensor:
-    """`call` on maps padded (after, with `fill`) to multiples of `divisor`, cropped back."""
-    rows, columns = maps.shape[2:]
-    return call(pad_to(maps, divisor, fill))[..., :rows, :columns]
-
-
-def pad_to(maps: Tensor, divisor: int, fill: float = 0.0) -> Tensor:
-    """`[..., H, W]` with `fill` after each axis up to a multiple of `divisor`."""
-    rows, columns = maps.shape[-2:]
-    return F.pad(maps, (0, -columns % divisor, 0, -rows % divisor), value=fill)
+def _mm(spacing: tuple[float, float]) -> str:
+    return f"{spacing[0]:g} x {spacing[1]:g} mm"

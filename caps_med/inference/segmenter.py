@@ -5,21 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
-from caps_med.images import MedicalImage, label_palette
-from caps_med.inference.planes import Planes, padded
+from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, label_palette
+from caps_med.inference.passes import in_passes
+from caps_med.inference.planes import Planes
 from caps_med.inference.provenance import Provenance, answer
 from caps_med.networks import SegCaps
 
-#: Pixels that one forward pass takes: more slices go in several passes, larger slices in windows.
-PASS_PIXELS = 512 * 512
-#: Edge of a window and the part in which neighbours overlap.
-WINDOW, OVERLAP = 512, 0.25
 #: A binary model's capsule longer than this is foreground.
 THRESHOLD = 0.5
 
@@ -58,30 +54,53 @@ class Segmenter:
         network: in evaluation mode.
         card: labels, plane, spacing and normalization of its training.
         provenance: put into every answer.
+        limits: bounds on an image at the network's spacing.
     """
 
-    def __init__(self, network: SegCaps, card: ModelCard, provenance: Provenance) -> None:
+    def __init__(
+        self,
+        network: SegCaps,
+        card: ModelCard,
+        provenance: Provenance,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
         self.network, self.card, self.provenance = network, card, provenance
+        self.limits = limits
 
     def __call__(self, image: MedicalImage) -> Segmentation:
-        """Segment a picture `[C, H, W]` or, slice by slice, a volume `[C, X, Y, Z]`.
+        """Segment a picture `[C, H, W]` or a volume `[C, X, Y, Z]`.
+
+        A 2-D network takes a volume slice by slice, a 3-D network as a whole.
 
         Raises:
-            InvalidInput: the image has other channels than the network was trained on.
+            InvalidInput: an image that this network cannot take.
+            InputTooLarge: at the network's spacing the image is over the limits.
+        """
+        planes, slices = self.prepare(image)
+        return self._answer(image, planes.restore(self.lengths(slices)))
+
+    def prepare(self, image: MedicalImage) -> tuple[Planes, Tensor]:
+        """The planes of an image, and its slices as the network takes them, `[D, C, *size]`.
+
+        Raises:
+            InvalidInput, InputTooLarge: as for a call.
         """
         self.check(image)
-        planes = Planes.of(image, self.card)
+        planes = Planes.of(image, self.card, self.limits)
         scaled = self.card.normalization.apply(planes.stack.array)
-        lengths = self.lengths(planes.at_network_spacing(scaled))
-        return self._answer(image, planes.restore(lengths))
+        return planes, planes.at_network_spacing(scaled)
 
     def check(self, image: MedicalImage) -> None:
-        """Refuse an image with other channels than the network's.
+        """Refuse an image that this network cannot take.
 
         Raises:
-            InvalidInput: that is so.
+            InvalidInput: it has other channels, or is a picture where a volume is needed.
         """
         channels = image.array.shape[0]
+        if image.spatial_dims < self.network.spatial_dims:
+            raise InvalidInput(
+                f"the image is a picture: {self.provenance.model} takes volumes; send NIfTI"
+            )
         if channels != self.network.in_channels:
             raise InvalidInput(
                 f"the image has {channels} channel(s): {self.provenance.model} was trained on "
@@ -90,26 +109,7 @@ class Segmenter:
 
     def lengths(self, slices: Tensor) -> Tensor:
         """Capsule lengths `[D, K, H, W]` of normalized slices `[D, C, H, W]` of any size."""
-        rows, columns = slices.shape[2:]
-        with torch.inference_mode():
-            if rows * columns > PASS_PIXELS:
-                return self._in_windows(slices)
-            step = max(1, PASS_PIXELS // (rows * columns))
-            passes = [self._forward(part) for part in slices.split(step)]
-        return torch.cat(passes)
-
-    def _forward(self, slices: Tensor) -> Tensor:
-        device = next(self.network.parameters()).device
-        lengths = padded(self.network, slices.to(device), self.network.divisor)
-        return lengths.float().cpu()
-
-    def _in_windows(self, slices: Tensor) -> Tensor:
-        from monai.inferers import SlidingWindowInferer
-
-        inferer = SlidingWindowInferer(
-            (WINDOW, WINDOW), overlap=OVERLAP, mode="gaussian", padding_mode="constant"
-        )
-        return torch.cat([inferer(part, self._forward) for part in slices.split(1)])
+        return in_passes(self.network, self.network, slices)
 
     def _answer(self, image: MedicalImage, lengths: NDArray[np.float32]) -> Segmentation:
         ids = np.array(list(self.card.labels), dtype=np.uint16)
@@ -123,7 +123,7 @@ class Segmenter:
             Segmentation,
             labels,
             names=dict(self.card.labels),
-            probabilities=image.with_array(lengths),
+            probabilities=image.with_array(lengths, kind="image"),
             provenance=self.provenance,
         )
 

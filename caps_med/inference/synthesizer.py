@@ -10,12 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from caps_med.bundles import ModelCard
-from caps_med.errors import InvalidParameter
-from caps_med.images import MedicalImage, match_labels
-from caps_med.inference.planes import Planes, padded
+from caps_med.errors import InvalidInput, InvalidParameter
+from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, match_labels
+from caps_med.inference.passes import device_of, in_passes
+from caps_med.inference.planes import Planes
 from caps_med.inference.provenance import Provenance, answer
-from caps_med.inference.segmenter import PASS_PIXELS
 from caps_med.networks import CapsPix2Pix
+from caps_med.networks.noise import BroadcastNoise, InputNoise
 
 #: Seeds are what a 64-bit generator takes.
 LARGEST_SEED = 2**63 - 1
@@ -35,26 +36,34 @@ class Synthesizer:
         network: in evaluation mode.
         card: labels, plane and spacing of its training.
         provenance: put into every answer.
+        limits: bounds on a label map at the network's spacing.
     """
 
-    def __init__(self, network: CapsPix2Pix, card: ModelCard, provenance: Provenance) -> None:
+    def __init__(
+        self,
+        network: CapsPix2Pix,
+        card: ModelCard,
+        provenance: Provenance,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
         self.network, self.card, self.provenance = network, card, provenance
+        self.limits = limits
 
     def __call__(self, labels: MedicalImage, seed: int = 0) -> SyntheticImage:
         """Synthesize from a label map; of a volume all slices share one noise vector.
 
-        Pictures come out as 8-bit, volumes as float32 in [0, 1].
+        Pictures come out as 8-bit, volumes and npy as float32 in [0, 1].
 
         Raises:
             UnknownLabel: an id that the model does not know.
+            InvalidInput: a label map that this network cannot take.
             InvalidParameter: the seed is out of range, or the size is none the generator can take.
         """
         planes, classes = self.classes(labels)
-        z = self.noise(seed)
-        rows, columns = classes.shape[2:]
-        step = max(1, PASS_PIXELS // (rows * columns))
-        with torch.inference_mode():
-            maps = torch.cat([self._forward(part, z) for part in classes.split(step)])
+        z = self.noise(seed).to(device_of(self.network))
+        # Noise of one value a row, or one a pixel, is another noise in a window.
+        anywhere = not isinstance(self.network.noise, (BroadcastNoise, InputNoise))
+        maps = in_passes(self.network, lambda c: self._image(c, z), classes, windowed=anywhere)
         pixels = planes.restore(maps)
         if labels.spatial_dims == 2 and labels.format != "npy":
             pixels = np.rint(pixels.clip(0, 1) * 255).astype(np.uint8)
@@ -66,14 +75,20 @@ class Synthesizer:
 
         Raises:
             UnknownLabel: an id that the model does not know.
+            InvalidInput: a label map that this network cannot take.
+            InputTooLarge: at the network's spacing it is over the limits.
         """
+        if labels.spatial_dims < self.network.spatial_dims:
+            raise InvalidInput(
+                f"the label map is a picture: {self.provenance.model} takes volumes; send NIfTI"
+            )
         known = match_labels(labels, self.card.labels, binary=self.card.binary)
-        planes = Planes.of(known, self.card)
+        planes = Planes.of(known, self.card, self.limits)
         classes = np.searchsorted(list(self.card.labels), planes.stack.array)
         return planes, planes.at_network_spacing(classes, labels=True)
 
     def one_hot(self, classes: Tensor) -> Tensor:
-        """Class indices `[N, 1, H, W]` as the generator takes them, `[N, L, H, W]`."""
+        """Class indices `[N, 1, *S]` as the generator takes them, `[N, L, *S]`."""
         if self.network.label_channels == 1:
             return classes
         one_hot = F.one_hot(classes[:, 0].long(), self.network.label_channels)
@@ -91,12 +106,7 @@ class Synthesizer:
             1, self.network.noise_size, generator=torch.Generator().manual_seed(seed)
         )
 
-    def _forward(self, classes: Tensor, z: Tensor) -> Tensor:
-        """Padding is background: it is added before the classes become one-hot."""
-        device = next(self.network.parameters()).device
-        noise = z.expand(classes.shape[0], -1).to(device)
-        return padded(
-            lambda c: self.network(self.one_hot(c), noise),
-            classes.to(device),
-            self.network.divisor,
-        ).cpu()
+    def _image(self, classes: Tensor, z: Tensor) -> Tensor:
+        """The image in [0, 1] `[N, C, *S]` of padded class indices: padding is background."""
+        image: Tensor = self.network(self.one_hot(classes), z.expand(len(classes), -1))
+        return (image + 1) / 2 if self.network.output == "tanh" else image

@@ -17,8 +17,7 @@ from caps_med.errors import (
     WrongTask,
 )
 from caps_med.images import MedicalImage, SliceStack, encode_image, read_image
-from caps_med.inference import Model
-from caps_med.inference import segmenter as segmenter_module
+from caps_med.inference import Model, passes
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +79,7 @@ def test_passes_do_not_matter(segmentation: Model, monkeypatch: pytest.MonkeyPat
     volume = np.random.default_rng(4).uniform(0, 1, (1, 16, 24, 7)).astype(np.float32)
     image = MedicalImage(volume, format="nifti")
     whole = segmentation.segment(image)
-    monkeypatch.setattr(segmenter_module, "PASS_PIXELS", 16 * 24 * 2)
+    monkeypatch.setattr(passes, "PASS_POSITIONS", 16 * 24 * 2)
     parts = segmentation.segment(image)
     np.testing.assert_array_equal(whole.array, parts.array)
 
@@ -88,8 +87,8 @@ def test_passes_do_not_matter(segmentation: Model, monkeypatch: pytest.MonkeyPat
 def test_large_pictures_go_in_windows(segmentation: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     image = picture(96, 120, seed=5)
     whole = segmentation.segment(image)
-    monkeypatch.setattr(segmenter_module, "PASS_PIXELS", 64 * 64)
-    monkeypatch.setattr(segmenter_module, "WINDOW", 64)
+    monkeypatch.setattr(passes, "PASS_POSITIONS", 64 * 64)
+    monkeypatch.setattr(passes, "WINDOW", {2: 64})
     windows = segmentation.segment(image)
     assert windows.array.shape == whole.array.shape
     assert (windows.array == whole.array).mean() > 0.9
@@ -150,7 +149,7 @@ def test_synthesis_does_not_depend_on_the_passes(
     ids = rng.choice([0, 2, 7], (1, 16, 24, 5)).astype(np.uint8)
     volume = MedicalImage(ids, format="nifti", kind="labels")
     whole = synthesis.synthesize(volume, seed=1)
-    monkeypatch.setattr("caps_med.inference.synthesizer.PASS_PIXELS", 16 * 24)
+    monkeypatch.setattr("caps_med.inference.passes.PASS_POSITIONS", 16 * 24)
     parts = synthesis.synthesize(volume, seed=1)
     np.testing.assert_allclose(whole.array, parts.array, atol=1e-5)
 

@@ -1,0 +1,110 @@
+"""A network over maps of any size: passes of bounded size, windows over what is larger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from caps_med.errors import InputTooLarge
+from caps_med.networks import CapsuleNetwork
+
+Call = Callable[[Tensor], Tensor]
+
+#: Positions that one pass takes: more slices go in several passes, larger ones in windows.
+PASS_POSITIONS = 512 * 512
+#: Edge of a window by spatial dimensions, and the part in which neighbours overlap.
+WINDOW = {2: 512, 3: 64}
+OVERLAP = 0.25
+#: Positions that can be taken as a whole where windows are no choice.
+WHOLE_POSITIONS = 2048 * 2048
+
+
+def in_passes(
+    network: CapsuleNetwork, call: Call, slices: Tensor, *, windowed: bool = True
+) -> Tensor:
+    """`call`, which runs `network`, over slices of any size.
+
+    A 2-D network takes slices as a batch, a 3-D network takes them as one volume. Both are padded
+    with zeros to the network's divisor and cropped back. Maps over `PASS_POSITIONS` go through
+    MONAI's sliding window with Gaussian blending.
+
+    Args:
+        network: says divisor, spatial dimensions and device.
+        call: from `[N, C, *S]` to `[N, K, *S]`.
+        slices: `[D, C, H, W]`.
+        windowed: whether the answer may be put together from windows.
+
+    Returns:
+        `[D, K, H, W]` on the CPU.
+
+    Raises:
+        InputTooLarge: over `WHOLE_POSITIONS`, and not `windowed`.
+    """
+    maps = as_maps(network, slices)
+    device = device_of(network)
+
+    def forward(part: Tensor) -> Tensor:
+        answer = call(pad_to(part.to(device), network.divisor))
+        return cropped(answer, part.shape[2:]).float().cpu()
+
+    positions = maps[0, 0].numel()
+    with torch.inference_mode():
+        if positions <= PASS_POSITIONS:
+            answers = [forward(part) for part in maps.split(PASS_POSITIONS // positions)]
+        elif windowed:
+            answers = [_in_windows(network, forward, part) for part in maps.split(1)]
+        else:
+            check_whole(maps)
+            answers = [forward(part) for part in maps.split(1)]
+    answer = torch.cat(answers)
+    return answer if network.spatial_dims == 2 else answer[0].movedim(0, 1)
+
+
+def as_maps(network: CapsuleNetwork, slices: Tensor) -> Tensor:
+    """Slices `[D, C, H, W]` as the network's batch: themselves, or one volume `[1, C, D, H, W]`."""
+    return slices if network.spatial_dims == 2 else slices.movedim(0, 1)[None]
+
+
+def check_whole(maps: Tensor) -> None:
+    """Refuse maps `[N, C, *S]` that are too large to be taken whole.
+
+    Raises:
+        InputTooLarge: over `WHOLE_POSITIONS`.
+    """
+    sizes = maps.shape[2:]
+    if sizes.numel() > WHOLE_POSITIONS:
+        raise InputTooLarge(
+            f"{' x '.join(map(str, sizes))} is too large to be taken as a whole, which this needs: "
+            f"at most {WHOLE_POSITIONS} positions; crop or downsample the image"
+        )
+
+
+def device_of(network: CapsuleNetwork) -> torch.device:
+    """Where the network's weights lie."""
+    return next(network.parameters()).device
+
+
+def pad_to(maps: Tensor, divisor: int) -> Tensor:
+    """`[N, C, *S]` with zeros after each spatial axis up to a multiple of `divisor`."""
+    after = [-size % divisor for size in reversed(maps.shape[2:])]
+    return F.pad(maps, [width for more in after for width in (0, more)])
+
+
+def cropped(maps: Tensor, sizes: torch.Size) -> Tensor:
+    """The first `sizes` of the spatial axes of maps `[N, C, *S]`."""
+    for axis, size in enumerate(sizes, start=2):
+        maps = maps.narrow(axis, 0, size)
+    return maps
+
+
+def _in_windows(network: CapsuleNetwork, forward: Call, maps: Tensor) -> Tensor:
+    """Windows begin at multiples of the divisor, so that strided layers meet in step."""
+    from monai.inferers import SlidingWindowInferer
+
+    whole = pad_to(maps, network.divisor)
+    roi = [min(WINDOW[network.spatial_dims], size) for size in whole.shape[2:]]
+    inferer = SlidingWindowInferer(roi, overlap=OVERLAP, mode="gaussian")
+    return cropped(torch.as_tensor(inferer(whole, forward)), maps.shape[2:])

@@ -1,0 +1,162 @@
+"""Maps of any size, in two and three dimensions, and what is too large for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import caps_med
+from caps_med import samples
+from caps_med.bundles import ModelCard, ModelRepository, NetworkSpec
+from caps_med.errors import InputTooLarge, InvalidInput, InvalidParameter
+from caps_med.images import Limits, MedicalImage, SliceStack, read_image
+from caps_med.inference import Model, passes
+from caps_med.inference.passes import cropped, pad_to
+from tests.conftest import tiny_card, write_tiny
+
+
+def written(root: Path, task: str, **arguments: object) -> Model:
+    """A tiny model with these arguments beside those of `tiny_card`."""
+    card: ModelCard = tiny_card(task)
+    spec = NetworkSpec(name=card.network.name, arguments={**card.network.arguments, **arguments})
+    write_tiny(root, "mine", card.model_copy(update={"network": spec}))
+    return caps_med.load_model("mine", root)
+
+
+def volume(affine: np.ndarray | None = None) -> MedicalImage:
+    array = np.random.default_rng(6).uniform(0, 1, (1, 18, 20, 13)).astype(np.float32)
+    return MedicalImage(array, np.eye(4) if affine is None else affine, format="nifti")
+
+
+def label_volume(shape: tuple[int, ...] = (18, 20, 13)) -> MedicalImage:
+    ids = np.random.default_rng(7).choice([0, 2, 7], (1, *shape)).astype(np.uint8)
+    return MedicalImage(ids, format="nifti", kind="labels")
+
+
+@pytest.mark.parametrize("sizes", [(8, 16), (1, 9), (3, 8, 15)])
+def test_padding_is_undone_by_cropping(sizes: tuple[int, ...]) -> None:
+    maps = torch.rand(2, 3, *sizes)
+    padded = pad_to(maps, 8)
+    assert all(size % 8 == 0 for size in padded.shape[2:])
+    assert torch.equal(cropped(padded, maps.shape[2:]), maps)
+    assert padded.sum() == pytest.approx(maps.sum().item(), rel=1e-5)
+
+
+def test_a_three_dimensional_network_sees_the_volume(tmp_path: Path) -> None:
+    affine = np.diag([-1.0, 1.0, 1.0, 1.0])
+    model, image = written(tmp_path, "segmentation", spatial_dims=3), volume(affine)
+    result = model.segment(image)
+    scaled = model.bundle.card.normalization.apply(SliceStack.from_image(image).array)
+    maps = torch.zeros(1, 1, 16, 24, 24)
+    maps[0, 0, :13, :20, :18] = torch.from_numpy(scaled[:, 0])
+    with torch.inference_mode():
+        wanted = model.segmenter.network(maps.to(passes.device_of(model.network))).cpu()
+    found = SliceStack.from_image(result.probabilities).array
+    np.testing.assert_allclose(found, wanted[0, :, :13, :20, :18].movedim(0, 1), atol=1e-5)
+    np.testing.assert_array_equal(result.affine, affine)
+
+    features = model.features(image, slice=5)
+    np.testing.assert_allclose(features.lengths("seg_caps"), found[5], atol=1e-5)
+    assert features.layers["conv_cap_3_2"].shape == (8, 16, 3, 3)
+    assert features.contact_sheet().array.shape[0] == 3
+
+
+def test_a_three_dimensional_generator_fills_the_volume(tmp_path: Path) -> None:
+    model = written(tmp_path, "synthesis", spatial_dims=3)
+    result = model.synthesize(label_volume(), seed=2)
+    assert result.array.shape == (1, 18, 20, 13)
+    assert np.isfinite(result.array).all()
+    assert model.features(label_volume()).layers["convcaps10"].shape == (1, 4, 20, 18)
+
+
+def test_a_large_volume_goes_in_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, image = written(tmp_path, "segmentation", spatial_dims=3), volume()
+    whole = model.segment(image)
+    monkeypatch.setattr(passes, "PASS_POSITIONS", 16**3)
+    monkeypatch.setattr(passes, "WINDOW", {3: 16})
+    windows = model.segment(image)
+    assert windows.array.shape == whole.array.shape
+    assert not np.array_equal(windows.probabilities.array, whole.probabilities.array)
+    assert (windows.array == whole.array).mean() > 0.5
+
+
+def test_a_picture_is_no_volume(tmp_path: Path) -> None:
+    flat = MedicalImage(np.zeros((1, 16, 16), np.uint8), format="png")
+    segmentation = written(tmp_path, "segmentation", spatial_dims=3)
+    with pytest.raises(InvalidInput, match="the image is a picture: mine takes volumes"):
+        segmentation.segment(flat)
+    synthesis = written(tmp_path / "s", "synthesis", spatial_dims=3)
+    with pytest.raises(InvalidInput, match="the label map is a picture: mine takes volumes"):
+        synthesis.synthesize(MedicalImage(flat.array, format="png", kind="labels"))
+
+
+def test_a_large_label_map_goes_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The noise is the same in all windows, and a trained generator meets itself in the overlap."""
+    model = caps_med.load_model("brain-t1-synthesis")
+    labels = read_image(samples.TISSUE, kind="labels")
+    whole = model.synthesize(labels, seed=3).array
+    monkeypatch.setattr(passes, "PASS_POSITIONS", 128 * 128)
+    monkeypatch.setattr(passes, "WINDOW", {2: 160})
+    difference = np.abs(model.synthesize(labels, seed=3).array - whole)
+    assert 0 < difference.mean() < 0.005
+
+
+def test_noise_that_is_bound_to_its_place_is_never_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = written(tmp_path, "synthesis", noise_source="broadcast", noise_size=16)
+    labels = label_volume((32, 40, 2))
+    whole = model.synthesize(labels, seed=1).array
+    monkeypatch.setattr(passes, "PASS_POSITIONS", 16 * 16)
+    np.testing.assert_array_equal(model.synthesize(labels, seed=1).array, whole)
+    monkeypatch.setattr(passes, "WHOLE_POSITIONS", 32 * 32)
+    with pytest.raises(InputTooLarge, match="40 x 32 is too large to be taken as a whole"):
+        model.synthesize(labels, seed=1)
+
+
+def test_features_of_what_does_not_fit_the_memory(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "WHOLE_POSITIONS", 400)
+    model = caps_med.load_model("tiny-segmentation", models)
+    with pytest.raises(InputTooLarge, match=r"20 x 21 is too large .*at most 400 positions; crop"):
+        model.features(MedicalImage(np.zeros((1, 20, 21), np.uint8), format="png"))
+    assert model.features(volume()).layers["conv1"].shape == (1, 4, 20, 18)
+
+
+def test_huge_pixels_are_a_wrong_header(models: Path) -> None:
+    """A header of a few bytes must not make the service compute for hours."""
+    image = MedicalImage(np.zeros((1, 20, 20, 1), np.float32), np.diag([400.0, 400, 1, 1]))
+    with pytest.raises(InvalidInput, match=r"pixels are 400 x 400 mm, .* trained on 1 x 1 mm"):
+        caps_med.load_model("tiny-segmentation", models).segment(image)
+
+
+def test_limits_hold_at_the_networks_spacing(models: Path) -> None:
+    bundle = ModelRepository(models).find("tiny-segmentation")
+    image = MedicalImage(np.zeros((1, 20, 20, 2), np.float32), np.diag([3.0, 3, 1, 1]))
+    with pytest.raises(InputTooLarge, match=r"2 x 60 x 60 are 7200 voxels, allowed are 7000"):
+        Model(bundle, Limits(max_voxels=7000)).segment(image)
+    assert Model(bundle, Limits(max_voxels=7200)).segment(image).array.shape == (1, 20, 20, 2)
+
+
+def test_a_tanh_generator_uses_its_whole_range(tmp_path: Path) -> None:
+    model = written(tmp_path, "synthesis", output="tanh")
+    labels = MedicalImage(label_volume((24, 32, 1)).array[..., 0], format="npy", kind="labels")
+    classes, z = model.synthesizer.classes(labels)[1], model.synthesizer.noise(4)
+    device = passes.device_of(model.network)
+    with torch.inference_mode():
+        raw = model.network(model.synthesizer.one_hot(classes).to(device), z.to(device)).cpu()
+    assert raw.min() < -0.1
+    found = model.synthesize(labels, seed=4).array
+    np.testing.assert_allclose(found, (raw[0].numpy() + 1) / 2, atol=1e-6)
+
+
+def test_a_device_that_is_not_there(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPS_MED_DEVICE", "cuda:99")
+    with pytest.raises(InvalidParameter, match="CAPS_MED_DEVICE='cuda:99': no such device"):
+        caps_med.load_model("tiny-segmentation", models)
+    monkeypatch.setenv("CAPS_MED_DEVICE", "cpu")
+    assert passes.device_of(caps_med.load_model("tiny-synthesis", models).network).type == "cpu"
