@@ -110,7 +110,7 @@ def network_row(
             f"({entry['min_s']:.3f} to {entry['max_s']:.3f}){memory}",
             flush=True,
         )
-    ours = [name for name in ("eager", "compiled") if name in seconds]
+    ours = [name for name in ("eager", "recompute", "compiled") if name in seconds]
     row["ratios"] = {
         f"{a}/{b}": ratio(seconds, a, b) for a in ours for b in BASELINES if b in seconds
     }

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from benchmarks.published import published_style
+from caps_med.layers import recompute_votes
 from caps_med.networks import CapsPix2Pix, SegCaps
 from caps_med.routing import use_backend
 
 Network = Literal["SegCaps", "CapsPix2Pix"]
 Work = Literal["forward", "training"]
 
-IMPLEMENTATIONS = ("eager", "compiled", "published", "unet31m", "unet")
+#: `recompute` is eager with `caps_med.layers.recompute_votes`.
+IMPLEMENTATIONS = ("eager", "recompute", "compiled", "published", "unet31m", "unet")
 _FEATURES_31M = (64, 128, 256, 512, 1024, 64)
 
 
@@ -27,10 +28,11 @@ def job(network: Network, implementation: str, size: int, work: Work) -> Callabl
     inputs = [torch.rand(1, 1, size, size)]
     if isinstance(model, CapsPix2Pix):
         inputs.append(torch.randn(1, model.noise_size))
-    routed = implementation in ("eager", "compiled")
+    recompute_votes(model, implementation == "recompute")
+    backend = "compiled" if implementation == "compiled" else "eager"
 
     def forward() -> None:
-        with torch.inference_mode(), use_backend(implementation) if routed else nullcontext():
+        with torch.inference_mode(), use_backend(backend):
             model(*inputs)
 
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
@@ -38,7 +40,7 @@ def job(network: Network, implementation: str, size: int, work: Work) -> Callabl
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        with use_backend(implementation) if routed else nullcontext():
+        with use_backend(backend):
             output: Tensor = model(*inputs)
             nn.functional.mse_loss(output, target).backward()
         optimizer.step()
