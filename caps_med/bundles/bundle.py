@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from caps_med.bundles.metadata import BundleMetadata, ModelCard
 from caps_med.bundles.weights import load_weights, sha256
 from caps_med.errors import InvalidBundle, InvalidParameter
-from caps_med.networks import CapsuleNetwork, build_network
+from caps_med.networks import CapsPix2Pix, CapsuleNetwork, SegCaps, build_network
 
 #: metadata.json above this is no metadata.
 LARGEST_METADATA = 2**20
@@ -66,7 +66,8 @@ class Bundle:
         """The network in evaluation mode, its weights verified.
 
         Raises:
-            InvalidBundle: the checksum, the network's arguments or a tensor does not match.
+            InvalidBundle: the checksum, the network's arguments, the labels or a tensor does not
+                match.
         """
         self.verify()
         spec = self.card.network
@@ -74,6 +75,8 @@ class Bundle:
             network = build_network(spec.name, spec.arguments)
         except InvalidParameter as error:
             raise InvalidBundle(f"{self.reference}: {error}") from error
+        if problem := labels_problem(self.card, network):
+            raise InvalidBundle(f"{self.reference}: {problem}")
         load_weights(network, self.weights)
         return network.eval()
 
@@ -91,3 +94,17 @@ class Bundle:
                 f"{self.reference}: the weights have sha256 {found}, the metadata say "
                 f"{self.metadata.weights.sha256}: the file was changed or damaged; fetch it again"
             )
+
+
+def labels_problem(card: ModelCard, network: CapsuleNetwork) -> str:
+    """In what the card's labels are not the network's classes; empty when they are."""
+    if isinstance(network, SegCaps):
+        channels = network.out_channels
+    elif isinstance(network, CapsPix2Pix):
+        channels = network.label_channels
+    else:
+        return ""
+    wanted = 2 if channels == 1 else channels
+    if len(card.labels) == wanted:
+        return ""
+    return f"{len(card.labels)} labels, the network has {wanted} classes, background included"

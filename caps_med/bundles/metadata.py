@@ -6,13 +6,16 @@ import importlib.metadata
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
 
 from caps_med._version import __version__
 from caps_med.images import Normalization, Plane
 
 Task = Literal["segmentation", "synthesis"]
-Color = Annotated[tuple[int, int, int], Field(description="red, green, blue, 0 to 255")]
+LabelId = Annotated[int, Field(ge=0, le=65535)]
+_Level = Annotated[int, Field(ge=0, le=255)]
+Color = Annotated[tuple[_Level, _Level, _Level], Field(description="red, green, blue")]
+_Millimetres = Annotated[FiniteFloat, Field(gt=0)]
 
 #: MONAI's schema of metadata.json; its tools check against it when given the file.
 SCHEMA = (
@@ -60,8 +63,8 @@ class ModelCard(_Section):
     """The section ``caps_med`` of metadata.json: all that inference needs and an answer tells.
 
     Attributes:
-        labels: label id -> name, background included; the k-th id in order is class k. A network
-            with one output channel or label channel is binary: its class is the second id.
+        labels: label id -> name, background included, in rising order; the k-th id is class k. A
+            network with one output channel or label channel is binary: its class is the second id.
         plane: in which plane volumes are cut for a 2-D network.
         spacing_mm: (row, column) distances the network was trained on; None for pictures.
         normalization: applied to each image or volume as a whole.
@@ -71,20 +74,25 @@ class ModelCard(_Section):
 
     task: Task
     network: NetworkSpec
-    labels: dict[int, str]
-    colors: dict[int, Color] = {}
+    labels: Annotated[dict[LabelId, str], Field(min_length=2)]
+    colors: dict[LabelId, Color] = {}
     plane: Plane = "axial"
-    spacing_mm: tuple[float, float] | None = None
+    spacing_mm: tuple[_Millimetres, _Millimetres] | None = None
     normalization: Normalization = Normalization()
     scores: dict[str, float] = {}
     description: str = ""
     license: str = "Apache-2.0"
     provenance: Provenance
 
+    @field_validator("labels")
+    @classmethod
+    def _rising(cls, labels: dict[int, str]) -> dict[int, str]:
+        return dict(sorted(labels.items()))
+
     @property
     def binary(self) -> bool:
-        """One foreground class, so label ids 0 and 255 also say background and foreground."""
-        return len(self.labels) == 2
+        """Ids 0 and 1 alone, so that 0 and 255 also say background and foreground."""
+        return list(self.labels) == [0, 1]
 
 
 class BundleMetadata(BaseModel):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from pathlib import Path
 
 from caps_med.bundles.bundle import Bundle
-from caps_med.errors import InvalidParameter, ModelNotFound
+from caps_med.errors import InvalidBundle, InvalidParameter, ModelNotFound
+
+log = logging.getLogger(__name__)
 
 #: Models that come with the package.
 BUILT_IN = Path(__file__).parent / "builtin"
@@ -59,8 +62,11 @@ class ModelRepository:
         return sorted(self._folders(name))
 
     def list(self) -> list[Bundle]:
-        """The latest version of every model."""
-        return [self.find(name) for name in self.names()]
+        """The latest version of every model; one whose metadata are damaged is logged, not listed.
+
+        The damage of one model must not hide the others. `find` and `Bundle.verify` name it.
+        """
+        return [bundle for name in self.names() if _readable(bundle := self.find(name))]
 
     def find(self, reference: str) -> Bundle:
         """The model ``name`` in its latest version, or ``name@3``.
@@ -94,4 +100,13 @@ class ModelRepository:
 
     def _known(self) -> str:
         names = self.names()
-        return f"there is {', '.join(names)}" if names else f"{self.root} holds none"
+        return f"there is {', '.join(names)}" if names else "there is none"
+
+
+def _readable(bundle: Bundle) -> bool:
+    try:
+        bundle.metadata  # noqa: B018 - reading it is the check
+    except InvalidBundle as error:
+        log.warning("not listed: %s", error)
+        return False
+    return True

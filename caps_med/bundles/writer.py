@@ -9,10 +9,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from caps_med.bundles.bundle import Bundle
+from caps_med.bundles.bundle import Bundle, labels_problem
 from caps_med.bundles.metadata import ModelCard, WeightsSpec, monai_metadata
 from caps_med.bundles.repository import ModelRepository
 from caps_med.bundles.weights import save_weights
+from caps_med.errors import InvalidParameter
 from caps_med.networks import CapsuleNetwork
 
 
@@ -29,9 +30,12 @@ def write_bundle(
         half: weights as float16, half the size; check beforehand that the result holds.
 
     Raises:
-        InvalidParameter: the name may not be one.
+        InvalidParameter: the name may not be one, or the card's labels are not the network's
+            classes.
     """
     repository.check_name(name)
+    if problem := labels_problem(card, network):
+        raise InvalidParameter(f"labels: {problem}")
     home = repository.root / name
     home.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=home))
@@ -39,6 +43,7 @@ def write_bundle(
         for folder in ("configs", "models", "docs"):
             (draft / folder).mkdir()
         digest = save_weights(network, draft / "models" / "model.safetensors", half)
+        _sync(draft / "models" / "model.safetensors")
         weights = WeightsSpec(sha256=digest, dtype="float16" if half else "float32")
         draft.chmod(0o755)
         return _publish(repository, name, draft, card, weights)
@@ -64,6 +69,7 @@ def _publish(
                 raise
             version += 1
             continue
+        _sync(draft.parent)
         return Bundle(name, version, target)
 
 
@@ -80,8 +86,18 @@ def _write_texts(
 def _write(path: Path, text: str) -> None:
     with path.open("w", encoding="utf-8") as file:
         file.write(text.rstrip() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    _sync(path)
+
+
+def _sync(path: Path) -> None:
+    """Have a file, or a folder's entries, on the disk; Windows has no call for it."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _license(name: str) -> str:

@@ -174,3 +174,43 @@ def test_default_folder_follows_the_environment(
     monkeypatch.delenv("CAPS_MED_MODELS")
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
     assert default_root() == Path("/data/caps-med/models")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": {"0": "background", "2": "nucleus"}}, "2 labels, the network has 3 classes"),
+        ({"labels": {"0": "a", "1": "b", "70000": "c"}}, r"caps_med.labels.*less than or equal to"),
+        ({"labels": {"-1": "a", "1": "b", "2": "c"}}, r"caps_med.labels.*greater than or equal to"),
+        ({"spacing_mm": [0, 1]}, r"caps_med.spacing_mm.0: Input should be greater than 0"),
+        ({"colors": {"2": [300, 0, 0]}}, r"caps_med.colors.2.0: Input should be less than"),
+    ],
+)
+def test_a_card_that_cannot_be_meant_is_refused(
+    copy: ModelRepository, changes: dict[str, object], message: str
+) -> None:
+    edit(copy, lambda m: m["caps_med"].update(changes))
+    with pytest.raises(InvalidBundle, match=message):
+        copy.find("tiny-segmentation").load_network()
+
+
+def test_labels_that_are_not_the_classes_are_never_written(tmp_path: Path) -> None:
+    card = tiny_card("segmentation").model_copy(update={"labels": {0: "background", 1: "lung"}})
+    network = build_network(card.network.name, card.network.arguments)
+    with pytest.raises(InvalidParameter, match="2 labels, the network has 3 classes"):
+        write_bundle(ModelRepository(tmp_path), "mine", network, card)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_labels_are_in_rising_order(copy: ModelRepository) -> None:
+    edit(copy, lambda m: m["caps_med"].update(labels={"7": "membrane", "0": "-", "2": "nucleus"}))
+    assert list(copy.find("tiny-segmentation").card.labels) == [0, 2, 7]
+
+
+def test_a_damaged_model_does_not_hide_the_others(
+    copy: ModelRepository, caplog: pytest.LogCaptureFixture
+) -> None:
+    edit(copy, lambda m: m.pop("caps_med"))
+    names = [bundle.name for bundle in copy.list()]
+    assert names == ["brain-t1-synthesis", "brain-t1-tissue", "tiny-synthesis"]
+    assert "not listed: tiny-segmentation@1: metadata.json, caps_med: Field required" in caplog.text
