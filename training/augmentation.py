@@ -47,20 +47,26 @@ def spatial(source: Source, crop: int, flip: bool = True) -> list[mt.Transform]:
     return transforms
 
 
-def segmentation_transforms(source: Source, crop: int, individuals: float = 0.65) -> mt.Compose:
+def segmentation_transforms(
+    source: Source, crop: int, individuals: float = 0.65, plain: float = 0.0
+) -> mt.Compose:
     """From a `Sample` to a training crop: ``image`` ``[C, crop, crop]``, ``label`` ``[1, ...]``.
 
     With tissue probabilities, a share of samples become another individual first
-    (`RandIndividuald`).
-    Intensities then vary in contrast, uneven field, sharpness and noise, and a masked background
-    stays zero.
+    (`RandIndividuald`). Intensities then vary in contrast, uneven field, sharpness and noise, but
+    for the share `plain` of the crops, which keep them. A masked background stays zero.
     """
     drawn = [RandIndividuald(prob=individuals)] if "tissue" in source.training[0] else []
-    masked = source.normalization.foreground_only
+    varied = mt.OneOf(
+        [_intensities(source.normalization.foreground_only), mt.Identityd("image")],
+        weights=(1 - plain, plain),
+    )
+    return mt.Compose([*spatial(source, crop), *drawn, varied, mt.SelectItemsd(("image", "label"))])
+
+
+def _intensities(masked: bool) -> mt.Compose:
     return mt.Compose(
         [
-            *spatial(source, crop),
-            *drawn,
             *([_RememberMaskd()] if masked else []),
             mt.RandBiasFieldd("image", prob=0.4, coeff_range=(0.0, 0.15)),
             mt.RandAdjustContrastd("image", prob=0.6, gamma=(0.7, 1.4)),
@@ -70,7 +76,6 @@ def segmentation_transforms(source: Source, crop: int, individuals: float = 0.65
             *([mt.MaskIntensityd("image", mask_key="mask")] if masked else []),
             mt.ThresholdIntensityd("image", threshold=1.0, above=False, cval=1.0),
             mt.ThresholdIntensityd("image", threshold=0.0, above=True, cval=0.0),
-            mt.SelectItemsd(("image", "label")),
         ]
     )
 

@@ -57,6 +57,10 @@ def segmentation(
     learning_rate: Rate = None,
     atoms: Atoms = None,
     start_from: StartFrom = None,
+    plain: Annotated[
+        float | None,
+        typer.Option(help="Share of crops whose intensities are left alone.", min=0, max=1),
+    ] = None,
     variant: Annotated[str | None, typer.Option(help="r3 (as published) or r1 (faster).")] = None,
     individuals: Annotated[
         float | None,
@@ -74,7 +78,8 @@ def segmentation(
 
     chosen = {"epochs": epochs, "steps": steps, "batch_size": batch_size, "crop": crop,
               "learning_rate": learning_rate, "atoms": atoms,
-              "start_from": start_from, "variant": variant, "individuals": individuals}  # fmt: skip
+              "start_from": start_from, "variant": variant, "individuals": individuals,
+              "plain": plain}  # fmt: skip
     recipe = SegmentationRecipe(data=data, seed=seed, **_given(chosen))
     _run(recipe, name, models, runs, resume, workers, train_segmentation, publish_segmentation)
 

@@ -28,6 +28,7 @@ class SegmentationRecipe(Recipe):
         reconstruction_weight: weight of the masked reconstruction's error.
         individuals: share of crops that are individuals drawn from tissue probabilities, where the
             data have them (`training.augmentation.RandIndividuald`).
+        plain: share of crops whose intensities are left as they are.
     """
 
     epochs: int = 10
@@ -38,6 +39,7 @@ class SegmentationRecipe(Recipe):
     variant: str = "r3"
     reconstruction_weight: float = 0.1
     individuals: float = 0.65
+    plain: float = 0.0
 
 
 def network_arguments(recipe: SegmentationRecipe, source: Source) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def train_segmentation(
     network = SegCaps(**network_arguments(recipe, source)).to(device)
     start_from(network, recipe.start_from, models)
     optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
-    transforms = segmentation_transforms(source, recipe.crop, recipe.individuals)
+    transforms = segmentation_transforms(source, recipe.crop, recipe.individuals, recipe.plain)
     dataset = DrawnDataset(source.training, transforms, recipe.seed)
     trainer = SupervisedTrainer(
         device=device,
