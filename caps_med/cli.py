@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -17,15 +19,15 @@ from rich.markup import escape
 
 from caps_med._version import __version__
 from caps_med.cli_weights import register as register_weights
-from caps_med.errors import CapsMedError, MissingExtra
+from caps_med.errors import CapsMedError, InvalidParameter, MissingExtra
 
 if TYPE_CHECKING:
     from caps_med.inference import Model
 
-#: The entry-point group through which ``training`` and ``api`` bring their commands, and the extra
-#: each of them needs.
+#: The entry-point group through which ``training`` and ``api`` bring their commands, and for each
+#: the extra that it needs, with a module that tells whether it is installed.
 COMMANDS = "caps_med.commands"
-EXTRAS = {"train": "train", "serve": "api"}
+EXTRAS = {"train": ("train", "ignite"), "serve": ("api", "fastapi")}
 
 app = typer.Typer(
     name="caps-med",
@@ -86,16 +88,17 @@ def segment(
 
     Example: caps-med segment --model brain-t1-tissue t1.nii.gz --out tissue.nii.gz
     """
+    _check_file(out)
     loaded = _load(model, models)
-    with console.status(f"segmenting {image.name}"):
+    with console.status(f"segmenting {escape(image.name)}"):
         result = loaded.segment(image)
     written = result.probabilities if probabilities else result
     written.save(out)
     for note in result.warnings:
-        errors.print(f"note: {note}")
+        _say(f"note: {note}", errors)
     for name, volume in result.volumes.items():
-        console.print(f"{name}: {volume:.0f} {result.volume_unit}")
-    console.print(f"{loaded.bundle.reference} -> {out}")
+        _say(f"{name}: {volume:.0f} {result.volume_unit}")
+    _say(f"{loaded.bundle.reference} -> {out}")
 
 
 @app.command()
@@ -113,12 +116,13 @@ def synthesize(
     """
     from rich.progress import track
 
+    _check_file(out)
     loaded = _load(model, models)
     read = loaded.read(labels, "labels")
     for current in track(range(seed, seed + count), "synthesizing", disable=count == 1):
         path = out if count == 1 else seeded_path(out, current)
         loaded.synthesize(read, current).save(path)
-        console.print(f"{loaded.bundle.reference}, seed {current} -> {path}")
+        _say(f"{loaded.bundle.reference}, seed {current} -> {path}")
 
 
 @app.command()
@@ -135,13 +139,18 @@ def features(
 
     Example: caps-med features --model brain-t1-tissue t1.nii.gz --out capsules
     """
+    if out.suffix == ".npz":
+        _check_folder(out)
+    elif out.suffix:
+        raise InvalidParameter(f"--out {out}: name a .npz file, or a folder without a suffix")
     loaded = _load(model, models)
     found = loaded.features(image, layer, slice, seed)
     found.save(out)
     for name, capsules in found.layers.items():
         types, atoms, rows, columns = capsules.shape
-        console.print(f"{name}: {types} capsule types of {atoms} atoms, {rows} x {columns}")
-    console.print(f"{loaded.bundle.reference} -> {out}")
+        kinds = "capsule type" if types == 1 else "capsule types"
+        _say(f"{name}: {types} {kinds} of {atoms} atoms, {rows} x {columns}")
+    _say(f"{loaded.bundle.reference} -> {out}")
 
 
 @models_app.command("list")
@@ -151,12 +160,14 @@ def list_models(models: Models = None) -> None:
 
     from caps_med.bundles import ModelRepository
 
-    table = Table("model", "version", "task", "labels", "scores")
+    table = Table()
+    for heading in ("model", "version", "task", "labels", "scores"):
+        table.add_column(heading, no_wrap=heading == "model", overflow="fold")
     for bundle in ModelRepository(models).list():
         card = bundle.card
         scores = ", ".join(f"{name} {value:g}" for name, value in card.scores.items())
         labels = ", ".join(card.labels.values())
-        table.add_row(bundle.name, str(bundle.version), card.task, labels, scores)
+        table.add_row(bundle.name, str(bundle.version), card.task, escape(labels), escape(scores))
     console.print(table)
 
 
@@ -170,14 +181,14 @@ def show_model(name: Annotated[str, typer.Argument()], models: Models = None) ->
 
     loaded = _load(name, models)
     card = loaded.bundle.card
-    console.print(f"[bold]{loaded.bundle.reference}[/bold]: {card.description}")
-    console.print(f"labels: {', '.join(f'{i} {label}' for i, label in card.labels.items())}")
+    _say(f"{loaded.bundle.reference}: {card.description or card.task}")
+    _say(f"labels: {', '.join(f'{i} {label}' for i, label in card.labels.items())}")
     for score, value in card.scores.items():
-        console.print(f"{score}: {value:g}")
-    console.print(f"preprocessing: {loaded.provenance.preprocessing}")
-    console.print(f"trained by: {card.provenance.command} (seed {card.provenance.seed})")
-    console.print(f"data: {card.provenance.data}")
-    console.print(f"licence: {card.license}; sha256 {loaded.provenance.weights_sha256}")
+        _say(f"{score}: {value:g}")
+    _say(f"preprocessing: {loaded.provenance.preprocessing}")
+    _say(f"made by: {card.provenance.command} (seed {card.provenance.seed})")
+    _say(f"data: {card.provenance.data}")
+    _say(f"licence: {card.license}; sha256 {loaded.provenance.weights_sha256}")
     table = Table("layer", "capsule types", "atoms", "stride")
     for info in loaded.layers:
         table.add_row(info.name, str(info.types), str(info.atoms), str(info.stride))
@@ -191,13 +202,31 @@ def verify_model(name: Annotated[str, typer.Argument()], models: Models = None) 
     Example: caps-med models verify brain-t1-tissue
     """
     loaded = _load(name, models)
-    console.print(f"{loaded.bundle.reference}: whole, {loaded.provenance.weights_sha256}")
+    _say(f"{loaded.bundle.reference}: whole, {loaded.provenance.weights_sha256}")
 
 
 def seeded_path(path: Path, seed: int) -> Path:
     """``image.nii.gz`` -> ``image-seed7.nii.gz``."""
     stem, *suffixes = path.name.split(".")
     return path.with_name(".".join([f"{stem}-seed{seed}", *suffixes]))
+
+
+def _say(text: str, to: Console = console) -> None:
+    """One line as it is: a name may hold brackets, and a path must not be broken."""
+    to.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _check_file(out: Path) -> None:
+    """Refuse, before any work, a file that could not be written after it."""
+    from caps_med.images.codecs import codec_of_path
+
+    codec_of_path(out)
+    _check_folder(out)
+
+
+def _check_folder(out: Path) -> None:
+    if not out.parent.is_dir():
+        raise InvalidParameter(f"--out {out}: there is no folder {out.parent}; create it first")
 
 
 def _load(name: str, models: Path | None) -> Model:
@@ -210,15 +239,25 @@ def add_plugins(target: typer.Typer) -> None:
     """Add the commands of the installed wings; a missing extra shows as how to install it."""
     for point in sorted(entry_points(group=COMMANDS), key=lambda p: p.name):
         try:
-            register = point.load()
+            register = _loaded(point)
         except ImportError:
             _add_missing(target, point)
         else:
             register(target)
 
 
+def _loaded(point: EntryPoint) -> Callable[[typer.Typer], None]:
+    """The wing's `register`; a wing imports its packages late, so that is looked up here."""
+    _, module = EXTRAS.get(point.name, ("", ""))
+    if module and find_spec(module) is None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+    register: Callable[[typer.Typer], None] = point.load()
+    return register
+
+
 def _add_missing(target: typer.Typer, point: EntryPoint) -> None:
-    install = f"pip install 'caps-med[{EXTRAS.get(point.name, point.name)}]'"
+    extra, _ = EXTRAS.get(point.name, (point.name, ""))
+    install = f"pip install 'caps-med[{extra}]'"
     settings = {"ignore_unknown_options": True, "allow_extra_args": True}
 
     @target.command(point.name, help=f"Not installed: {escape(install)}", context_settings=settings)

@@ -115,7 +115,7 @@ def test_features(models: Path, image: Path, tmp_path: Path) -> None:
 
 def test_models(models: Path) -> None:
     listed = call("models", "list", "--models", models)
-    for name in ("brain-t1", "tiny"):
+    for name in ("brain-t1-synthesis", "brain-t1-tissue", "tiny-segmentation", "tiny-synthesis"):
         assert name in listed
     shown = call("models", "show", "tiny-synthesis@1", "--models", models)
     assert "convcaps10" in shown
@@ -153,6 +153,53 @@ def test_a_missing_extra_says_how_to_install_it() -> None:
     result = CliRunner().invoke(app, ["train", "segmentation", "--data", "x"])
     assert isinstance(result.exception, MissingExtra)
     assert "pip install 'caps-med[train]'" in str(result.exception)
+
+
+def test_a_wing_without_its_packages_is_a_missing_extra(tmp_path: Path) -> None:
+    """In an environment that cannot import fastapi, though `api` itself is there."""
+    script = tmp_path / "caps_med_without_fastapi.py"
+    script.write_text(
+        "import sys\nfrom importlib.abc import MetaPathFinder\n"
+        "class Absent(MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'fastapi':\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "from caps_med.cli import main\nmain()\n"
+    )
+    command = [sys.executable, str(script), "serve", "--port", "1"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.returncode == 2
+    assert answer.stderr == (
+        "missing_extra: serve needs more packages: pip install 'caps-med[api]'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "out", "message"),
+    [
+        ("segment", "x.xyz", "unsupported_format: x.xyz has no known suffix"),
+        ("segment", "nowhere/x.png", "nowhere/x.png: there is no folder"),
+        ("features", "nowhere/x.npz", "nowhere/x.npz: there is no folder"),
+        ("features", "x.zip", "x.zip: name a .npz file, or a folder without a suffix"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_work(
+    models: Path, tmp_path: Path, command: str, out: str, message: str
+) -> None:
+    """The image does not exist either, and is not what is complained about."""
+    answer = run(command, "missing.png", "--model", "tiny-segmentation", "--out", tmp_path / out,
+                 "--models", models)  # fmt: skip
+    assert answer.returncode == 2
+    assert message in answer.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_are_printed_as_they_are(models: Path, image: Path, tmp_path: Path) -> None:
+    out = tmp_path / ("long-" * 20 + "[b]name.nii.gz")
+    printed = call("segment", "--model", "tiny-segmentation", image, "--out", out, "--models",
+                   models)  # fmt: skip
+    assert f"tiny-segmentation@1 -> {out}" in printed.splitlines()
 
 
 def test_training_from_the_command_line(models: Path, discs: Path, tmp_path: Path) -> None:
