@@ -70,9 +70,8 @@ def _preferred(accept: str | None) -> list[str]:
     return [media_type for _, media_type in sorted(weighed, key=lambda w: -w[0])]
 
 
-def image_forms(image: MedicalImage) -> list[str]:
-    """Image formats this image can be written in, its own first."""
-    own = image.format
+def image_forms(image: MedicalImage, own: str) -> list[str]:
+    """Image formats that an answer to `image` can be written in, `own` first."""
     flat = image.spatial_dims == 2
     others = [f for f in ("png", "tiff") if flat] + ["nifti", "npy"]
     return [own, *(form for form in others if form != own)]

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 #: Stages that run a network.
 HEAVY = ("predict", "warm-up")
+#: What a network runs over first, by its spatial dimensions.
+WARM_UP_SIZE = {2: (64, 64), 3: (16, 16, 16)}
 
 
 class Engine:
@@ -74,9 +76,11 @@ class Engine:
 
 def _run_once(model: Model) -> None:
     """The first pass pays for lazy set-up, so that no request does."""
-    plane = np.zeros((1, 64, 64), np.uint8)
+    size = WARM_UP_SIZE[model.network.spatial_dims]
     if model.task == "synthesis":
-        model.synthesize(MedicalImage(plane, format="png", kind="labels"))
+        network = model.synthesizer.network
+        size = getattr(network.noise, "image_size", size)  # dense noise has its one size
+        model.synthesizer(MedicalImage(np.zeros((1, *size), np.uint8), kind="labels"))
     else:
         channels = model.segmenter.network.in_channels
-        model.segment(MedicalImage(np.repeat(plane, channels, 0), format="png"))
+        model.segment(MedicalImage(np.zeros((channels, *size), np.uint8)))

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.metrics import Metrics
 from api.problems import unexpected
+from caps_med.errors import InvalidBundle
 
 log = logging.getLogger("caps_med.api")
 
@@ -62,6 +63,12 @@ class Observe:
 
 
 def _log_failure(identity: str, error: Exception) -> None:
-    """Where it happened, without the message: it may hold values, which may be a patient's."""
+    """Where it happened, without the message: it may hold values, which may be a patient's.
+
+    What is wrong with a model is the operator's to mend, and holds nothing of an upload.
+    """
+    if isinstance(error, InvalidBundle):
+        log.error("request %s failed: %s", identity, error)
+        return
     where = "".join(traceback.format_tb(error.__traceback__))
     log.error("request %s failed: %s\n%s", identity, type(error).__name__, where)

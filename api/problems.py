@@ -39,9 +39,14 @@ UNEXPECTED = "internal_error"
 def problem(
     status: int, code: str, detail: str, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """A problem document; ``type`` is stable and says where the codes are explained."""
-    body = {"type": f"about:blank#{code}", "title": code.replace("_", " "), "status": status,
-            "code": code, "detail": detail}  # fmt: skip
+    """A problem document; ``type`` is as stable as `code`."""
+    body = {
+        "type": f"urn:caps-med:problem:{code.replace('_', '-')}",
+        "title": code.replace("_", " "),
+        "status": status,
+        "code": code,
+        "detail": detail,
+    }
     return JSONResponse(body, status, dict(headers or {}), media_type=MEDIA_TYPE)
 
 

@@ -10,7 +10,7 @@ from api.encoding import file_response, json_response, negotiate, npz_bytes
 from api.routes.common import Accept, EngineDependency, Format, answers
 from api.uploads import read_upload
 from caps_med.errors import InvalidParameter
-from caps_med.images import encode_image
+from caps_med.images import Kind, encode_image
 from caps_med.inference import Features
 from caps_med.inference.synthesizer import LARGEST_SEED
 
@@ -40,11 +40,13 @@ async def features(
     """
     form = negotiate(format, accept, ["npz", "png", "json"])
     loaded = await engine.run("load", lambda: engine.model(model))
-    part, kind = ("labels", labels) if loaded.task == "synthesis" else ("image", image)
-    if kind is None:
-        raise InvalidParameter(f"{loaded.name} is a {loaded.task} model: send the part {part!r}")
-    content = await read_upload(kind)
-    found = await engine.run("predict", lambda: loaded.features(content, layer, slice, seed))
+    kind: Kind = "labels" if loaded.task == "synthesis" else "image"
+    part = {"labels": labels, "image": image}[kind]
+    if part is None:
+        raise InvalidParameter(f"{loaded.name} is a {loaded.task} model: send the part {kind!r}")
+    content = await read_upload(part)
+    decoded = await engine.run("decode", lambda: loaded.read(content, kind))
+    found = await engine.run("predict", lambda: loaded.features(decoded, layer, slice, seed))
     return await engine.run("encode", lambda: encode(found, form))
 
 

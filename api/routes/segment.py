@@ -9,7 +9,7 @@ from fastapi import APIRouter, File, Response, UploadFile
 from api.encoding import file_response, image_forms, json_response, negotiate, npz_bytes
 from api.routes.common import Accept, EngineDependency, Format, answers
 from api.uploads import read_upload
-from caps_med.images import encode_image
+from caps_med.images import encode_image, label_format
 from caps_med.inference import Segmentation
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
@@ -35,8 +35,9 @@ async def segment(
     content = await read_upload(image)
     loaded = await engine.run("load", lambda: engine.model(model))
     decoded = await engine.run("decode", lambda: loaded.read(content, "image"))
+    own = label_format(decoded.format)
+    form = negotiate(format, accept, [*image_forms(decoded, own), "npz", "json"])
     result = await engine.run("predict", lambda: loaded.segment(decoded))
-    form = negotiate(format, accept, [*image_forms(result), "npz", "json"])
     return await engine.run("encode", lambda: encode(result, form))
 
 

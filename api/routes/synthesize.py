@@ -42,11 +42,11 @@ async def synthesize(
     content = await read_upload(labels)
     loaded = await engine.run("load", lambda: engine.model(model))
     decoded = await engine.run("decode", lambda: loaded.read(content, "labels"))
-    images = await engine.run("predict", lambda: loaded.synthesize_many(decoded, seed, count))
-    single = image_forms(images[0])
-    forms = [*single, "zip"] if count == 1 else ["zip"]
+    own = decoded.format
+    forms = [*image_forms(decoded, own), "zip"] if count == 1 else ["zip"]
     form = negotiate(format, accept, [*forms, "npz", "json"])
-    return await engine.run("encode", lambda: encode(images, form, single[0]))
+    images = await engine.run("predict", lambda: loaded.synthesize_many(decoded, seed, count))
+    return await engine.run("encode", lambda: encode(images, form, own))
 
 
 def encode(images: Sequence[SyntheticImage], form: str, own: str) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 import caps_med
-from caps_med.images import encode_image, read_image
+from api.app import create_app
+from api.settings import Settings
+from caps_med.images import MedicalImage, encode_image, read_image
 
 SEGMENT = "/v1/models/tiny-segmentation/segment"
 SYNTHESIZE = "/v1/models/tiny-synthesis/synthesize"
@@ -103,6 +106,21 @@ def test_features_are_exactly_the_librarys(client: TestClient, models: Path, vol
     one = client.post(FEATURES, files={"image": volume}, data={"layer": "seg_caps"})
     with np.load(io.BytesIO(one.content)) as arrays:
         assert sorted(arrays) == ["lengths/seg_caps", "seg_caps"]
+
+
+def test_answers_do_not_depend_on_who_asks_at_the_same_time(models: Path) -> None:
+    settings = Settings(models=models, preload=(), workers=4)
+    pictures = [
+        encode_image(
+            MedicalImage(np.full((1, 16 + i, 24), i, np.uint8) * ramp, format="png"), "png"
+        )
+        for i, ramp in enumerate([np.arange(24, dtype=np.uint8)] * 8)
+    ]
+    model = caps_med.load_model("tiny-segmentation", models)
+    with TestClient(create_app(settings)) as client, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda p: client.post(SEGMENT, files={"image": p}), pictures))
+    for picture, answer in zip(pictures, answers, strict=True):
+        assert answer.content == encode_image(model.segment(picture), "png")
 
 
 def test_features_of_synthesis_need_labels(client: TestClient, labels: bytes) -> None:

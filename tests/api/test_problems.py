@@ -98,6 +98,39 @@ def test_a_form_that_is_not_there(client: TestClient, volume: bytes) -> None:
     post(client, SEGMENT, 406, "not_acceptable", files=files, headers=headers)
 
 
+def predictions(client: TestClient) -> float:
+    """How often a network ran for an answer."""
+    lines = client.get("/metrics").text.splitlines()
+    name = 'caps_med_stage_seconds_count{stage="predict"} '
+    return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+
+
+def test_a_form_that_is_not_there_costs_no_work(
+    client: TestClient, volume: bytes, labels: bytes
+) -> None:
+    before = predictions(client)
+    params = {"format": "jpeg"}
+    post(client, SEGMENT, 406, "not_acceptable", files={"image": volume}, params=params)
+    post(client, SYNTHESIZE, 406, "not_acceptable", files={"labels": labels}, params=params)
+    features = "/v1/models/tiny-segmentation/features"
+    post(client, features, 406, "not_acceptable", files={"image": volume}, params=params)
+    assert predictions(client) == before
+
+
+def test_a_header_of_huge_pixels_costs_no_work(client: TestClient) -> None:
+    array = np.zeros((1, 20, 20, 1), np.float32)
+    image = MedicalImage(array, np.diag([400.0, 400, 1, 1]), format="nifti")
+    files = {"image": encode_image(image, "nifti")}
+    assert "check the spacing" in post(client, SEGMENT, 422, "invalid_input", files=files)
+
+
+def test_a_problem_is_one_of_rfc_9457(client: TestClient) -> None:
+    body = client.get("/v1/models/nope").json()
+    assert set(body) == {"type", "title", "status", "code", "detail"}
+    assert body["type"] == "urn:caps-med:problem:model-not-found"
+    assert body["title"] == "model not found"
+
+
 def test_unknown_paths_and_methods(client: TestClient) -> None:
     assert client.get("/nope").json()["code"] == "not_found"
     assert client.get(SEGMENT).json()["code"] == "method_not_allowed"
