@@ -17,16 +17,25 @@ from training.datasets.source import Source
 CONTEXT = 1.4
 
 
-def spatial(source: Source, crop: int, flip: bool = True) -> list[mt.Transform]:
-    """Crop, turn, scale, shear and bend; labels with nearest neighbours, the rest bilinear."""
+def spatial(source: Source, crop: int, warp: bool = True) -> list[mt.Transform]:
+    """Crop and flip; with `warp` turn, scale, shear and bend too.
+
+    Labels are resampled with nearest neighbours, the rest bilinear. Without `warp` nothing is
+    resampled: pixels stay what they were, the dark rim of a masked brain included.
+    """
     keys = [k for k in ("image", "label", "tissue") if k in source.training[0]]
     modes = ["nearest" if key == "label" else "bilinear" for key in keys]
-    context = (round(crop * CONTEXT),) * 2
+    context = (round(crop * CONTEXT) if warp else crop,) * 2
     transforms: list[mt.Transform] = [
         mt.ToTensord(keys, track_meta=False),
         mt.CastToTyped(keys, dtype=torch.float32),
         mt.SpatialPadd(keys, spatial_size=context),
         mt.RandSpatialCropd(keys, roi_size=context, random_size=False),
+        mt.RandFlipd(keys, prob=0.5, spatial_axis=1),
+    ]
+    if not warp:
+        return transforms
+    transforms.append(
         mt.Rand2DElasticd(
             keys,
             spacing=(24, 24),
@@ -38,10 +47,8 @@ def spatial(source: Source, crop: int, flip: bool = True) -> list[mt.Transform]:
             spatial_size=(crop, crop),
             mode=modes,
             padding_mode="zeros",
-        ),
-    ]
-    if flip:
-        transforms.append(mt.RandFlipd(keys, prob=0.5, spatial_axis=1))
+        )
+    )
     if "tissue" in keys:
         transforms.append(_KeepBackgroundd())
     return transforms
@@ -53,31 +60,37 @@ def segmentation_transforms(
     """From a `Sample` to a training crop: ``image`` ``[C, crop, crop]``, ``label`` ``[1, ...]``.
 
     With tissue probabilities, a share of samples become another individual first
-    (`RandIndividuald`). Intensities then vary in contrast, uneven field, sharpness and noise, but
-    for the share `plain` of the crops, which keep them. A masked background stays zero.
+    (`RandIndividuald`). Intensities then vary in contrast, uneven field, sharpness and noise, and
+    a masked background stays zero. The share `plain` of all crops is only cut and flipped.
     """
     drawn = [RandIndividuald(prob=individuals)] if "tissue" in source.training[0] else []
-    varied = mt.OneOf(
-        [_intensities(source.normalization.foreground_only), mt.Identityd("image")],
-        weights=(1 - plain, plain),
-    )
-    return mt.Compose([*spatial(source, crop), *drawn, varied, mt.SelectItemsd(("image", "label"))])
-
-
-def _intensities(masked: bool) -> mt.Compose:
+    varied = [*drawn, *_intensities(source.normalization.foreground_only)]
     return mt.Compose(
         [
-            *([_RememberMaskd()] if masked else []),
-            mt.RandBiasFieldd("image", prob=0.4, coeff_range=(0.0, 0.15)),
-            mt.RandAdjustContrastd("image", prob=0.6, gamma=(0.7, 1.4)),
-            mt.RandScaleIntensityd("image", prob=0.5, factors=0.15),
-            mt.RandGaussianSmoothd("image", prob=0.2, sigma_x=(0.25, 0.9), sigma_y=(0.25, 0.9)),
-            mt.RandGaussianNoised("image", prob=0.5, std=0.04),
-            *([mt.MaskIntensityd("image", mask_key="mask")] if masked else []),
-            mt.ThresholdIntensityd("image", threshold=1.0, above=False, cval=1.0),
-            mt.ThresholdIntensityd("image", threshold=0.0, above=True, cval=0.0),
+            mt.OneOf(
+                [
+                    mt.Compose([*spatial(source, crop), *varied]),
+                    mt.Compose(spatial(source, crop, warp=False)),
+                ],
+                weights=(1 - plain, plain),
+            ),
+            mt.SelectItemsd(("image", "label")),
         ]
     )
+
+
+def _intensities(masked: bool) -> list[mt.Transform]:
+    return [
+        *([_RememberMaskd()] if masked else []),
+        mt.RandBiasFieldd("image", prob=0.4, coeff_range=(0.0, 0.15)),
+        mt.RandAdjustContrastd("image", prob=0.6, gamma=(0.7, 1.4)),
+        mt.RandScaleIntensityd("image", prob=0.5, factors=0.15),
+        mt.RandGaussianSmoothd("image", prob=0.2, sigma_x=(0.25, 0.9), sigma_y=(0.25, 0.9)),
+        mt.RandGaussianNoised("image", prob=0.5, std=0.04),
+        *([mt.MaskIntensityd("image", mask_key="mask")] if masked else []),
+        mt.ThresholdIntensityd("image", threshold=1.0, above=False, cval=1.0),
+        mt.ThresholdIntensityd("image", threshold=0.0, above=True, cval=0.0),
+    ]
 
 
 def synthesis_transforms(source: Source, crop: int) -> mt.Compose:

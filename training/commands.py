@@ -59,7 +59,7 @@ def segmentation(
     start_from: StartFrom = None,
     plain: Annotated[
         float | None,
-        typer.Option(help="Share of crops whose intensities are left alone.", min=0, max=1),
+        typer.Option(help="Share of crops that are only cut and flipped.", min=0, max=1),
     ] = None,
     variant: Annotated[str | None, typer.Option(help="r3 (as published) or r1 (faster).")] = None,
     individuals: Annotated[

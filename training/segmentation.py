@@ -28,7 +28,7 @@ class SegmentationRecipe(Recipe):
         reconstruction_weight: weight of the masked reconstruction's error.
         individuals: share of crops that are individuals drawn from tissue probabilities, where the
             data have them (`training.augmentation.RandIndividuald`).
-        plain: share of crops whose intensities are left as they are.
+        plain: share of crops that are only cut and flipped.
     """
 
     epochs: int = 10
