@@ -268,6 +268,10 @@ def _add_missing(target: typer.Typer, point: EntryPoint) -> None:
 def main() -> None:
     """Run the command line: a caller's mistake is one line and exit status 2, no traceback."""
     os.environ.setdefault("PYTHONWARNINGS", "ignore::DeprecationWarning")
+    # Threads of torch that spin while they wait take the core of the one they wait for: on a busy
+    # machine, or under a container's CPU quota, seen to take 20 s for what takes 0.4 s. Read when
+    # torch is imported, which comes later.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     add_plugins(app)
     try:
         app()

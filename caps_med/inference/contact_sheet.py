@@ -41,7 +41,7 @@ def contact_sheet(layers: Mapping[str, NDArray[np.float32]]) -> MedicalImage:
         draw.text((GAP, top), _caption(name, lengths, largest), INK, font)
         for j, tile in enumerate(lengths):
             picture = Image.fromarray(colored(tile / largest))
-            resized = picture.resize((TILE, height), Image.Resampling.NEAREST)
+            resized = picture.resize((TILE, height), Image.Resampling.BOX)  # no moire, no blur
             sheet.paste(resized, (GAP + j * (TILE + GAP), top + CAPTION))
     return MedicalImage(np.moveaxis(np.asarray(sheet), -1, 0).copy(), format="png")
 

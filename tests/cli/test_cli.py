@@ -53,6 +53,20 @@ def test_help_imports_neither_torch_nor_monai() -> None:
     assert answer.stdout.strip().endswith("[]")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only GNU's OpenMP says how it is set")
+@pytest.mark.parametrize(("chosen", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_waiting_threads_leave_the_core_to_others(
+    models: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, expected: str
+) -> None:
+    monkeypatch.setenv("OMP_DISPLAY_ENV", "TRUE")
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if chosen:
+        monkeypatch.setenv("OMP_WAIT_POLICY", chosen)
+    answer = run("models", "verify", "tiny-segmentation", "--models", models)
+    assert answer.returncode == 0
+    assert f"OMP_WAIT_POLICY = '{expected}'" in answer.stderr
+
+
 @pytest.mark.parametrize(
     "command",
     ["demo", "serve", "segment", "synthesize", "features", "train segmentation",
