@@ -4,6 +4,8 @@ VENV ?= .venv
 EXTRAS ?= dev
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# OpenMP threads that wait shall sleep: spinning ones take the core they wait for.
+export OMP_WAIT_POLICY ?= PASSIVE
 
 .PHONY: help install demo test serve lint bench clean
 

@@ -42,6 +42,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
+        docs_url=None,  # its page would load scripts from another host
         redoc_url=None,
     )
     app.state.engine = engine

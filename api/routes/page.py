@@ -39,7 +39,7 @@ curl -F labels=@tissue.nii.gz -F seed=7 \\
      http://localhost:8000/v1/models/brain-t1-synthesis/synthesize -o synthetic.nii.gz
 curl -F image=@t1.nii.gz \\
      "http://localhost:8000/v1/models/brain-t1-tissue/features?format=png" -o capsules.png</pre>
-<p>All calls: <a href="/openapi.json">openapi.json</a>, <a href="/docs">docs</a>.
+<p>All calls: <a href="/openapi.json">openapi.json</a>.
 State: <a href="/healthz">healthz</a>, <a href="/readyz">readyz</a>,
 <a href="/metrics">metrics</a>.</p>
 </body>
