@@ -17,7 +17,7 @@ def recipe(data: Path, **changes: object) -> SynthesisRecipe:
 
 def test_learns_discs(discs: Path, tmp_path: Path) -> None:
     source = load_source(str(discs))
-    chosen = recipe(discs, epochs=2, steps=40, atoms=8, learning_rate=1e-2)
+    chosen = recipe(discs, epochs=2, steps=70, atoms=8, learning_rate=1e-2)
     generator, best = train_synthesis(source, chosen, RunFolder(tmp_path / "run"), resume=False)
     label = torch.zeros(1, 1, 64, 64)
     label[..., 20:40, 20:40] = 1
