@@ -36,19 +36,27 @@ def ratio(seconds: Mapping[str, list[float]], name: str, over: str) -> float:
     return statistics.median(a / b for a, b in zip(seconds[name], seconds[over], strict=True))
 
 
-def peak_megabytes(network: Network, implementation: str, size: int, work: Work) -> float:
-    """Peak resident memory of a job beyond the idle process that holds the network."""
-    command = [sys.executable, "-m", "benchmarks.measure", network, implementation, str(size), work]
+def peak_megabytes(
+    network: Network, implementation: str, size: int, work: Work, device: str = "cpu"
+) -> float:
+    """Peak memory of a job beyond the idle process that holds the network.
+
+    Resident memory on a CPU, allocated memory on a GPU.
+    """
+    what = (network, implementation, str(size), work, device)
+    command = [sys.executable, "-m", "benchmarks.measure", *what]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(result.stdout.split()[-1])
 
 
-def copy_rate(floats: int = 2**25) -> float:
+def copy_rate(device: str = "cpu", floats: int = 2**25) -> float:
     """Bytes read and written per second by the fastest of several large copies."""
-    source, target = torch.rand(floats), torch.rand(floats)
+    source, target = (torch.rand(floats, device=device) for _ in range(2))
 
     def copy() -> None:
         target.copy_(source)
+        if device != "cpu":
+            torch.cuda.synchronize()
 
     return 8 * floats / min(alternate({"copy": copy}, 9)["copy"])
 
@@ -60,13 +68,18 @@ def _status(field: str) -> float:
     raise RuntimeError(f"/proc/self/status has no {field}: peak memory needs Linux")
 
 
-def _main(network: Network, implementation: str, size: str, work: Work) -> None:
-    run = job(network, implementation, int(size), work)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-    idle = _status("VmRSS")
+def _main(network: Network, implementation: str, size: str, work: Work, device: str) -> None:
+    run = job(network, implementation, int(size), work, device)
+    if device == "cpu":
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
+        idle = _status("VmRSS")
+    else:
+        torch.cuda.reset_peak_memory_stats()
+        idle = torch.cuda.memory_allocated() / 2**20
     run()
     run()  # Adam's state exists only from the second step on
-    print(_status("VmHWM") - idle)
+    peak = _status("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20
+    print(peak - idle)
 
 
 if __name__ == "__main__":

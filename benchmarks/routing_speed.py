@@ -20,12 +20,13 @@ import torch
 
 from benchmarks.measure import alternate, copy_rate, peak_megabytes, ratio
 from benchmarks.published import route_published
-from benchmarks.subjects import IMPLEMENTATIONS, Network, Work, job
+from benchmarks.subjects import OURS, Network, Work, implementations, job
 from caps_med.layers import ConvCapsule, DeconvCapsule
 from caps_med.networks import CapsPix2Pix, SegCaps
 from caps_med.routing import active_backend, route
 
 ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
 BASELINES = ("published", "unet31m", "unet")
 
 
@@ -38,7 +39,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--networks", nargs="+", default=list(get_args(Network)))
     parser.add_argument("--works", nargs="+", default=list(get_args(Work)))
-    parser.add_argument("--implementations", nargs="+", default=list(IMPLEMENTATIONS))
+    parser.add_argument("--implementations", nargs="+", help="all that the device can run")
+    parser.add_argument(
+        "--device", default="cpu", help="cpu, or cuda (skipped where there is none)"
+    )
     parser.add_argument("--no-memory", action="store_true", help="time alone")
     parser.add_argument(
         "--cpu-time",
@@ -46,8 +50,12 @@ def main(arguments: list[str] | None = None) -> None:
         help="processor time, one thread: for a machine that is busy with other work",
     )
     parser.add_argument("--no-routing", action="store_true", help="networks alone")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
+    if options.device != "cpu" and not torch.cuda.is_available():
+        print("no CUDA device at hand: nothing measured")
+        return
+    options.implementations = options.implementations or list(implementations(options.device))
     if options.quick:
         options.sizes, options.rounds = [128], 1
     options.clock = time.process_time if options.cpu_time else time.perf_counter
@@ -55,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
         options.threads = 1
     torch.set_num_threads(options.threads)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
-    results: dict[str, Any] = {"machine": machine(options.threads), "networks": []}
+    results: dict[str, Any] = {"machine": machine(options.threads, options.device), "networks": []}
     results["machine"]["clock"] = "processor time" if options.cpu_time else "wall"
     print(json.dumps(results["machine"]))
     results["routing"] = [] if options.no_routing else routing_rows(min(options.sizes), options)
@@ -65,20 +73,18 @@ def main(arguments: list[str] | None = None) -> None:
                 row = network_row(network, size, work, options)
                 results["networks"].append(row)
                 write(results, options.out)
-                write(results, options.out)
-    plot(results, ROOT / "docs" / "images" / "routing-speed.png")
+    pictures = ROOT / "docs" / "images" if options.out == RESULTS else options.out
+    plot(results, pictures / "routing-speed.png")
 
 
-def machine(threads: int) -> dict[str, Any]:
+def machine(threads: int, device: str) -> dict[str, Any]:
     """What was measured on, and how busy it was."""
-    cuda = torch.cuda.is_available()
     return {
-        "device": processor_name(),
+        "device": processor_name() if device == "cpu" else torch.cuda.get_device_name(),
         "threads": threads,
         "torch": torch.__version__,
-        "backend": active_backend("cpu"),
+        "backend": active_backend(device),
         "load_average_at_start": os.getloadavg()[0],
-        "gpu": torch.cuda.get_device_name() if cuda else "none at hand: not measured",
     }
 
 
@@ -95,14 +101,16 @@ def network_row(
     network: Network, size: int, work: Work, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Time and memory of every implementation, and ours over each baseline."""
-    jobs = {name: job(network, name, size, work) for name in options.implementations}
+    jobs = {
+        name: job(network, name, size, work, options.device) for name in options.implementations
+    }
     seconds = alternate(jobs, options.rounds, options.clock)
     del jobs
     row: dict[str, Any] = {"network": network, "size": size, "work": work, "implementations": {}}
     for name, times in seconds.items():
         entry = {"median_s": statistics.median(times), "min_s": min(times), "max_s": max(times)}
         if not options.no_memory:
-            entry["peak_mb"] = peak_megabytes(network, name, size, work)
+            entry["peak_mb"] = peak_megabytes(network, name, size, work, options.device)
         row["implementations"][name] = entry
         memory = f" {entry['peak_mb']:8.0f} MB" if "peak_mb" in entry else ""
         print(
@@ -110,7 +118,7 @@ def network_row(
             f"({entry['min_s']:.3f} to {entry['max_s']:.3f}){memory}",
             flush=True,
         )
-    ours = [name for name in ("eager", "recompute", "compiled") if name in seconds]
+    ours = [name for name in OURS if name in seconds]
     row["ratios"] = {
         f"{a}/{b}": ratio(seconds, a, b) for a in ours for b in BASELINES if b in seconds
     }
@@ -120,12 +128,12 @@ def network_row(
 
 def routing_rows(size: int, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Routing alone, forward and backward, on the votes of every layer of both networks."""
-    rate, rows = copy_rate(), []
+    rate, rows = copy_rate(options.device), []
     print(f"copy rate {rate / 1e9:.1f} GB/s")
-    ours = [name for name in ("eager", "compiled") if name in options.implementations]
-    for network in (SegCaps(), CapsPix2Pix()):
+    ours = [n for n in OURS if n in options.implementations and n != "recompute"]
+    for network in (SegCaps().to(options.device), CapsPix2Pix().to(options.device)):
         for name, layer, capsules in layer_inputs(network, size):
-            votes = layer.votes(capsules).detach()
+            votes = layer.votes(capsules.to(options.device)).detach()
             rows.append(
                 routing_row(type(network).__name__, name, layer, votes, ours, rate, options)
             )
@@ -163,6 +171,8 @@ def routing_row(
                 capsules = route(leaf, fixed, routing, backend)
             if work == "training":
                 torch.autograd.grad(capsules, leaf, torch.ones_like(capsules))
+        if options.device != "cpu":
+            torch.cuda.synchronize()
 
     for work in get_args(Work):
         jobs = {b: (lambda b=b, w=work: run(b, w)) for b in [*backends, "published"]}
@@ -222,7 +232,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     figure, axes = plt.subplots(1, len(panels), figsize=(4 * len(panels), 3.5), squeeze=False)
     for axis, (network, work) in zip(axes[0], panels, strict=True):
         rows = [r for r in results["networks"] if (r["network"], r["work"]) == (network, work)]
-        for name in IMPLEMENTATIONS:
+        for name in dict.fromkeys(n for row in rows for n in row["implementations"]):
             points = [
                 (r["size"], r["implementations"][name]["median_s"])
                 for r in rows

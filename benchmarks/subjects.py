@@ -11,32 +11,39 @@ from torch import Tensor, nn
 from benchmarks.published import published_style
 from caps_med.layers import recompute_votes
 from caps_med.networks import CapsPix2Pix, SegCaps
-from caps_med.routing import use_backend
+from caps_med.routing import active_backend, use_backend
+from caps_med.routing.backends import BACKENDS
 
 Network = Literal["SegCaps", "CapsPix2Pix"]
 Work = Literal["forward", "training"]
 
-#: `recompute` is eager with `caps_med.layers.recompute_votes`.
-IMPLEMENTATIONS = ("eager", "recompute", "compiled", "published", "unet31m", "unet")
 _FEATURES_31M = (64, 128, 256, 512, 1024, 64)
 
 
-def job(network: Network, implementation: str, size: int, work: Work) -> Callable[[], None]:
+#: Which of them are ours; ``recompute`` is the default backend with votes recomputed
+#: (`caps_med.layers.recompute_votes`).
+OURS = ("numba", "triton", "eager", "recompute", "compiled")
+
+
+def job(
+    network: Network, implementation: str, size: int, work: Work, device: str = "cpu"
+) -> Callable[[], None]:
     """One forward pass, or one Adam step on batch 1, of `size` x `size` pixels, as a function."""
     torch.manual_seed(0)
-    model = _build(network, implementation)
-    inputs = [torch.rand(1, 1, size, size)]
+    model = _build(network, implementation).to(device)
+    inputs = [torch.rand(1, 1, size, size, device=device)]
     if isinstance(model, CapsPix2Pix):
-        inputs.append(torch.randn(1, model.noise_size))
+        inputs.append(torch.randn(1, model.noise_size, device=device))
     recompute_votes(model, implementation == "recompute")
-    backend = "compiled" if implementation == "compiled" else "eager"
+    backend = implementation if implementation in BACKENDS else active_backend(device)
 
     def forward() -> None:
         with torch.inference_mode(), use_backend(backend):
             model(*inputs)
+        _finish(device)
 
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    target = torch.rand(1, 1, size, size)
+    target = torch.rand(1, 1, size, size, device=device)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -44,9 +51,21 @@ def job(network: Network, implementation: str, size: int, work: Work) -> Callabl
             output: Tensor = model(*inputs)
             nn.functional.mse_loss(output, target).backward()
         optimizer.step()
+        _finish(device)
 
     model.train(work == "training")
     return step if work == "training" else forward
+
+
+def implementations(device: str) -> tuple[str, ...]:
+    """All that can run on a device: the baselines, and each backend that is worth comparing."""
+    backends = ("numba", "eager") if device == "cpu" else ("triton", "eager")
+    return (*backends, "recompute", "compiled", "published", "unet31m", "unet")
+
+
+def _finish(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize()
 
 
 def _build(network: Network, implementation: str) -> nn.Module:

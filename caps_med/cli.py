@@ -179,6 +179,9 @@ def show_model(name: Annotated[str, typer.Argument()], models: Models = None) ->
     """
     from rich.table import Table
 
+    from caps_med.inference.passes import device_of
+    from caps_med.routing import active_backend
+
     loaded = _load(name, models)
     card = loaded.bundle.card
     _say(f"{loaded.bundle.reference}: {card.description or card.task}")
@@ -186,6 +189,7 @@ def show_model(name: Annotated[str, typer.Argument()], models: Models = None) ->
     for score, value in card.scores.items():
         _say(f"{score}: {value:g}")
     _say(f"preprocessing: {loaded.provenance.preprocessing}")
+    _say(f"routing here: {active_backend(device_of(loaded.network))}")
     _say(f"made by: {card.provenance.command} (seed {card.provenance.seed})")
     _say(f"data: {card.provenance.data}")
     _say(f"licence: {card.license}; sha256 {loaded.provenance.weights_sha256}")

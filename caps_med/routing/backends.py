@@ -51,6 +51,12 @@ def _everywhere(device: torch.device) -> str | None:
     return None
 
 
+def _numba_missing(device: torch.device) -> str | None:
+    if util.find_spec("numba") is None:
+        return "numba is not installed: pip install numba"
+    return None if device.type == "cpu" else f"it runs on CPUs, not on {device.type!r}"
+
+
 def _triton_missing(device: torch.device) -> str | None:
     if util.find_spec("triton") is None:
         return "triton is not installed: pip install triton"
@@ -64,6 +70,7 @@ BACKENDS: Mapping[str, Backend] = {
     backend.name: backend
     for backend in (
         Backend("triton", _triton_missing, automatic=("cuda",)),
+        Backend("numba", _numba_missing, automatic=("cpu",)),
         Backend("eager", _everywhere, automatic=("cpu", "cuda", "mps", "xpu", "meta")),
         Backend("compiled", _everywhere),
         Backend("plain", _everywhere),

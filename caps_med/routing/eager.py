@@ -159,7 +159,7 @@ def chunks(flat: Tensor, like: Tensor | None = None) -> Iterator[Tensor]:
 def _scratch(flat: Tensor) -> Tensor:
     """Room for one chunk of `flat`."""
     return torch.empty_like(
-        next(chunks(flat)), dtype=_wide_dtype(flat), memory_format=torch.contiguous_format
+        next(chunks(flat)), dtype=wide_dtype(flat), memory_format=torch.contiguous_format
     )
 
 
@@ -168,13 +168,14 @@ def _fit(scratch: Tensor, chunk: Tensor) -> Tensor:
     return scratch.flatten()[: chunk.numel()].view(chunk.shape)
 
 
-def _wide_dtype(tensor: Tensor) -> torch.dtype:
+def wide_dtype(tensor: Tensor) -> torch.dtype:
+    """The type in which a tensor's values are calculated with: at least float32."""
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
 def widen(tensor: Tensor) -> Tensor:
     """In at least float32, in which all arithmetic is done."""
-    return tensor.to(_wide_dtype(tensor))
+    return tensor.to(wide_dtype(tensor))
 
 
 def _wide(bias: Tensor | None) -> Tensor | None:

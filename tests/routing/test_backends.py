@@ -11,9 +11,9 @@ from caps_med.routing.plain import route_plain
 from tests.routing.cases import Case
 
 
-def test_a_cpu_gets_the_eager_backend_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_gets_the_native_backend_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CAPS_MED_ROUTING", raising=False)
-    assert active_backend("cpu") == "eager"
+    assert active_backend("cpu") == "numba"
 
 
 def test_argument_over_block_over_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_the_chosen_backend_is_the_one_that_runs() -> None:
 
 
 def test_unknown_backends_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = r"routing backend 'fast': must be one of \('triton', 'eager'"
+    message = r"routing backend 'fast': must be one of \('triton', 'numba', 'eager'"
     with pytest.raises(InvalidParameter, match=message):
         active_backend(name="fast")
     with pytest.raises(InvalidParameter, match=message), use_backend("fast"):

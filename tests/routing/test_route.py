@@ -12,12 +12,13 @@ from torch import Tensor
 from caps_med.errors import InvalidParameter
 from caps_med.routing import Routing, couplings, route, squash
 from caps_med.routing.eager import route_eager
+from caps_med.routing.numba import route_numba
 from caps_med.routing.plain import couplings_plain, route_plain
 from tests.routing import reference
 from tests.routing.cases import CASES, GRADIENT_CASES, Case
 
 Route = Callable[[Tensor, Tensor | None, Routing], Tensor]
-BACKENDS: list[Route] = [route_eager, route_plain]
+BACKENDS: list[Route] = [route_eager, route_numba, route_plain]
 
 
 def by_name(function: Route) -> str:
@@ -70,7 +71,7 @@ def test_gradients_equal_finite_differences(case: Case, backend: Route) -> None:
 @pytest.mark.parametrize("layout", ["contiguous", "atoms last"])
 @pytest.mark.parametrize("competition", ["outputs", "inputs"])
 def test_gradients_over_many_chunks_equal_autograd(competition: str, layout: str) -> None:
-    """Enough positions that the eager backend works in several chunks, the last one short."""
+    """Enough positions that the backends work in several chunks, the last one short."""
     case = Case("outputs" if competition == "outputs" else "inputs", with_bias=True, S=(47, 61))
     votes, bias = case.inputs()
     assert bias is not None
@@ -78,12 +79,13 @@ def test_gradients_over_many_chunks_equal_autograd(competition: str, layout: str
         votes = votes.movedim(3, -1).contiguous().movedim(-1, 3)
     weights = torch.randn(case.B, case.J, case.A, *case.S)
     grads = []
-    for backend in (route_eager, route_plain):
+    for backend in (route_eager, route_numba, route_plain):
         leaves = votes.clone().requires_grad_(), bias.clone().requires_grad_()
         capsules = backend(*leaves, case.routing)
         grads.append(torch.autograd.grad((capsules * weights).sum(), leaves))
-    for ours, autograd in zip(*grads, strict=True):
-        torch.testing.assert_close(ours, autograd, rtol=1e-4, atol=1e-5 * autograd.abs().max())
+    for *ours, autograd in zip(*grads, strict=True):
+        for found in ours:
+            torch.testing.assert_close(found, autograd, rtol=1e-4, atol=1e-5 * autograd.abs().max())
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=by_name)
