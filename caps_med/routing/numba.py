@@ -26,8 +26,8 @@ from caps_med.routing import eager, native
 from caps_med.routing.agreement import Routing
 from caps_med.routing.native import Array
 
-#: Positions in one piece of work: fixed, so that sums over positions do not depend on threads.
-BLOCK = 2048
+#: Votes in one piece of work: fixed, so that sums over positions do not depend on threads.
+BLOCK_VOTES = 2**17
 
 
 def route_numba(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
@@ -95,8 +95,9 @@ def _bias(votes: Tensor, bias: Tensor | None) -> Array:
 
 def _in_blocks(flat: Array, work: Callable[[int, int, int], Any]) -> list[Any]:
     """Results of ``work(sample, start, stop)`` over all blocks of positions, in order."""
-    B, _, N = flat.shape[:3]
-    blocks = [(b, n, min(n + BLOCK, N)) for b in range(B) for n in range(0, N, BLOCK)]
+    B, I, N, J, A = flat.shape
+    step = max(1, BLOCK_VOTES // (I * J * A))
+    blocks = [(b, n, min(n + step, N)) for b in range(B) for n in range(0, N, step)]
     threads = min(torch.get_num_threads(), len(blocks))
     if threads == 1:
         return [work(*block) for block in blocks]
