@@ -25,11 +25,21 @@ ZERO, ONE, TWO, EPSILON = (np.float32(x) for x in (0, 1, 2, SQUASH_EPSILON))
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _native(function: Function) -> Function:
+def _native(function: Function, inline: bool = False) -> Function:
     """Compile at the first call. Sums may be reordered; NaN and infinity keep their meaning."""
-    fast = {"reassoc", "contract", "nsz", "arcp"}
-    compiled = numba.njit(fastmath=fast, nogil=True, error_model="numpy", cache=True)(function)
-    return cast("Function", compiled)
+    compiler = numba.njit(
+        fastmath={"reassoc", "contract", "nsz", "arcp"},
+        nogil=True,
+        error_model="numpy",
+        cache=True,
+        forceinline=inline,
+    )
+    return cast("Function", compiler(function))
+
+
+def _inlined(function: Function) -> Function:
+    """A part of a kernel: a call would pass every field of every array."""
+    return _native(function, inline=True)
 
 
 @_native
@@ -116,7 +126,7 @@ def backward_block(
     return by_bias
 
 
-@_native
+@_inlined
 def _iterate(
     votes: Array,
     bias: Array,
@@ -149,7 +159,7 @@ def _iterate(
                 logits[i, j] += scale[r, j] * _agree(votes, b, n, total, r, i, j, atoms)
 
 
-@_native
+@_inlined
 def _softmax(logits: Array, coupling: Array, r: int, outputs: bool) -> None:
     I, J = logits.shape
     outer, inner = (I, J) if outputs else (J, I)
@@ -168,7 +178,7 @@ def _softmax(logits: Array, coupling: Array, r: int, outputs: bool) -> None:
             coupling[r, i, j] *= share
 
 
-@_native
+@_inlined
 def _softmax_backward(
     coupling: Array, grad: Array, grad_logits: Array, r: int, outputs: bool
 ) -> None:
@@ -186,19 +196,32 @@ def _softmax_backward(
             grad_logits[r, i, j] = grad_logits[r + 1, i, j] + step
 
 
-@_native
+@_inlined
 def _weigh(
     votes: Array, b: int, n: int, coupling: Array, r: int, total: Array, atoms: tuple[int, ...]
 ) -> None:
-    """Add ``Σ_i c_i û_i`` to ``total[r]``."""
-    for i in range(votes.shape[1]):
-        for j in range(votes.shape[3]):
+    """Add ``Σ_i c_i û_i`` to ``total[r]``, four input types at a time."""
+    I, J = votes.shape[1], votes.shape[3]
+    fours = I - I % 4
+    for i in range(0, fours, 4):
+        for j in range(J):
+            c0, c1 = coupling[r, i, j], coupling[r, i + 1, j]
+            c2, c3 = coupling[r, i + 2, j], coupling[r, i + 3, j]
+            for a in range(len(atoms)):
+                total[r, j, a] += (
+                    c0 * votes[b, i, n, j, a]
+                    + c1 * votes[b, i + 1, n, j, a]
+                    + c2 * votes[b, i + 2, n, j, a]
+                    + c3 * votes[b, i + 3, n, j, a]
+                )
+    for i in range(fours, I):
+        for j in range(J):
             weight = coupling[r, i, j]
             for a in range(len(atoms)):
                 total[r, j, a] += weight * votes[b, i, n, j, a]
 
 
-@_native
+@_inlined
 def _agree(
     votes: Array, b: int, n: int, capsules: Array, r: int, i: int, j: int, atoms: tuple[int, ...]
 ) -> Any:  # noqa: ANN401 - a number of the votes' type
@@ -208,7 +231,7 @@ def _agree(
     return product
 
 
-@_native
+@_inlined
 def _squash_scale(total: Array, scale: Array, r: int, atoms: tuple[int, ...]) -> None:
     for j in range(total.shape[1]):
         squared = ZERO
@@ -217,7 +240,7 @@ def _squash_scale(total: Array, scale: Array, r: int, atoms: tuple[int, ...]) ->
         scale[r, j] = math.sqrt(squared + EPSILON) / (ONE + squared)
 
 
-@_native
+@_inlined
 def _squash_backward(total: Array, grad: Array, r: int, atoms: tuple[int, ...]) -> None:
     """From the gradient by the squashed sum to that by the sum, in place."""
     for j in range(total.shape[1]):
@@ -232,7 +255,7 @@ def _squash_backward(total: Array, grad: Array, r: int, atoms: tuple[int, ...]) 
             grad[r, j, a] = grad[r, j, a] * across + total[r, j, a] * along
 
 
-@_native
+@_inlined
 def _write_gradient(
     coupling: Array,
     by_logits: Array,
@@ -248,10 +271,16 @@ def _write_gradient(
     R, I, J = coupling.shape
     for i in range(I):
         for j in range(J):
-            weight = coupling[R - 1, i, j]
+            last = coupling[R - 1, i, j]
+            if R == 1:
+                for a in range(len(atoms)):
+                    grad_votes[b, i, n, j, a] = last * by_total[0, j, a]
+                continue
+            weight, along = coupling[0, i, j], by_logits[0, i, j] * scale[0, j]
             for a in range(len(atoms)):
-                grad_votes[b, i, n, j, a] = weight * by_total[R - 1, j, a]
-            for r in range(R - 1):
+                first = weight * by_total[0, j, a] + along * total[0, j, a]
+                grad_votes[b, i, n, j, a] = last * by_total[R - 1, j, a] + first
+            for r in range(1, R - 1):
                 weight, along = coupling[r, i, j], by_logits[r, i, j] * scale[r, j]
                 for a in range(len(atoms)):
                     step = weight * by_total[r, j, a] + along * total[r, j, a]
