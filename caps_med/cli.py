@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 #: The entry-point group through which ``training`` and ``api`` bring their commands, and for each
 #: the extra that it needs, with a module that tells whether it is installed.
 COMMANDS = "caps_med.commands"
-EXTRAS = {"train": ("train", "ignite"), "serve": ("api", "fastapi")}
+EXTRAS = {
+    "train": ("train", "ignite"),
+    "data": ("train", "scipy"),
+    "serve": ("api", "fastapi"),
+}
 
 app = typer.Typer(
     name="caps-med",

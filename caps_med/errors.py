@@ -29,6 +29,10 @@ class InvalidInput(CapsMedError):
     code = "invalid_input"
 
 
+class NotFinite(InvalidInput):
+    """The image holds NaN or infinity."""
+
+
 class UnknownLabel(CapsMedError):
     """A label map holds an id that the model does not know."""
 

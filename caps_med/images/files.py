@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from caps_med.errors import InvalidInput
+from caps_med.errors import InvalidInput, NotFinite
 from caps_med.images.codecs import codec_of_content, codec_of_name, codec_of_path
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.labels import as_labels, smallest_unsigned
@@ -43,7 +43,7 @@ def read_image(
     image = codec_of_content(data).decode(data, kind, limits)
     low, high = float(image.array.min()), float(image.array.max())
     if not (low >= -_LARGEST and high <= _LARGEST):
-        raise InvalidInput("the image holds NaN, infinity or numbers beyond float32: repair it")
+        raise NotFinite("the image holds NaN, infinity or numbers beyond float32: repair it")
     return as_labels(image) if kind == "labels" else image
 
 

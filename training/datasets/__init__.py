@@ -1,4 +1,4 @@
-"""Data sets: by a registered name, or a folder of images and labels."""
+"""Data sets: by a registered name, or labelled images of one's own."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ REGISTERED: Mapping[str, Callable[[], Source]] = {"mni152": load_mni152}
 
 
 def load_source(data: str) -> Source:
-    """The registered data set of that name, or the folder at that path.
+    """The registered data set of that name, or the folder or list at that path.
 
     Raises:
         InvalidInput: neither is there.
     """
     if data in REGISTERED:
         return REGISTERED[data]()
-    if not Path(data).is_dir():
+    if not Path(data).exists():
         raise InvalidInput(
-            f"--data {data}: neither a folder with images/ and labels/ nor one of "
+            f"--data {data}: neither a folder or list of labelled images nor one of "
             f"{', '.join(REGISTERED)}"
         )
     return load_folder(Path(data))

@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from caps_med.errors import InvalidInput
+
+#: So many names are told in a message; the rest is counted.
+_TOLD = 10
+
 
 @dataclass(frozen=True)
 class FileRef:
@@ -13,8 +18,8 @@ class FileRef:
 
     Attributes:
         path: the file; for a DICOM series its folder.
-        index: which picture of an npy stack ``[N, H, W(, C)]`` or a multi-page TIFF; None for the
-            whole file.
+        index: which picture of an npy stack ``[N, H, W(, C)]`` or a multi-page TIFF, which volume
+            of a NIfTI file of four axes; None for the whole file.
     """
 
     path: Path
@@ -49,6 +54,15 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Unpaired:
+    """A file that belongs to no case: `what` is wrong, and the `fix`."""
+
+    path: Path
+    what: str
+    fix: str
+
+
+@dataclass(frozen=True)
 class Cases:
     """A data set found on disk.
 
@@ -59,6 +73,9 @@ class Cases:
         cases: sorted by name.
         labels: label id -> name, where the layout says (``dataset.json``); else empty.
         channels: names of the image channels, where the layout says; else empty.
+        unpaired: what could not be used, and why.
+        label_values: value in the label files -> label id, where they differ (masks of 0 and 255);
+            empty where the values are the ids. `training.datasets.reading.label_encoding` finds it.
     """
 
     name: str
@@ -67,3 +84,22 @@ class Cases:
     cases: tuple[Case, ...]
     labels: Mapping[int, str] = field(default_factory=dict)
     channels: tuple[str, ...] = ()
+    unpaired: tuple[Unpaired, ...] = ()
+    label_values: Mapping[int, int] = field(default_factory=dict)
+
+    def require_complete(self) -> Cases:
+        """These cases, if every file found its counterpart.
+
+        Raises:
+            InvalidInput: there is no case, or a file without counterpart; the message names them.
+        """
+        if self.unpaired:
+            first, names = self.unpaired[0], [u.path.name for u in self.unpaired]
+            more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
+            raise InvalidInput(
+                f"{self.root}: without a counterpart: {', '.join(names[:_TOLD])}{more}. "
+                f"{first.path.name}: {first.what}: {first.fix}"
+            )
+        if not self.cases:
+            raise InvalidInput(f"{self.root}: holds no labelled image ({self.layout})")
+        return self

@@ -1,4 +1,4 @@
-"""A folder with ``images/`` and ``labels/`` of equally named files."""
+"""A data set of one's own as training and validation slices in memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from caps_med.errors import InvalidInput
-from caps_med.images import MedicalImage, Normalization, SliceStack, match_labels, read_image
+from caps_med.images import MedicalImage, Normalization, SliceStack
+from training.datasets.reading import open_cases, read_case
 from training.datasets.source import Sample, Source, hold_out
 
-#: Affines of an image and its label map may differ by this much (mm) per entry.
-AFFINE_TOLERANCE = 1e-3
 #: Spacings of two volumes may differ by this share and still count as one.
 SPACING_TOLERANCE = 0.01
 NORMALIZATION = Normalization(lower=0.5, upper=99.5)
@@ -21,17 +20,18 @@ NORMALIZATION = Normalization(lower=0.5, upper=99.5)
 def load_folder(folder: Path) -> Source:
     """Labelled pictures, or the axial slices of labelled volumes, that hold a label.
 
-    Formats are those of `caps_med.images.read_image`. Every fifth file is held out for validation
+    Layouts are those of `training.datasets.layouts`. Every fifth file is held out for validation
     (the last of fewer than five); of a single volume every fifth slice.
 
     Raises:
         InvalidInput: a folder or file is missing, unreadable, unpaired or without its counterpart's
             geometry, or the files do not belong together; the message names the file and the fix.
     """
-    pairs = [_read_pair(image, label) for image, label in _paired_paths(folder)]
+    data = open_cases(folder)
+    pairs = [read_case(case, data) for case in data.cases]
     ids = sorted({0}.union(*(np.unique(label.array).tolist() for _, label in pairs)))
     if len(ids) == 1:
-        raise InvalidInput(f"{folder / 'labels'}: every label map is empty (all 0)")
+        raise InvalidInput(f"{folder}: every label map is empty (all 0)")
     _check_alike([image for image, _ in pairs])
     cases = [_samples(image, label, ids) for image, label in pairs]
     training, validation = _split(cases)
@@ -40,58 +40,15 @@ def load_folder(folder: Path) -> Source:
     first = pairs[0][0]
     volumes = first.spatial_dims == 3
     return Source(
-        name=folder.name,
+        name=data.name,
         training=training,
         validation=validation,
-        labels={i: "background" if i == 0 else f"label {i}" for i in ids},
+        labels={i: data.labels.get(i, f"label {i}" if i else "background") for i in ids},
         plane="axial" if volumes else None,
         spacing_mm=SliceStack.from_image(first).spacing,
         normalization=NORMALIZATION,
-        description=f"{len(pairs)} labelled {'volumes' if volumes else 'pictures'} of a folder",
+        description=f"{len(pairs)} labelled {'volumes' if volumes else 'pictures'} of {data.name}",
     )
-
-
-def _paired_paths(folder: Path) -> list[tuple[Path, Path]]:
-    found = {}
-    for kind in ("images", "labels"):
-        directory = folder / kind
-        if not directory.is_dir():
-            raise InvalidInput(
-                f"{directory} is not a folder: put the images into {folder}/images and their label "
-                f"maps, under the same names, into {folder}/labels"
-            )
-        files = sorted(p for p in directory.iterdir() if p.is_file() and p.name[0] != ".")
-        found[kind] = {p.name.split(".")[0]: p for p in files}
-    images, labels = found["images"], found["labels"]
-    unpaired = sorted(set(images) ^ set(labels))
-    if unpaired:
-        raise InvalidInput(
-            f"{folder}: without a counterpart of the same name: {', '.join(unpaired[:10])}"
-        )
-    if not images:
-        raise InvalidInput(f"{folder / 'images'} is empty")
-    return [(images[stem], labels[stem]) for stem in images]
-
-
-def _read_pair(image_path: Path, label_path: Path) -> tuple[MedicalImage, MedicalImage]:
-    try:
-        image = read_image(image_path)
-        label = read_image(label_path, kind="labels")
-    except InvalidInput as error:
-        raise InvalidInput(f"{image_path.name}: {error}") from error
-    if image.spatial_shape != label.spatial_shape:
-        raise InvalidInput(
-            f"{image_path.name} has size {image.spatial_shape}, its label map "
-            f"{label.spatial_shape}: they must be equal"
-        )
-    if np.abs(image.affine - label.affine).max() > AFFINE_TOLERANCE:
-        raise InvalidInput(
-            f"{image_path.name} and its label map lie at different places (their affines differ): "
-            "resample the label map onto the image"
-        )
-    if set(np.unique(label.array).tolist()) <= {0, 255}:
-        label = match_labels(label, (0, 1), binary=True)
-    return image, label
 
 
 def _check_alike(images: Sequence[MedicalImage]) -> None:

@@ -1,0 +1,136 @@
+"""The subcommands ``caps-med data``; found through the entry-point group ``caps_med.commands``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from caps_med.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from training.datasets.card import DataCard, Extent
+    from training.datasets.cases import Cases
+    from training.datasets.check import Report
+
+data = typer.Typer(no_args_is_help=True, help="Look at labelled images, or make some.")
+console = Console()
+#: Findings of one code that are told one by one.
+_TOLD = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``data`` to the command line."""
+    app.add_typer(data, name="data")
+
+
+@data.command("check")
+def check_data(
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="Folder, or .json or .csv list.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the report; outside the data.")
+    ] = None,
+) -> None:
+    """What is in a folder of labelled images, and all that is wrong with it.
+
+    Reads every file once and changes none. Exit status 1 if training would be wrong.
+
+    Example: caps-med data check DIR --out report
+    """
+    from rich.progress import track
+
+    from training.datasets.check import check
+
+    if out is not None and path.is_dir() and out.resolve().is_relative_to(path.resolve()):
+        raise InvalidParameter(f"--out {out}: lies inside the data, which are left as they are")
+    report = check(path, lambda cases: track(cases, "reading", transient=True))
+    _print(report)
+    if out is not None:
+        _write(report, out)
+    if not report.trainable:
+        raise typer.Exit(1)
+
+
+def _print(report: Report) -> None:
+    from training.datasets.check import problems
+
+    cases = report.cases
+    console.print(f"[bold]{escape(cases.name)}[/bold]: {escape(cases.layout)}", highlight=False)
+    if report.findings:
+        table = Table(title="Findings", title_justify="left")
+        table.add_column("code", no_wrap=True)
+        for heading in ("file", "what", "fix"):
+            table.add_column(heading, overflow="fold")
+        for code, found in problems(report):
+            color = "red" if found[0].severity == "error" else "yellow"
+            for one in found[:_TOLD]:
+                row = (escape(text) for text in (one.file, one.what, one.fix))
+                table.add_row(f"[{color}]{code}[/{color}]", *row)
+            if len(found) > _TOLD:
+                table.add_row("", f"and {len(found) - _TOLD} more", "", "")
+        console.print(table)
+    if report.card is not None:
+        console.print(_card_table(report.card, cases))
+        console.print(_class_table(report.card, cases))
+    errors = sum(found.severity == "error" for found in report.findings)
+    warnings = len(report.findings) - errors
+    verdict = "[green]ready to train[/green]" if report.trainable else "[red]not ready[/red]"
+    console.print(f"{verdict}: {errors} errors, {warnings} warnings", highlight=False)
+
+
+def _card_table(card: DataCard, cases: Cases) -> Table:
+    table = Table(title="Data card", title_justify="left", show_header=False)
+    table.add_row("cases", f"{card.cases} {card.kind} in {card.groups} groups")
+    table.add_row("size", _range(card.sizes))
+    if card.spacing_mm is not None:
+        table.add_row("spacing [mm]", _range(card.spacing_mm))
+    for number, channel in enumerate(card.channels):
+        name = cases.channels[number] if number < len(cases.channels) else f"channel {number}"
+        for where, found in (("", channel.all), (" under labels", channel.foreground)):
+            if found is not None:
+                table.add_row(
+                    escape(name + where),
+                    f"{found.minimum:g} to {found.maximum:g}, 0.5 % {found.p0_5:g}, "
+                    f"median {found.median:g}, 99.5 % {found.p99_5:g}, "
+                    f"mean {found.mean:.4g} ± {found.std:.4g}",
+                )
+    return table
+
+
+def _class_table(card: DataCard, cases: Cases) -> Table:
+    table = Table("label", "name", "share", "voxels", "cases", title="Classes")
+    table.title_justify = "left"
+    for one in card.classes[:_TOLD]:
+        name = cases.labels.get(one.label, f"label {one.label}" if one.label else "background")
+        numbers = (f"{one.share:.3%}", str(one.voxels), f"{one.cases}")
+        table.add_row(str(one.label), escape(name), *numbers)
+    if len(card.classes) > _TOLD:
+        table.add_row("...", f"and {len(card.classes) - _TOLD} more")
+    return table
+
+
+def _range(extent: Extent) -> str:
+    shown = [" x ".join(f"{v:g}" for v in sizes)
+             for sizes in (extent.smallest, extent.median, extent.largest)]  # fmt: skip
+    if extent.different == 1:
+        return shown[0]
+    return f"{shown[0]} to {shown[2]}, median {shown[1]}, {extent.different} different"
+
+
+def _write(report: Report, out: Path) -> None:
+    """``card.json``, ``findings.json`` and ``cases.png``."""
+    out.mkdir(parents=True, exist_ok=True)
+    findings = [found.model_dump() for found in report.findings]
+    written = {"findings.json": json.dumps(findings, indent=2) + "\n"}
+    if report.card is not None:
+        written["card.json"] = report.card.model_dump_json(indent=2) + "\n"
+    for name, text in written.items():
+        (out / name).write_text(text, encoding="utf-8")
+    if report.sheet is not None:
+        report.sheet.save(out / "cases.png")
+    console.print(f"report in {escape(str(out))}", highlight=False, soft_wrap=True)
