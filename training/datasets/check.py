@@ -6,6 +6,7 @@ Nothing is written, and no input makes it fail: what cannot be read is a finding
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from caps_med.errors import CapsMedError, InvalidInput
-from caps_med.images import CODECS, MedicalImage
+from caps_med.images import MedicalImage
 from training.datasets.card import CardMaker, DataCard
 from training.datasets.card_sheet import Tile, contact_sheet, tile
 from training.datasets.cases import Case, Cases, FileRef
@@ -24,7 +25,6 @@ from training.datasets.reading import BrokenCase, encoding_of, read_case
 #: A label map is a photograph if it holds more values than these, and fewer of its neighbouring
 #: pixels than this share are equal.
 PICTURE_VALUES, PICTURE_EQUAL = 16, 0.8
-_LOSSY = CODECS["jpeg"].suffixes
 #: Cases shown on the contact sheet, evenly spaced.
 SHOWN = 12
 
@@ -66,6 +66,12 @@ def check(path: Path, track: Track = iter) -> Report:
     path = Path(path)
     if not path.exists():
         raise InvalidInput(f"{path}: there is no such folder or file")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of libraries about broken files: findings tell of them
+        return _checked(path, track)
+
+
+def _checked(path: Path, track: Track) -> Report:
     try:
         cases = discover(path)
     except CapsMedError as error:
@@ -109,10 +115,6 @@ class _Survey:
 
     def _count(self, case: Case, image: MedicalImage, label: MedicalImage) -> None:
         values, counts = np.unique(label.array, return_counts=True)
-        if len(values) > 2 and case.label.path.suffix.lower() in _LOSSY:
-            what = f"is a JPEG, which blurs ids into others: it holds {len(values)} values"
-            self._say("lossy_label", case.label, what, "save the original labels as PNG or TIFF")
-            return
         if len(values) > PICTURE_VALUES and _equal_neighbours(label) < PICTURE_EQUAL:
             what = f"holds {len(values)} values that vary like a photograph"
             self._say("label_picture", case.label, what, "save label ids: 0, 1, 2, ...")
