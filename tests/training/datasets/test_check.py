@@ -311,3 +311,9 @@ def test_the_sheet_shows_images_and_labels(pictures: Path) -> None:
     colours = {tuple(pixel) for pixel in sheet.array.reshape(3, -1).T.tolist()}
     assert any(red > blue + 50 for red, _, blue in colours)
     assert sheet.array.std() > 20
+
+
+def test_every_code_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
+    for code, (severity, meaning) in CODES.items():
+        assert f"| `{code}` | {severity} | {meaning} |" in page
