@@ -80,7 +80,7 @@ def train_segmentation(
         train_data_loader=loader(dataset, recipe, workers),
         network=network,
         optimizer=optimizer,
-        loss_function=CapsuleSegmentationLoss(recipe.reconstruction_weight),
+        loss_function=CapsuleSegmentationLoss(reconstruction_weight=recipe.reconstruction_weight),
         prepare_batch=lambda batch, *_, **__: _prepare(batch, source.class_channels),
         decollate=False,
     )

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from caps_med.bundles.metadata import BundleMetadata, ModelCard
 from caps_med.bundles.weights import load_weights, sha256
 from caps_med.errors import InvalidBundle, InvalidParameter
-from caps_med.networks import CapsPix2Pix, CapsuleNetwork, SegCaps, build_network
+from caps_med.networks import CapsPix2Pix, CapsuleNetwork, SegmentationNetwork, build_network
 
 #: metadata.json above this is no metadata.
 LARGEST_METADATA = 2**20
@@ -98,7 +98,7 @@ class Bundle:
 
 def labels_problem(card: ModelCard, network: CapsuleNetwork) -> str:
     """In what the card's labels are not the network's classes; empty when they are."""
-    if isinstance(network, SegCaps):
+    if isinstance(network, SegmentationNetwork):
         channels = network.out_channels
     elif isinstance(network, CapsPix2Pix):
         channels = network.label_channels

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from caps_med.bundles.bundle import Bundle
 from caps_med.errors import InvalidParameter, MissingExtra
-from caps_med.networks import CapsPix2Pix, CapsuleNetwork, SegCaps
+from caps_med.networks import CapsPix2Pix, CapsuleNetwork, SegmentationNetwork
 
 Format = Literal["bundle", "onnx", "torch"]
 Inputs = tuple[Tensor, ...]
@@ -89,7 +89,7 @@ def example_inputs(network: CapsuleNetwork) -> Inputs:
     if isinstance(network, CapsPix2Pix):
         label = torch.zeros(2, network.label_channels, *spatial)
         return label, torch.zeros(2, network.noise_size)
-    if isinstance(network, SegCaps):
+    if isinstance(network, SegmentationNetwork):
         return (torch.zeros(2, network.in_channels, *spatial),)
     raise InvalidParameter(f"network={type(network).__name__}: no export is known for it")
 
@@ -131,7 +131,7 @@ def _write_onnx(bundle: Bundle, path: Path) -> None:
         program = torch.onnx.export(
             export_program(network),
             input_names=list(_dynamic(network)),
-            output_names=["lengths" if isinstance(network, SegCaps) else "image"],
+            output_names=["lengths" if isinstance(network, SegmentationNetwork) else "image"],
             dynamo=True,
             verbose=False,
         )

@@ -17,13 +17,13 @@ from caps_med.inference.passes import device_of
 from caps_med.inference.provenance import Provenance
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
-from caps_med.networks import CapsPix2Pix, CapsuleNetwork, LayerInfo, SegCaps
+from caps_med.networks import CapsPix2Pix, CapsuleNetwork, LayerInfo, SegmentationNetwork
 
 #: What an image or a label map may be given as.
 ImageSource = str | os.PathLike[str] | bytes | MedicalImage
 
 
-N = TypeVar("N", SegCaps, CapsPix2Pix)
+N = TypeVar("N", SegmentationNetwork, CapsPix2Pix)
 
 
 class Model:
@@ -118,7 +118,7 @@ class Model:
         if self.task == "synthesis":
             return self._synthesis_features(explorer, source, layer, slice, seed)
         _, slices = self.segmenter.prepare(self.read(source, "image"))
-        return explorer(slices, self._network(SegCaps).capsules, layer, slice)
+        return explorer(slices, self._network(SegmentationNetwork).capsules, layer, slice)
 
     def _synthesis_features(
         self,
@@ -144,7 +144,9 @@ class Model:
     @cached_property
     def segmenter(self) -> Segmenter:
         """Image in, label map out."""
-        return Segmenter(self._network(SegCaps), self.bundle.card, self.provenance, self.limits)
+        return Segmenter(
+            self._network(SegmentationNetwork), self.bundle.card, self.provenance, self.limits
+        )
 
     @cached_property
     def synthesizer(self) -> Synthesizer:
@@ -154,7 +156,7 @@ class Model:
         )
 
     def _network(self, kind: type[N]) -> N:
-        task = "segmentation" if kind is SegCaps else "synthesis"
+        task = "segmentation" if kind is SegmentationNetwork else "synthesis"
         if self.task != task:
             raise WrongTask(f"{self.name} is a {self.task} model: {task} needs another one")
         if not isinstance(self.network, kind):

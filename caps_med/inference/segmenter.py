@@ -14,7 +14,7 @@ from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, label_palette
 from caps_med.inference.passes import in_passes
 from caps_med.inference.planes import Planes
 from caps_med.inference.provenance import Provenance, answer
-from caps_med.networks import SegCaps
+from caps_med.networks import SegmentationNetwork
 
 #: A binary model's capsule longer than this is foreground.
 THRESHOLD = 0.5
@@ -59,7 +59,7 @@ class Segmenter:
 
     def __init__(
         self,
-        network: SegCaps,
+        network: SegmentationNetwork,
         card: ModelCard,
         provenance: Provenance,
         limits: Limits = DEFAULT_LIMITS,

@@ -1,15 +1,25 @@
-"""What SegCaps is trained with: overlap and likelihood of the lengths, and the reconstruction."""
+"""What segmentation is trained with: likelihood, overlap or margin, and reconstruction."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, get_args
+
+import torch
 import torch.nn.functional as F
-from monai.losses import DiceLoss
+from monai.losses import DiceLoss, FocalLoss
 from torch import Tensor, nn
+
+from caps_med.errors import InvalidParameter
+from caps_med.losses.margin import MarginLoss
 
 #: Lengths are kept this far from 0 and 1, where the logarithm ends.
 _MARGIN = 1e-6
 #: Weight of the competition between classes beside the likelihood of each class alone.
 COMPETITION_WEIGHT = 0.3
+
+Kind = Literal["dice_ce", "dice", "dice_focal", "bce", "weighted_bce", "margin", "weighted_margin"]
+_Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def length_cross_entropy(lengths: Tensor, one_hot: Tensor) -> Tensor:
@@ -37,31 +47,88 @@ def length_cross_entropy(lengths: Tensor, one_hot: Tensor) -> Tensor:
 
 
 class CapsuleSegmentationLoss(nn.Module):
-    """Dice and cross-entropy of the capsule lengths, and the masked reconstruction's error.
+    """A loss of the capsule lengths, and the masked reconstruction's error.
 
     LaLonde & Bagci 2018, section 2.3: cross-entropy weighted by class frequency, plus the
-    reconstruction's mean squared error weighted by 0.1. Deviations: Dice in place of the class
-    frequencies; several classes (see `length_cross_entropy`); the reconstruction's target is the
-    image where any class is marked: the whole image when background is a class, the foreground
-    when the task is binary.
+    reconstruction's mean squared error weighted by 0.1. Deviations: other losses to choose from,
+    and another default; several classes (see `length_cross_entropy`); the reconstruction's target
+    is the image where any class is marked: the whole image when background is a class, the
+    foreground when the task is binary.
 
     Args:
+        kind: ``"dice_ce"``, Dice and `length_cross_entropy`; ``"dice"``; ``"dice_focal"``, Dice
+            and the focal loss (Lin et al. 2017) of the lengths' log-odds; ``"bce"``, binary
+            cross-entropy of each class; ``"margin"``, `MarginLoss`; ``"weighted_bce"`` and
+            ``"weighted_margin"``, both with `class_weights`.
+        class_weights: one weight a class, for the weighted losses. Of a binary task, whose one
+            capsule type is the foreground: that of the foreground, in units of the background's.
         reconstruction_weight: weight of the mean squared error of the reconstruction.
 
-    ``loss((lengths [B, J, *S], reconstruction [B, C, *S]), (one_hot [B, J, *S], image))`` ->
-    scalar.
+    ``loss(prediction, (one_hot [B, J, *S], image [B, C, *S]))`` -> scalar. The prediction is
+    ``(lengths [B, J, *S], reconstruction [B, C, *S])``, or the lengths alone.
+
+    Raises:
+        InvalidParameter: an unknown kind, or a weighted one without weights.
     """
 
-    def __init__(self, reconstruction_weight: float = 0.1) -> None:
+    def __init__(
+        self,
+        kind: Kind = "dice_ce",
+        class_weights: Sequence[float] | None = None,
+        reconstruction_weight: float = 0.1,
+    ) -> None:
         super().__init__()
+        if kind not in get_args(Kind):
+            raise InvalidParameter(f"loss={kind!r}: must be one of {get_args(Kind)}")
+        base = kind.removeprefix("weighted_")
+        if base != kind and not class_weights:
+            raise InvalidParameter(f"loss={kind!r} needs class weights, one a class")
         self.reconstruction_weight = reconstruction_weight
-        self.dice = DiceLoss(batch=True)
+        self.of_lengths = _losses(None if base == kind else class_weights)[base]
 
-    def forward(self, prediction: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(
+        self, prediction: Tensor | tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]
+    ) -> Tensor:
         """The weighted sum."""
-        lengths, reconstruction = prediction
         one_hot, image = target
-        masked = image * one_hot.sum(1, keepdim=True)
-        error = F.mse_loss(reconstruction, masked)
-        overlap: Tensor = self.dice(lengths, one_hot)
-        return overlap + length_cross_entropy(lengths, one_hot) + self.reconstruction_weight * error
+        if isinstance(prediction, Tensor):
+            return self.of_lengths(prediction, one_hot)
+        lengths, reconstruction = prediction
+        error = F.mse_loss(reconstruction, image * one_hot.sum(1, keepdim=True))
+        return self.of_lengths(lengths, one_hot) + self.reconstruction_weight * error
+
+
+def _losses(weights: Sequence[float] | None) -> Mapping[str, _Loss]:
+    dice, focal = DiceLoss(batch=True), FocalLoss()
+
+    def bce(lengths: Tensor, one_hot: Tensor) -> Tensor:
+        likely = lengths.clamp(_MARGIN, 1 - _MARGIN)
+        return F.binary_cross_entropy(likely, one_hot, _weight_map(one_hot, weights))
+
+    def margin(lengths: Tensor, one_hot: Tensor) -> Tensor:
+        if weights is None or lengths.shape[1] > 1:
+            loss: Tensor = MarginLoss(class_weights=weights)(lengths, one_hot)
+            return loss
+        # both classes of a binary task live in one capsule type
+        (weight,) = weights
+        present: Tensor = MarginLoss(absent_weight=0.0)(lengths, one_hot)
+        plain: Tensor = MarginLoss()(lengths, one_hot)
+        return plain + (weight - 1) * present
+
+    return {
+        "dice_ce": lambda x, y: dice(x, y) + length_cross_entropy(x, y),
+        "dice": dice,
+        "dice_focal": lambda x, y: dice(x, y) + focal(torch.logit(x, _MARGIN), y),
+        "bce": bce,
+        "margin": margin,
+    }
+
+
+def _weight_map(one_hot: Tensor, weights: Sequence[float] | None) -> Tensor | None:
+    """The weight of each class and position, ``[B, J, *S]``, with mean one over the classes."""
+    if weights is None:
+        return None
+    values = one_hot.new_tensor(weights).view(1, -1, *(1 for _ in one_hot.shape[2:]))
+    if one_hot.shape[1] == 1:
+        return one_hot * (values - 1) + 1
+    return (one_hot * values).sum(1, keepdim=True).expand_as(one_hot)

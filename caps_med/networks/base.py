@@ -66,6 +66,28 @@ class CapsuleNetwork(nn.Module):
         return tuple(infos)
 
 
+class SegmentationNetwork(CapsuleNetwork):
+    """Networks from an image to one probability a class and position.
+
+    Called with ``[B, in_channels, *S]`` they answer ``[B, out_channels, *S]`` in [0, 1].
+
+    Attributes:
+        in_channels: channels of the image.
+        out_channels: classes, background included; 1 is binary.
+    """
+
+    in_channels: int
+    out_channels: int
+
+    def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
+        """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation.
+
+        Raises:
+            InvalidParameter: the network has none.
+        """
+        raise InvalidParameter(f"a {type(self).__name__} has no capsules to show")
+
+
 def sample_by_sample(method: Method) -> Method:
     """Check a network's inputs, and on a CPU take the samples of a batch one at a time.
 

@@ -10,10 +10,17 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
 
 from caps_med.errors import InvalidParameter
 from caps_med.networks.base import CapsuleNetwork
+from caps_med.networks.baseline import UNet
 from caps_med.networks.capspix2pix import CapsPix2Pix
+from caps_med.networks.ensemble import Ensemble
 from caps_med.networks.segcaps import SegCaps
 
-NETWORKS: Mapping[str, type[CapsuleNetwork]] = {"SegCaps": SegCaps, "CapsPix2Pix": CapsPix2Pix}
+NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
+    "SegCaps": SegCaps,
+    "CapsPix2Pix": CapsPix2Pix,
+    "UNet": UNet,
+    "Ensemble": Ensemble,
+}
 
 #: No argument of a network here is sensibly above this; a hostile file must not ask for terabytes.
 _LARGEST_ARGUMENT = 4096

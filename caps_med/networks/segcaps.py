@@ -20,7 +20,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule, Padding, join_types
 from caps_med.layers.convolutional import channels_last, initialize, pad_same
 from caps_med.networks.base import (
-    CapsuleNetwork,
+    SegmentationNetwork,
     capsule_lengths,
     check_input,
     sample_by_sample,
@@ -36,7 +36,7 @@ _CONV = {2: nn.Conv2d, 3: nn.Conv3d}
 _R1_ROUTED = {"conv_cap_2_2", "conv_cap_3_2", "deconv_cap_1_1", "deconv_cap_2_1", "deconv_cap_3_1"}
 
 
-class SegCaps(CapsuleNetwork):
+class SegCaps(SegmentationNetwork):
     """Segment by the length of one capsule per class and pixel.
 
     Args:

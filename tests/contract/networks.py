@@ -145,8 +145,8 @@ class NetworkContract:
             self.network(depth=3)
         with pytest.raises(InvalidParameter, match="argument 'atoms' is 5000: at most 4096"):
             self.network(atoms=5000)
-        with pytest.raises(InvalidParameter, match="network='UNet': must be one of"):
-            build_network("UNet", {})
+        with pytest.raises(InvalidParameter, match="network='VNet': must be one of"):
+            build_network("VNet", {})
 
 
 class TracedNetworkContract(NetworkContract):

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from caps_med.errors import InvalidParameter
 from caps_med.losses import CapsuleSegmentationLoss
+from caps_med.losses.segmentation import Kind
 
 
 def test_perfect_prediction_costs_almost_nothing() -> None:
@@ -32,3 +34,51 @@ def test_empty_mask_has_a_finite_gradient() -> None:
     loss.backward()
     assert lengths.grad is not None
     assert lengths.grad.isfinite().all()
+
+
+KINDS = ["dice_ce", "dice", "dice_focal", "bce", "weighted_bce", "margin", "weighted_margin"]
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_loss_falls_towards_the_truth(kind: Kind, classes: int) -> None:
+    torch.manual_seed(0)
+    truth = torch.zeros(2, 3, 8, 8).scatter_(1, torch.randint(3, (2, 1, 8, 8)), 1)[:, :classes]
+    logits = torch.zeros(2, classes, 8, 8, requires_grad=True)
+    loss = CapsuleSegmentationLoss(kind, class_weights=[2.0] * classes)
+    optimizer = torch.optim.Adam([logits], lr=0.3)
+    image = torch.rand(2, 1, 8, 8)
+    values = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        value = loss(torch.sigmoid(logits), (truth, image))
+        value.backward()
+        optimizer.step()
+        values.append(value.item())
+    assert values[-1] < 0.6 * values[0]
+    wrong = (torch.sigmoid(logits) > 0.5) != truth.bool()
+    assert wrong.float().mean() < 0.05
+
+
+@pytest.mark.parametrize("kind", ["weighted_bce", "weighted_margin"])
+def test_the_foreground_weighs_more_in_a_binary_task(kind: Kind) -> None:
+    truth = torch.tensor([1.0, 0.0]).view(1, 1, 1, 2)
+    missed = torch.tensor([0.2, 0.1]).view(1, 1, 1, 2)
+    image = torch.zeros(1, 1, 1, 2)
+    plain = CapsuleSegmentationLoss(kind, class_weights=[1.0])(missed, (truth, image))
+    weighted = CapsuleSegmentationLoss(kind, class_weights=[3.0])(missed, (truth, image))
+    unweighted_kind: Kind = "bce" if kind == "weighted_bce" else "margin"
+    same = CapsuleSegmentationLoss(unweighted_kind)(missed, (truth, image))
+    assert plain.item() == pytest.approx(same.item())
+    absent = CapsuleSegmentationLoss(unweighted_kind)(
+        torch.cat([truth[..., :1], missed[..., 1:]], -1), (truth, image)
+    )
+    present = same - absent
+    assert weighted.item() == pytest.approx((absent + 3 * present).item(), rel=1e-3)
+
+
+def test_a_weighted_loss_needs_weights_and_a_loss_a_known_name() -> None:
+    with pytest.raises(InvalidParameter, match="needs class weights, one a class"):
+        CapsuleSegmentationLoss("weighted_margin")
+    with pytest.raises(InvalidParameter, match="loss='hinge': must be one of"):
+        CapsuleSegmentationLoss("hinge")  # type: ignore[arg-type]

@@ -1,0 +1,71 @@
+"""The U-Net and the ensemble stand behind the same face as SegCaps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from caps_med.errors import InvalidParameter
+from caps_med.networks import Ensemble, SegCaps, UNet, build_network
+
+SMALL = (4, 4, 8, 8, 8, 4)
+
+
+@pytest.mark.parametrize("size", [(32, 48), (32, 16, 32)])
+@pytest.mark.parametrize("classes", [1, 3])
+def test_unet_answers_with_probabilities(size: tuple[int, ...], classes: int) -> None:
+    network = UNet(len(size), out_channels=classes, features=SMALL).eval()
+    with torch.no_grad():
+        answer = network(torch.rand(2, 1, *size))
+    assert answer.shape == (2, classes, *size)
+    assert answer.min() >= 0 and answer.max() <= 1
+    if classes > 1:
+        torch.testing.assert_close(answer.sum(1), torch.ones(2, *size))
+
+
+def test_unet_has_no_capsules_and_takes_multiples_of_sixteen() -> None:
+    network = UNet(features=SMALL)
+    assert network.layers == ()
+    with pytest.raises(InvalidParameter, match="a UNet has no capsules to show"):
+        network.capsules(torch.zeros(1, 1, 16, 16))
+    with pytest.raises(InvalidParameter, match=r"multiple of 16; pad to \(32, 16\)"):
+        network(torch.zeros(1, 1, 17, 16))
+
+
+def test_unet_of_31_million_parameters() -> None:
+    network = UNet(features=(64, 128, 256, 512, 1024, 64))
+    assert 30e6 < sum(p.numel() for p in network.parameters()) < 32e6
+
+
+def test_an_ensemble_answers_with_the_mean_of_its_members() -> None:
+    torch.manual_seed(0)
+    arguments = {"atoms": 4, "out_channels": 3}
+    ensemble = build_network("Ensemble", {"network": "SegCaps", "members": 2,
+                                          "arguments": arguments}).eval()  # fmt: skip
+    assert isinstance(ensemble, Ensemble)
+    image = torch.rand(2, 1, 16, 24)
+    with torch.no_grad():
+        answers = [member(image) for member in ensemble.members]
+        torch.testing.assert_close(ensemble(image), torch.stack(answers).mean(0))
+        first = ensemble.capsules(image)["seg_caps"]
+    assert ensemble.layers == SegCaps(atoms=4, out_channels=3).layers
+    assert first.shape == (2, 3, 4, 16, 24)
+
+
+@pytest.mark.parametrize(
+    ("network", "members", "arguments", "message"),
+    [
+        ("SegCaps", 0, {}, "members=0: must be 1 to 32"),
+        ("SegCaps", 33, {}, "members=33: must be 1 to 32"),
+        ("Ensemble", 2, {}, "an ensemble of ensembles"),
+        ("CapsPix2Pix", 2, {"atoms": 2}, "only segmentation networks join"),
+        ("SegCaps", 2, {"atoms": 5000}, "argument 'atoms' is 5000: at most 4096"),
+        ("os.system", 2, {}, "must be one of"),
+    ],
+)
+def test_an_ensemble_of_anything_else_is_refused(
+    network: str, members: int, arguments: dict[str, object], message: str
+) -> None:
+    values = {"network": network, "members": members, "arguments": arguments}
+    with pytest.raises(InvalidParameter, match=message):
+        build_network("Ensemble", values)
