@@ -70,8 +70,8 @@ def test_waiting_threads_leave_the_core_to_others(
 @pytest.mark.parametrize(
     "command",
     ["demo", "serve", "segment", "synthesize", "features", "train segmentation",
-     "train synthesis", "data check", "models list", "models show", "models verify", "import segcaps",
-     "import capspix2pix", "export"],
+     "train synthesis", "data check", "models list", "models show", "models verify",
+     "import segcaps", "import capspix2pix", "export"],
 )  # fmt: skip
 def test_every_command_of_the_contract_explains_itself(command: str) -> None:
     app = typer.Typer()
