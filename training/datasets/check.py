@@ -25,6 +25,7 @@ from training.datasets.reading import BrokenCase, encoding_of, read_case
 #: A label map is a photograph if it holds more values than these, and fewer of its neighbouring
 #: pixels than this share are equal.
 PICTURE_VALUES, PICTURE_EQUAL = 16, 0.8
+_AT_ONCE = 2**22
 #: Cases shown on the contact sheet, evenly spaced.
 SHOWN = 12
 
@@ -114,12 +115,12 @@ class _Survey:
             self._count(case, image, label)
 
     def _count(self, case: Case, image: MedicalImage, label: MedicalImage) -> None:
-        values, counts = np.unique(label.array, return_counts=True)
+        counted = _counted(label)
+        values = list(counted)
         if len(values) > PICTURE_VALUES and _equal_neighbours(label) < PICTURE_EQUAL:
             what = f"holds {len(values)} values that vary like a photograph"
             self._say("label_picture", case.label, what, "save label ids: 0, 1, 2, ...")
             return
-        counted = dict(zip(values.tolist(), counts.tolist(), strict=True))
         self._values.add(frozenset(counted))
         self._card.add(case.grouped, image, counted, label)
         self._likeness.add(self._file(case.images[0]), image)
@@ -179,10 +180,22 @@ def _name(path: Path, cases: Cases) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
+def _counted(label: MedicalImage) -> dict[int, int]:
+    """Value -> voxels."""
+    flat = label.array.ravel()
+    if flat.dtype.itemsize > 2:
+        values, counts = np.unique(flat, return_counts=True)
+        return dict(zip(values.tolist(), counts.tolist(), strict=True))
+    total = np.zeros(np.iinfo(flat.dtype).max + 1, np.int64)
+    for start in range(0, flat.size, _AT_ONCE):
+        total += np.bincount(flat[start : start + _AT_ONCE], minlength=len(total))
+    return {int(value): int(total[value]) for value in np.flatnonzero(total)}
+
+
 def _equal_neighbours(label: MedicalImage) -> float:
-    """The share of pixels that equal the next one along some axis of size."""
-    axis = int(np.argmax(label.array.shape))
-    return float((np.diff(label.array.astype(np.int64), axis=axis) == 0).mean())
+    """The share of pixels that equal the next one along the longest axis."""
+    along = np.moveaxis(label.array, int(np.argmax(label.array.shape)), 0)
+    return float((along[1:] == along[:-1]).mean())
 
 
 def _digest(image: MedicalImage) -> bytes:

@@ -175,10 +175,15 @@ def _below(path: Path) -> Path:
     return path
 
 
+def other_words(root: Path, pairs: Pairs) -> Path:
+    return two_folders("2d_Images", "SegmentationClass")(root, pairs)
+
+
 LAYOUTS: Mapping[str, Callable[[Path, Pairs], Path]] = {
     "images and labels": two_folders("images", "labels"),
     "imgs and masks": two_folders("imgs", "Masks", word="_mask"),
     "original and mask": two_folders("original", "mask", word="_seg"),
+    "other words": other_words,
     "tiff": two_folders("images", "labels", ".tif"),
     "npy": two_folders("images", "labels", ".npy"),
     "nifti": two_folders("images", "labels", ".nii"),

@@ -76,6 +76,37 @@ def test_several_channels_are_joined_in_order(tmp_path: Path) -> None:
     assert image.spacing == (1, 1, 3)
 
 
+@pytest.mark.parametrize("below", ["", "{}/"])
+def test_files_beside_one_label_map_are_channels(below: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("p1", "p2"):
+        for part in ("t1", "t2", "flair"):
+            write(rng.integers(0, 9, (5, 6)), tmp_path / f"{below.format(name)}{name}_{part}.npy")
+        write(
+            rng.integers(0, 2, (5, 6)), tmp_path / f"{below.format(name)}{name}_seg.npy", "labels"
+        )
+    cases = open_cases(tmp_path)
+    assert cases.channels == ("flair", "t1", "t2")
+    assert [case.name.rpartition("/")[2] for case in cases.cases] == ["p1", "p2"]
+    assert read_case(cases.cases[1], cases)[0].array.shape == (3, 5, 6)
+    write(rng.integers(0, 9, (5, 6)), tmp_path / f"{below.format('p3')}p3_t1.npy")
+    write(rng.integers(0, 2, (5, 6)), tmp_path / f"{below.format('p3')}p3_seg.npy", "labels")
+    write(rng.integers(0, 9, (5, 6)), tmp_path / "other.npy")
+    assert unpaired(tmp_path) == {
+        "p3_seg.npy": "has no image flair, t2, as others have",
+        "other.npy": "has no label map of its name",
+    }
+
+
+def test_folders_that_are_not_clear_are_told(tmp_path: Path) -> None:
+    for name in ("images", "masks", "1st_manual"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(InvalidInput, match="may hold the label maps: 1st_manual, masks"):
+        discover(tmp_path)
+    (tmp_path / "labels").mkdir()
+    assert discover(tmp_path).layout == "folders images/ and labels/"
+
+
 def test_the_fourth_axis_of_a_decathlon_volume_is_channels(tmp_path: Path) -> None:
     affine = np.diag([-1.0, 1, 3, 1])
     channels = np.random.default_rng(0).integers(0, 99, (6, 7, 5, 4)).astype(np.int16)

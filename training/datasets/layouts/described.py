@@ -11,7 +11,8 @@ from typing import Any
 
 from caps_med.errors import InvalidInput
 from training.datasets.cases import Case, Cases, FileRef, Unpaired
-from training.datasets.layouts.naming import by_key, entries, finished, stem_of
+from training.datasets.layouts.naming import by_key, entries, stem_of
+from training.datasets.layouts.pairing import finished
 
 _CHANNEL = re.compile(r"_\d{4}$")
 _DESCRIPTION = "dataset.json"

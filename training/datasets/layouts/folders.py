@@ -2,67 +2,54 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from training.datasets.cases import Cases
-from training.datasets.layouts.naming import entries, finished, is_label_name, paired
+from caps_med.errors import InvalidInput
+from training.datasets.cases import Cases, Unpaired
+from training.datasets.layouts.naming import entries, is_label_name
+from training.datasets.layouts.pairing import Pairing, finished, paired
 
-#: Pairs of folder names, without capitals and signs.
-_IMAGE_FOLDERS = frozenset(
-    (
-        "images",
-        "image",
-        "imgs",
-        "img",
-        "originals",
-        "original",
-        "orig",
-        "inputs",
-        "input",
-        "raw",
-        "scans",
-        "scan",
-    )
-)
-_LABEL_FOLDERS = frozenset(
-    (
-        "labels",
-        "label",
-        "masks",
-        "mask",
-        "segmentations",
-        "segmentation",
-        "segs",
-        "seg",
-        "annotations",
-        "annotation",
-        "gt",
-        "groundtruth",
-        "targets",
-        "target",
-        "truth",
-    )
-)
+#: Words in the names of folders; one with a word for labels holds no images (``image_masks``).
+_IMAGE_WORDS = frozenset(
+    ("images", "image", "imgs", "img", "originals", "original", "orig", "inputs", "input", "raw",
+     "scans", "scan")
+)  # fmt: skip
+_LABEL_WORDS = frozenset(
+    ("labels", "label", "masks", "mask", "segmentations", "segmentation", "segs", "seg",
+     "annotations", "annotation", "gt", "groundtruth", "truth", "targets", "target", "manual")
+)  # fmt: skip
+#: Taken whatever lies beside them.
+_USUAL = ("images", "labels")
 #: Parts of a data set that are all learned from. What is kept for a last test is not.
 _PARTS = frozenset(("train", "training", "val", "valid", "validation"))
+#: ``SegmentationClass`` and ``2d_images`` are two words each.
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def paired_folders(folder: Path) -> Cases | None:
-    """``images/`` and ``labels/``, here or in ``train/`` and ``val/``."""
+    """``images/`` and ``labels/``, here or in ``train/`` and ``val/``.
+
+    Raises:
+        InvalidInput: several folders may hold the images, or the label maps.
+    """
     pairs = list(_pairs(folder)) or [
-        pair for part in _folders(folder) if _plain(part) in _PARTS for pair in _pairs(part)
+        pair for part in _folders(folder) if part.name.lower() in _PARTS for pair in _pairs(part)
     ]
     if not pairs:
         return None
-    cases, unpaired = [], []
-    for images, labels in pairs:
-        (left, strange), (right, odd) = entries(images), entries(labels)
-        found, alone = paired(left, right)
-        cases += found
-        unpaired += [*alone, *strange, *odd]
     names = " and ".join(f"{p.relative_to(folder).as_posix()}/" for p in pairs[0])
-    return Cases(folder.name, folder, f"folders {names}", finished(cases), unpaired=tuple(unpaired))
+    found = Pairing([], [])
+    strange: list[Unpaired] = []
+    for images, labels in pairs:
+        (left, odd), (right, odder) = entries(images), entries(labels)
+        pairing = paired(left, right)
+        strange += [*odd, *odder]
+        found = Pairing(
+            found.cases + pairing.cases, found.unpaired + pairing.unpaired, pairing.channels
+        )
+    return _as_cases(folder, f"folders {names}", found, strange)
 
 
 def one_folder(folder: Path) -> Cases | None:
@@ -70,24 +57,46 @@ def one_folder(folder: Path) -> Cases | None:
     found, strange = entries(folder)
     labels = [entry for entry in found if is_label_name(entry.stem)]
     images = [entry for entry in found if not is_label_name(entry.stem)]
-    cases, alone = paired(images, labels)
-    if not cases:
+    pairing = paired(images, labels)
+    if not pairing.cases:
         return None
-    layout = "label maps beside their images"
-    return Cases(folder.name, folder, layout, finished(cases), unpaired=(*alone, *strange))
+    return _as_cases(folder, "label maps beside their images", pairing, strange)
+
+
+def _as_cases(folder: Path, layout: str, pairing: Pairing, strange: list[Unpaired]) -> Cases:
+    return Cases(
+        folder.name,
+        folder,
+        layout,
+        finished(pairing.cases),
+        channels=pairing.channels,
+        unpaired=(*pairing.unpaired, *strange),
+    )
 
 
 def _pairs(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """The one folder of images and the one of label maps, if that is clear."""
-    images = [f for f in _folders(folder) if _plain(f) in _IMAGE_FOLDERS]
-    labels = [f for f in _folders(folder) if _plain(f) in _LABEL_FOLDERS]
-    if len(images) == len(labels) == 1:
-        yield images[0], labels[0]
+    """The folder of images and the one of label maps, if there are both."""
+    candidates = _folders(folder)
+    by_name = {candidate.name.lower(): candidate for candidate in candidates}
+    if all(name in by_name for name in _USUAL):
+        yield by_name[_USUAL[0]], by_name[_USUAL[1]]
+        return
+    labels = [c for c in candidates if _words(c) & _LABEL_WORDS]
+    images = [c for c in candidates if c not in labels and _words(c) & _IMAGE_WORDS]
+    if not (images and labels):
+        return
+    for kind, found in (("images", images), ("label maps", labels)):
+        if len(found) > 1:
+            raise InvalidInput(
+                f"{folder}: several folders may hold the {kind}: {', '.join(f.name for f in found)}"
+                "\nname the two that are meant images and labels, or give a list"
+            )
+    yield images[0], labels[0]
+
+
+def _words(folder: Path) -> set[str]:
+    return {word.lower() for word in _WORD.findall(folder.name)}
 
 
 def _folders(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if p.is_dir() and p.name[0] != ".")
-
-
-def _plain(folder: Path) -> str:
-    return "".join(c for c in folder.name.lower() if c.isalnum())

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from training.datasets.cases import Case, Cases, FileRef, Unpaired
-from training.datasets.layouts.naming import finished
+from training.datasets.layouts.pairing import finished
 from training.datasets.stacks import channels_in, pictures_in
 
 _STACK = re.compile(r"^(?P<name>.*?)_?(?P<kind>data|mask)_(?P<part>train|val|validation)$", re.I)
