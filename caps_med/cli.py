@@ -51,8 +51,11 @@ Models = Annotated[
     Path | None,
     typer.Option(envvar="CAPS_MED_MODELS", help="Model repository; built-ins are always there."),
 ]
-Image = Annotated[Path, typer.Argument(help="NIfTI, PNG, JPEG, TIFF or npy.")]
-Labels = Annotated[Path, typer.Argument(help="Label map: NIfTI, PNG, TIFF or npy.")]
+Image = Annotated[
+    Path,
+    typer.Argument(help="NIfTI, NRRD, PNG, JPEG, TIFF, npy, npz, DICOM (file or folder)."),
+]
+Labels = Annotated[Path, typer.Argument(help="Label map: NIfTI, NRRD, PNG, TIFF, npy or npz.")]
 Out = Annotated[Path, typer.Option("--out", help="File to write; its suffix is the format.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same image.", min=0)]
 

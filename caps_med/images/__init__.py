@@ -11,7 +11,7 @@
 """
 
 from caps_med.images.codecs import CODECS, Codec
-from caps_med.images.files import encode_image, read_image, write_image
+from caps_med.images.files import count_pictures, encode_image, read_image, write_image
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.labels import label_format, label_palette, match_labels
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
@@ -31,6 +31,7 @@ __all__ = [
     "Normalization",
     "Plane",
     "SliceStack",
+    "count_pictures",
     "encode_image",
     "label_format",
     "label_palette",

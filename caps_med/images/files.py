@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from caps_med.errors import InvalidInput, NotFinite
+from caps_med.errors import InvalidInput, NotFinite, UnsupportedFormat
 from caps_med.images.codecs import codec_of_content, codec_of_name, codec_of_path
+from caps_med.images.codecs.dicom_series import read_series
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.labels import as_labels, smallest_unsigned
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
@@ -20,14 +21,20 @@ _GZIP_LEVEL = 6
 
 
 def read_image(
-    source: str | PathLike[str] | bytes, *, kind: Kind = "image", limits: Limits = DEFAULT_LIMITS
+    source: str | PathLike[str] | bytes,
+    *,
+    kind: Kind = "image",
+    limits: Limits = DEFAULT_LIMITS,
+    index: int | None = None,
 ) -> MedicalImage:
     """An image or a label map from a file or from bytes; its content tells its format.
 
     Args:
-        source: a path, or the content itself.
+        source: a path, or the content itself; of a DICOM series its folder.
         kind: "labels" keeps palette indices and checks that all values are ids.
         limits: checked from the headers, before anything is decoded.
+        index: which picture of a stack (TIFF of many pages, npy `[N, H, W]`); None for the whole
+            as one image.
 
     Returns:
         A picture `[1 or 3, H, W]` or a volume `[1, X, Y, Z]` in the file's voxel order. Labels
@@ -36,19 +43,52 @@ def read_image(
     Raises:
         UnsupportedFormat: no known format, or a part of one that is not read.
         InputTooLarge: over `limits`.
-        InvalidInput: cut, broken, or not finite in float32.
+        InvalidInput: cut, broken, or not finite in float32; or no such picture in a stack.
     """
-    data = source if isinstance(source, bytes) else _file_content(Path(source), limits)
-    limits.check_file(len(data))
-    image = codec_of_content(data).decode(data, kind, limits)
+    image = _decoded(source, kind, limits, index)
     low, high = float(image.array.min()), float(image.array.max())
     if not (low >= -_LARGEST and high <= _LARGEST):
         raise NotFinite("the image holds NaN, infinity or numbers beyond float32: repair it")
     return as_labels(image) if kind == "labels" else image
 
 
+def count_pictures(source: str | PathLike[str] | bytes, *, limits: Limits = DEFAULT_LIMITS) -> int:
+    """How many pictures `read_image` can give by `index`: 1 but for a stack.
+
+    Raises:
+        UnsupportedFormat, InputTooLarge, InvalidInput: as `read_image`.
+    """
+    if not isinstance(source, bytes) and Path(source).is_dir():
+        return 1
+    data = _content(source, limits)
+    codec = codec_of_content(data)
+    return 1 if codec.count is None else codec.count(data, limits)
+
+
+def _decoded(
+    source: str | PathLike[str] | bytes, kind: Kind, limits: Limits, index: int | None
+) -> MedicalImage:
+    if not isinstance(source, bytes) and Path(source).is_dir():
+        return read_series(Path(source), limits)
+    data = _content(source, limits)
+    codec = codec_of_content(data)
+    if index is None:
+        return codec.decode(data, kind, limits)
+    if codec.decode_one is not None:
+        return codec.decode_one(data, kind, limits, index)
+    if index == 0:
+        return codec.decode(data, kind, limits)
+    raise InvalidInput(f"{codec.name}: no picture {index}, the file is one image")
+
+
+def _content(source: str | PathLike[str] | bytes, limits: Limits) -> bytes:
+    data = source if isinstance(source, bytes) else _file_content(Path(source), limits)
+    limits.check_file(len(data))
+    return data
+
+
 def encode_image(image: MedicalImage, format: str, *, compress: bool | None = None) -> bytes:
-    """The content of a file of `format`: "nifti", "png", "jpeg", "tiff" or "npy".
+    """The content of a file of `format`: "nifti", "nrrd", "png", "jpeg", "tiff", "npy" or "npz".
 
     Label maps get the smallest unsigned dtype that holds their ids.
 
@@ -62,6 +102,8 @@ def encode_image(image: MedicalImage, format: str, *, compress: bool | None = No
         InvalidInput: the format cannot hold these values.
     """
     codec = codec_of_name(format)
+    if codec.encode is None:
+        raise UnsupportedFormat(f"{format} is read, not written: use nifti, nrrd or png")
     if image.kind == "labels":
         image = image.with_array(smallest_unsigned(image.array))
     data = codec.encode(image)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 Array: TypeAlias = NDArray[Any]
 Kind: TypeAlias = Literal["image", "labels"]
 
+#: The affine of a stack of pictures as a volume `[1, X, Y, Z]`: columns to Left, rows to Posterior,
+#: so that its axial slices are shown as the pictures are.
+STACK_AFFINE = np.diag([-1.0, -1.0, 1.0, 1.0])
+
 # A voxel may be this much thinner along one axis than along another before the affine counts
 # as singular.
 SINGULAR_RATIO = 1e-6
@@ -33,8 +37,9 @@ class MedicalImage:
             probability per class, may have any C. Label maps have C = 1 and an integer dtype.
         affine: `[4, 4]` float64, voxel indices to millimetres, RAS+. The identity for pictures,
             which have no geometry.
-        format: where it came from and what it is saved as when nobody asks for another:
-            "nifti", "png", "jpeg", "tiff" or "npy".
+        format: what it is saved as when nobody asks for another, a name of
+            `caps_med.images.FORMATS`: where it came from, except that DICOM, which is not
+            written, becomes "nifti" (a volume) or "png" (a picture).
         kind: "image" (intensities) or "labels" (ids).
         header: the NIfTI header of the source, so that form codes, units and NIfTI-1 or -2
             survive a round trip.

@@ -12,10 +12,65 @@ from caps_med.images import CODECS, Limits, MedicalImage, encode_image, read_ima
 from caps_med.images.codecs import codec_of_content
 
 
-class FormatContract:
-    """Subclasses set `name`, and `images()` that the format holds without loss."""
+class ReaderContract:
+    """What reading promises. Subclasses set `name`, and give the content of a good file."""
 
     name: str
+    #: `MedicalImage.format` of what was read.
+    read_as: str | None = None
+    #: How many bytes at the start the random damage hits.
+    damaged = 700
+
+    def encoded(self) -> bytes:
+        raise NotImplementedError
+
+    def test_content_is_recognised_whatever_the_name(self, tmp_path: Path) -> None:
+        path = tmp_path / "holiday.mp3"
+        path.write_bytes(self.encoded())
+        assert read_image(path).format == (self.read_as or self.name)
+        assert codec_of_content(self.encoded()) is CODECS[self.name]
+
+    def test_what_was_read_is_writable_memory_in_native_order(self) -> None:
+        array = read_image(self.encoded()).array
+        assert array.flags.writeable and array.flags.c_contiguous and array.dtype.isnative
+
+    def test_every_cut_is_refused(self) -> None:
+        data = self.encoded()
+        for length in [*range(1, min(len(data), 300)), *range(300, len(data), 97), len(data) - 1]:
+            with pytest.raises(CapsMedError, match=r"\w"):
+                read_image(data[:length])
+
+    @pytest.mark.filterwarnings("ignore::UserWarning:PIL")
+    def test_damage_never_raises_anything_else(self) -> None:
+        data = self.encoded()
+        random = np.random.default_rng(0)
+        for _ in range(300):
+            damaged = bytearray(data)
+            for position in random.integers(0, min(len(data), self.damaged), size=3):
+                damaged[position] = random.integers(0, 256)
+            try:
+                read = read_image(bytes(damaged), limits=Limits(2**20, 2**20, 2**18))
+            except CapsMedError as error:
+                assert str(error)
+            else:
+                assert np.isfinite(read.array).all()
+
+    def test_too_many_voxels(self) -> None:
+        with pytest.raises(InputTooLarge, match="max_voxels"):
+            read_image(self.encoded(), limits=Limits(max_voxels=10))
+
+    def test_too_many_decoded_bytes(self) -> None:
+        with pytest.raises(InputTooLarge, match="max_inflated_bytes"):
+            read_image(self.encoded(), limits=Limits(max_inflated_bytes=10))
+
+    def test_too_large_a_file(self) -> None:
+        with pytest.raises(InputTooLarge, match="max_bytes"):
+            read_image(self.encoded(), limits=Limits(max_bytes=10))
+
+
+class FormatContract(ReaderContract):
+    """Reading and writing. Subclasses set `name`, and `images()` that it holds without loss."""
+
     labels = True
     lossless = True
 
@@ -51,49 +106,6 @@ class FormatContract:
 
     def test_encoding_is_deterministic(self) -> None:
         assert self.encoded() == self.encoded()
-
-    def test_content_is_recognised_whatever_the_name(self, tmp_path: Path) -> None:
-        path = tmp_path / "holiday.mp3"
-        path.write_bytes(self.encoded())
-        assert read_image(path).format == self.name
-        assert codec_of_content(self.encoded()) is CODECS[self.name]
-
-    def test_what_was_read_is_writable_memory_in_native_order(self) -> None:
-        array = read_image(self.encoded()).array
-        assert array.flags.writeable and array.flags.c_contiguous and array.dtype.isnative
-
-    def test_every_cut_is_refused(self) -> None:
-        data = self.encoded()
-        for length in [*range(1, min(len(data), 300)), *range(300, len(data), 97), len(data) - 1]:
-            with pytest.raises(CapsMedError, match=r"\w"):
-                read_image(data[:length])
-
-    @pytest.mark.filterwarnings("ignore::UserWarning:PIL")
-    def test_damage_never_raises_anything_else(self) -> None:
-        data = self.encoded()
-        random = np.random.default_rng(0)
-        for _ in range(300):
-            damaged = bytearray(data)
-            for position in random.integers(0, min(len(data), 700), size=3):
-                damaged[position] = random.integers(0, 256)
-            try:
-                read = read_image(bytes(damaged), limits=Limits(2**20, 2**20, 2**18))
-            except CapsMedError as error:
-                assert str(error)
-            else:
-                assert np.isfinite(read.array).all()
-
-    def test_too_many_voxels(self) -> None:
-        with pytest.raises(InputTooLarge, match="max_voxels"):
-            read_image(self.encoded(), limits=Limits(max_voxels=10))
-
-    def test_too_many_decoded_bytes(self) -> None:
-        with pytest.raises(InputTooLarge, match="max_inflated_bytes"):
-            read_image(self.encoded(), limits=Limits(max_inflated_bytes=10))
-
-    def test_too_large_a_file(self) -> None:
-        with pytest.raises(InputTooLarge, match="max_bytes"):
-            read_image(self.encoded(), limits=Limits(max_bytes=10))
 
     def test_a_failed_write_leaves_the_old_file(self, tmp_path: Path) -> None:
         path = tmp_path / f"image{CODECS[self.name].suffixes[0]}"

@@ -6,17 +6,25 @@ import numpy as np
 import pytest
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
-from caps_med.images import FORMATS, Limits, MedicalImage, encode_image, read_image, write_image
+from caps_med.images import (
+    FORMATS,
+    Limits,
+    MedicalImage,
+    count_pictures,
+    encode_image,
+    read_image,
+    write_image,
+)
 from tests.contract.formats import picture
 
 
 def test_formats_are_a_closed_list() -> None:
-    assert FORMATS == ("nifti", "png", "jpeg", "tiff", "npy")
+    assert FORMATS == ("nifti", "nrrd", "dicom", "png", "jpeg", "tiff", "npy", "npz")
 
 
 @pytest.mark.parametrize("data", [b"", b"GIF89a" + bytes(100), b"\x80\x04pickle", b"PK\3\4zip"])
 def test_unknown_content(data: bytes) -> None:
-    with pytest.raises(UnsupportedFormat, match=r"of no known format .allowed: nifti, png, jpeg"):
+    with pytest.raises(UnsupportedFormat, match=r"of no known format .allowed: nifti, nrrd, dicom"):
         read_image(data)
 
 
@@ -26,7 +34,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"cannot read .*: Is a directory"):
+    with pytest.raises(InvalidInput, match="is a folder without a DICOM file"):
         read_image(tmp_path)
 
 
@@ -51,12 +59,29 @@ def test_an_unknown_format_or_suffix(tmp_path: Path) -> None:
         ("x.jpeg", b"\xff\xd8"),
         ("x.tif", b"II*\0"),
         ("x.npy", b"\x93NUMPY"),
+        ("x.npz", b"PK\3\4"),
+        ("x.nrrd", b"NRRD0005"),
     ],
 )
 def test_the_suffix_chooses_the_format(tmp_path: Path, name: str, start: bytes) -> None:
     picture("u1").save(tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(start)
     assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_dicom_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedFormat, match=r"x.dcm has no known suffix"):
+        write_image(picture("u1"), tmp_path / "x.dcm")
+    with pytest.raises(UnsupportedFormat, match="dicom is read, not written: use nifti"):
+        encode_image(picture("u1"), "dicom")
+
+
+def test_a_file_that_is_no_stack_is_its_own_first_picture() -> None:
+    data = encode_image(picture("u1"), "png")
+    assert count_pictures(data) == 1
+    np.testing.assert_array_equal(read_image(data, index=0).array, picture("u1").array)
+    with pytest.raises(InvalidInput, match="png: no picture 1, the file is one image"):
+        read_image(data, index=1)
 
 
 def test_written_files_have_the_usual_permissions(tmp_path: Path) -> None:

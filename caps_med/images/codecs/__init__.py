@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from caps_med.errors import UnsupportedFormat
-from caps_med.images.codecs import jpeg, nifti, npy, png, tiff
+from caps_med.images.codecs import dicom, jpeg, nifti, npy, npz, nrrd, png, tiff
 from caps_med.images.codecs.codec import Codec
 
 CODECS: dict[str, Codec] = {
-    module.CODEC.name: module.CODEC for module in (nifti, png, jpeg, tiff, npy)
+    module.CODEC.name: module.CODEC for module in (nifti, nrrd, dicom, png, jpeg, tiff, npy, npz)
 }
 
 
@@ -32,10 +32,11 @@ def codec_of_content(data: bytes) -> Codec:
 
 def codec_of_path(path: Path) -> Codec:
     """The codec of a file name's suffix, for writing; `UnsupportedFormat` if there is none."""
-    for codec in CODECS.values():
+    written = [codec for codec in CODECS.values() if codec.encode is not None]
+    for codec in written:
         if path.name.lower().endswith(codec.suffixes):
             return codec
-    allowed = ", ".join(suffix for codec in CODECS.values() for suffix in codec.suffixes)
+    allowed = ", ".join(suffix for codec in written for suffix in codec.suffixes)
     raise UnsupportedFormat(f"{path.name} has no known suffix: use one of {allowed}")
 
 

@@ -18,18 +18,18 @@ from nibabel.spatialimages import HeaderDataError
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import nifti_layout as layouts
 from caps_med.images.codecs.codec import Codec
-from caps_med.images.image import Array, Kind, MedicalImage
+from caps_med.images.codecs.streams import GZIP_MAGIC, check_ratio, inflate_gzip, peek_gzip
+from caps_med.images.image import STACK_AFFINE, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 
 # The two affines of a header may put a corner of the volume this many voxels apart.
 AFFINE_TOLERANCE = 0.1
 _MILLIMETRES = {1: 1000.0, 2: 1.0, 3: 0.001}  # of the unit codes in xyzt_units
-_PICTURE_AFFINE = np.diag([-1.0, -1.0, 1.0, 1.0])  # columns to Left, rows to Posterior
 
 
 def recognises(data: bytes) -> bool:
     """Whether this is NIfTI, or gzip, in which only NIfTI is read."""
-    return data.startswith(layouts.GZIP_MAGIC) or layouts.recognises(data)
+    return data.startswith(GZIP_MAGIC) or layouts.recognises(data)
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
@@ -73,20 +73,20 @@ def encode(image: MedicalImage) -> bytes:
 
 
 def _checked(data: bytes, limits: Limits) -> tuple[bytes, layouts.Layout]:
-    compressed = data.startswith(layouts.GZIP_MAGIC)
-    start = layouts.peek_gzip(data) if compressed else data
+    compressed = data.startswith(GZIP_MAGIC)
+    start = peek_gzip(data, layouts.LONGEST, layouts.PEEK) if compressed else data
     if not layouts.recognises(start):
         raise UnsupportedFormat("gzip: only NIfTI is read from it (.nii.gz)")
     layout = layouts.read_layout(start)
     if compressed:
-        layouts.check_ratio(layout, len(data))
+        check_ratio("NIfTI", layout.end, len(data))
     elif layout.end != len(data):
         raise InvalidInput(
             f"NIfTI: the header describes {layout.end} bytes, the file has {len(data)}: it is cut "
             "or its header wrong"
         )
     limits.check_array(layout.shape, layout.dtype.itemsize)
-    return layouts.inflate(data, layout.end) if compressed else data, layout
+    return inflate_gzip("NIfTI", data, layout.end) if compressed else data, layout
 
 
 def _affine(header: nib.Nifti1Header, shape: tuple[int, ...]) -> tuple[Array, tuple[str, ...]]:
@@ -121,7 +121,7 @@ def _grid(image: MedicalImage) -> tuple[Array, Array]:
         return (moved[..., 0] if len(image.array) == 1 else moved), image.affine
     if len(image.array) == 3:
         raise UnsupportedFormat("a colour picture cannot be NIfTI: save it as png or tiff")
-    return np.moveaxis(image.array, 0, -1).swapaxes(0, 1), _PICTURE_AFFINE
+    return np.moveaxis(image.array, 0, -1).swapaxes(0, 1), STACK_AFFINE
 
 
 def _header_for(image: MedicalImage, grid: Array, affine: Array) -> nib.Nifti1Header:

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import math
 import struct
-import zlib
 from dataclasses import dataclass
 
 import numpy as np
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 
-GZIP_MAGIC = b"\x1f\x8b"
-# Deflate packs at most 1032 bytes into one (zlib's technical notes).
-_DEFLATE_RATIO = 1032
 # A gzip header may carry a file name before the data: the NIfTI header lies within this much.
-_PEEK = 2**17
+PEEK = 2**17
+#: The longer of the two headers.
+LONGEST = 544
 
 _HEADER_SIZES = {348: 1, 540: 2}
 _MAGICS = {1: b"n+1\0", 2: b"n+2\0\r\n\x1a\n"}
@@ -54,8 +52,8 @@ def read_layout(data: bytes) -> Layout:
     """The layout that the header at the start of `data` describes.
 
     Raises:
-        UnsupportedFormat: a detached header, Analyze, 4-D, or voxels that are no real numbers.
-        InvalidInput: a field that cannot be.
+        UnsupportedFormat: a detached header, Analyze or 4-D.
+        InvalidInput: a field that cannot be, or voxels that are no real numbers.
     """
     order = "<" if data[0] else ">"
     size = struct.unpack_from(f"{order}i", data)[0]
@@ -78,47 +76,6 @@ def read_layout(data: bytes) -> Layout:
         dtype=_dtype(code).newbyteorder("<" if order == "<" else ">"),
         offset=_voxel_offset(offset, size + 4),
     )
-
-
-def peek_gzip(data: bytes) -> bytes:
-    """The first bytes inside a gzip stream, enough for a header."""
-    return _decompress(zlib.decompressobj(wbits=31), data[:_PEEK], 544)
-
-
-def check_ratio(layout: Layout, compressed: int) -> None:
-    """Refuse a header that promises more than `compressed` bytes of gzip can hold."""
-    if layout.end > _DEFLATE_RATIO * compressed:
-        raise InvalidInput(
-            f"NIfTI: the header describes {layout.end} bytes, {compressed} bytes of gzip cannot "
-            "hold them: the file is cut or its header wrong"
-        )
-
-
-def inflate(data: bytes, size: int) -> bytes:
-    """The content of one gzip stream, which must be `size` bytes with the right checksum.
-
-    Never inflates past `size`. A second stream after the first counts as trailing bytes.
-    """
-    stream = zlib.decompressobj(wbits=31)
-    content = _decompress(stream, data, size + 1)
-    if len(content) > size:
-        raise InvalidInput(f"NIfTI: more voxels than the {size} bytes that the header describes")
-    if not stream.eof:
-        raise InvalidInput("gzip: the stream is cut: copy the file again")
-    if len(content) < size:
-        raise InvalidInput(f"NIfTI: fewer voxels than the {size} bytes that the header describes")
-    if stream.unused_data:
-        raise InvalidInput(f"gzip: {len(stream.unused_data)} bytes after the end of the stream")
-    return content
-
-
-def _decompress(stream: zlib._Decompress, data: bytes, most: int) -> bytes:
-    try:
-        return stream.decompress(data, most)
-    except zlib.error as error:
-        raise InvalidInput(
-            "gzip: the stream is broken (wrong checksum, length or code): copy the file again"
-        ) from error
 
 
 def _check_magic(data: bytes, version: int) -> None:
@@ -147,7 +104,7 @@ def _spatial_shape(dims: tuple[int, ...]) -> tuple[int, int, int]:
 
 def _dtype(code: int) -> np.dtype[np.generic]:
     if code not in _DTYPES:
-        raise UnsupportedFormat(
+        raise InvalidInput(
             f"NIfTI: datatype {code} ({_NOT_NUMBERS.get(code, 'unknown')}) is not read: save it as "
             "integers or floats of up to 64 bits"
         )

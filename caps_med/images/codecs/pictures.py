@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -27,11 +28,24 @@ def decode_picture(data: bytes, name: str, kind: Kind, limits: Limits, bits: int
         limits: asked once more with the size that Pillow sees, in case it reads a header otherwise.
         bits: of one sample.
     """
+    (image,) = decode_pages(data, name, kind, limits, bits, (0,))
+    return image
+
+
+def decode_pages(
+    data: bytes, name: str, kind: Kind, limits: Limits, bits: int, indices: Iterable[int]
+) -> list[MedicalImage]:
+    """The pages `indices` of a picture of several, each as `decode_picture` reads it."""
+    pages = []
     try:
         with Image.open(io.BytesIO(data), formats=[name]) as picture:
-            limits.check_array((picture.height, picture.width))
-            picture.load()
-            return _from_pillow(ImageOps.exif_transpose(picture), name.lower(), kind, bits)
+            for index in indices:
+                if index:
+                    picture.seek(index)
+                limits.check_array((picture.height, picture.width))
+                picture.load()
+                upright = ImageOps.exif_transpose(picture)
+                pages.append(_from_pillow(upright, name.lower(), kind, bits))
     except CapsMedError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError) as error:
@@ -40,6 +54,7 @@ def decode_picture(data: bytes, name: str, kind: Kind, limits: Limits, bits: int
         raise InvalidInput(
             f"{name}: the picture is cut or broken, or a variant that is not read: save it again"
         ) from error
+    return pages
 
 
 def _from_pillow(picture: Image.Image, name: str, kind: Kind, bits: int) -> MedicalImage:
@@ -91,7 +106,7 @@ def plane_of(image: MedicalImage, name: str) -> Array:
         UnsupportedFormat: a volume, or channels that are no colours.
     """
     if image.spatial_dims != 2:
-        raise UnsupportedFormat(f"a volume cannot be written as {name}: use nifti or npy")
+        raise UnsupportedFormat(f"a volume cannot be written as {name}: use nifti, nrrd or npz")
     if len(image.array) not in (1, 3):
         raise UnsupportedFormat(
             f"{len(image.array)} channels cannot be written as {name}: use npy, or one at a time"

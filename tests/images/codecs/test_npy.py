@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
-from caps_med.images import MedicalImage, encode_image, read_image
+from caps_med.images import MedicalImage, count_pictures, encode_image, read_image
 from caps_med.images.image import Array
 from tests.contract.formats import FormatContract, picture
 
@@ -68,6 +68,20 @@ def test_a_pickle_is_not_opened() -> None:
 def test_what_is_no_real_number(dtype: str) -> None:
     with pytest.raises(UnsupportedFormat, match="is not read: save real numbers"):
         read_image(npy(np.zeros((2, 2), dtype=dtype)))
+
+
+def test_a_stack_of_pictures() -> None:
+    grey = np.arange(60, dtype=np.uint8).reshape(3, 4, 5)
+    colour = np.arange(180, dtype=np.uint8).reshape(3, 4, 5, 3)
+    for array, number in ((grey, 3), (colour, 3), (grey[0], 1), (colour[0], 1)):
+        assert count_pictures(npy(array)) == number
+    np.testing.assert_array_equal(read_image(npy(grey), index=2).array[0], grey[2])
+    np.testing.assert_array_equal(read_image(npy(colour), index=1).array[2], colour[1, ..., 2])
+    np.testing.assert_array_equal(read_image(npy(grey[0]), index=0).array[0], grey[0])
+    with pytest.raises(InvalidInput, match="no picture 3 in a stack of 3"):
+        read_image(npy(grey), index=3)
+    with pytest.raises(UnsupportedFormat, match="a stack of pictures is"):
+        count_pictures(npy(np.zeros((2, 2, 2, 2))))
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (0, 4), (2, 2, 2, 2)])

@@ -8,7 +8,15 @@ import pytest
 from PIL import Image
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
-from caps_med.images import Limits, MedicalImage, encode_image, read_image
+from caps_med.images import (
+    Limits,
+    MedicalImage,
+    SliceStack,
+    count_pictures,
+    encode_image,
+    read_image,
+)
+from caps_med.images.image import STACK_AFFINE
 from tests.contract.formats import FormatContract, picture
 
 
@@ -32,12 +40,29 @@ def tiff(
     return head + rows + struct.pack(f"{order}I", after) + pixels
 
 
+def stack(dtype: str) -> MedicalImage:
+    """A volume `[1, 5, 4, 3]` of three pages."""
+    voxels = np.arange(60).reshape(1, 5, 4, 3).astype(dtype)
+    return MedicalImage(voxels, STACK_AFFINE, format="tiff")
+
+
 class TestTiff(FormatContract):
     name = "tiff"
 
     def images(self) -> list[MedicalImage]:
         greys = [picture(dtype, format="tiff") for dtype in ("u1", "u2", "i4", "f4")]
-        return [*greys, picture("u1", channels=3, format="tiff")]
+        stacks = [stack(dtype) for dtype in ("u1", "u2", "i4", "f4")]
+        return [*greys, picture("u1", channels=3, format="tiff"), *stacks]
+
+
+class TestTiffStack(FormatContract):
+    name = "tiff"
+
+    def images(self) -> list[MedicalImage]:
+        return [stack("u1")]
+
+    def encoded(self) -> bytes:
+        return super().encoded().rstrip(b"\0")  # Pillow pads each page
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -84,12 +109,59 @@ def test_a_directory_that_points_at_itself() -> None:
         read_image(tiff(after=8))
 
 
-def test_several_pages() -> None:
+def pages(*pictures: Image.Image) -> bytes:
     file = BytesIO()
-    pages = [Image.new("L", (3, 3), grey) for grey in (0, 9)]
-    pages[0].save(file, "TIFF", save_all=True, append_images=pages[1:])
-    with pytest.raises(UnsupportedFormat, match="several pages are not read"):
-        read_image(file.getvalue())
+    pictures[0].save(file, "TIFF", save_all=True, append_images=pictures[1:])
+    return file.getvalue()
+
+
+def test_a_directory_that_points_back() -> None:
+    data = bytearray(pages(*(Image.new("L", (3, 3), grey) for grey in (0, 9))))
+    first = struct.unpack_from("<I", data, 4)[0]
+    second = struct.unpack_from("<I", data, first + 2 + 12 * data[first])[0]
+    struct.pack_into("<I", data, second + 2 + 12 * data[second], first)
+    with pytest.raises(InvalidInput, match="points at itself or at one before it"):
+        read_image(bytes(data))
+
+
+def test_pages_are_pictures_and_slices() -> None:
+    data = pages(*(Image.fromarray(picture("u1").array[0] + np.uint8(grey)) for grey in (0, 9)))
+    assert count_pictures(data) == 2
+    for index, grey in enumerate((0, 9)):
+        page = read_image(data, index=index)
+        np.testing.assert_array_equal(page.array, picture("u1").array + np.uint8(grey))
+        shown = SliceStack.from_image(read_image(data)).array[index]
+        np.testing.assert_array_equal(shown, page.array)
+    with pytest.raises(InvalidInput, match="no page 2 in a file of 2"):
+        read_image(data, index=2)
+
+
+def test_label_volumes_keep_their_ids() -> None:
+    labels = stack("u1").with_array(stack("u1").array % 5, kind="labels")
+    back = read_image(encode_image(labels, "tiff"), kind="labels")
+    np.testing.assert_array_equal(back.array, labels.array)
+
+
+def test_pages_that_are_no_volume() -> None:
+    with pytest.raises(UnsupportedFormat, match="pages of different sizes, or in colour"):
+        read_image(pages(Image.new("L", (3, 3)), Image.new("L", (4, 3))))
+    colours = pages(Image.new("RGB", (3, 3), "red"), Image.new("RGB", (3, 3)))
+    with pytest.raises(UnsupportedFormat, match="pages of different sizes, or in colour"):
+        read_image(colours)
+    assert read_image(colours, index=0).array[:, 0, 0].tolist() == [255, 0, 0]
+    with pytest.raises(UnsupportedFormat, match="pages of different kinds"):
+        read_image(pages(Image.new("L", (3, 3)), Image.new("I;16", (3, 3))))
+
+
+def test_all_pages_together_are_bounded() -> None:
+    data = pages(*[Image.new("L", (10, 10))] * 6)
+    with pytest.raises(InputTooLarge, match="600 are 600 voxels, allowed are 500"):
+        read_image(data, limits=Limits(max_voxels=500))
+
+
+def test_a_volume_with_a_geometry_is_not_written() -> None:
+    with pytest.raises(UnsupportedFormat, match="its geometry would be lost"):
+        encode_image(MedicalImage(np.zeros((1, 2, 2, 2))), "tiff")
 
 
 def test_200000_squared_is_refused_from_its_header() -> None:
@@ -121,7 +193,7 @@ def test_big_tiff() -> None:
         (tiff(0, 2), "no picture of 2 x 0 pixels"),
         (tiff(extra=((277, 100),)), "100 channels"),
         (tiff(bits=1000), "1000 bits"),
-        (b"II*\0" + struct.pack("<I", 4000), "directory lies outside the file"),
+        (b"II*\0" + struct.pack("<I", 4000), "a directory lies outside the file"),
         (b"II*\0" + struct.pack("<IHI", 8, 0, 0), "tag 257 is missing"),
         (tiff(100, 100), "cut or broken"),
     ],

@@ -1,0 +1,140 @@
+"""Where the frames of DICOM files lie, and the one affine of those that form a volume.
+
+Patient coordinates run to Left, Posterior and Superior in mm: DICOM PS3.3, C.7.6.2.1.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydicom.dataset import Dataset
+
+from caps_med.errors import InvalidInput
+from caps_med.images.image import Array
+
+#: Slices may lie this share of their distance away from where even spacing puts them.
+SPACING_TOLERANCE = 0.05
+#: Orientations of slices of one volume may differ by this much per entry.
+ORIENTATION_TOLERANCE = 1e-3
+_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One frame in patient coordinates (LPS, mm).
+
+    Attributes:
+        position: `[3]`, the centre of the first pixel.
+        across: `[3]`, the unit vector along a row, from one column to the next.
+        down: `[3]`, the unit vector along a column, from one row to the next.
+        spacing: millimetres between rows, and between columns.
+        thickness: millimetres to the next slice where there is only one.
+    """
+
+    position: Array
+    across: Array
+    down: Array
+    spacing: tuple[float, float]
+    thickness: float
+
+
+def places(header: Dataset, frames: int) -> tuple[Placed, ...]:
+    """Where each frame lies; empty where the file does not say."""
+    groups = header.get("PerFrameFunctionalGroupsSequence")
+    if groups is None:
+        one = _placed(header, header, header)
+        return (one,) if one is not None and frames == 1 else ()
+    if len(groups) != frames:
+        raise InvalidInput(f"DICOM: {len(groups)} frames are described, there are {frames}")
+    (shared,) = header.get("SharedFunctionalGroupsSequence") or [Dataset()]
+    found = [
+        _placed(
+            _group(frame, shared, "PlanePositionSequence"),
+            _group(frame, shared, "PlaneOrientationSequence"),
+            _group(frame, shared, "PixelMeasuresSequence"),
+        )
+        for frame in groups
+    ]
+    return tuple(spot for spot in found if spot is not None) if None not in found else ()
+
+
+def affine_of(spots: Sequence[Placed]) -> tuple[list[int], Array]:
+    """The order of the slices, and the affine `[4, 4]` (RAS+) of (column, row, slice).
+
+    A tilted gantry shears the affine, as it sheared the slices.
+
+    Raises:
+        InvalidInput: slices are missing, double or of different orientation or spacing.
+    """
+    first = spots[0]
+    normal = np.cross(first.across, first.down)
+    for spot in spots:
+        turned = max(abs(spot.across - first.across).max(), abs(spot.down - first.down).max())
+        if turned > ORIENTATION_TOLERANCE or not np.allclose(spot.spacing, first.spacing):
+            raise InvalidInput("DICOM: the slices differ in orientation or pixel spacing")
+    order = sorted(range(len(spots)), key=lambda i: float(spots[i].position @ normal))
+    corners = np.stack([spots[i].position for i in order])
+    step = normal * first.thickness
+    if len(spots) > 1:
+        step = (corners[-1] - corners[0]) / (len(spots) - 1)
+        even = corners[0] + np.arange(len(spots))[:, None] * step
+        apart = np.linalg.norm(corners - even, axis=1).max()
+        if float(step @ normal) <= 0 or apart > SPACING_TOLERANCE * np.linalg.norm(step):
+            raise InvalidInput(
+                "DICOM: the slices are not evenly spaced: some are missing or there twice"
+            )
+    affine = np.eye(4)
+    affine[:3, 0] = first.across * first.spacing[1]
+    affine[:3, 1] = first.down * first.spacing[0]
+    affine[:3, 2] = step
+    affine[:3, 3] = corners[0]
+    return order, _TO_RAS @ affine
+
+
+def _group(frame: Dataset, shared: Dataset, name: str) -> Dataset:
+    """The one item of a functional group, the frame's own before the shared one."""
+    for source in (frame, shared):
+        if source.get(name):
+            item: Dataset = source[name].value[0]
+            return item
+    return Dataset()
+
+
+def _placed(position: Dataset, orientation: Dataset, measures: Dataset) -> Placed | None:
+    corner, axes = (
+        _numbers(source.get(name), number)
+        for source, name, number in (
+            (position, "ImagePositionPatient", 3),
+            (orientation, "ImageOrientationPatient", 6),
+        )
+    )
+    spacing = _numbers(measures.get("PixelSpacing"), 2)
+    if corner is None or axes is None or spacing is None:
+        return None
+    across, down = axes[:3], axes[3:]
+    lengths = [across @ across, down @ down, 1 + across @ down]
+    if np.abs(np.array(lengths) - 1).max() > ORIENTATION_TOLERANCE:
+        raise InvalidInput("DICOM: Image Orientation must be two unit vectors at right angles")
+    if spacing.min() <= 0:
+        raise InvalidInput("DICOM: Pixel Spacing must be positive")
+    thickness = next(
+        (
+            float(value)
+            for name in ("SpacingBetweenSlices", "SliceThickness")
+            if (value := measures.get(name)) not in (None, "") and float(value) > 0
+        ),
+        1.0,
+    )
+    return Placed(corner, across, down, (float(spacing[0]), float(spacing[1])), thickness)
+
+
+def _numbers(value: Any, number: int) -> Array | None:  # noqa: ANN401 - whatever the file holds
+    if value in (None, "") or len(value) != number:
+        return None
+    found = np.array([float(part) for part in value])
+    if not np.isfinite(found).all():
+        raise InvalidInput("DICOM: the geometry holds NaN or infinity: repair the header")
+    return found

@@ -1,0 +1,241 @@
+"""NRRD in one file (.nrrd), raw or gzip. Fields: https://teem.sourceforge.net/nrrd/format.html.
+
+A detached header, whose voxels lie in another file, is refused: the name in it is a stranger's.
+Key/value pairs are dropped: they may hold anything, a patient's DICOM tags included.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from caps_med.errors import InvalidInput, UnsupportedFormat
+from caps_med.images.codecs.codec import Codec
+from caps_med.images.codecs.streams import check_ratio, inflate_gzip
+from caps_med.images.image import Array, Kind, MedicalImage
+from caps_med.images.limits import Limits
+
+_MAGIC = re.compile(rb"NRRD000[1-5]\r?\n")
+_MAX_HEADER = 2**16
+_DTYPES = {
+    dtype: names.split(", ")
+    for dtype, names in {
+        "i1": "signed char, int8, int8_t",
+        "u1": "uchar, unsigned char, uint8, uint8_t",
+        "i2": "short, short int, signed short, signed short int, int16, int16_t",
+        "u2": "ushort, unsigned short, unsigned short int, uint16, uint16_t",
+        "i4": "int, signed int, int32, int32_t",
+        "u4": "uint, unsigned int, uint32, uint32_t",
+        "i8": "longlong, long long, long long int, signed long long, signed long long int, "
+        "int64, int64_t",
+        "u8": "ulonglong, unsigned long long, unsigned long long int, uint64, uint64_t",
+        "f4": "float",
+        "f8": "double",
+    }.items()
+}
+_NAMES = {name: dtype for dtype, names in _DTYPES.items() for name in names}
+_WRITTEN = {
+    "i1": "int8", "u1": "uint8", "i2": "int16", "u2": "uint16", "i4": "int32", "u4": "uint32",
+    "i8": "int64", "u8": "uint64", "f4": "float", "f8": "double",
+}  # fmt: skip
+#: Signs that turn the axes of a space into Right, Anterior, Superior.
+_SPACES = {
+    "right-anterior-superior": (1, 1, 1),
+    "ras": (1, 1, 1),
+    "left-anterior-superior": (-1, 1, 1),
+    "las": (-1, 1, 1),
+    "left-posterior-superior": (-1, -1, 1),
+    "lps": (-1, -1, 1),
+}
+_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
+_COLOUR_KINDS = ("rgb-color", "3-color")
+
+
+def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
+    """`sizes` of two is a picture (columns, rows), of three a volume, of three and 2-D RGB."""
+    fields, start = _header(data)
+    sizes, colour = _sizes(fields)
+    dtype = _dtype(fields)
+    limits.check_array(sizes[1:] if colour else sizes, dtype.itemsize * (3 if colour else 1))
+    raw = np.frombuffer(_voxels(fields, data, start, math.prod(sizes) * dtype.itemsize), dtype)
+    array = raw.reshape(sizes, order="F").astype(dtype.newbyteorder("="), order="C")
+    if len(sizes) - colour == 2:
+        grey = array.swapaxes(-1, -2) if colour else array.T[None]
+        return MedicalImage(np.ascontiguousarray(grey), format="nrrd")
+    affine, warnings = _affine(fields)
+    return MedicalImage(array[None], affine, format="nrrd", warnings=warnings)
+
+
+def encode(image: MedicalImage) -> bytes:
+    """Gzip inside, LPS outside; K channels become the first axis."""
+    array = image.array
+    array = array.astype(np.uint8) if array.dtype.kind == "b" else array
+    array = array.astype(np.float32) if array.dtype == np.float16 else array
+    if image.spatial_dims == 2:
+        array = array.swapaxes(1, 2)
+    channels = len(array) > 1
+    array = array if channels else array[0]
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    lines = [
+        "NRRD0005",
+        f"type: {_WRITTEN[array.dtype.str[1:]]}",
+        f"dimension: {array.ndim}",
+        *(_space(image.affine, channels) if image.spatial_dims == 3 else _kinds(len(image.array))),
+        f"sizes: {' '.join(map(str, array.shape))}",
+        "endian: little",
+        "encoding: gzip",
+    ]
+    head = "\n".join(lines).encode() + b"\n\n"
+    return head + gzip.compress(little.tobytes(order="F"), 6, mtime=0)
+
+
+def _space(affine: Array, channels: bool) -> list[str]:
+    lps = _TO_LPS @ affine
+    columns = [_vector(lps[:3, axis]) for axis in range(3)]
+    return [
+        "space: left-posterior-superior",
+        f"space directions: {' '.join((['none'] if channels else []) + columns)}",
+        f"kinds: {' '.join((['list'] if channels else []) + ['domain'] * 3)}",
+        f"space origin: {_vector(lps[:3, 3])}",
+    ]
+
+
+def _kinds(channels: int) -> list[str]:
+    first = {1: "", 3: "RGB-color "}.get(channels, "list ")
+    return [f"kinds: {first}domain domain"]
+
+
+def _vector(values: Array) -> str:
+    return f"({','.join(repr(float(value)) for value in values)})"
+
+
+def _header(data: bytes) -> tuple[dict[str, str], int]:
+    """The fields by their lower-case names, and where the voxels begin."""
+    head = data[:_MAX_HEADER]
+    end = re.search(rb"\r?\n\r?\n", head)
+    if end is None:
+        raise InvalidInput(f"NRRD: no empty line ends the header within {_MAX_HEADER} bytes")
+    try:
+        lines = head[: end.start()].decode("ascii").splitlines()[1:]
+    except UnicodeDecodeError:
+        # Key/value pairs may be in any language; a field may not.
+        lines = head[: end.start()].decode("utf-8", "replace").splitlines()[1:]
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line.startswith("#") or ":=" in line:
+            continue
+        name, separator, value = line.partition(": ")
+        key = name.strip().lower().replace(" ", "")
+        if not separator or key in fields:
+            raise InvalidInput("NRRD: a line of the header is no field, or stands there twice")
+        fields[key] = value.strip()
+    if "datafile" in fields:
+        raise InvalidInput(
+            "NRRD: its voxels lie in another file (data file), which is not opened: save it as one "
+            ".nrrd file"
+        )
+    if {"lineskip", "byteskip"} & set(fields):
+        raise UnsupportedFormat("NRRD: line skip and byte skip are not read: save it again")
+    return fields, end.end()
+
+
+def _sizes(fields: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
+    """The sizes, and whether the first axis is the colour of a picture."""
+    sizes = tuple(_whole(text) for text in _required(fields, "sizes").split())
+    if _required(fields, "dimension") != str(len(sizes)) or min(sizes, default=0) < 1:
+        raise InvalidInput("NRRD: sizes must be as many as dimension, each at least 1")
+    kinds = fields.get("kinds", "").lower().split()
+    colour = len(sizes) == 3 and sizes[0] == 3 and kinds[:1] and kinds[0] in _COLOUR_KINDS
+    if len(sizes) not in (2, 3) or (not colour and not set(kinds) <= {"domain", "space", "???"}):
+        raise UnsupportedFormat(
+            f"NRRD: a picture or one volume is read, this file has sizes {list(sizes)}: split its "
+            "channels or time points into files"
+        )
+    return sizes, bool(colour)
+
+
+def _dtype(fields: Mapping[str, str]) -> np.dtype[np.generic]:
+    name = _required(fields, "type").lower()
+    if name not in _NAMES:
+        raise UnsupportedFormat("NRRD: type must be an integer or float of up to 64 bits")
+    dtype: np.dtype[np.generic] = np.dtype(_NAMES[name])
+    if dtype.itemsize == 1:
+        return dtype
+    endian = _required(fields, "endian").lower()
+    if endian not in ("little", "big"):
+        raise InvalidInput("NRRD: endian must be little or big")
+    ordered: np.dtype[np.generic] = dtype.newbyteorder("<" if endian == "little" else ">")
+    return ordered
+
+
+def _voxels(fields: Mapping[str, str], data: bytes, start: int, size: int) -> bytes:
+    encoding = _required(fields, "encoding").lower()
+    if encoding in ("gzip", "gz"):
+        check_ratio("NRRD", size, len(data) - start)
+        return inflate_gzip("NRRD", data[start:], size)
+    if encoding != "raw":
+        raise UnsupportedFormat("NRRD: encoding must be raw or gzip: save it again")
+    if len(data) - start != size:
+        raise InvalidInput(
+            f"NRRD: the header describes {size} bytes, the file has {len(data) - start}: it is cut "
+            "or its header wrong"
+        )
+    return data[start:]
+
+
+def _affine(fields: Mapping[str, str]) -> tuple[Array, tuple[str, ...]]:
+    affine = np.eye(4)
+    if "spacedirections" not in fields:
+        if "spacings" in fields:
+            affine[:3, :3] = np.diag([_real(text) for text in fields["spacings"].split()][:3])
+        guess = "NRRD: no orientation; left and right are a guess from the voxel order"
+        return affine, (guess,)
+    directions = [_vector_of(text) for text in re.findall(r"\([^)]*\)", fields["spacedirections"])]
+    if len(directions) != 3:
+        raise InvalidInput("NRRD: space directions must be three vectors for a volume")
+    affine[:3, :3] = np.array(directions).T
+    if "spaceorigin" in fields:
+        affine[:3, 3] = _vector_of(fields["spaceorigin"])
+    space = fields.get("space", "").lower()
+    if space in _SPACES:
+        return np.diag([*_SPACES[space], 1.0]) @ affine, ()
+    if space:
+        raise UnsupportedFormat("NRRD: space must be RAS, LAS or LPS")
+    return affine, ("NRRD: no space is named; its axes are taken for Right, Anterior, Superior",)
+
+
+def _vector_of(text: str) -> list[float]:
+    values = [_real(value) for value in text.strip("() ").split(",")]
+    if len(values) != 3:
+        raise InvalidInput("NRRD: a vector of space must have three numbers")
+    return values
+
+
+def _required(fields: Mapping[str, str], key: str) -> str:
+    if key not in fields:
+        raise InvalidInput(f"NRRD: the field {key} is missing")
+    return fields[key]
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise InvalidInput("NRRD: a size is no whole number")
+    return int(text)
+
+
+def _real(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InvalidInput("NRRD: a number of the geometry is none") from error
+
+
+def _recognises(data: bytes) -> bool:
+    return _MAGIC.match(data) is not None
+
+
+CODEC = Codec("nrrd", (".nrrd",), "application/x-nrrd", _recognises, decode, encode)

@@ -1,0 +1,68 @@
+"""Gzip and raw deflate streams inside image files, inflated under a cap and never past it."""
+
+from __future__ import annotations
+
+import zlib
+
+from caps_med.errors import InputTooLarge, InvalidInput
+
+GZIP_MAGIC = b"\x1f\x8b"
+# Deflate packs at most 1032 bytes into one (zlib's technical notes).
+_DEFLATE_RATIO = 1032
+
+
+def peek_gzip(data: bytes, size: int, most: int) -> bytes:
+    """The first `size` bytes inside a gzip stream, from the first `most` bytes of it."""
+    return _decompress(zlib.decompressobj(wbits=31), data[:most], size)
+
+
+def check_ratio(name: str, promised: int, compressed: int) -> None:
+    """Refuse a header that promises more bytes than `compressed` bytes of deflate can hold."""
+    if promised > _DEFLATE_RATIO * compressed:
+        raise InvalidInput(
+            f"{name}: the header describes {promised} bytes, {compressed} bytes of gzip cannot "
+            "hold them: the file is cut or its header wrong"
+        )
+
+
+def inflate_gzip(name: str, data: bytes, size: int) -> bytes:
+    """The content of one gzip stream, which must be `size` bytes with the right checksum.
+
+    Never inflates past `size`. A second stream after the first counts as trailing bytes.
+    """
+    stream = zlib.decompressobj(wbits=31)
+    content = _decompress(stream, data, size + 1)
+    if len(content) > size:
+        raise InvalidInput(f"{name}: more voxels than the {size} bytes that the header describes")
+    if not stream.eof:
+        raise InvalidInput("gzip: the stream is cut: copy the file again")
+    if len(content) < size:
+        raise InvalidInput(f"{name}: fewer voxels than the {size} bytes that the header describes")
+    if stream.unused_data:
+        raise InvalidInput(f"gzip: {len(stream.unused_data)} bytes after the end of the stream")
+    return content
+
+
+def inflate_raw(name: str, data: bytes, most: int) -> bytes:
+    """The content of one raw deflate stream of at most `most` bytes; zero padding may follow.
+
+    Raises:
+        InputTooLarge: there is more.
+        InvalidInput: the stream is cut or broken.
+    """
+    stream = zlib.decompressobj(wbits=-15)
+    content = _decompress(stream, data, most + 1)
+    if len(content) > most:
+        raise InputTooLarge(f"{name}: inflates to more than {most} bytes: crop the image")
+    if not stream.eof or stream.unused_data.strip(b"\0"):
+        raise InvalidInput(f"{name}: the deflated part is cut or broken: copy the file again")
+    return content
+
+
+def _decompress(stream: zlib._Decompress, data: bytes, most: int) -> bytes:
+    try:
+        return stream.decompress(data, most)
+    except zlib.error as error:
+        raise InvalidInput(
+            "gzip: the stream is broken (wrong checksum, length or code): copy the file again"
+        ) from error

@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import io
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pydicom.dataset import Dataset
+from pydicom.encaps import encapsulate
+from pydicom.sequence import Sequence
+from pydicom.uid import (
+    DeflatedExplicitVRLittleEndian,
+    ExplicitVRBigEndian,
+    ImplicitVRLittleEndian,
+    JPEG2000Lossless,
+    JPEGBaseline8Bit,
+    RLELossless,
+)
+
+from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.images import Limits, SliceStack, encode_image, read_image
+from tests.contract.formats import ReaderContract, picture
+from tests.images.dicom_files import PATIENT, dataset, encoded, placed, slice_file
+
+GREY = np.arange(35, dtype=np.uint16).reshape(5, 7)
+
+
+class TestDicomSlice(ReaderContract):
+    name = "dicom"
+    read_as = "nifti"
+
+    def encoded(self) -> bytes:
+        return slice_file()
+
+
+class TestDicomPicture(ReaderContract):
+    name = "dicom"
+    read_as = "png"
+
+    def encoded(self) -> bytes:
+        return encoded(dataset(GREY), ImplicitVRLittleEndian)
+
+
+class TestRleDicom(ReaderContract):
+    name = "dicom"
+    read_as = "png"
+
+    def encoded(self) -> bytes:
+        made = dataset(GREY)
+        made.compress(RLELossless)
+        return encoded(made, RLELossless)
+
+
+def test_a_slice_lies_where_its_header_says() -> None:
+    read = read_image(slice_file(z=3))
+    assert read.array.shape == (1, 7, 5, 1) and read.array.dtype == np.int16
+    assert read.array[0, 2, 4, 0] == 342  # column 2, row 4
+    wanted: list[list[float]] = [[-0.75, 0, 0, 10], [0, -0.5, 0, -20], [0, 0, 2.5, 3], [0, 0, 0, 1]]
+    np.testing.assert_allclose(read.affine, wanted)
+    shown = SliceStack.from_image(read).array[0, 0]
+    np.testing.assert_array_equal(shown[4], 340 + np.arange(7))
+    np.testing.assert_array_equal(
+        read_image(encode_image(read, "nifti")).affine, read.affine.astype(np.float32)
+    )
+
+
+@pytest.mark.parametrize("syntax", [ImplicitVRLittleEndian, DeflatedExplicitVRLittleEndian])
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4"])
+def test_values_survive(syntax: Any, dtype: str) -> None:  # noqa: ANN401
+    bounds = np.iinfo(dtype)
+    stored = np.array([[bounds.min, bounds.max, 1], [2, 3, 4]], dtype)
+    read = read_image(encoded(dataset(stored), syntax))
+    np.testing.assert_array_equal(read.array[0], stored)
+
+
+@pytest.mark.parametrize("syntax", [RLELossless, JPEG2000Lossless])
+def test_compressed_frames(syntax: Any) -> None:  # noqa: ANN401
+    made = dataset(GREY)
+    if syntax == RLELossless:
+        made.compress(RLELossless)
+    else:
+        file = io.BytesIO()
+        Image.fromarray(GREY).save(file, "JPEG2000", irreversible=False, no_jp2=True)
+        made.PixelData = encapsulate([file.getvalue()])
+        made["PixelData"].is_undefined_length = True
+    np.testing.assert_array_equal(read_image(encoded(made, syntax)).array[0], GREY)
+
+
+def test_jpeg_colours() -> None:
+    made = dataset(np.zeros((16, 16, 3), np.uint8), PhotometricInterpretation="YBR_FULL_422")
+    file = io.BytesIO()
+    Image.new("RGB", (16, 16), (200, 30, 60)).save(file, "JPEG", quality=100)
+    made.PixelData = encapsulate([file.getvalue()])
+    made["PixelData"].is_undefined_length = True
+    read = read_image(encoded(made, JPEGBaseline8Bit))
+    np.testing.assert_allclose(read.array[:, 8, 8], [200, 30, 60], atol=4)
+
+
+def test_a_colour_picture() -> None:
+    colours = np.moveaxis(picture("u1", channels=3).array, 0, -1)
+    read = read_image(encoded(dataset(colours)))
+    np.testing.assert_array_equal(read.array, picture("u1", channels=3).array)
+    assert read.format == "png"
+
+
+def test_rescaling_to_hounsfield_units() -> None:
+    read = read_image(slice_file(dtype="u2", RescaleSlope=2, RescaleIntercept=-1024))
+    assert read.array.dtype == np.int16 and read.array.min() == -1024 and read.array.max() == -932
+    read = read_image(slice_file(dtype="u2", RescaleSlope=0.5))
+    assert read.array.dtype == np.float32 and read.array.max() == 23
+
+
+def test_more_is_brighter() -> None:
+    read = read_image(encoded(dataset(GREY, PhotometricInterpretation="MONOCHROME1", BitsStored=12,
+                                      HighBit=11)))  # fmt: skip
+    np.testing.assert_array_equal(read.array[0], 4095 - GREY)
+    assert "MONOCHROME1 was turned around" in read.warnings[0]
+
+
+def test_what_lies_above_the_top_bit_is_cut_off() -> None:
+    overlay = GREY | np.uint16(0x8000)
+    read = read_image(encoded(dataset(overlay, BitsStored=12, HighBit=11)))
+    np.testing.assert_array_equal(read.array[0], GREY)
+    signed = np.array([[0x0FFF, 0x0001]], np.uint16)  # 12 bits: -1 and 1
+    made = dataset(signed, BitsStored=12, HighBit=11, PixelRepresentation=1)
+    assert read_image(encoded(made)).array.tolist() == [[[-1, 1]]]
+
+
+class TestSeries:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        for number, z in enumerate((4, 0, 6, 2)):
+            (tmp_path / f"slice{number}.dcm").write_bytes(slice_file(z, dtype="u2"))
+        (tmp_path / "notes.txt").write_text("no image")
+        (tmp_path / "deeper").mkdir()
+        return tmp_path
+
+    def test_slices_are_sorted_by_their_place(self, folder: Path) -> None:
+        read = read_image(folder)
+        assert read.array.shape == (1, 7, 5, 4)
+        assert read.array[0, 1, 2].tolist() == [21, 221, 421, 621]
+        assert read.spacing == (0.75, 0.5, 2.0)
+        assert read.affine[:3, 3].tolist() == [10, -20, 0]
+
+    def test_a_missing_slice(self, folder: Path) -> None:
+        (folder / "slice0.dcm").unlink()
+        with pytest.raises(InvalidInput, match="not evenly spaced"):
+            read_image(folder)
+
+    def test_a_slice_that_is_there_twice(self, folder: Path) -> None:
+        (folder / "again.dcm").write_bytes((folder / "slice1.dcm").read_bytes())
+        with pytest.raises(InvalidInput, match="not evenly spaced"):
+            read_image(folder)
+
+    def test_a_tilted_gantry_shears_the_affine(self, tmp_path: Path) -> None:
+        for z in range(3):
+            there = placed(2.0 * z) | {"ImagePositionPatient": [0.0, 0.5 * z, 2.0 * z]}
+            (tmp_path / str(z)).write_bytes(encoded(dataset(GREY, **there)))
+        np.testing.assert_allclose(read_image(tmp_path).affine[:3, 2], [0, -0.5, 2])
+
+    def test_two_series(self, folder: Path) -> None:
+        (folder / "other.dcm").write_bytes(slice_file(8, dtype="u2", SeriesInstanceUID="1.2.3"))
+        with pytest.raises(InvalidInput, match="several DICOM series"):
+            read_image(folder)
+
+    def test_slices_that_differ(self, folder: Path) -> None:
+        (folder / "other.dcm").write_bytes(encoded(dataset(GREY, **placed(8, (1.0, 1.0)))))
+        with pytest.raises(InvalidInput, match="differ in orientation or pixel spacing"):
+            read_image(folder)
+        (folder / "other.dcm").write_bytes(encoded(dataset(GREY[:4], **placed(8))))
+        with pytest.raises(InvalidInput, match="must have one size"):
+            read_image(folder)
+
+    def test_all_files_together_are_bounded(self, folder: Path) -> None:
+        with pytest.raises(InputTooLarge, match="70 are 70 voxels"):
+            read_image(folder, limits=Limits(max_voxels=50))
+        with pytest.raises(InputTooLarge, match="max_bytes"):
+            read_image(folder, limits=Limits(max_bytes=2 * len(slice_file())))
+
+    def test_a_broken_file_is_named(self, folder: Path) -> None:
+        (folder / "slice0.dcm").write_bytes(slice_file(4)[:-9])
+        with pytest.raises(InvalidInput, match=r"slice0.dcm: DICOM: an element reaches past"):
+            read_image(folder)
+
+
+def test_pictures_that_are_no_volume(tmp_path: Path) -> None:
+    for number in range(2):
+        (tmp_path / str(number)).write_bytes(encoded(dataset(GREY)))
+    with pytest.raises(UnsupportedFormat, match="several pictures without a position"):
+        read_image(tmp_path)
+
+
+def test_frames_of_one_file_are_a_volume() -> None:
+    frames = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    read = read_image(encoded(dataset(frames)))
+    np.testing.assert_array_equal(read.array[0], frames.T)
+    assert "no positions" in read.warnings[0]
+
+
+def test_enhanced_frames_lie_where_their_groups_say() -> None:
+    made = dataset(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
+    measures, orientation = Dataset(), Dataset()
+    measures.PixelSpacing, measures.SliceThickness = [0.5, 0.75], 9
+    orientation.ImageOrientationPatient = [1.0, 0, 0, 0, 1, 0]
+    shared = Dataset()
+    shared.PixelMeasuresSequence = Sequence([measures])
+    shared.PlaneOrientationSequence = Sequence([orientation])
+    made.SharedFunctionalGroupsSequence = Sequence([shared])
+    groups = []
+    for z in (3.0, 0.0):
+        position, group = Dataset(), Dataset()
+        position.ImagePositionPatient = [0.0, 0, z]
+        group.PlanePositionSequence = Sequence([position])
+        groups.append(group)
+    made.PerFrameFunctionalGroupsSequence = Sequence(groups)
+    read = read_image(encoded(made))
+    assert read.spacing == (0.75, 0.5, 3.0)
+    assert read.array[0, 0, 0].tolist() == [12, 0]
+    made.PerFrameFunctionalGroupsSequence = Sequence(groups[:1])
+    with pytest.raises(InvalidInput, match="1 frames are described, there are 2"):
+        read_image(encoded(made))
+
+
+@pytest.mark.parametrize("program", [b"MZ\x90", b"\x7fELF", b"#!/bin/sh\n", b"\xcf\xfa\xed\xfe"])
+def test_a_program_in_the_preamble(program: bytes) -> None:
+    with pytest.raises(InvalidInput, match="its preamble holds a program"):
+        read_image(encoded(dataset(GREY), preamble=program))
+
+
+def test_a_deflated_bomb() -> None:
+    made = dataset(GREY)
+    made.add_new(0x00091010, "LO", "private")
+    made.add_new(0x00091011, "OB", bytes(2**23))
+    data = encoded(made, DeflatedExplicitVRLittleEndian)
+    assert len(data) < 20_000
+    assert read_image(data).array.shape == (1, 5, 7)
+    import caps_med.images.codecs.dicom_layout as layouts
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layouts, "_HEADER_ROOM", 2**20)
+        with pytest.raises(InputTooLarge, match="DICOM: inflates to more than"):
+            read_image(data, limits=Limits(max_inflated_bytes=2**20))
+
+
+def nested(depth: int, closed: bool = True) -> bytes:
+    """Sequences without a length in sequences, before the pixels."""
+    opened = struct.pack("<HH2s2xI", 0x0008, 0x1140, b"SQ", 0xFFFFFFFF)
+    item = struct.pack("<HHI", 0xFFFE, 0xE000, 0xFFFFFFFF)
+    end = struct.pack("<HHI", 0xFFFE, 0xE00D, 0) + struct.pack("<HHI", 0xFFFE, 0xE0DD, 0)
+    data = slice_file()
+    at = data.index(b"\x08\0\x16\0")  # SOP class, the first element of the data set
+    return data[:at] + (opened + item) * depth + end * depth * closed + data[at:]
+
+
+def test_deep_nesting() -> None:
+    assert read_image(nested(20)).array.shape == (1, 7, 5, 1)
+    with pytest.raises(InvalidInput, match="nested more than 24 deep"):
+        read_image(nested(400))
+    with pytest.raises(InvalidInput, match=r"past the end|outside of a sequence|other than items"):
+        read_image(nested(3, closed=False))
+
+
+def with_length(data: bytes, length: int) -> bytes:
+    at = data.rindex(b"\xe0\x7f\x10\0OW") + 8
+    return data[:at] + struct.pack("<I", length) + data[at + 4 :]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (with_length(slice_file(), 0xFFFFFFFE), "reaches past the end"),
+        (with_length(slice_file(), 0xFFFFFFFF), "reaches past the end|no known type"),
+        (slice_file()[:-10], "reaches past the end"),
+        (slice_file() + b"x", "reaches past the end"),
+        (encoded(dataset(GREY, Rows=6)), "describes 84 bytes of pixels, there are 70"),
+        (encoded(dataset(GREY, Rows=0)), "no picture of 0 x 7"),
+        (encoded(dataset(GREY, Rows=None)), "Rows is missing"),
+        (slice_file(ImageOrientationPatient=[1.0, 0, 0, 1, 0, 0]), "two unit vectors"),
+        (slice_file(PixelSpacing=[0.0, 1.0]), "must be positive"),
+        (slice_file(RescaleSlope=0), "the slope not 0"),
+    ],
+)
+def test_what_does_not_hold_together(data: bytes, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        read_image(data)
+
+
+def test_two_billion_frames() -> None:
+    with pytest.raises(InputTooLarge, match="2000000000 x 5 x 7"):
+        read_image(encoded(dataset(GREY, NumberOfFrames=2_000_000_000)))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (encoded(dataset(GREY, PhotometricInterpretation="PALETTE COLOR")), "no palettes"),
+        (encoded(dataset(GREY, HighBit=12)), "lowest bits"),
+        (encoded(dataset(GREY.astype("u8"))), "8, 16 or 32 bits"),
+        (slice_file().replace(b"1.2.840.10008.1.2.1\0", b"1.2.840.10008.1.2.2\0"), "not read"),
+    ],
+)
+def test_what_dicom_can_hold_but_is_not_read(data: bytes, message: str) -> None:
+    assert ExplicitVRBigEndian == "1.2.840.10008.1.2.2"
+    with pytest.raises(UnsupportedFormat, match=message):
+        read_image(data)
+
+
+def test_no_error_or_warning_names_the_patient(
+    recwarn: pytest.WarningsRecorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = slice_file().replace(b"-10.0", b"1e1e1")
+    with pytest.raises(InvalidInput, match="cut or broken"):
+        read_image(data)
+    data = slice_file()
+    random = np.random.default_rng(1)
+    surname = PATIENT.split("^")[0]
+    for _ in range(300):
+        damaged = bytearray(data)
+        damaged[random.integers(132, len(data))] = random.integers(0, 256)
+        try:
+            notes = read_image(bytes(damaged)).warnings
+            assert surname not in str(notes)
+        except CapsMedError as error:
+            assert surname not in str(error)
+    assert not [w for w in recwarn if surname in str(w.message)]
+    assert caplog.text == ""

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import gzip
+import itertools
+from pathlib import Path
+from typing import Any
+
+import nrrd
+import numpy as np
+import pytest
+
+from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.images import MedicalImage, SliceStack, encode_image, read_image
+from tests.contract.formats import FormatContract, picture
+
+OBLIQUE = np.array(
+    [[-1.1, 0.2, 0.3, 40], [0.25, 0.9, -0.4, -12.5], [0.1, 0.35, 2.8, 7], [0, 0, 0, 1]]
+)
+VOXELS = np.arange(60, dtype=np.int16).reshape(3, 4, 5) - 20
+
+
+def by_hand(*lines: str, voxels: bytes = bytes(4), **changed: Any) -> bytes:  # noqa: ANN401
+    fields = {"type": "uchar", "dimension": "2", "sizes": "2 2", "encoding": "raw"} | changed
+    listed = [f"{name.replace('_', ' ')}: {value}" for name, value in fields.items() if value]
+    return "\n".join(["NRRD0004", *listed, *lines]).encode() + b"\n\n" + voxels
+
+
+class TestNrrd(FormatContract):
+    name = "nrrd"
+
+    def images(self) -> list[MedicalImage]:
+        dtypes = ["i2", "u1", "i1", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
+        flips = [np.diag([*signs, 1.0]) for signs in itertools.product((1.0, -1.0), repeat=3)]
+        volumes = [MedicalImage(VOXELS[None].astype(d), OBLIQUE, "nrrd") for d in dtypes]
+        flipped = [MedicalImage(VOXELS[None], OBLIQUE @ flip, "nrrd") for flip in flips]
+        pictures = [picture("u1", channels, format="nrrd") for channels in (1, 3)]
+        return [*volumes, *flipped, *pictures]
+
+
+class TestRawNrrd(FormatContract):
+    name = "nrrd"
+
+    def images(self) -> list[MedicalImage]:
+        return [picture("u1", format="nrrd")]
+
+    def encoded(self) -> bytes:
+        return by_hand(sizes="17 13", voxels=picture("u1").array.tobytes())
+
+
+@pytest.mark.parametrize("space", ["right-anterior-superior", "left-posterior-superior", "LAS"])
+@pytest.mark.parametrize("encoding", ["raw", "gzip"])
+@pytest.mark.parametrize("endian", ["<", ">"])
+def test_what_pynrrd_writes(tmp_path: Path, space: str, encoding: str, endian: str) -> None:
+    signs = {"r": (1, 1, 1), "l": (-1, -1, 1), "L": (-1, 1, 1)}[space[0]]
+    ours = np.diag([*signs, 1.0]) @ OBLIQUE
+    header: dict[str, Any] = {
+        "space": space,
+        "space directions": ours[:3, :3].T,
+        "space origin": ours[:3, 3],
+        "encoding": encoding,
+    }
+    voxels = VOXELS.astype(VOXELS.dtype.newbyteorder(endian))  # type: ignore[arg-type]
+    nrrd.write(str(tmp_path / "x.nrrd"), voxels, header | {"patient": "Doe"})
+    read = read_image(tmp_path / "x.nrrd")
+    np.testing.assert_array_equal(read.array[0], VOXELS)
+    np.testing.assert_allclose(read.affine, OBLIQUE)
+    assert read.warnings == ()
+
+
+def test_what_pynrrd_reads(tmp_path: Path) -> None:
+    MedicalImage(VOXELS[None], OBLIQUE).save(tmp_path / "x.nrrd")
+    voxels, header = nrrd.read(str(tmp_path / "x.nrrd"))
+    np.testing.assert_array_equal(voxels, VOXELS)
+    assert header["space"] == "left-posterior-superior"
+    lps = np.diag([-1.0, -1, 1, 1]) @ OBLIQUE
+    np.testing.assert_allclose(header["space directions"], lps[:3, :3].T)
+    np.testing.assert_allclose(header["space origin"], lps[:3, 3])
+    MedicalImage(np.stack([VOXELS] * 4), OBLIQUE).save(tmp_path / "classes.nrrd")
+    classes, header = nrrd.read(str(tmp_path / "classes.nrrd"))
+    assert classes.shape == (4, 3, 4, 5)
+    assert header["kinds"] == ["list", "domain", "domain", "domain"]
+
+
+def test_a_picture_is_the_same_way_up_as_a_slice() -> None:
+    volume = MedicalImage(picture("u1").array.swapaxes(1, 2)[..., None], np.diag([-1.0, -1, 1, 1]))
+    flat = read_image(by_hand(sizes="17 13", voxels=picture("u1").array.tobytes()))
+    np.testing.assert_array_equal(flat.array, SliceStack.from_image(volume).array[0])
+
+
+def test_another_files_bytes_never_become_voxels(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"ABCD")
+    for field in ("data file", "datafile"):
+        detached = by_hand(f"{field}: {secret}", voxels=b"")
+        (tmp_path / "x.nhdr").write_bytes(detached)
+        with pytest.raises(InvalidInput, match="lie in another file") as caught:
+            read_image(tmp_path / "x.nhdr")
+        assert str(secret) not in str(caught.value)
+
+
+def test_a_bomb() -> None:
+    data = by_hand(sizes="20000 20000", encoding="gzip", voxels=gzip.compress(bytes(10**6)))
+    with pytest.raises(InputTooLarge, match="20000 x 20000"):
+        read_image(data)
+    small = by_hand(encoding="gzip", voxels=gzip.compress(bytes(10**6)))
+    with pytest.raises(InvalidInput, match="more voxels than the 4 bytes"):
+        read_image(small)
+
+
+def test_without_a_space_left_and_right_are_a_guess() -> None:
+    data = by_hand(dimension="3", sizes="1 2 2", spacings="1 2 3")
+    read = read_image(data)
+    assert read.spacing == (1.0, 2.0, 3.0)
+    assert "a guess" in read.warnings[0]
+    data = by_hand(dimension="3", sizes="1 2 2", space_directions="(2,0,0) (0,1,0) (0,0,1)")
+    assert "no space is named" in read_image(data).warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"sizes": "2 -2"}, InvalidInput, "size is no whole number"),
+        ({"sizes": "2 0"}, InvalidInput, "sizes must be as many as dimension"),
+        ({"dimension": "3"}, InvalidInput, "sizes must be as many as dimension"),
+        ({"type": "block"}, UnsupportedFormat, "integer or float of up to 64 bits"),
+        ({"type": "short"}, InvalidInput, "endian is missing"),
+        ({"type": "short", "endian": "middle"}, InvalidInput, "little or big"),
+        ({"encoding": "bzip2"}, UnsupportedFormat, "raw or gzip"),
+        ({"byte_skip": "-1"}, UnsupportedFormat, "byte skip"),
+        ({"sizes": "2 3"}, InvalidInput, "describes 6 bytes, the file has 4"),
+        ({"sizes": None}, InvalidInput, "the field sizes is missing"),
+        ({"dimension": "4", "sizes": "1 2 2 1"}, UnsupportedFormat, "one volume is read"),
+        (
+            {"dimension": "3", "sizes": "1 2 2", "kinds": "list domain domain"},
+            UnsupportedFormat, "one volume is read",
+        ),
+        (
+            {"dimension": "3", "sizes": "1 2 2", "space_directions": "(1,0,0) (0,1,0)"},
+            InvalidInput, "three vectors",
+        ),
+        (
+            {"dimension": "3", "sizes": "1 2 2", "space_directions": "(1,0,0) (0,1,0) (0,nan,1)"},
+            InvalidInput, "finite",
+        ),
+        (
+            {"dimension": "3", "sizes": "1 2 2", "space_directions": "(1,0,0) (0,1,0) (0,x,1)"},
+            InvalidInput, "a number of the geometry is none",
+        ),
+        (
+            {
+                "dimension": "3", "sizes": "1 2 2", "space": "scanner-xyz",
+                "space_directions": "(1,0,0) (0,1,0) (0,0,1)",
+            },
+            UnsupportedFormat, "RAS, LAS or LPS",
+        ),
+    ],
+)  # fmt: skip
+def test_headers_that_cannot_be(
+    fields: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        read_image(by_hand(**fields))
+
+
+@pytest.mark.parametrize("line", ["nonsense", "type: short"])
+def test_lines_that_are_no_field_or_stand_there_twice(line: str) -> None:
+    with pytest.raises(InvalidInput, match="is no field, or stands there twice"):
+        read_image(by_hand(line))
+
+
+def test_a_header_without_end() -> None:
+    with pytest.raises(InvalidInput, match="no empty line"):
+        read_image(b"NRRD0004\n" + b"# comment\n" * 10_000)
+
+
+def test_a_picture_of_classes_is_written_with_a_list_axis(tmp_path: Path) -> None:
+    encoded = encode_image(MedicalImage(np.random.default_rng(0).random((4, 5, 6))), "nrrd")
+    (tmp_path / "x.nrrd").write_bytes(encoded)
+    assert nrrd.read(str(tmp_path / "x.nrrd"))[0].shape == (4, 6, 5)

@@ -1,0 +1,76 @@
+"""Small DICOM files for tests, with a patient's name in them."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import UID, CTImageStorage, ExplicitVRLittleEndian, ImplicitVRLittleEndian
+
+from caps_med.images.image import Array
+
+PATIENT = "Doe^Jane"
+SERIES = "1.2.826.0.1.3680043.8.498.1"
+
+
+def dataset(array: Array, **changed: Any) -> Dataset:  # noqa: ANN401
+    """A data set of stored values `[H, W]`, `[F, H, W]` or `[H, W, 3]`; None removes an element."""
+    colour = array.ndim == 3 and array.shape[-1] == 3
+    frames = 1 if array.ndim == 2 or colour else len(array)
+    rows, columns = array.shape[-3:-1] if colour else array.shape[-2:]
+    made = Dataset()
+    made.PatientName = PATIENT
+    made.SOPClassUID, made.SOPInstanceUID = CTImageStorage, f"{SERIES}.7"
+    made.SeriesInstanceUID = SERIES
+    made.Rows, made.Columns, made.NumberOfFrames = rows, columns, frames
+    made.SamplesPerPixel = 3 if colour else 1
+    made.PhotometricInterpretation = "RGB" if colour else "MONOCHROME2"
+    if colour:
+        made.PlanarConfiguration = 0
+    made.BitsAllocated = made.BitsStored = 8 * array.itemsize
+    made.HighBit = made.BitsStored - 1
+    made.PixelRepresentation = int(array.dtype.kind == "i")
+    for name, value in changed.items():
+        if value is None:
+            delattr(made, name)
+        else:
+            setattr(made, name, value)
+    content = array.astype(array.dtype.newbyteorder("<")).tobytes()
+    made.PixelData = content + b"\0" * (len(content) % 2)
+    made["PixelData"].VR = "OW" if array.itemsize > 1 else "OB"
+    made.file_meta = FileMetaDataset()
+    made.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    return made
+
+
+def placed(z: float, spacing: tuple[float, float] = (0.5, 0.75)) -> dict[str, Any]:
+    """Geometry of an axial slice at height `z` in mm; `spacing` of rows and of columns."""
+    return {
+        "ImagePositionPatient": [-10.0, 20.0, z],
+        "ImageOrientationPatient": [1.0, 0, 0, 0, 1, 0],
+        "PixelSpacing": list(spacing),
+        "SliceThickness": 2.5,
+    }
+
+
+def encoded(made: Dataset, syntax: UID = ExplicitVRLittleEndian, preamble: bytes = b"") -> bytes:
+    """The content of a file."""
+    made.file_meta.TransferSyntaxUID = syntax
+    made.file_meta.MediaStorageSOPClassUID = made.SOPClassUID
+    made.file_meta.MediaStorageSOPInstanceUID = made.SOPInstanceUID
+    file = io.BytesIO()
+    made.save_as(
+        file,
+        enforce_file_format=True,
+        implicit_vr=syntax == ImplicitVRLittleEndian,
+        little_endian=True,
+    )
+    return preamble.ljust(128, b"\0") + file.getvalue()[128:]
+
+
+def slice_file(z: float = 0.0, dtype: str = "i2", **changed: Any) -> bytes:  # noqa: ANN401
+    """One axial slice `[5, 7]` of values that tell rows, columns and slices apart."""
+    rows, columns = np.mgrid[:5, :7]
+    return encoded(dataset((100 * z + 10 * rows + columns).astype(dtype), **(placed(z) | changed)))
