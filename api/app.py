@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from api import problems
 from api.engine import Engine
+from api.lifetime import Lifetime
 from api.metrics import Metrics
 from api.observe import Observe
 from api.routes import features, health, models, page, segment, synthesize
@@ -34,8 +35,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         warming = asyncio.create_task(engine.warm_up())
         warming.add_done_callback(_report)
+        watching = asyncio.create_task(engine.watch())
         yield
         warming.cancel()
+        watching.cancel()
 
     app = FastAPI(
         title="caps_med",
@@ -50,6 +53,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in (health, models, segment, synthesize, features, page):
         app.include_router(router.router)
     app.add_middleware(BodyLimit, limit=settings.max_upload_bytes)
+    app.add_middleware(Lifetime, seconds=settings.request_seconds)
     app.add_middleware(Observe, metrics=engine.metrics)
     return app
 

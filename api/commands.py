@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from pathlib import Path
 from typing import Annotated
@@ -26,14 +25,14 @@ def serve(
 
     Example: caps-med serve --port 8000, then open http://127.0.0.1:8000/
     """
-    import uvicorn
-
+    from api import logs, tracing
     from api.app import create_app
+    from api.server import run
     from api.settings import Settings
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings = Settings() if models is None else Settings(models=models)
+    logs.configure(settings.audit_log)
+    tracing.export_if_asked()
     listener = socket.create_server((host, port))
     typer.echo(f"caps_med on http://{host}:{listener.getsockname()[1]}", err=True)
-    config = uvicorn.Config(create_app(settings), log_config=None, access_log=False)
-    uvicorn.Server(config).run(sockets=[listener])
+    run(create_app(settings), listener, settings.drain_seconds)

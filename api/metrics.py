@@ -2,25 +2,57 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+
+#: Seconds, from a small picture to a large volume on a busy CPU.
+SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
+BATCHES = (1, 2, 4, 8, 16, 32)
 
 
 class Metrics:
     """Metrics of one app, in a registry of its own.
 
     Attributes:
-        requests: answers by route, model and outcome (the status code).
-        seconds: time spent by stage: predict, encode, warm-up.
+        requests: answers by route, model (of those there are) and outcome: the status code, or
+            ``gone`` for a client that left before.
+        request_seconds: time to the whole answer, by route.
+        seconds: time by stage: find, load, decode, queue, predict, encode, warm-up.
+        batch_size: requests that a network took in one go.
+        queue_length: requests that wait for a model.
+        models_loaded, models_bytes: models in memory, and their weights.
+        jobs: training jobs by state.
     """
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        registry = self.registry = CollectorRegistry()
+        ProcessCollector(registry=registry)  # resident memory, CPU seconds, open files
         self.requests = Counter(
-            "caps_med_requests", "Answers", ("route", "model", "outcome"), registry=self.registry
+            "caps_med_requests", "Answers", ("route", "model", "outcome"), registry=registry
         )
+        self.request_seconds = Histogram(
+            "caps_med_request_seconds", "Time to answer", ("route",), registry=registry,
+            buckets=SECONDS,
+        )  # fmt: skip
         self.seconds = Histogram(
-            "caps_med_stage_seconds", "Time by stage", ("stage",), registry=self.registry
+            "caps_med_stage_seconds", "Time by stage", ("stage",), registry=registry,
+            buckets=SECONDS,
+        )  # fmt: skip
+        self.batch_size = Histogram(
+            "caps_med_batch_size", "Requests in one pass", registry=registry, buckets=BATCHES
         )
+        self.queue_length = Gauge(
+            "caps_med_queue_length", "Requests that wait", ("model",), registry=registry
+        )
+        self.models_loaded = Gauge("caps_med_models_loaded", "Models in memory", registry=registry)
+        self.models_bytes = Gauge("caps_med_models_bytes", "Weights in memory", registry=registry)
+        self.jobs = Gauge("caps_med_jobs", "Training jobs", ("state",), registry=registry)
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""

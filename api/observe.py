@@ -1,25 +1,31 @@
-"""One log line and one count an answer: ids, sizes and times, nothing of the content."""
+"""One log line, one count and one audit record an answer: ids, sizes, times; nothing of content."""
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 import traceback
 import uuid
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api import record
+from api.logs import AUDIT
 from api.metrics import Metrics
 from api.problems import unexpected
+from api.tracing import server_span
 from caps_med.errors import InvalidBundle
 
 log = logging.getLogger("caps_med.api")
+audit = logging.getLogger(AUDIT)
+
+#: What the audit log says of an answer: who asked for what, what became of it.
+AUDITED = ("request", "who", "model", "version", "input_sha256", "job")
 
 
 class Observe:
-    """ASGI middleware: request ids, metrics and logs; the unexpected becomes a bare 500."""
+    """ASGI middleware: request ids, metrics, logs, spans; the unexpected becomes a bare 500."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
@@ -30,6 +36,7 @@ class Observe:
             await self.app(scope, receive, send)
             return
         identity, start, status = uuid.uuid4().hex, time.perf_counter(), 0
+        facts = record.begin(request=identity)
 
         async def noting(message: Message) -> None:
             nonlocal status
@@ -38,35 +45,41 @@ class Observe:
                 MutableHeaders(scope=message)["X-Request-ID"] = identity
             await send(message)
 
-        try:
-            await self.app(scope, receive, noting)
-        except Exception as error:
-            _log_failure(identity, error)
-            if not status:
-                await unexpected(identity)(scope, receive, noting)
-        finally:
-            self._note(scope, identity, status, time.perf_counter() - start)
+        with server_span(scope["method"], Headers(scope=scope), request=identity) as attribute:
+            try:
+                await self.app(scope, receive, noting)
+            except Exception as error:
+                _log_failure(error)
+                if not status:
+                    await unexpected(identity)(scope, receive, noting)
+            finally:
+                facts.setdefault("outcome", str(status or "gone"))
+                facts["route"] = getattr(scope.get("route"), "path", "unmatched")
+                self._note(scope["method"], facts, time.perf_counter() - start)
+                for key in ("route", "outcome", "model"):
+                    attribute(key, str(facts.get(key, "-")))
 
-    def _note(self, scope: Scope, identity: str, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "unmatched")
-        model = scope.get("path_params", {}).get("model", "-") if 200 <= status < 400 else "-"
-        self.metrics.requests.labels(route, model, str(status)).inc()
-        line = {
-            "request": identity,
-            "method": scope["method"],
-            "route": route,
-            "model": model,
-            "status": status,
-            "milliseconds": round(1000 * seconds, 1),
-        }
-        log.info(json.dumps(line))
+    def _note(self, method: str, facts: dict[str, record.Fact], seconds: float) -> None:
+        route, model = str(facts["route"]), str(facts.get("model", "-"))
+        outcome = str(facts["outcome"])
+        self.metrics.requests.labels(route, model, outcome).inc()
+        self.metrics.request_seconds.labels(route).observe(seconds)
+        line = {**facts, "method": method, "milliseconds": round(1000 * seconds, 1)}
+        line.pop("input_sha256", None)
+        log.info("answered", extra={"facts": line})
+        if route.startswith("/v1/") and method != "OPTIONS":
+            action = f"{method} {route}"
+            audited = {key: facts[key] for key in AUDITED if key in facts}
+            entry = {"action": action, **audited, "outcome": outcome}
+            audit.info("audit", extra={"facts": entry})
 
 
-def _log_failure(identity: str, error: Exception) -> None:
+def _log_failure(error: Exception) -> None:
     """Where it happened, without the message: it may hold values, which may be a patient's.
 
     What is wrong with a model is the operator's to mend, and holds nothing of an upload.
     """
+    identity = record.known("request")
     if isinstance(error, InvalidBundle):
         log.error("request %s failed: %s", identity, error)
         return

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from api.engine.queue import Busy
 from caps_med import errors
 
 MEDIA_TYPE = "application/problem+json"
@@ -34,18 +35,25 @@ HTTP_CODES: Mapping[int, str] = {
     413: errors.InputTooLarge.code,
 }
 UNEXPECTED = "internal_error"
+#: A full queue, a request that took too long.
+OVERLOADED, DEADLINE = "overloaded", "deadline_exceeded"
 
 
 def problem(
-    status: int, code: str, detail: str, headers: Mapping[str, str] | None = None
+    status: int,
+    code: str,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    **more: object,
 ) -> JSONResponse:
-    """A problem document; ``type`` is as stable as `code`."""
+    """A problem document; ``type`` is as stable as `code`, `more` are its further members."""
     body = {
         "type": f"urn:caps-med:problem:{code.replace('_', '-')}",
         "title": code.replace("_", " "),
         "status": status,
         "code": code,
         "detail": detail,
+        **more,
     }
     return JSONResponse(body, status, dict(headers or {}), media_type=MEDIA_TYPE)
 
@@ -53,6 +61,7 @@ def problem(
 def install(app: FastAPI) -> None:
     """Answer every error that a caller can cause with a problem document."""
     app.add_exception_handler(errors.CapsMedError, _library)
+    app.add_exception_handler(Busy, _busy)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
 
@@ -61,6 +70,13 @@ async def _library(_: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, errors.CapsMedError) or error.code not in STATUS:
         raise error
     return problem(STATUS[error.code], error.code, str(error))
+
+
+async def _busy(_: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, Busy):
+        raise error
+    headers = {"Retry-After": str(error.retry_after)}
+    return problem(503, OVERLOADED, str(error), headers, queue_length=error.waiting)
 
 
 async def _validation(_: Request, error: Exception) -> JSONResponse:

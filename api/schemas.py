@@ -99,3 +99,4 @@ class Problem(BaseModel):
     status: int
     code: str = Field(description="Stable; scripts may rely on it.", examples=["unknown_label"])
     detail: str
+    queue_length: int | None = Field(None, description="Requests that wait, of `overloaded`.")

@@ -20,7 +20,16 @@ class Settings(BaseSettings):
         preload: models that are loaded and run once before the service calls itself ready.
         max_upload_bytes: larger request bodies are refused while they arrive.
         max_inflated_bytes, max_voxels: bounds on what an upload may unpack to.
-        workers: model calls that run at once; the others wait.
+        workers: model calls that run at once; the others wait. On a GPU each has its own stream.
+        threads: CPU threads of one model call; None leaves torch's choice.
+        max_queue: requests that may wait for one model; further ones are answered 503.
+        max_batch: waiting requests of one size that a network takes in one go.
+        batch_on_gpu: batch on a GPU too, where answers are then equal to rounding alone.
+        request_seconds: from the end of a request's body to its answer, else 504.
+        drain_seconds: after SIGTERM, what is being answered may take this long.
+        max_model_bytes: weights in memory; the least recently used model is forgotten first.
+        reload_seconds: how often new versions of the models in memory are looked for.
+        audit_log: a file for who asked for what; None writes it among the other logs.
         max_images: images one synthesis request may ask for.
     """
 
@@ -32,6 +41,15 @@ class Settings(BaseSettings):
     max_inflated_bytes: int = Field(default=1024 * MIB, gt=0)
     max_voxels: int = Field(default=2**27, gt=0)
     workers: int = Field(default=1, gt=0, le=64)
+    threads: int | None = Field(default=None, gt=0, le=1024)
+    max_queue: int = Field(default=64, gt=0)
+    max_batch: int = Field(default=8, gt=0)
+    batch_on_gpu: bool = False
+    request_seconds: float = Field(default=120, gt=0)
+    drain_seconds: int = Field(default=30, ge=0)
+    max_model_bytes: int = Field(default=4096 * MIB, gt=0)
+    reload_seconds: float = Field(default=5, gt=0)
+    audit_log: Path | None = None
     max_images: int = Field(default=64, gt=0)
 
     @property

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from fastapi import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartParser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import problem
+from api.record import note
 from caps_med.errors import InputTooLarge, InvalidInput
 
 
@@ -62,4 +65,5 @@ async def read_upload(upload: UploadFile) -> bytes:
     content = await upload.read()
     if not content:
         raise InvalidInput("the uploaded file is empty")
+    note(input_sha256=hashlib.sha256(content).hexdigest())
     return content

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, File, Form, Response, UploadFile
 
 from api.encoding import file_response, json_response, negotiate, npz_bytes
+from api.engine import Call
 from api.routes.common import Accept, EngineDependency, Format, answers
 from api.uploads import read_upload
 from caps_med.errors import InvalidParameter
@@ -39,14 +40,15 @@ async def features(
     As PNG: a contact sheet of the lengths; as JSON: statistics.
     """
     form = negotiate(format, accept, ["npz", "png", "json"])
-    loaded = await engine.run("load", lambda: engine.model(model))
+    loaded = await engine.load(model)
     kind: Kind = "labels" if loaded.task == "synthesis" else "image"
     part = {"labels": labels, "image": image}[kind]
     if part is None:
         raise InvalidParameter(f"{loaded.name} is a {loaded.task} model: send the part {kind!r}")
     content = await read_upload(part)
     decoded = await engine.run("decode", lambda: loaded.read(content, kind))
-    found = await engine.run("predict", lambda: loaded.features(decoded, layer, slice, seed))
+    work: Call[Features] = Call(lambda model: model.features(decoded, layer, slice, seed))
+    found = await engine.predict(loaded, work)
     return await engine.run("encode", lambda: encode(found, form))
 
 

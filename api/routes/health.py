@@ -21,7 +21,9 @@ async def healthz() -> dict[str, str]:
 
 @router.get("/readyz", summary="Whether the models are loaded and warm")
 async def readyz(engine: EngineDependency) -> JSONResponse:
-    """200 once the preloaded models have run, 503 before."""
+    """200 once the preloaded models have run, 503 before and while the service ends."""
+    if engine.draining:
+        return problem(503, "not_ready", "the service is about to end", {"Retry-After": "5"})
     if not engine.ready:
         return problem(503, "not_ready", "models are being loaded", {"Retry-After": "1"})
     return JSONResponse({"status": "ready"})

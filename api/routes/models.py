@@ -21,5 +21,5 @@ async def list_models(engine: EngineDependency) -> ModelList:
             responses={404: answers()[404]})  # fmt: skip
 async def show_model(model: str, engine: EngineDependency) -> ModelDetail:
     """`model` is a name, or `name@version`."""
-    loaded = await engine.run("load", lambda: engine.model(model))
+    loaded = await engine.load(model)
     return ModelDetail.of_model(loaded, engine.repository.versions(loaded.name))

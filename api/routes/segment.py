@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, File, Response, UploadFile
 
 from api.encoding import file_response, image_forms, json_response, negotiate, npz_bytes
+from api.engine import Segment
 from api.routes.common import Accept, EngineDependency, Format, answers
 from api.uploads import read_upload
 from caps_med.images import encode_image, label_format
@@ -33,11 +34,11 @@ async def segment(
     As npz: `labels` and `probabilities`; as JSON: the volume of each label.
     """
     content = await read_upload(image)
-    loaded = await engine.run("load", lambda: engine.model(model))
+    loaded = await engine.load(model)
     decoded = await engine.run("decode", lambda: loaded.read(content, "image"))
     own = label_format(decoded.format)
     form = negotiate(format, accept, [*image_forms(decoded, own), "npz", "json"])
-    result = await engine.run("predict", lambda: loaded.segment(decoded))
+    result = await engine.predict(loaded, Segment(decoded))
     return await engine.run("encode", lambda: encode(result, form))
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, File, Form, Response, UploadFile
 
 from api.encoding import file_response, image_forms, json_response, negotiate, npz_bytes, zip_bytes
+from api.engine import Synthesize
 from api.routes.common import Accept, EngineDependency, Format, answers
 from api.uploads import read_upload
 from caps_med.errors import InvalidParameter
@@ -40,12 +41,12 @@ async def synthesize(
     if count > engine.settings.max_images:
         raise InvalidParameter(f"count={count}: at most {engine.settings.max_images} at once")
     content = await read_upload(labels)
-    loaded = await engine.run("load", lambda: engine.model(model))
+    loaded = await engine.load(model)
     decoded = await engine.run("decode", lambda: loaded.read(content, "labels"))
     own = decoded.format
     forms = [*image_forms(decoded, own), "zip"] if count == 1 else ["zip"]
     form = negotiate(format, accept, [*forms, "npz", "json"])
-    images = await engine.run("predict", lambda: loaded.synthesize_many(decoded, seed, count))
+    images = await engine.predict(loaded, Synthesize(decoded, seed, count))
     return await engine.run("encode", lambda: encode(images, form, own))
 
 

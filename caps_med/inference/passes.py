@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from torch import Tensor
 from caps_med.errors import InputTooLarge
 from caps_med.networks import CapsuleNetwork
 
-Call = Callable[[Tensor], Tensor]
+Call = Callable[..., Tensor]
 
 #: Positions that one pass takes: more slices go in several passes, larger ones in windows.
 PASS_POSITIONS = 512 * 512
@@ -23,7 +23,12 @@ WHOLE_POSITIONS = 2048 * 2048
 
 
 def in_passes(
-    network: CapsuleNetwork, call: Call, slices: Tensor, *, windowed: bool = True
+    network: CapsuleNetwork,
+    call: Call,
+    slices: Tensor,
+    *,
+    windowed: bool = True,
+    vectors: Tensor | None = None,
 ) -> Tensor:
     """`call`, which runs `network`, over slices of any size.
 
@@ -33,9 +38,10 @@ def in_passes(
 
     Args:
         network: says divisor, spatial dimensions and device.
-        call: from `[N, C, *S]` to `[N, K, *S]`.
+        call: from `[N, C, *S]`, and `[N, Z]` where there are vectors, to `[N, K, *S]`.
         slices: `[D, C, H, W]`.
         windowed: whether the answer may be put together from windows.
+        vectors: `[D, Z]`, one a slice of a 2-D network, or `[1, Z]`, one for all.
 
     Returns:
         `[D, K, H, W]` on the CPU.
@@ -46,21 +52,34 @@ def in_passes(
     maps = as_maps(network, slices)
     device = device_of(network)
 
-    def forward(part: Tensor) -> Tensor:
-        answer = call(pad_to(part.to(device), network.divisor))
-        return cropped(answer, part.shape[2:]).float().cpu()
+    def forward(part: Tensor, vector: Tensor | None) -> Tensor:
+        padded = pad_to(part.to(device), network.divisor)
+        beside = () if vector is None else (vector.to(device).expand(len(part), -1),)
+        return cropped(call(padded, *beside), part.shape[2:]).float().cpu()
 
     positions = maps[0, 0].numel()
+    many = max(1, PASS_POSITIONS // positions)
+    parts = zip(maps.split(many), _beside(vectors, len(maps), many), strict=True)
     with torch.inference_mode():
         if positions <= PASS_POSITIONS:
-            answers = [forward(part) for part in maps.split(PASS_POSITIONS // positions)]
+            answers = [forward(part, vector) for part, vector in parts]
         elif windowed:
-            answers = [_in_windows(network, forward, part) for part in maps.split(1)]
+            answers = [
+                _in_windows(network, lambda w, v=vector: forward(w, v), part)
+                for part, vector in parts
+            ]
         else:
             check_whole(maps)
-            answers = [forward(part) for part in maps.split(1)]
+            answers = [forward(part, vector) for part, vector in parts]
     answer = torch.cat(answers)
     return answer if network.spatial_dims == 2 else answer[0].movedim(0, 1)
+
+
+def _beside(vectors: Tensor | None, maps: int, many: int) -> Sequence[Tensor | None]:
+    """The vectors of each pass of `many` maps."""
+    if vectors is None:
+        return [None] * -(-maps // many)
+    return list(torch.split(vectors.expand(maps, -1), many))
 
 
 def as_maps(network: CapsuleNetwork, slices: Tensor) -> Tensor:

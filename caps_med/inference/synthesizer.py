@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, match_labels
-from caps_med.inference.passes import device_of, in_passes
+from caps_med.inference.passes import in_passes
 from caps_med.inference.planes import Planes
 from caps_med.inference.provenance import Provenance, answer
 from caps_med.networks import CapsPix2Pix
@@ -59,14 +61,43 @@ class Synthesizer:
             InvalidInput: a label map that this network cannot take.
             InvalidParameter: the seed is out of range, or the size is none the generator can take.
         """
-        planes, classes = self.classes(labels)
-        z = self.noise(seed).to(device_of(self.network))
+        return self.many([labels], [seed])[0]
+
+    def many(self, labels: Sequence[MedicalImage], seeds: Sequence[int]) -> list[SyntheticImage]:
+        """Synthesize from label maps of equal size in one go, each with the noise of its seed.
+
+        On a CPU the images are those of a call each, to the last bit; on a GPU to rounding. A 3-D
+        network takes one label map.
+
+        Raises:
+            What a call raises, for the first label map that does.
+        """
+        prepared = [self.classes(one) for one in labels]
+        noise = [self.noise(seed) for seed in seeds]
+        slices = [classes for _, classes in prepared]
+        vectors = (
+            noise
+            if len(prepared) == 1
+            else [z.expand(len(c), -1) for z, c in zip(noise, slices, strict=True)]
+        )
         # Noise of one value a row, or one a pixel, is another noise in a window.
         anywhere = not isinstance(self.network.noise, (BroadcastNoise, InputNoise))
-        maps = in_passes(self.network, lambda c: self._image(c, z), classes, windowed=anywhere)
-        pixels = planes.restore(maps)
+        maps = in_passes(
+            self.network,
+            self._image,
+            torch.cat(slices),
+            windowed=anywhere,
+            vectors=torch.cat(vectors),
+        )
+        parts = maps.split([len(classes) for classes in slices])
+        answers = zip(labels, prepared, parts, seeds, strict=True)
+        return [self._answer(one, p.restore(part), seed) for one, (p, _), part, seed in answers]
+
+    def _answer(
+        self, labels: MedicalImage, pixels: NDArray[np.generic], seed: int
+    ) -> SyntheticImage:
         if labels.spatial_dims == 2 and labels.format != "npy":
-            pixels = np.rint(pixels.clip(0, 1) * 255).astype(np.uint8)
+            pixels = np.rint(np.clip(pixels, 0, 1) * 255).astype(np.uint8)
         image = labels.with_array(pixels, kind="image")
         return answer(SyntheticImage, image, provenance=self.provenance.with_seed(seed))
 
@@ -107,6 +138,6 @@ class Synthesizer:
         )
 
     def _image(self, classes: Tensor, z: Tensor) -> Tensor:
-        """The image in [0, 1] `[N, C, *S]` of padded class indices: padding is background."""
-        image: Tensor = self.network(self.one_hot(classes), z.expand(len(classes), -1))
+        """The image in [0, 1] `[N, C, *S]` of padded class indices and noise `[N, Z]`."""
+        image: Tensor = self.network(self.one_hot(classes), z)
         return (image + 1) / 2 if self.network.output == "tanh" else image

@@ -1,0 +1,64 @@
+"""Logs as lines of JSON, each with the id of its request; the audit log beside them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+from datetime import datetime, timezone
+from pathlib import Path
+
+from api.record import known
+
+#: The logger of who asked for what.
+AUDIT = "caps_med.audit"
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, request, and the record's facts.
+
+    Of an exception the type and the place are written, never its message.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if request := known("request"):
+            line["request"] = request
+        line.update(getattr(record, "facts", {}))
+        if record.exc_info and record.exc_info[0]:
+            line["exception"] = record.exc_info[0].__name__
+            line["where"] = _where(record.exc_info[2])
+        return json.dumps(line, default=str)
+
+
+def _where(traceback: object) -> str:
+    place = ""
+    while traceback is not None:
+        code = traceback.tb_frame.f_code  # type: ignore[attr-defined]
+        place = f"{Path(code.co_filename).name}:{traceback.tb_lineno} {code.co_name}"  # type: ignore[attr-defined]
+        traceback = traceback.tb_next  # type: ignore[attr-defined]
+    return place
+
+
+def configure(audit_log: Path | None) -> None:
+    """Write all logs to standard error, and the audit log into its file where there is one.
+
+    The file is only appended to, and opened anew when it was moved away (logrotate).
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    for noisy in ("httpx", "torch", "numba"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    if audit_log is not None:
+        file = logging.handlers.WatchedFileHandler(audit_log)
+        file.setFormatter(JsonLines())
+        audit = logging.getLogger(AUDIT)
+        audit.addHandler(file)
+        audit.propagate = False

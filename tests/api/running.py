@@ -1,0 +1,100 @@
+"""A real server on a thread of this process, whose engine a test can hold still."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+
+from api.app import create_app
+from api.engine import Call, Engine
+from api.server import Server
+from api.settings import Settings
+
+PATIENCE = 60.0
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something that is to happen; fail if it does not."""
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+@dataclass
+class Running:
+    """The server's address, its engine, and its loop."""
+
+    address: str
+    port: int
+    engine: Engine
+    server: Server
+    loops: list[asyncio.AbstractEventLoop] = field(default_factory=list)
+
+    def do(self, coroutine: Any) -> Future[Any]:  # noqa: ANN401
+        """Run a coroutine on the server's loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loops[0])
+
+    @contextmanager
+    def held(self, model: str) -> Iterator[None]:
+        """No network runs inside this block: its one place is taken."""
+        taken, release = threading.Event(), threading.Event()
+
+        def hold(_: object) -> None:
+            taken.set()
+            release.wait(PATIENCE)
+
+        loaded = self.do(self.engine.load(model)).result(PATIENCE)
+        work: Call[None] = Call(hold)
+        holding = self.do(self.engine.predict(loaded, work))
+        assert taken.wait(PATIENCE)
+        try:
+            yield
+        finally:
+            release.set()
+            holding.result(PATIENCE)
+
+    def waiting(self) -> float:
+        """Requests in all queues."""
+        families = self.engine.metrics.queue_length.collect()
+        return float(sum(sample.value for family in families for sample in family.samples))
+
+    def count(self, **labels: str) -> float:
+        """Answers counted with these labels."""
+        families = self.engine.metrics.requests.collect()
+        samples = (s for f in families for s in f.samples if s.name.endswith("_total"))
+        return float(sum(s.value for s in samples if labels.items() <= s.labels.items()))
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[Running]:
+    """Serve on a free port until the block ends."""
+    app = create_app(settings)
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=30)
+    server = Server(config, app.state.engine)
+    found = Running(f"http://127.0.0.1:{port}", port, app.state.engine, server)
+
+    async def serve() -> None:
+        found.loops.append(asyncio.get_running_loop())
+        await server.serve([listener])
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    until(lambda: server.started)
+    try:
+        yield found
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+        assert not thread.is_alive()

@@ -1,0 +1,159 @@
+"""Work under load: queues, deadlines, clients that leave, memory, new versions, the end."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+import caps_med
+from api.settings import Settings
+from caps_med.bundles import ModelRepository
+from caps_med.images import encode_image
+from tests.api.running import Running, running, until
+from tests.conftest import tiny_card, write_tiny
+
+NAME = "tiny-segmentation"
+SEGMENT = f"/v1/models/{NAME}/segment"
+ROUTE = "/v1/models/{model}/segment"
+
+
+def post(server: Running, picture: bytes, path: str = SEGMENT) -> httpx.Response:
+    return httpx.post(server.address + path, files={"image": picture}, timeout=60)
+
+
+def test_a_full_queue_says_when_to_come_back(models: Path, picture: bytes) -> None:
+    settings = Settings(models=models, preload=(), max_queue=2)
+    with running(settings) as server, ThreadPoolExecutor(2) as pool:
+        with server.held(NAME):
+            waiting = [pool.submit(post, server, picture) for _ in range(2)]
+            until(lambda: server.waiting() == 2)
+            refused = post(server, picture)
+            body = refused.json()
+            assert (refused.status_code, body["code"]) == (503, "overloaded")
+            assert body["queue_length"] == 2
+            assert 1 <= int(refused.headers["Retry-After"]) <= 120
+            other = httpx.get(f"{server.address}/v1/models/tiny-synthesis", timeout=60)
+            assert other.status_code == 200
+        wanted = caps_med.load_model(NAME, models).segment(picture)
+        for answer in waiting:
+            assert answer.result().content == encode_image(wanted, "png")
+
+
+def test_requests_that_wait_share_a_pass(models: Path, picture: bytes) -> None:
+    settings = Settings(models=models, preload=(), max_batch=4)
+    with running(settings) as server, ThreadPoolExecutor(5) as pool:
+        with server.held(NAME):
+            waiting = [pool.submit(post, server, picture) for _ in range(5)]
+            until(lambda: server.waiting() == 5)
+        contents = {answer.result().content for answer in waiting}
+        assert contents == {post(server, picture).content}
+        text = server.engine.metrics.text().decode()
+        assert 'caps_med_batch_size_bucket{le="4.0"} 4.0' in text  # hold, 4, 1, 1
+        assert 'caps_med_batch_size_bucket{le="2.0"} 3.0' in text
+
+
+def test_a_late_answer_is_a_504_and_costs_no_work(models: Path, picture: bytes) -> None:
+    settings = Settings(models=models, preload=(), request_seconds=0.5)
+    with running(settings) as server:
+        with server.held(NAME):
+            late = post(server, picture)
+            assert (late.status_code, late.json()["code"]) == (504, "deadline_exceeded")
+            until(lambda: server.waiting() == 0)
+        until(lambda: post(server, picture).status_code == 200)
+
+
+def test_work_of_a_client_that_left_is_dropped(models: Path, picture: bytes) -> None:
+    request = httpx.Request("POST", f"http://x{SEGMENT}", files={"image": picture})
+    head = f"POST {SEGMENT} HTTP/1.1\r\nHost: x\r\n"
+    head += "".join(f"{k}: {v}\r\n" for k, v in request.headers.items() if k != "host") + "\r\n"
+    with running(Settings(models=models, preload=())) as server:
+        with server.held(NAME):
+            client = socket.create_connection(("127.0.0.1", server.port))
+            client.sendall(head.encode() + request.read())
+            until(lambda: server.waiting() == 1)
+            client.close()
+            until(lambda: server.waiting() == 0)
+        until(lambda: server.count(outcome="gone", route=ROUTE) == 1)
+        assert post(server, picture).status_code == 200
+
+
+def test_half_a_body_is_no_work(models: Path, picture: bytes) -> None:
+    with running(Settings(models=models, preload=())) as server:
+        client = socket.create_connection(("127.0.0.1", server.port))
+        head = "Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 1000\r\n"
+        client.sendall(f"POST {SEGMENT} HTTP/1.1\r\nHost: x\r\n{head}\r\n--x\r\n".encode())
+        assert post(server, picture).status_code == 200
+        client.close()
+        assert post(server, picture).status_code == 200
+
+
+def test_models_beyond_the_memory_are_forgotten_and_come_back(
+    models: Path, picture: bytes, labels: bytes
+) -> None:
+    with running(Settings(models=models, preload=(), max_model_bytes=1)) as server:
+        url = f"{server.address}/v1/models/tiny-synthesis/synthesize"
+        for _ in range(2):
+            assert post(server, picture).status_code == 200
+            assert server.engine.pool.names() == {NAME}
+            assert httpx.post(url, files={"labels": labels}, timeout=60).status_code == 200
+            assert server.engine.pool.names() == {"tiny-synthesis"}
+
+
+def version(answer: httpx.Response) -> int:
+    assert answer.status_code == 200, answer.text
+    return int(answer.headers["Caps-Med-Model-Version"])
+
+
+def test_a_new_version_takes_over_without_a_dropped_request(tmp_path: Path, picture: bytes) -> None:
+    card = tiny_card("segmentation")
+    write_tiny(tmp_path, NAME, card)
+    settings = Settings(models=tmp_path, preload=(NAME,), reload_seconds=0.05)
+    seen: list[int] = []
+    enough = threading.Event()
+
+    def ask() -> None:
+        while not enough.is_set():
+            seen.append(version(post(server, picture)))
+
+    with running(settings) as server, ThreadPoolExecutor(2) as pool:
+        asking = [pool.submit(ask) for _ in range(2)]
+        until(lambda: 1 in seen)
+        write_tiny(tmp_path, NAME, card)
+        until(lambda: 2 in seen)
+        enough.set()
+        for one in asking:
+            one.result()
+        assert set(seen) == {1, 2}
+        assert version(post(server, picture, f"/v1/models/{NAME}@1/segment")) == 1
+
+
+def test_a_damaged_new_version_never_answers(
+    tmp_path: Path, picture: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    card = tiny_card("segmentation")
+    write_tiny(tmp_path, NAME, card)
+    with running(Settings(models=tmp_path, preload=(), reload_seconds=0.05)) as server:
+        assert version(post(server, picture)) == 1
+        write_tiny(tmp_path, NAME, card)
+        weights = ModelRepository(tmp_path).find(NAME).weights
+        weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+        until(lambda: f"{NAME}@2 cannot be served: InvalidBundle" in caplog.text)
+        assert version(post(server, picture)) == 1
+
+
+def test_the_end_waits_for_what_is_being_answered(models: Path, picture: bytes) -> None:
+    with running(Settings(models=models, preload=())) as server, ThreadPoolExecutor(1) as pool:
+        with server.held(NAME):
+            answer = pool.submit(post, server, picture)
+            until(lambda: server.waiting() == 1)
+            server.server.handle_exit(signal.SIGTERM, None)
+            assert server.engine.draining
+        assert answer.result().status_code == 200
+        with pytest.raises(httpx.ConnectError):
+            until(lambda: post(server, picture).status_code == 0)

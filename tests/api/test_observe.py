@@ -1,0 +1,104 @@
+"""What is written down of a request, and that nothing of its content is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from api import logs
+from api.app import create_app
+from api.settings import Settings
+
+SEGMENT = "/v1/models/tiny-segmentation/segment"
+
+
+@pytest.fixture
+def fresh_logging() -> Iterator[None]:
+    """Logging as it was, whatever `configure` does to it."""
+    root, audit = logging.getLogger(), logging.getLogger(logs.AUDIT)
+    before = root.handlers[:], root.level, audit.handlers[:], audit.propagate
+    yield
+    root.handlers[:], audit.handlers[:], audit.propagate = before[0], before[2], before[3]
+    root.setLevel(before[1])
+
+
+@pytest.mark.usefixtures("fresh_logging")
+def test_logs_are_lines_of_json_and_the_audit_log_a_file(
+    models: Path, picture: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = tmp_path / "audit.jsonl"
+    logs.configure(audit)
+    with TestClient(create_app(Settings(models=models, preload=()))) as client:
+        answer = client.post(SEGMENT, files={"image": ("jane_doe.png", picture)})
+        client.post(SEGMENT, files={"image": ("jane_doe.png", b"no image")})
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    answered = [line for line in lines if line["message"] == "answered"]
+    assert [line["outcome"] for line in answered] == ["200", "415"]
+    assert answered[0]["request"] == answer.headers["X-Request-ID"]
+    assert answered[0]["route"] == "/v1/models/{model}/segment"
+    first, second = (json.loads(line) for line in audit.read_text().splitlines())
+    wanted = {
+        "action": "POST /v1/models/{model}/segment",
+        "request": answer.headers["X-Request-ID"],
+        "model": "tiny-segmentation",
+        "version": 1,
+        "input_sha256": hashlib.sha256(picture).hexdigest(),
+        "outcome": "200",
+    }
+    assert wanted.items() <= first.items()
+    assert second["outcome"] == "415"
+    assert "jane" not in (audit.read_text() + str(lines)).lower()
+
+
+def test_an_exception_is_logged_without_its_message() -> None:
+    try:
+        raise ValueError("Jane Doe")
+    except ValueError:
+        record = logging.getLogger("x").makeRecord(
+            "x", logging.ERROR, __file__, 1, "it failed", (), __import__("sys").exc_info()
+        )
+    line = json.loads(logs.JsonLines().format(record))
+    assert line["exception"] == "ValueError"
+    assert line["where"].startswith("test_observe.py:")
+    assert "Jane" not in str(line)
+
+
+def test_spans_of_a_request_below_the_callers(models: Path, picture: bytes) -> None:
+    spans = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    trace.set_tracer_provider(provider)
+    caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with TestClient(create_app(Settings(models=models, preload=()))) as client:
+        client.post(SEGMENT, files={"image": picture}, headers={"traceparent": caller})
+    found = {span.name: span for span in spans.get_finished_spans()}
+    assert {"POST", "find", "load", "predict", "encode"} <= set(found)
+    server = found["POST"]
+    assert server.parent is not None and f"{server.parent.span_id:016x}" == "b7ad6b7169203331"
+    assert found["predict"].context.trace_id == int("0af7651916cd43dd8448eb211c80319c", 16)
+    assert server.attributes is not None
+    assert server.attributes["caps_med.outcome"] == "200"
+
+
+def test_metrics_hold_stages_queues_batches_and_memory(models: Path, picture: bytes) -> None:
+    with TestClient(create_app(Settings(models=models, preload=()))) as client:
+        client.post(SEGMENT, files={"image": picture})
+        client.post("/v1/models/nope/segment", files={"image": picture})
+        text = client.get("/metrics").text
+    for stage in ("find", "load", "decode", "queue", "predict", "encode"):
+        assert f'caps_med_stage_seconds_count{{stage="{stage}"}}' in text
+    assert 'caps_med_queue_length{model="tiny-segmentation@1"} 0.0' in text
+    assert "caps_med_batch_size_count 1.0" in text
+    assert "caps_med_models_loaded 1.0" in text
+    assert "process_resident_memory_bytes" in text
+    assert "nope" not in text
