@@ -75,7 +75,7 @@ def check(path: Path, track: Track = iter) -> Report:
 def _checked(path: Path, track: Track) -> Report:
     try:
         cases = discover(path)
-    except CapsMedError as error:
+    except (CapsMedError, OSError) as error:
         what, _, fix = str(error).partition("\n")
         nothing = Cases(path.name, path, "not understood", ())
         found = finding("layout", "", what, fix or "correct the description of the data set")

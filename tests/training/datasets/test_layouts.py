@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,24 @@ def test_names_of_labels_and_channels_come_from_the_description(tmp_path: Path) 
     assert cases.labels == {0: "background", 1: "disc"}
     assert cases.channels == ("light",)
     assert cases.layout == "nnU-Net"
+
+
+def test_odd_names_in_a_description_are_passed_over(tmp_path: Path) -> None:
+    nnunet(tmp_path, PAIRS)
+    labels = {"background": 0, "region": [1, 2], "9" * 5000: "x", "disc": 1, "true": True}
+    channels = {str(i): f"c{i}" for i in range(12)}
+    described = {"labels": labels, "channel_names": channels}
+    (tmp_path / "dataset.json").write_text(json.dumps(described))
+    cases = discover(tmp_path)
+    assert cases.labels == {0: "background", 1: "disc"}
+    assert cases.channels == tuple(channels.values())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
+def test_a_folder_that_may_not_be_entered_is_told(tmp_path: Path) -> None:
+    two_folders("images", "labels")(tmp_path, PAIRS)
+    (tmp_path / "images" / "more").mkdir(mode=0)
+    assert unpaired(tmp_path) == {"more": "cannot be entered: Permission denied"}
 
 
 def test_several_channels_are_joined_in_order(tmp_path: Path) -> None:

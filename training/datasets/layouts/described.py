@@ -30,6 +30,8 @@ _LABEL_KEYS = (
 )
 _GROUP_KEYS = ("group", "patient", "subject", "patient_id", "subject_id", "volume")
 _NAME_KEYS = ("name", "case", "id", "case_id")
+#: Of a label's id; longer numbers are none.
+_DIGITS = 9
 _EXAMPLE = '[{"image": "a.png", "label": "a_seg.png"}, ...]'
 
 
@@ -98,7 +100,7 @@ def _with_names(
     name = path.stem if path.is_file() else path.name
     channels = description.get("channel_names") or description.get("modality") or {}
     if isinstance(channels, Mapping):
-        channels = [channels[key] for key in sorted(channels, key=str)]
+        channels = [channels[key] for key in sorted(channels, key=lambda k: (len(k), k))]
     return Cases(
         name, path, layout, finished(list(cases)), _label_names(description),
         tuple(map(str, channels)), tuple(unpaired),
@@ -114,8 +116,9 @@ def _label_names(description: Mapping[str, Any]) -> dict[int, str]:
     labels = description.get("labels")
     for key, value in labels.items() if isinstance(labels, Mapping) else ():
         for number, name in ((key, value), (value, key)):
-            if isinstance(number, int) or (isinstance(number, str) and number.isdecimal()):
-                names[int(number)] = str(name)
+            digits = str(number)
+            if isinstance(number, int | str) and digits.isdecimal() and len(digits) <= _DIGITS:
+                names[int(digits)] = str(name)
                 break
     return dict(sorted(names.items()))
 

@@ -63,8 +63,14 @@ def is_series(folder: Path) -> bool:
 
 def entries(folder: Path, *, deep: bool = True) -> tuple[list[Entry], list[Unpaired]]:
     """The images below a folder, stems relative to it, and the files of unknown formats."""
-    found, strange = [], []
-    for parent, folders, files in os.walk(folder):
+    found: list[Entry] = []
+    strange: list[Unpaired] = []
+
+    def closed(error: OSError) -> None:
+        what = f"cannot be entered: {error.strerror}"
+        strange.append(Unpaired(Path(error.filename), what, "give yourself the right to read it"))
+
+    for parent, folders, files in os.walk(folder, onerror=closed):
         here = Path(parent)
         folders[:] = sorted(f for f in folders if f[0] != ".") if deep or here == folder else []
         series = [f for f in folders if is_series(here / f)]
