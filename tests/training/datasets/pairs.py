@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from caps_med.images import Kind, MedicalImage, write_image
+from tests.images.dicom_files import dataset, encoded, placed
 
 Pixels = NDArray[np.uint8]
 #: Name -> image and mask of 0 and 1, both ``[H, W]``.
@@ -159,6 +160,23 @@ def tiff_stacks(root: Path, pairs: Pairs) -> Path:
     return root
 
 
+def dicom_files(root: Path, pairs: Pairs) -> Path:
+    """Without positions, as of a microscope or an X-ray."""
+    for name, (image, mask) in pairs.items():
+        _below(root / "images" / f"{name}.dcm").write_bytes(encoded(dataset(image)))
+        write(mask, root / "masks" / f"{name}.png", "labels")
+    return root
+
+
+def dicom_series(root: Path, pairs: Pairs) -> Path:
+    """A folder a series of one positioned slice, the file without suffix, as scanners write it."""
+    for name, (image, mask) in pairs.items():
+        content = encoded(dataset(image, **placed(12.5)))
+        _below(root / "scans" / name / "IM000001").write_bytes(content)
+        write(mask, root / "masks" / f"{name}_seg.nii.gz", "labels")
+    return root
+
+
 def save_pages(pages: object, path: Path) -> None:
     """A TIFF with one page an array."""
     first, *others = [Image.fromarray(page) for page in list(pages)]  # type: ignore[call-overload]
@@ -185,6 +203,8 @@ LAYOUTS: Mapping[str, Callable[[Path, Pairs], Path]] = {
     "original and mask": two_folders("original", "mask", word="_seg"),
     "other words": other_words,
     "tiff": two_folders("images", "labels", ".tif"),
+    "nrrd": two_folders("images", "labels", ".nrrd"),
+    "npz": two_folders("images", "labels", ".npz"),
     "npy": two_folders("images", "labels", ".npy"),
     "nifti": two_folders("images", "labels", ".nii"),
     "nifti in gzip": two_folders("images", "labels", ".nii.gz", "_seg"),
@@ -198,6 +218,8 @@ LAYOUTS: Mapping[str, Callable[[Path, Pairs], Path]] = {
     "Decathlon": decathlon,
     "JSON list": json_list,
     "CSV list": csv_list,
+    "DICOM files": dicom_files,
+    "DICOM series": dicom_series,
     "npy stacks": npy_stacks,
     "TIFF of many pages": tiff_stacks,
 }

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from caps_med.images import read_image, write_image
+from tests.images.dicom_files import dataset, encoded, placed
 from tests.training.datasets.pairs import draw_pairs, save_volume, two_folders
 from training.datasets.card_histogram import Histogram
 from training.datasets.check import check
@@ -78,6 +80,32 @@ def test_mixed_sizes_are_summed_up(tmp_path: Path) -> None:
     assert sizes.sizes.median == (15, 28)
     assert sizes.sizes.largest == (20, 28)
     assert sizes.sizes.different == 4
+
+
+def test_a_dicom_series_is_the_volume_that_its_slices_make(tmp_path: Path) -> None:
+    cards = []
+    for i in range(2):
+        slices = np.random.default_rng(i).integers(0, 900, (4, 6, 7)).astype(np.int16)
+        for z, plane in enumerate(slices):
+            path = tmp_path / "dicom" / "images" / f"s{i}" / f"{z}.dcm"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encoded(dataset(plane, **placed(2.5 * z))))
+        volume = read_image(path.parent)
+        label = volume.with_array((volume.array > 700).astype(np.uint8), kind="labels")
+        for folder in ("dicom", "nifti"):
+            (tmp_path / folder / "labels").mkdir(parents=True, exist_ok=True)
+            write_image(label, tmp_path / folder / "labels" / f"s{i}.nii.gz")
+        (tmp_path / "nifti" / "images").mkdir(exist_ok=True)
+        write_image(volume, tmp_path / "nifti" / "images" / f"s{i}.nii.gz")
+    for folder in ("dicom", "nifti"):
+        report = check(tmp_path / folder)
+        assert report.findings == ()
+        cards.append(report.card)
+    assert cards[0] == cards[1]
+    assert cards[0] is not None
+    assert cards[0].sizes.median == (4, 6, 7)
+    assert cards[0].spacing_mm is not None
+    assert cards[0].spacing_mm.median == (2.5, 0.5, 0.75)
 
 
 def test_the_voxel_order_does_not_matter(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from caps_med.errors import InvalidInput
+from tests.images.dicom_files import dataset, encoded
 from tests.training.datasets.pairs import (
     LAYOUTS,
     Pairs,
@@ -210,6 +211,17 @@ def test_what_has_no_counterpart_is_told(tmp_path: Path) -> None:
     }
     with pytest.raises(InvalidInput, match=r"without a counterpart: disc-02.png, .* has no label"):
         open_cases(tmp_path)
+
+
+def test_dicom_files_are_known_by_their_content(tmp_path: Path) -> None:
+    for i, name in enumerate(["1.2.840.17", "1.2.840.18", "b.IMA"]):
+        write(np.eye(5, dtype=np.uint8), tmp_path / "labels" / f"{name.removesuffix('.IMA')}.png")
+        (tmp_path / "images").mkdir(exist_ok=True)
+        content = encoded(dataset(np.full((5, 5), i, np.uint8)))
+        (tmp_path / "images" / name).write_bytes(content)
+    cases = discover(tmp_path)
+    assert [case.name for case in cases.cases] == ["1.2.840.17", "1.2.840.18", "b"]
+    assert cases.unpaired == ()
 
 
 def test_two_label_maps_for_one_image_are_told(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def stem_of(path: Path) -> str:
     for suffix in SUFFIXES:
         if lower.endswith(suffix) and len(lower) > len(suffix):
             return path.name[: -len(suffix)]
-    return path.stem
+    return path.stem if path.suffix[1:].isalpha() else path.name  # 1.2.840.113 has no suffix
 
 
 def is_image_name(path: Path) -> bool:
@@ -77,9 +77,11 @@ def entries(folder: Path, *, deep: bool = True) -> tuple[list[Entry], list[Unpai
         folders[:] = [f for f in folders if f not in series] if deep else []
         found += [Entry(here / f, _relative(here / f, folder, f)) for f in series]
         for path in sorted(here / f for f in files if f[0] != "."):
-            if is_image_name(path) or (not path.suffix and _is_dicom(path)):
+            if path.suffix.lower() in _BESIDE:
+                continue
+            if is_image_name(path) or _is_dicom(path):
                 found.append(Entry(path, _relative(path, folder, stem_of(path))))
-            elif path.suffix.lower() not in _BESIDE:
+            else:
                 what = f"is of no format that is read ({', '.join(CODECS)})"
                 strange.append(Unpaired(path, what, "convert it, or take it out of the folder"))
     return found, strange
