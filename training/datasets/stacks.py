@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import nibabel
 import numpy as np
+from nibabel.imageglobals import LoggingOutputSuppressor
 from PIL import Image, TiffImagePlugin
 
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite
@@ -22,6 +23,7 @@ from training.datasets.cases import FileRef
 #: Bounds on files of one's own: generous, against headers that lie.
 LIMITS = Limits(max_bytes=2**33, max_inflated_bytes=2**34, max_voxels=2**31)
 _COLOURS = (1, 3)
+_TIFF = (".tif", ".tiff")
 #: What ImageJ and OME write about a stack whose pages are the slices of one volume.
 _VOLUME_SIGNS = ("slices=", 'SizeZ="')
 
@@ -33,16 +35,20 @@ def pictures_in(path: Path) -> int | None:
     An npy array of four axes, one of them of colours, does too. A broken file is not a stack here:
     reading it tells more.
     """
-    try:
-        with _opened(path):
-            if path.suffix.lower() == ".npy":
-                shape = np.load(path, mmap_mode="r", allow_pickle=False).shape
-                stacked = len(shape) == 4 and (shape[1] in _COLOURS or shape[3] in _COLOURS)
-                return int(shape[0]) if stacked else None
-            if path.suffix.lower() in (".tif", ".tiff") and path.is_file():
-                return _pages(path)
-    except InvalidInput:
-        pass
+    if path.suffix.lower() == ".npy":
+        shape = array_shape(path) or ()
+        stacked = len(shape) == 4 and (shape[1] in _COLOURS or shape[3] in _COLOURS)
+        return shape[0] if stacked else None
+    if path.suffix.lower() in _TIFF and path.is_file():
+        with suppress(InvalidInput), _opened(path):
+            return _pages(path)
+    return None
+
+
+def array_shape(path: Path) -> tuple[int, ...] | None:
+    """The shape of the array in an npy file; None where there is none."""
+    with suppress(InvalidInput), _opened(path):
+        return tuple(map(int, np.load(path, mmap_mode="r", allow_pickle=False).shape))
     return None
 
 
@@ -50,12 +56,10 @@ def channels_in(path: Path) -> int | None:
     """How many volumes lie behind each other along the fourth axis of a NIfTI file."""
     if not path.name.lower().endswith((".nii", ".nii.gz")):
         return None
-    try:
-        with _opened(path):
-            shape = nibabel.load(path).shape
-    except InvalidInput:
-        return None
-    return int(shape[3]) if len(shape) == 4 and shape[3] > 1 else None
+    with suppress(InvalidInput), _opened(path), LoggingOutputSuppressor():
+        shape = nibabel.load(path).shape
+        return int(shape[3]) if len(shape) == 4 and shape[3] > 1 else None
+    return None
 
 
 def read_reference(reference: FileRef, kind: Kind) -> MedicalImage:
@@ -71,7 +75,7 @@ def read_reference(reference: FileRef, kind: Kind) -> MedicalImage:
     with _opened(path):
         if path.suffix.lower() == ".npy":
             return _checked(MedicalImage(_plane(path, index), format="npy"), kind)
-        if path.suffix.lower() in (".tif", ".tiff"):
+        if path.suffix.lower() in _TIFF:
             return read_image(_page(path, index), kind=kind, limits=LIMITS)
         return _checked(_volume(path, index), kind)
 

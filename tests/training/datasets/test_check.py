@@ -288,6 +288,13 @@ def test_files_broken_anywhere_never_make_it_fail(layout: str, tmp_path: Path) -
     assert all(found.what and found.fix for found in report.findings)
 
 
+def test_a_stack_with_an_unfinished_header_is_told(tmp_path: Path) -> None:
+    LAYOUTS["npy stacks"](tmp_path, PAIRS)
+    path = tmp_path / "discs_mask_train.npy"
+    path.write_bytes(path.read_bytes().replace(b"}", b" "))
+    assert codes(check(tmp_path)) == [("unpaired", "discs_mask_train.npy"), ("no_cases", "")]
+
+
 def fingerprint(root: Path) -> dict[str, tuple[str, int]]:
     return {
         str(path): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)

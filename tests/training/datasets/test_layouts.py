@@ -186,7 +186,9 @@ def test_stacks_of_different_lengths_are_told(tmp_path: Path) -> None:
     np.save(tmp_path / "discs_mask_train.npy", np.zeros((23, 20, 28)))
     cases = discover(tmp_path)
     assert cases.cases == ()
-    assert cases.unpaired[0].what == "holds 24 pictures, discs_mask_train.npy 23"
+    assert (
+        cases.unpaired[0].what == "holds 24 pictures, while discs_mask_train.npy holds 23 pictures"
+    )
 
 
 def unpaired(root: Path) -> dict[str, str]:

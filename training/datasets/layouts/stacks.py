@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from training.datasets.cases import Case, Cases, FileRef, Unpaired
 from training.datasets.layouts.pairing import finished
-from training.datasets.stacks import channels_in, pictures_in
+from training.datasets.stacks import array_shape, channels_in, pictures_in
 
 _STACK = re.compile(r"^(?P<name>.*?)_?(?P<kind>data|mask)_(?P<part>train|val|validation)$", re.I)
+#: Cases, and what none could be made of.
+_Made = tuple[list[Case], list[Unpaired]]
 
 
 def npy_stacks(folder: Path) -> Cases | None:
@@ -25,22 +25,11 @@ def npy_stacks(folder: Path) -> Cases | None:
             found.setdefault(key, {})[match["kind"].lower()] = path
     if not any(len(pair) == 2 for pair in found.values()):
         return None
-    cases: list[Case] = []
-    unpaired: list[Unpaired] = []
-    for (name, part), pair in found.items():
-        if len(pair) == 1:
-            ((kind, path),) = pair.items()
-            other = path.name.replace(f"{kind}_", "mask_" if kind == "data" else "data_")
-            what = f"has no counterpart {other}"
-            unpaired.append(Unpaired(path, what, "add it, or take the stack out of the folder"))
-            continue
-        stem = name if part == "train" and name else f"{name or 'picture'}-{part}"
-        images, labels = pair["data"], pair["mask"]
-        made = _spread(stem, images, _length(images), labels, _length(labels))
-        cases += made[0]
-        unpaired += made[1]
+    made = [_of_stacks(*key, pair) for key, pair in found.items()]
+    cases = [case for some, _ in made for case in some]
+    unpaired = tuple(one for _, some in made for one in some)
     layout = "CapsPix2Pix stacks NAME_data_train.npy and NAME_mask_train.npy"
-    return Cases(folder.name, folder, layout, finished(cases), unpaired=tuple(unpaired))
+    return Cases(folder.name, folder, layout, finished(cases), unpaired=unpaired)
 
 
 def with_stacks(cases: Cases) -> Cases:
@@ -48,8 +37,11 @@ def with_stacks(cases: Cases) -> Cases:
     spread, unpaired, stacks = [], list(cases.unpaired), 0
     for case in cases.cases:
         image = case.images[0]
+        if image.index is not None or len(case.images) > 1:
+            spread.append(case)
+            continue
         counts = pictures_in(image.path), pictures_in(case.label.path)
-        if image.index is not None or len(case.images) > 1 or counts == (None, None):
+        if counts == (None, None):
             spread.append(_with_channels(case))
             continue
         made, broken = _spread(case.name, image.path, counts[0], case.label.path, counts[1])
@@ -61,12 +53,31 @@ def with_stacks(cases: Cases) -> Cases:
     return replace(cases, cases=finished(spread), unpaired=tuple(unpaired))
 
 
+def _of_stacks(name: str, part: str, pair: Mapping[str, Path]) -> _Made:
+    """The cases of one pair of arrays."""
+    if len(pair) == 1:
+        ((kind, path),) = pair.items()
+        other = path.name.replace(f"{kind}_", "mask_" if kind == "data" else "data_")
+        fix = "add it, or take the stack out of the folder"
+        return [], [Unpaired(path, f"has no counterpart {other}", fix)]
+    images, labels = pair["data"], pair["mask"]
+    counts = {path: _length(path) for path in (images, labels)}
+    what = "is cut or broken, or no array [N, H, W] or [N, H, W, C]"
+    if broken := [Unpaired(p, what, "save it again") for p, n in counts.items() if n is None]:
+        return [], broken
+    stem = name if part == "train" and name else f"{name or 'picture'}-{part}"
+    return _spread(stem, images, counts[images], labels, counts[labels])
+
+
 def _spread(
     name: str, images: Path, count: int | None, labels: Path, label_count: int | None
-) -> tuple[Iterable[Case], list[Unpaired]]:
+) -> _Made:
     if count is None or count != label_count:
-        what = f"holds {count or 1} pictures, {labels.name} {label_count or 1}"
-        return (), [Unpaired(images, what, "each picture needs its label map, in the same order")]
+        holds, other = (
+            f"holds {n} pictures" if n else "is one image, or broken" for n in (count, label_count)
+        )
+        what = f"{holds}, while {labels.name} {other}"
+        return [], [Unpaired(images, what, "each picture needs its label map, in the same order")]
     digits = len(str(count - 1))
     return [
         Case(f"{name}-{i:0{digits}}", (FileRef(images, i),), FileRef(labels, i))
@@ -75,19 +86,14 @@ def _spread(
 
 
 def _with_channels(case: Case) -> Case:
-    if len(case.images) > 1 or case.images[0].index is not None:
-        return case
     path = case.images[0].path
     count = channels_in(path)
-    return case if count is None else replace(
-        case, images=tuple(FileRef(path, i) for i in range(count))
-    )  # fmt: skip
+    if count is None:
+        return case
+    return replace(case, images=tuple(FileRef(path, i) for i in range(count)))
 
 
 def _length(path: Path) -> int | None:
     """Pictures along the first axis; None where the array cannot be a stack of pictures."""
-    try:
-        shape = np.load(path, mmap_mode="r", allow_pickle=False).shape
-    except (OSError, ValueError, EOFError):
-        return None
-    return int(shape[0]) if len(shape) in (3, 4) else None
+    shape = array_shape(path)
+    return shape[0] if shape is not None and len(shape) in (3, 4) else None
