@@ -57,23 +57,14 @@ def check_data(
 
 
 def _print(report: Report) -> None:
-    from training.datasets.check import problems
-
     cases = report.cases
     console.print(f"[bold]{escape(cases.name)}[/bold]: {escape(cases.layout)}", highlight=False)
-    if report.findings:
-        table = Table(title="Findings", title_justify="left")
-        table.add_column("code", no_wrap=True)
-        for heading in ("file", "what", "fix"):
-            table.add_column(heading, overflow="fold")
-        for code, found in problems(report):
-            color = "red" if found[0].severity == "error" else "yellow"
-            for one in found[:_TOLD]:
-                row = (escape(text) for text in (one.file, one.what, one.fix))
-                table.add_row(f"[{color}]{code}[/{color}]", *row)
-            if len(found) > _TOLD:
-                table.add_row("", f"and {len(found) - _TOLD} more", "", "")
-        console.print(table)
+    if any(found.code == "layout" for found in report.findings):
+        for found in report.findings:
+            text = f"{found.what}\n{found.fix}"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+    elif report.findings:
+        console.print(_findings_table(report))
     if report.card is not None:
         console.print(_card_table(report.card, cases))
         console.print(_class_table(report.card, cases))
@@ -81,6 +72,23 @@ def _print(report: Report) -> None:
     warnings = len(report.findings) - errors
     verdict = "[green]ready to train[/green]" if report.trainable else "[red]not ready[/red]"
     console.print(f"{verdict}: {errors} errors, {warnings} warnings", highlight=False)
+
+
+def _findings_table(report: Report) -> Table:
+    from training.datasets.check import problems
+
+    table = Table(title="Findings", title_justify="left")
+    table.add_column("code", no_wrap=True)
+    for heading in ("file", "what", "fix"):
+        table.add_column(heading, overflow="fold")
+    for code, found in problems(report):
+        color = "red" if found[0].severity == "error" else "yellow"
+        for one in found[:_TOLD]:
+            row = (escape(text) for text in (one.file, one.what, one.fix))
+            table.add_row(f"[{color}]{code}[/{color}]", *row)
+        if len(found) > _TOLD:
+            table.add_row("", f"and {len(found) - _TOLD} more", "", "")
+    return table
 
 
 def _card_table(card: DataCard, cases: Cases) -> Table:

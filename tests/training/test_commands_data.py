@@ -43,6 +43,13 @@ def test_broken_data_are_told_and_the_status_says_so(pictures: Path) -> None:
         assert told in answer.output
 
 
+def test_a_folder_that_is_not_understood_shows_what_would_be(tmp_path: Path) -> None:
+    answer = run(tmp_path)
+    assert answer.exit_code == 1
+    assert "Found: nothing" in answer.output
+    assert "  NAME_data_train.npy + NAME_mask_train.npy\n" in answer.output
+
+
 def test_many_findings_of_one_kind_are_counted(tmp_path: Path) -> None:
     root = two_folders("images", "labels")(tmp_path, draw_pairs(14))
     for path in (root / "images").iterdir():

@@ -118,6 +118,15 @@ def test_files_beside_one_label_map_are_channels(below: str, tmp_path: Path) -> 
     }
 
 
+def test_one_scan_beside_its_label_map_needs_no_common_word(tmp_path: Path) -> None:
+    for name in ("p1", "p2"):
+        write(PAIRS["disc-00"][0], tmp_path / name / "t1.png")
+        write(PAIRS["disc-00"][1], tmp_path / name / "seg.png", "labels")
+    cases = discover(tmp_path)
+    assert [case.name for case in cases.cases] == ["p1", "p2"]
+    assert (cases.channels, cases.unpaired) == (("t1",), ())
+
+
 def test_folders_that_are_not_clear_are_told(tmp_path: Path) -> None:
     for name in ("images", "masks", "1st_manual"):
         (tmp_path / name).mkdir()

@@ -55,10 +55,9 @@ def is_image_name(path: Path) -> bool:
 
 def is_series(folder: Path) -> bool:
     """Whether a folder directly holds DICOM files."""
-    if not folder.is_dir():
-        return False
-    files = sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != ".")
-    return bool(files) and _is_dicom(files[0])
+    _, _, files = next(os.walk(folder), ("", [], []))  # of a closed folder: nothing
+    seen = sorted(name for name in files if name[0] != ".")
+    return bool(seen) and _is_dicom(folder / seen[0])
 
 
 def entries(folder: Path, *, deep: bool = True) -> tuple[list[Entry], list[Unpaired]]:

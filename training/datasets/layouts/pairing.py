@@ -62,8 +62,8 @@ def paired(images: Iterable[Entry], labels: Iterable[Entry]) -> Pairing:
     """Images with the label maps of the same name.
 
     Names are equal, or equal without the words for images and label maps at an end, in any case.
-    Where no image has a label map to itself, all files whose names go on after the label map's
-    (``p1_t1``, ``p1_t2`` for ``p1_seg``) are its channels, if every label map has the same ones.
+    Where no two names are, all files whose names go on after the label map's (``p1_t1``, ``p1_t2``
+    for ``p1_seg``) are its channels, if most label maps have the same ones.
     """
     left, right = list(images), list(labels)
     cases: list[Case] = []
@@ -82,7 +82,7 @@ def paired(images: Iterable[Entry], labels: Iterable[Entry]) -> Pairing:
 
 
 def _of_channels(images: Sequence[Entry], labels: Sequence[Entry]) -> Pairing | None:
-    """Every label map with the several images whose names begin like its own."""
+    """Every label map with the images whose names begin like its own."""
     reading = _READINGS[1]
     by_label = {key: group[0] for key, group in by_key(labels, reading.label_key).items()}
     channels: dict[str, dict[str, Entry]] = {key: {} for key in by_label}
@@ -91,7 +91,7 @@ def _of_channels(images: Sequence[Entry], labels: Sequence[Entry]) -> Pairing | 
             channels[key].setdefault(word, image)
     counted = Counter(word for found in channels.values() for word in found)
     names = tuple(sorted(word for word, count in counted.items() if 2 * count > len(by_label)))
-    if len(names) < 2:
+    if not names:
         return None
     cases, unpaired = [], []
     for key, label in by_label.items():
