@@ -35,11 +35,11 @@ def test_healthy_data_are_described(pictures: Path, tmp_path: Path) -> None:
 
 
 def test_broken_data_are_told_and_the_status_says_so(pictures: Path) -> None:
-    (pictures / "images" / "disc-02.png").write_bytes(b"")
-    (pictures / "labels" / "disc-03.png").unlink()
+    (pictures / "images" / "axon-02.png").write_bytes(b"")
+    (pictures / "labels" / "axon-03.png").unlink()
     answer = run(pictures)
     assert answer.exit_code == 1
-    for told in ("unreadable", "disc-02.png", "unpaired", "disc-03.png", "not ready: 2 errors"):
+    for told in ("unreadable", "axon-02.png", "unpaired", "axon-03.png", "not ready: 2 errors"):
         assert told in answer.output
 
 
@@ -60,12 +60,12 @@ def test_many_findings_of_one_kind_are_counted(tmp_path: Path) -> None:
 
 
 def test_the_report_is_written_where_asked(pictures: Path, tmp_path: Path) -> None:
-    (pictures / "labels" / "disc-03.png").unlink()
+    (pictures / "labels" / "axon-03.png").unlink()
     assert run(pictures, "--out", tmp_path / "report").exit_code == 1
     card = json.loads((tmp_path / "report" / "card.json").read_text())
     assert card["cases"] == 5
     (found,) = json.loads((tmp_path / "report" / "findings.json").read_text())
-    assert (found["code"], found["file"]) == ("unpaired", "images/disc-03.png")
+    assert (found["code"], found["file"]) == ("unpaired", "images/axon-03.png")
     assert read_image(tmp_path / "report" / "cases.png").array.shape[0] == 3
 
 

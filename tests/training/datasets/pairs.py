@@ -1,4 +1,4 @@
-"""Twenty-four small labelled pictures, and the arrangements in which they are written."""
+"""Small labelled pictures, and the arrangements in which they are written."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from PIL import Image
 
 from caps_med.images import Kind, MedicalImage, write_image
 from tests.images.dicom_files import dataset, encoded, placed
+from training.datasets.phantoms import axon_phantoms
 
 Pixels = NDArray[np.uint8]
 #: Name -> image and mask of 0 and 1, both ``[H, W]``.
@@ -21,15 +22,11 @@ Pairs = Mapping[str, tuple[Pixels, Pixels]]
 
 
 def draw_pairs(count: int = 24) -> Pairs:
-    """Noisy bright discs of different places and sizes."""
-    rng = np.random.default_rng(3)
-    rows, columns = np.mgrid[:20, :28]
+    """Axon phantoms, of which rows and columns cannot be mistaken for each other."""
     pairs = {}
-    for i in range(count):
-        middle, radius = rng.uniform(6, 14, 2), rng.uniform(3, 6)
-        mask = (rows - middle[0]) ** 2 + (columns - middle[1]) ** 2 < radius**2
-        image = np.where(mask, 180, 70) + rng.normal(0, 20, mask.shape)
-        pairs[f"disc-{i:02}"] = image.clip(0, 255).astype(np.uint8), mask.astype(np.uint8)
+    for i, (_, phantom) in enumerate(axon_phantoms(count, seed=3, size=32)):
+        image = np.rint(phantom.image[0, 6:26, :28] * 255)
+        pairs[f"axon-{i:02}"] = image.astype(np.uint8), phantom.label[0, 6:26, :28]
     return pairs
 
 
@@ -103,7 +100,7 @@ def nnunet(root: Path, pairs: Pairs) -> Path:
         write(image, root / "imagesTr" / f"{name}_0000.nii.gz")
         write(mask, root / "labelsTr" / f"{name}.nii.gz", "labels")
     write(np.zeros((4, 4), np.uint8), root / "imagesTs" / "unseen_0000.nii.gz")
-    described = {"channel_names": {"0": "light"}, "labels": {"background": 0, "disc": 1},
+    described = {"channel_names": {"0": "light"}, "labels": {"background": 0, "axon": 1},
                  "numTraining": len(pairs), "file_ending": ".nii.gz"}  # fmt: skip
     (root / "dataset.json").write_text(json.dumps(described))
     return root
@@ -116,7 +113,7 @@ def decathlon(root: Path, pairs: Pairs) -> Path:
         (root / "imagesTr" / f"._{name}.nii.gz").write_bytes(b"left by a Mac")
     described = {
         "modality": {"0": "light"},
-        "labels": {"0": "background", "1": "disc"},
+        "labels": {"0": "background", "1": "axon"},
         "training": [
             {"image": f"./imagesTr/{name}.nii.gz", "label": f"./labelsTr/{name}.nii.gz"}
             for name in pairs
@@ -148,15 +145,15 @@ def csv_list(root: Path, pairs: Pairs) -> Path:
 
 def npy_stacks(root: Path, pairs: Pairs) -> Path:
     images, masks = (np.stack(arrays) for arrays in zip(*pairs.values(), strict=True))
-    np.save(root / "discs_data_train.npy", images[..., None])
-    np.save(root / "discs_mask_train.npy", masks.astype(np.float32))
+    np.save(root / "axons_data_train.npy", images[..., None])
+    np.save(root / "axons_mask_train.npy", masks.astype(np.float32))
     return root
 
 
 def tiff_stacks(root: Path, pairs: Pairs) -> Path:
     images, masks = zip(*pairs.values(), strict=True)
-    save_pages(images, root / "original" / "discs.tif")
-    save_pages([mask * np.uint8(255) for mask in masks], root / "mask" / "discs.tif")
+    save_pages(images, root / "original" / "axons.tif")
+    save_pages([mask * np.uint8(255) for mask in masks], root / "mask" / "axons.tif")
     return root
 
 

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from caps_med.images import read_image, write_image
+from caps_med.images import MedicalImage, read_image, write_image
 from tests.images.dicom_files import dataset, encoded, placed
-from tests.training.datasets.pairs import draw_pairs, save_volume, two_folders
+from tests.training.datasets.pairs import Pixels, draw_pairs, save_volume, two_folders, write
+from training.datasets.card import DataCard
 from training.datasets.card_histogram import Histogram
 from training.datasets.check import check
 
@@ -64,9 +66,9 @@ def test_the_card_tells_what_was_drawn(tmp_path: Path) -> None:
     assert channel.all.mean == pytest.approx(images.mean())
     assert channel.foreground is not None
     assert channel.foreground.mean == pytest.approx(images[masks > 0].mean())
-    background, disc = card.classes
-    assert (disc.label, disc.voxels, disc.cases) == (1, masks.sum(), 5)
-    assert background.share + disc.share == pytest.approx(1)
+    background, axon = card.classes
+    assert (axon.label, axon.voxels, axon.cases) == (1, masks.sum(), 5)
+    assert background.share + axon.share == pytest.approx(1)
 
 
 def test_mixed_sizes_are_summed_up(tmp_path: Path) -> None:
@@ -106,6 +108,38 @@ def test_a_dicom_series_is_the_volume_that_its_slices_make(tmp_path: Path) -> No
     assert cards[0].sizes.median == (4, 6, 7)
     assert cards[0].spacing_mm is not None
     assert cards[0].spacing_mm.median == (2.5, 0.5, 0.75)
+
+
+def of_format(root: Path, suffix: str, make: Callable[[Pixels], NDArray[np.generic]]) -> DataCard:
+    """The card of phantoms made into other pictures `[C, H, W]` of one format."""
+    (root / suffix / "images").mkdir(parents=True)
+    for name, (image, mask) in draw_pairs(4).items():
+        picture = MedicalImage(make(image), format="npy")
+        write_image(picture, root / suffix / "images" / f"{name}{suffix}")
+        write(mask, root / suffix / "labels" / f"{name}.png", "labels")
+    card = check(root / suffix).card
+    assert card is not None
+    return card
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".npy", ".npz", ".nii.gz", ".nrrd"])
+def test_pictures_of_16_bits_are_the_same_in_every_format(suffix: str, tmp_path: Path) -> None:
+    def deep(image: Pixels) -> NDArray[np.generic]:
+        return image[None].astype(np.uint16) * 257
+
+    card = of_format(tmp_path, ".png", deep)
+    assert card.channels[0].all.maximum > 60_000
+    assert of_format(tmp_path, suffix, deep) == card
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".npy", ".npz", ".nrrd"])
+def test_colour_pictures_are_the_same_in_every_format(suffix: str, tmp_path: Path) -> None:
+    def coloured(image: Pixels) -> NDArray[np.generic]:
+        return np.stack([image, image // 2, 255 - image])
+
+    card = of_format(tmp_path, ".png", coloured)
+    assert len(card.channels) == 3
+    assert of_format(tmp_path, suffix, coloured) == card
 
 
 def test_the_voxel_order_does_not_matter(tmp_path: Path) -> None:

@@ -47,11 +47,11 @@ def codes(report: Report) -> list[tuple[str, str]]:
 
 
 def image(i: int) -> str:
-    return f"images/disc-{i:02}.png"
+    return f"images/axon-{i:02}.png"
 
 
 def label(i: int) -> str:
-    return f"labels/disc-{i:02}.png"
+    return f"labels/axon-{i:02}.png"
 
 
 def cut(path: Path) -> None:
@@ -67,35 +67,35 @@ def colour(root: Path) -> None:
 
 
 def nan(root: Path) -> None:
-    array = PAIRS["disc-02"][0].astype(np.float32)
+    array = PAIRS["axon-02"][0].astype(np.float32)
     array[3, 3] = np.nan
     (root / image(2)).unlink()
-    np.save(root / "images" / "disc-02.npy", array)
+    np.save(root / "images" / "axon-02.npy", array)
 
 
 def fractions(root: Path) -> None:
     (root / label(2)).unlink()
-    np.save(root / "labels" / "disc-02.npy", PAIRS["disc-02"][1] * 0.5)
+    np.save(root / "labels" / "axon-02.npy", PAIRS["axon-02"][1] * 0.5)
 
 
 def as_jpeg(root: Path) -> None:
-    Image.fromarray(PAIRS["disc-02"][1] * np.uint8(255)).save(root / "labels" / "disc-02.jpg")
+    Image.fromarray(PAIRS["axon-02"][1] * np.uint8(255)).save(root / "labels" / "axon-02.jpg")
     (root / label(2)).unlink()
 
 
 def some_masks_white(root: Path) -> None:
-    save(PAIRS["disc-02"][1] * 255, root / label(2))
+    save(PAIRS["axon-02"][1] * 255, root / label(2))
 
 
 def a_rare_class(root: Path) -> None:
-    mask = PAIRS["disc-02"][1].copy()
+    mask = PAIRS["axon-02"][1].copy()
     mask[0, 0] = 2
     save(mask, root / label(2))
 
 
 def ignored(root: Path) -> None:
     for i in range(6):
-        mask = PAIRS[f"disc-{i:02}"][1].copy()
+        mask = PAIRS[f"axon-{i:02}"][1].copy()
         mask[:3] = 255
         save(mask, root / label(i))
 
@@ -114,15 +114,15 @@ BROKEN_PICTURES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "empty file": (lambda d: (d / image(2)).write_bytes(b""), "unreadable", image(2)),
     "another format": (lambda d: (d / image(2)).write_text("<html>"), "unreadable", image(2)),
     "another size": (lambda d: save(np.eye(20), d / label(2)), "size_mismatch", image(2)),
-    "NaN": (nan, "not_finite", "images/disc-02.npy"),
+    "NaN": (nan, "not_finite", "images/axon-02.npy"),
     "a colour label map": (colour, "label_values", label(2)),
-    "fractions as labels": (fractions, "label_values", "labels/disc-02.npy"),
+    "fractions as labels": (fractions, "label_values", "labels/axon-02.npy"),
     "the image as label map": (
         lambda d: shutil.copy(d / image(2), d / label(2)),
         "label_picture",
         label(2),
     ),
-    "labels as JPEG": (as_jpeg, "label_values", "labels/disc-02.jpg"),
+    "labels as JPEG": (as_jpeg, "label_values", "labels/axon-02.jpg"),
     "an empty label map": (
         lambda d: save(np.zeros((20, 28)), d / label(2)),
         "empty_label",
@@ -175,8 +175,8 @@ def other_spacing(root: Path) -> None:
 
 
 def a_picture(root: Path) -> None:
-    write(PAIRS["disc-00"][0], root / "images" / "e.png")
-    write(PAIRS["disc-00"][1], root / "labels" / "e.png", "labels")
+    write(PAIRS["axon-00"][0], root / "images" / "e.png")
+    write(PAIRS["axon-00"][1], root / "labels" / "e.png", "labels")
 
 
 def half_a_channel(root: Path) -> None:
@@ -290,9 +290,9 @@ def test_files_broken_anywhere_never_make_it_fail(layout: str, tmp_path: Path) -
 
 def test_a_stack_with_an_unfinished_header_is_told(tmp_path: Path) -> None:
     LAYOUTS["npy stacks"](tmp_path, PAIRS)
-    path = tmp_path / "discs_mask_train.npy"
+    path = tmp_path / "axons_mask_train.npy"
     path.write_bytes(path.read_bytes().replace(b"}", b" "))
-    assert codes(check(tmp_path)) == [("unpaired", "discs_mask_train.npy"), ("no_cases", "")]
+    assert codes(check(tmp_path)) == [("unpaired", "axons_mask_train.npy"), ("no_cases", "")]
 
 
 def fingerprint(root: Path) -> dict[str, tuple[str, int]]:

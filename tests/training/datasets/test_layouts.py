@@ -59,19 +59,19 @@ def test_every_layout_reads_to_the_same_pixels(layout: str, tmp_path: Path) -> N
 
 def test_names_of_labels_and_channels_come_from_the_description(tmp_path: Path) -> None:
     cases = discover(nnunet(tmp_path, PAIRS))
-    assert cases.labels == {0: "background", 1: "disc"}
+    assert cases.labels == {0: "background", 1: "axon"}
     assert cases.channels == ("light",)
     assert cases.layout == "nnU-Net"
 
 
 def test_odd_names_in_a_description_are_passed_over(tmp_path: Path) -> None:
     nnunet(tmp_path, PAIRS)
-    labels = {"background": 0, "region": [1, 2], "9" * 5000: "x", "disc": 1, "true": True}
+    labels = {"background": 0, "region": [1, 2], "9" * 5000: "x", "axon": 1, "true": True}
     channels = {str(i): f"c{i}" for i in range(12)}
     described = {"labels": labels, "channel_names": channels}
     (tmp_path / "dataset.json").write_text(json.dumps(described))
     cases = discover(tmp_path)
-    assert cases.labels == {0: "background", 1: "disc"}
+    assert cases.labels == {0: "background", 1: "axon"}
     assert cases.channels == tuple(channels.values())
 
 
@@ -120,8 +120,8 @@ def test_files_beside_one_label_map_are_channels(below: str, tmp_path: Path) -> 
 
 def test_one_scan_beside_its_label_map_needs_no_common_word(tmp_path: Path) -> None:
     for name in ("p1", "p2"):
-        write(PAIRS["disc-00"][0], tmp_path / name / "t1.png")
-        write(PAIRS["disc-00"][1], tmp_path / name / "seg.png", "labels")
+        write(PAIRS["axon-00"][0], tmp_path / name / "t1.png")
+        write(PAIRS["axon-00"][1], tmp_path / name / "seg.png", "labels")
     cases = discover(tmp_path)
     assert [case.name for case in cases.cases] == ["p1", "p2"]
     assert (cases.channels, cases.unpaired) == (("t1",), ())
@@ -192,11 +192,11 @@ def test_pages_of_one_stack_are_one_group_among_several_stacks(tmp_path: Path) -
 
 def test_stacks_of_different_lengths_are_told(tmp_path: Path) -> None:
     npy_stacks(tmp_path, PAIRS)
-    np.save(tmp_path / "discs_mask_train.npy", np.zeros((23, 20, 28)))
+    np.save(tmp_path / "axons_mask_train.npy", np.zeros((23, 20, 28)))
     cases = discover(tmp_path)
     assert cases.cases == ()
     assert (
-        cases.unpaired[0].what == "holds 24 pictures, while discs_mask_train.npy holds 23 pictures"
+        cases.unpaired[0].what == "holds 24 pictures, while axons_mask_train.npy holds 23 pictures"
     )
 
 
@@ -207,20 +207,20 @@ def unpaired(root: Path) -> dict[str, str]:
 def test_what_has_no_counterpart_is_told(tmp_path: Path) -> None:
     pairs: Pairs = dict(list(PAIRS.items())[:5])
     two_folders("images", "labels")(tmp_path, pairs)
-    (tmp_path / "images" / "disc-01.png").unlink()
-    (tmp_path / "labels" / "disc-02.png").unlink()
+    (tmp_path / "images" / "axon-01.png").unlink()
+    (tmp_path / "labels" / "axon-02.png").unlink()
     (tmp_path / "images" / "old.bmp").write_bytes(b"BM")
     (tmp_path / "images" / "notes.txt").write_text("made on Monday")
     (tmp_path / "images" / ".DS_Store").write_bytes(b"\0")
-    write(PAIRS["disc-03"][1], tmp_path / "labels" / "disc-03_mask.png", "labels")
+    write(PAIRS["axon-03"][1], tmp_path / "labels" / "axon-03_mask.png", "labels")
     found = unpaired(tmp_path)
     assert found.pop("old.bmp").startswith("is of no format that is read (nifti, ")
     assert found == {
-        "disc-01.png": "has no image of its name",
-        "disc-02.png": "has no label map of its name",
-        "disc-03_mask.png": "has no image of its name",
+        "axon-01.png": "has no image of its name",
+        "axon-02.png": "has no label map of its name",
+        "axon-03_mask.png": "has no image of its name",
     }
-    with pytest.raises(InvalidInput, match=r"without a counterpart: disc-02.png, .* has no label"):
+    with pytest.raises(InvalidInput, match=r"without a counterpart: axon-02.png, .* has no label"):
         open_cases(tmp_path)
 
 
@@ -236,17 +236,17 @@ def test_dicom_files_are_known_by_their_content(tmp_path: Path) -> None:
 
 
 def test_two_label_maps_for_one_image_are_told(tmp_path: Path) -> None:
-    write(PAIRS["disc-00"][0], tmp_path / "images" / "a.png")
+    write(PAIRS["axon-00"][0], tmp_path / "images" / "a.png")
     for word in ("_mask", "_seg"):
-        write(PAIRS["disc-00"][1], tmp_path / "labels" / f"a{word}.png", "labels")
+        write(PAIRS["axon-00"][1], tmp_path / "labels" / f"a{word}.png", "labels")
     assert unpaired(tmp_path)["a.png"] == "shares its name with a_mask.png, a_seg.png"
 
 
 @pytest.mark.parametrize("name", ["list.json", "list.csv"])
 def test_missing_files_of_a_list_are_told(name: str, tmp_path: Path) -> None:
     path = LAYOUTS[f"{name[5:].upper()} list"](tmp_path, PAIRS)
-    (tmp_path / "b" / "disc-07.png").unlink()
-    assert unpaired(path) == {"disc-07.png": "entry 8 of the list names it, but it is not there"}
+    (tmp_path / "b" / "axon-07.png").unlink()
+    assert unpaired(path) == {"axon-07.png": "entry 8 of the list names it, but it is not there"}
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_what_is_found_and_what_is_understood_is_said(tmp_path: Path) -> None:
         discover(tmp_path / "nowhere")
     with pytest.raises(InvalidInput, match="Found: nothing"):
         discover(tmp_path)
-    write(PAIRS["disc-00"][0], tmp_path / "a.png")
+    write(PAIRS["axon-00"][0], tmp_path / "a.png")
     (tmp_path / "results").mkdir()
     with pytest.raises(InvalidInput, match=r"Found: a.png, results/\.\nUnderstood are:\n  images/"):
         discover(tmp_path)

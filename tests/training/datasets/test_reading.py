@@ -41,7 +41,7 @@ def test_a_palette_picture_holds_ids(tmp_path: Path) -> None:
     for i, (_, mask) in enumerate(PAIRS.values()):
         picture = Image.fromarray(mask * np.uint8(3))
         picture.putpalette([0, 0, 0, 9, 9, 9, 255, 0, 0, 0, 255, 0])
-        picture.save(tmp_path / "labels" / f"disc-{i:02}.png")
+        picture.save(tmp_path / "labels" / f"axon-{i:02}.png")
     cases = open_cases(tmp_path)
     _, label = read_case(cases.cases[0], cases)
     assert set(np.unique(label.array)) == {0, 3}
@@ -51,7 +51,7 @@ def test_colour_images_keep_their_channels(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     two_folders("images", "labels")(tmp_path, PAIRS)
     pixels = rng.integers(0, 255, (20, 28, 3), np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "images" / "disc-00.png")
+    Image.fromarray(pixels).save(tmp_path / "images" / "axon-00.png")
     cases = open_cases(tmp_path)
     image, _ = read_case(cases.cases[0], cases)
     np.testing.assert_array_equal(image.array, np.moveaxis(pixels, -1, 0))
@@ -73,10 +73,10 @@ def test_a_volume_of_one_slice_is_a_picture(axis: int, tmp_path: Path) -> None:
 
 def test_an_image_and_its_label_map_must_fit(tmp_path: Path) -> None:
     two_folders("images", "labels")(tmp_path, PAIRS)
-    Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "labels" / "disc-01.png")
+    Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "labels" / "axon-01.png")
     cases = open_cases(tmp_path)
     with pytest.raises(
-        BrokenCase, match=r"disc-01.png has size \(20, 28\), its label map \(9, 9\)"
+        BrokenCase, match=r"axon-01.png has size \(20, 28\), its label map \(9, 9\)"
     ):
         read_case(cases.cases[1], cases)
 
