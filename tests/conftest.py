@@ -70,3 +70,9 @@ def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Image.fromarray(image[:72]).save(folder / "images" / f"case{i}.png")
         Image.fromarray(mask[:72] * np.uint8(255)).save(folder / "labels" / f"case{i}.png")
     return folder
+
+
+@pytest.fixture
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty folder for prepared arrays, outside the data."""
+    return tmp_path_factory.mktemp("store")

@@ -2,91 +2,152 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Any
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Annotated, Any
 
 import monai.transforms as mt
 import torch
 import torch.nn.functional as F
 from monai.config import KeysCollection
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from training.datasets.source import Source
 
-#: The slice is cut this much larger than the crop, so that turning and shrinking find pixels.
+#: A sample is cut this much larger than the crop, so that turning and shrinking find pixels.
 CONTEXT = 1.4
 
+Amount = Annotated[float, Field(ge=0)]
+Change = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
-def spatial(source: Source, crop: int, warp: bool = True) -> list[mt.Transform]:
+
+class Augmentation(BaseModel):
+    """How training crops vary; a crop's place varies anyway.
+
+    Attributes:
+        rotation: largest angle, in radians.
+        zoom, shear: largest relative change.
+        elastic: largest displacement of a grid of 24 pixels, in pixels (2-D only).
+        flip_columns, flip_rows: how often the picture is mirrored, left-right and top-bottom.
+        field: strength of an uneven field, in 40 % of the crops.
+        contrast: largest logarithm of the gamma, in 60 %.
+        brightness: largest relative change, in 50 %.
+        blur: largest standard deviation in pixels, in 20 %.
+        noise: largest standard deviation, in 50 %.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rotation: Amount = 0.35
+    zoom: Change = 0.2
+    shear: Amount = 0.1
+    elastic: Amount = 4.0
+    flip_columns: Share = 0.5
+    flip_rows: Share = 0.0
+    field: Amount = 0.15
+    contrast: Amount = 0.35
+    brightness: Change = 0.15
+    blur: Amount = 0.9
+    noise: Amount = 0.04
+
+
+def spatial(
+    source: Source,
+    crop: int,
+    augmentation: Augmentation | None = None,
+    warp: bool = True,
+    foreground: float = 0.0,
+) -> list[mt.Transform]:
     """Crop and flip; with `warp` turn, scale, shear and bend too.
 
-    Labels are resampled with nearest neighbours, the rest bilinear. Without `warp` nothing is
-    resampled: pixels stay what they were, the dark rim of a masked brain included.
+    Labels are resampled with nearest neighbours, the rest linearly. Without `warp` nothing is
+    resampled: pixels stay what they were, the dark rim of a masked brain included. The share
+    `foreground` of all crops has a labelled pixel in its middle.
     """
+    augmentation, dims = augmentation or Augmentation(), source.spatial_dims
     keys = [k for k in ("image", "label", "tissue") if k in source.training[0]]
-    modes = ["nearest" if key == "label" else "bilinear" for key in keys]
-    context = (round(crop * CONTEXT) if warp else crop,) * 2
+    context = (round(crop * CONTEXT) if warp else crop,) * dims
     transforms: list[mt.Transform] = [
         mt.ToTensord(keys, track_meta=False),
         mt.CastToTyped(keys, dtype=torch.float32),
         mt.SpatialPadd(keys, spatial_size=context),
-        mt.RandSpatialCropd(keys, roi_size=context, random_size=False),
-        mt.RandFlipd(keys, prob=0.5, spatial_axis=1),
+        _place(keys, context, foreground),
+        mt.RandFlipd(keys, prob=augmentation.flip_columns, spatial_axis=dims - 1),
+        mt.RandFlipd(keys, prob=augmentation.flip_rows, spatial_axis=dims - 2),
     ]
     if not warp:
         return transforms
-    transforms.append(
-        mt.Rand2DElasticd(
-            keys,
-            spacing=(24, 24),
-            magnitude_range=(0, 4),
-            prob=1.0,
-            rotate_range=0.35,
-            scale_range=(0.2, 0.2),
-            shear_range=(0.1, 0.1),
-            spatial_size=(crop, crop),
-            mode=modes,
-            padding_mode="zeros",
-        )
-    )
+    transforms.append(_bend(keys, (crop,) * dims, augmentation))
     if "tissue" in keys:
         transforms.append(_KeepBackgroundd())
     return transforms
 
 
+def _place(keys: Sequence[str], size: tuple[int, ...], foreground: float) -> mt.Transform:
+    """Where the crop is cut."""
+    anywhere = mt.RandSpatialCropd(keys, roi_size=size, random_size=False)
+    if not foreground:
+        return anywhere
+    inside = mt.RandCropByPosNegLabeld(
+        keys, label_key="label", spatial_size=size, pos=1, neg=0, allow_smaller=True
+    )
+    return mt.OneOf([inside, anywhere], weights=(foreground, 1 - foreground))
+
+
+def _bend(keys: Sequence[str], size: tuple[int, ...], augmentation: Augmentation) -> mt.Transform:
+    shared = {
+        "prob": 1.0,
+        "rotate_range": augmentation.rotation,
+        "scale_range": (augmentation.zoom,) * len(size),
+        "shear_range": (augmentation.shear,) * len(size),
+        "spatial_size": size,
+        "mode": ["nearest" if key == "label" else "bilinear" for key in keys],
+        "padding_mode": "zeros",
+    }
+    if len(size) == 3:
+        return mt.RandAffined(keys, **shared)
+    return mt.Rand2DElasticd(
+        keys, spacing=(24, 24), magnitude_range=(0, augmentation.elastic), **shared
+    )
+
+
 def segmentation_transforms(
-    source: Source, crop: int, individuals: float = 0.65, plain: float = 0.0
+    source: Source,
+    crop: int,
+    individuals: float = 0.65,
+    plain: float = 0.0,
+    augmentation: Augmentation | None = None,
+    foreground: float = 0.0,
 ) -> mt.Compose:
-    """From a `Sample` to a training crop: ``image`` ``[C, crop, crop]``, ``label`` ``[1, ...]``.
+    """From a `Sample` to a training crop: ``image`` ``[C, *crop]``, ``label`` ``[1, *crop]``.
 
     With tissue probabilities, a share of samples become another individual first
     (`RandIndividuald`). Intensities then vary in contrast, uneven field, sharpness and noise, and
     a masked background stays zero. The share `plain` of all crops is only cut and flipped.
     """
+    augmentation = augmentation or Augmentation()
     drawn = [RandIndividuald(prob=individuals)] if "tissue" in source.training[0] else []
-    varied = [*drawn, *_intensities(source.normalization.foreground_only)]
-    return mt.Compose(
-        [
-            mt.OneOf(
-                [
-                    mt.Compose([*spatial(source, crop), *varied]),
-                    mt.Compose(spatial(source, crop, warp=False)),
-                ],
-                weights=(1 - plain, plain),
-            ),
-            mt.SelectItemsd(("image", "label")),
-        ]
-    )
+    varied = [*drawn, *_intensities(source.normalization.foreground_only, augmentation)]
+    shapes = [
+        mt.Compose([*spatial(source, crop, augmentation, True, foreground), *varied]),
+        mt.Compose(spatial(source, crop, augmentation, False, foreground)),
+    ]
+    choose = mt.SelectItemsd(("image", "label"))
+    return mt.Compose([mt.OneOf(shapes, weights=(1 - plain, plain)), choose])
 
 
-def _intensities(masked: bool) -> list[mt.Transform]:
+def _intensities(masked: bool, augmentation: Augmentation) -> list[mt.Transform]:
+    blur = (min(0.25, augmentation.blur), augmentation.blur)
+    gamma = (math.exp(-augmentation.contrast), math.exp(augmentation.contrast))
     return [
         *([_RememberMaskd()] if masked else []),
-        mt.RandBiasFieldd("image", prob=0.4, coeff_range=(0.0, 0.15)),
-        mt.RandAdjustContrastd("image", prob=0.6, gamma=(0.7, 1.4)),
-        mt.RandScaleIntensityd("image", prob=0.5, factors=0.15),
-        mt.RandGaussianSmoothd("image", prob=0.2, sigma_x=(0.25, 0.9), sigma_y=(0.25, 0.9)),
-        mt.RandGaussianNoised("image", prob=0.5, std=0.04),
+        mt.RandBiasFieldd("image", prob=0.4, coeff_range=(0.0, augmentation.field)),
+        mt.RandAdjustContrastd("image", prob=0.6 * (augmentation.contrast > 0), gamma=gamma),
+        mt.RandScaleIntensityd("image", prob=0.5, factors=augmentation.brightness),
+        mt.RandGaussianSmoothd("image", prob=0.2, sigma_x=blur, sigma_y=blur, sigma_z=blur),
+        mt.RandGaussianNoised("image", prob=0.5, std=augmentation.noise),
         *([mt.MaskIntensityd("image", mask_key="mask")] if masked else []),
         mt.ThresholdIntensityd("image", threshold=1.0, above=False, cval=1.0),
         mt.ThresholdIntensityd("image", threshold=0.0, above=True, cval=0.0),

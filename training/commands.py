@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-
-if TYPE_CHECKING:
-    from training.run import Recipe
 
 train = typer.Typer(
     no_args_is_help=True,
@@ -21,21 +19,34 @@ console = Console()
 
 Data = Annotated[
     str,
-    typer.Option(help="mni152, or a folder with images/ and labels/ of equally named files."),
+    typer.Option(help="mni152, or a folder or list of labelled images (see `caps-med data`)."),
 ]
 Name = Annotated[str, typer.Option(help="Name of the new model: a-z, 0-9 and hyphens.")]
 Models = Annotated[Path | None, typer.Option(help="Model repository.", envvar="CAPS_MED_MODELS")]
 Runs = Annotated[Path, typer.Option(help="Where checkpoints live until the model is done.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")]
+RecipeFile = Annotated[
+    Path | None, typer.Option("--recipe", help="YAML file of recipe values; see recipe.json.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any recipe value: augmentation.noise=0.1. May be repeated."),
+]
 Epochs = Annotated[int | None, typer.Option(help="Epochs.", min=1)]
 Steps = Annotated[int | None, typer.Option(help="Optimizer steps an epoch.", min=1)]
 Batch = Annotated[int | None, typer.Option(help="Crops a step.", min=1)]
-Crop = Annotated[int | None, typer.Option(help="Edge of a crop, a multiple of 8.", min=64)]
+Crop = Annotated[int | None, typer.Option(help="Edge of a crop, a multiple of 16.", min=32)]
 Rate = Annotated[float | None, typer.Option(help="Peak learning rate.", min=1e-7)]
 StartFrom = Annotated[str | None, typer.Option(help="Go on from a model's weights.")]
 Atoms = Annotated[int | None, typer.Option(help="Atoms of the first capsules (16).", min=1)]
-Seed = Annotated[int, typer.Option(help="Same seed, data and machine: same weights.", min=0)]
+Patience = Annotated[
+    int | None, typer.Option(help="Stop after so many epochs without a better score.", min=0)
+]
+Seed = Annotated[int | None, typer.Option(help="Same seed, data and machine: same weights.", min=0)]
 Workers = Annotated[int, typer.Option(help="Processes that prepare crops.", min=0)]
+#: Options that say where and how, and are no part of a recipe.
+_NOT_RECIPE = ("name", "models", "runs", "resume", "recipe_file", "settings", "workers", "dims",
+               "folds", "data")  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -50,38 +61,54 @@ def segmentation(
     models: Models = None,
     runs: Runs = Path("runs"),
     resume: Resume = False,
+    network: Annotated[
+        str | None, typer.Option(help="segcaps, or unet: MONAI's, to compare with.")
+    ] = None,
+    dims: Annotated[
+        str | None, typer.Option(help="2d, 2.5d (slices with neighbours) or 3d.")
+    ] = None,
+    folds: Annotated[
+        int, typer.Option(help="Cross-validate and publish the folds as one model.", min=0)
+    ] = 0,
+    recipe_file: RecipeFile = None,
+    settings: Settings = None,
     epochs: Epochs = None,
     steps: Steps = None,
     batch_size: Batch = None,
     crop: Crop = None,
     learning_rate: Rate = None,
+    patience: Patience = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="dice_ce, dice, dice_focal, bce, weighted_bce, margin or weighted_margin."
+        ),
+    ] = None,
     atoms: Atoms = None,
+    variant: Annotated[str | None, typer.Option(help="r3 (as published) or r1 (faster).")] = None,
     start_from: StartFrom = None,
+    foreground: Annotated[
+        float | None, typer.Option(help="Share of crops around a label.", min=0, max=1)
+    ] = None,
     plain: Annotated[
         float | None,
         typer.Option(help="Share of crops that are only cut and flipped.", min=0, max=1),
     ] = None,
-    variant: Annotated[str | None, typer.Option(help="r3 (as published) or r1 (faster).")] = None,
     individuals: Annotated[
         float | None,
         typer.Option(help="mni152: share of crops drawn as other individuals.", min=0, max=1),
     ] = None,
-    seed: Seed = 0,
+    seed: Seed = None,
     workers: Workers = 0,
 ) -> None:
-    """Train a SegCaps to segment.
+    """Train a SegCaps to segment; what is not given follows from the data and the machine.
 
-    Example: caps-med train segmentation --data mni152 --name my-tissue
+    Examples:
+      caps-med train segmentation --data my-scans --name my-organ
+      caps-med train segmentation --data mni152 --name my-tissue
+      torchrun --nproc-per-node 2 --no-python caps-med train segmentation --data ... --name ...
     """
-    from training.publish import publish_segmentation
-    from training.segmentation import SegmentationRecipe, train_segmentation
-
-    chosen = {"epochs": epochs, "steps": steps, "batch_size": batch_size, "crop": crop,
-              "learning_rate": learning_rate, "atoms": atoms,
-              "start_from": start_from, "variant": variant, "individuals": individuals,
-              "plain": plain}  # fmt: skip
-    recipe = SegmentationRecipe(data=data, seed=seed, **_given(chosen))
-    _run(recipe, name, models, runs, resume, workers, train_segmentation, publish_segmentation)
+    _run("segmentation", locals())
 
 
 @train.command("synthesis")
@@ -91,11 +118,14 @@ def synthesis(
     models: Models = None,
     runs: Runs = Path("runs"),
     resume: Resume = False,
+    recipe_file: RecipeFile = None,
+    settings: Settings = None,
     epochs: Epochs = None,
     steps: Steps = None,
     batch_size: Batch = None,
     crop: Crop = None,
     learning_rate: Rate = None,
+    patience: Patience = None,
     atoms: Atoms = None,
     start_from: StartFrom = None,
     noise_source: Annotated[
@@ -106,66 +136,55 @@ def synthesis(
     adversarial_weight: Annotated[
         float | None, typer.Option(help="Weight of the adversarial loss beside L1.", min=0)
     ] = None,
-    seed: Seed = 0,
+    seed: Seed = None,
     workers: Workers = 0,
 ) -> None:
     """Train a CapsPix2Pix to synthesize images from label maps.
 
     Example: caps-med train synthesis --data mni152 --name my-t1
     """
-    from training.publish import publish_synthesis
-    from training.synthesis import SynthesisRecipe, train_synthesis
-
-    chosen = {"epochs": epochs, "steps": steps, "batch_size": batch_size, "crop": crop,
-              "learning_rate": learning_rate, "atoms": atoms, "start_from": start_from,
-              "noise_source": noise_source, "noise_size": noise_size,
-              "adversarial_weight": adversarial_weight}  # fmt: skip
-    recipe = SynthesisRecipe(data=data, seed=seed, **_given(chosen))
-    _run(recipe, name, models, runs, resume, workers, train_synthesis, publish_synthesis)
+    _run("synthesis", locals())
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if value is not None}
+def _run(task: str, options: Mapping[str, Any]) -> None:
+    """Train as the options say; on Ctrl-C say how to go on."""
+    from training import processes
+    from training.tasks import Order, train, wishes
 
-
-def _run(
-    recipe: Recipe,
-    name: str,
-    models: Path | None,
-    runs: Path,
-    resume: bool,
-    workers: int,
-    learn: Any,  # noqa: ANN401 - train_segmentation or train_synthesis, with its own recipe
-    publish: Any,  # noqa: ANN401
-) -> None:
-    """Load the data, train, publish; on Ctrl-C say how to go on."""
-    from caps_med.bundles import ModelRepository
-    from training.datasets import load_source
-    from training.run import RunFolder
-
-    repository = ModelRepository(models)
-    repository.check_name(name)
-    source = load_source(recipe.data)
-    console.print(
-        f"{source.name}: {len(source.training)} slices to train on, {len(source.validation)} held "
-        f"out, labels {', '.join(source.labels.values())}"
+    flags = {k: v for k, v in options.items() if k not in _NOT_RECIPE and v is not None}
+    given = {**wishes(options["recipe_file"], options["settings"] or ()), **flags}
+    order = Order(
+        task=task,
+        data=options["data"],
+        name=options["name"],
+        given={"seed": 0, **given} if not options["resume"] else given,
+        dims=options.get("dims"),
+        folds=options.get("folds", 0),
+        models=options["models"],
+        runs=options["runs"],
+        resume=options["resume"],
+        workers=options["workers"],
+        command=_command(),
     )
-    folder = RunFolder(runs / name)
-    command = _command()
     try:
-        network, best = learn(source, recipe, folder, resume, workers, models)
+        bundle = processes.in_parallel(lambda: train(order, console))
     except KeyboardInterrupt:
-        kept = folder.checkpoint.exists()
-        console.print(
-            f"\nStopped. The last whole epoch is kept; go on with:\n  {command} --resume"
-            if kept
-            else "\nStopped before the first epoch was done: nothing is kept.",
-            soft_wrap=True,
-        )
+        _say_how_to_go_on(order.folder.path, order.command)
         raise typer.Exit(130) from None
-    bundle = publish(repository, name, network, source, recipe, best, command)
-    console.print(f"{name}@{bundle.version}: best score {best.score:.4f} (epoch {best.epoch})")
-    console.print(f"in {bundle.path}")
+    if bundle is not None:
+        shown = ", ".join(f"{k} {v:g}" for k, v in bundle.card.scores.items())
+        console.print(f"{bundle.reference}: {shown}", highlight=False)
+        console.print(f"in {bundle.path}", highlight=False, soft_wrap=True)
+
+
+def _say_how_to_go_on(run: Path, command: str) -> None:
+    kept = any(run.rglob("checkpoint.pt"))
+    console.print(
+        f"\nStopped. The last whole epoch is kept; go on with:\n  {command} --resume"
+        if kept
+        else "\nStopped before the first epoch was done: nothing is kept.",
+        soft_wrap=True,
+    )
 
 
 def _command() -> str:

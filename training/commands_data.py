@@ -56,6 +56,33 @@ def check_data(
         raise typer.Exit(1)
 
 
+@data.command("phantoms")
+def phantoms(
+    count: Annotated[int, typer.Option(help="Label maps to draw.", min=1)],
+    out: Annotated[Path, typer.Option(help="Folder for images/ and labels/.")],
+    kind: Annotated[str, typer.Option(help="axons: two-photon images with boutons.")] = "axons",
+    size: Annotated[int, typer.Option(help="Edge in pixels.", min=32, max=2048)] = 128,
+    seed: Annotated[int, typer.Option(help="Same seed, same images.", min=0)] = 0,
+    repeats: Annotated[int, typer.Option(help="Images of each label map.", min=1)] = 1,
+) -> None:
+    """Simulate labelled images: a data set without any download.
+
+    Example: caps-med data phantoms --kind axons --count 24 --out phantoms
+    """
+    from rich.progress import track
+
+    from training.datasets.phantoms import axon_phantoms, write_phantom
+
+    if kind != "axons":
+        raise InvalidParameter(f"--kind {kind}: must be axons")
+    if out.exists() and any(out.iterdir()):
+        raise InvalidParameter(f"--out {out}: is not empty; name another folder")
+    drawn = axon_phantoms(count, seed, size, repeats)
+    for name, phantom in track(drawn, "drawing", total=count * repeats, transient=True):
+        write_phantom(out, name, phantom)
+    console.print(f"{count * repeats} images and label maps in {out}", soft_wrap=True)
+
+
 def _print(report: Report) -> None:
     cases = report.cases
     console.print(f"[bold]{escape(cases.name)}[/bold]: {escape(cases.layout)}", highlight=False)

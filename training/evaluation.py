@@ -12,7 +12,9 @@ from monai.networks.utils import eval_mode
 from monai.transforms import DivisiblePad
 from torch import Tensor
 
-from caps_med.networks import CapsPix2Pix, SegCaps
+from caps_med.images import label_palette
+from caps_med.inference.passes import in_passes
+from caps_med.networks import CapsPix2Pix, SegmentationNetwork
 from training.datasets.source import Sample
 
 #: Edge and width of SSIM's Gaussian window (Wang et al. 2004).
@@ -34,7 +36,7 @@ def hard_classes(lengths: Tensor) -> Tensor:
 
 
 def dice_scores(
-    network: SegCaps, samples: Sequence[Sample], labels: Mapping[int, str]
+    network: SegmentationNetwork, samples: Sequence[Sample], labels: Mapping[int, str]
 ) -> dict[str, float]:
     """Dice of each foreground class over all pixels of all samples, and ``score``, their mean.
 
@@ -46,11 +48,46 @@ def dice_scores(
     )
     with eval_mode(network):
         for image, label in _cases(samples, network.divisor, network):
-            metric(hard_classes(network(image)), one_hot(label, channels))
+            metric(hard_classes(_answer(network, image)), one_hot(label, channels))
     per_class = metric.aggregate()[0].tolist()
     names = list(labels.values())[1:]
     scores = {f"dice {n}": v for n, v in zip(names, per_class, strict=True) if v == v}  # not NaN
     return {"score": sum(scores.values()) / max(1, len(scores)), **scores}
+
+
+def _answer(network: SegmentationNetwork, image: Tensor) -> Tensor:
+    """Probabilities of one sample; a large one goes in windows, as in inference."""
+    if network.spatial_dims == 2:
+        lengths: Tensor = network(image)
+        return lengths
+    maps = image[0].movedim(0, 1)  # a volume as its slices
+    return in_passes(network, network, maps).movedim(0, 1)[None].to(image.device)
+
+
+def validation_picture(
+    network: SegmentationNetwork, samples: Sequence[Sample], shown: int = 4
+) -> Tensor:
+    """Some samples as ``[3, H, W]`` in [0, 1]: above image, below label and below it the answer."""
+    chosen = [samples[i * len(samples) // shown] for i in range(min(shown, len(samples)))]
+    columns = []
+    with eval_mode(network):
+        for image, label in _cases(chosen, network.divisor, network):
+            answer = hard_classes(_answer(network, image))
+            found = answer.argmax(1, keepdim=True) if answer.shape[1] > 1 else answer
+            if image.ndim == 5:
+                image, label, found = (x[:, :, x.shape[2] // 2] for x in (image, label, found))
+            columns.append(_column(image, label, found).cpu())
+    height, width = (max(c.shape[axis] for c in columns) for axis in (1, 2))
+    padded = [F.pad(c, (0, width - c.shape[2], 0, height - c.shape[1])) for c in columns]
+    return torch.cat(padded, 2)
+
+
+def _column(image: Tensor, label: Tensor, found: Tensor) -> Tensor:
+    """One sample's image, label and answer below each other, ``[3, 3 H, W]``."""
+    grey = image[0, image.shape[1] // 2].clamp(0, 1).expand(3, -1, -1)
+    palette = torch.as_tensor(label_palette(), dtype=torch.float32, device=image.device) / 255
+    colored = [palette[x[0, 0].long()].movedim(-1, 0) for x in (label, found)]
+    return torch.cat([grey, *colored], 1)
 
 
 def synthesis_scores(
@@ -92,7 +129,7 @@ def _cases(
     samples: Sequence[Sample], divisor: int, network: torch.nn.Module
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Image and label ``[1, C, H, W]`` of each sample, padded to the network's divisor."""
-    pad = DivisiblePad(k=divisor)
+    pad = DivisiblePad(k=divisor, method="end")
     device = next(network.parameters()).device
     for sample in samples:
         image, label = (torch.from_numpy(sample[key]).float() for key in ("image", "label"))

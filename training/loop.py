@@ -1,29 +1,39 @@
-"""The loop that every task shares: epochs, progress, validation, checkpoints, exact resume."""
+"""The loop that every task shares: epochs, validation, checkpoints, resume, early stopping."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ignite.distributed as idist
 import torch
-from ignite.contrib.handlers import ProgressBar
 from ignite.engine import Engine, Events
 from monai.engines import SupervisedTrainer
 from monai.optimizers import WarmupCosineSchedule
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from caps_med.bundles import ModelRepository
 from caps_med.bundles.weights import mismatches
-from caps_med.errors import InvalidParameter
+from caps_med.errors import CapsMedError, InvalidParameter
 from caps_med.networks import CapsuleNetwork
+from training import processes
 from training.run import Best, Recipe, RunFolder, Stateful
 from training.sampling import DrawnDataset, EpochSampler
+from training.watch import Watch
 
 #: Part of all steps during which the learning rate grows.
 WARM_UP = 0.05
+
+Validate = Callable[[], Mapping[str, float]]
+
+
+class LossNotFinite(CapsMedError):
+    """A training loss became NaN or infinite; the message names the cases of that step."""
 
 
 class Progress:
@@ -40,11 +50,6 @@ class Progress:
         """Go on after that epoch."""
         self.trainer.state.epoch = state["epoch"]
         self.trainer.state.iteration = state["epoch"] * self.trainer.state.epoch_length
-
-
-def best_device() -> torch.device:
-    """The first GPU, or the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def start_from(network: CapsuleNetwork, model: str | None, models: Path | None) -> None:
@@ -64,10 +69,19 @@ def start_from(network: CapsuleNetwork, model: str | None, models: Path | None) 
 
 
 def loader(dataset: DrawnDataset, recipe: Recipe, workers: int) -> DataLoader[Any]:
-    """Batches of one epoch's draws."""
+    """Batches of one epoch's draws; of several processes each gets its share of a batch.
+
+    Raises:
+        InvalidParameter: the batch cannot be shared out equally.
+    """
+    count, rank = idist.get_world_size(), idist.get_rank()
+    if recipe.batch_size % count:
+        raise InvalidParameter(
+            f"batch_size={recipe.batch_size}: must be a multiple of the {count} processes"
+        )
     size = recipe.steps * recipe.batch_size
-    sampler = EpochSampler(len(dataset.samples), size, recipe.seed)
-    return DataLoader(dataset, recipe.batch_size, sampler=sampler, num_workers=workers)
+    sampler = EpochSampler(len(dataset.samples), size, recipe.seed, rank, count)
+    return DataLoader(dataset, recipe.batch_size // count, sampler=sampler, num_workers=workers)
 
 
 def schedule(optimizer: Optimizer, recipe: Recipe) -> WarmupCosineSchedule:
@@ -77,63 +91,124 @@ def schedule(optimizer: Optimizer, recipe: Recipe) -> WarmupCosineSchedule:
         optimizer,
         warmup_steps=max(1, round(WARM_UP * total)),
         t_total=total,
-        end_lr=recipe.learning_rate / 100,
+        end_lr=optimizer.param_groups[0]["lr"] / 100,
     )
 
 
-def run_epochs(
-    trainer: SupervisedTrainer,
-    parts: Mapping[str, Stateful],
-    schedules: Mapping[str, WarmupCosineSchedule],
-    validate: Callable[[], Mapping[str, float]],
-    folder: RunFolder,
-    recipe: Recipe,
-    resume: bool,
-) -> Best:
-    """Train to the recipe's last epoch.
+@dataclass
+class Run:
+    """One training run and what it needs besides its trainer.
+
+    Attributes:
+        parts: networks and optimizers by name, as they are saved; ``network`` is the one whose best
+            weights count.
+        schedules: learning-rate schedules, stepped after every iteration.
+        validate: scores of the current weights; ``score`` among them decides.
+        picture: what validation looks like, ``[3, H, W]`` in [0, 1]; None for no pictures.
+        names: of the training samples, by index.
+    """
+
+    folder: RunFolder
+    recipe: Recipe
+    parts: Mapping[str, Stateful]
+    schedules: Mapping[str, WarmupCosineSchedule]
+    validate: Validate
+    picture: Callable[[], Tensor] | None = None
+    names: Callable[[int], str] = str
+
+
+def run_epochs(trainer: SupervisedTrainer, run: Run, resume: bool) -> Best:
+    """Train to the recipe's last epoch, or until the score has not risen for `patience` epochs.
 
     After each epoch: validate, keep the weights with the best ``score``, write the checkpoint.
     Networks' randomness (noise, dropout) is seeded by the epoch, so a resumed run draws what an
     undisturbed one would have drawn.
 
-    Args:
-        parts: networks and optimizers by name; ``network`` is the one whose best weights count.
-        schedules: learning-rate schedules, stepped after every iteration.
-        validate: scores of the current weights; ``score`` among them decides.
-
     Returns:
         The best score and its epoch; the best weights are in the folder's ``best`` file.
+
+    Raises:
+        LossNotFinite: the loss became NaN or infinite.
     """
-    best = Best()
-    state = {**parts, **schedules, "progress": Progress(trainer), "best": best}
-    sampler = trainer.data_loader.sampler
-
-    def start(engine: Engine) -> None:
-        sampler.epoch = engine.state.epoch
-        torch.manual_seed(recipe.seed * 1_000_003 + engine.state.epoch)
-
-    def step_schedules(engine: Engine) -> None:
-        for schedule in schedules.values():
-            schedule.step()
-
-    def finish(engine: Engine) -> None:
-        scores = {"epoch": engine.state.epoch, **validate()}
-        folder.log(scores)
-        if scores["score"] > best.score:
-            best.score, best.epoch = scores["score"], engine.state.epoch
-            folder.save(folder.best, {"network": parts["network"]})
-        folder.save(folder.checkpoint, state)
-        shown = ", ".join(f"{k} {v:.4f}" for k, v in scores.items() if k != "epoch")
-        bar.log_message(f"epoch {engine.state.epoch}/{recipe.epochs}: {shown}")
-
-    trainer.add_event_handler(Events.EPOCH_STARTED, start)
-    trainer.add_event_handler(Events.ITERATION_COMPLETED, step_schedules)
-    trainer.add_event_handler(Events.EPOCH_COMPLETED, finish)
-    bar = ProgressBar(desc="train", ncols=100)
-    bar.attach(trainer, output_transform=lambda output: {"loss": output["loss"].item()})
-    trainer.logger.setLevel(logging.WARNING)
+    best, folder, recipe = Best(), run.folder, run.recipe
+    state = {**run.parts, **run.schedules, "progress": Progress(trainer), "best": best}
     if resume:
         folder.load(folder.checkpoint, state)
-    if trainer.state.epoch < recipe.epochs:
+        if processes.first():
+            folder.forget_after(trainer.state.epoch)
+    trainer.logger.setLevel(logging.WARNING)
+    if trainer.state.epoch >= recipe.epochs or _exhausted(best, trainer, recipe):
+        return best
+    if not processes.first():
+        _attach(trainer, run, best, state, None)
+        trainer.run()
+        return best
+    with Watch(folder, recipe) as watch:
+        _attach(trainer, run, best, state, watch)
         trainer.run()
     return best
+
+
+def _attach(
+    trainer: SupervisedTrainer,
+    run: Run,
+    best: Best,
+    state: Mapping[str, Stateful],
+    watch: Watch | None,
+) -> None:
+    """What happens before and after every step and epoch; only the first process has a watch."""
+    recipe, folder = run.recipe, run.folder
+    losses: list[float] = []
+
+    def start(engine: Engine) -> None:
+        trainer.data_loader.sampler.epoch = engine.state.epoch
+        rank = idist.get_rank()
+        torch.manual_seed(recipe.seed * 1_000_003 + engine.state.epoch + 7919 * rank)
+        losses.clear()
+
+    def after_step(engine: Engine) -> None:
+        loss = float(engine.state.output["loss"].detach())
+        if loss - loss != 0:
+            indices = [int(i) for i in engine.state.batch["index"]]
+            raise LossNotFinite(_what_diverged(loss, [run.names(i) for i in indices]))
+        losses.append(loss)
+        for schedule in run.schedules.values():
+            schedule.step()
+        if watch:
+            watch.step(engine.state.iteration, loss)
+
+    def finish(engine: Engine) -> None:
+        epoch = engine.state.epoch
+        scores = {"epoch": epoch, "loss": sum(losses) / len(losses), **run.validate()}
+        risen = scores["score"] > best.score
+        if risen:
+            best.score, best.epoch = scores["score"], epoch
+        if watch:
+            folder.log(scores)
+            watch.epoch(scores)
+            if run.picture:
+                watch.picture(epoch, run.picture())
+            if risen:
+                folder.save(folder.best, {"network": run.parts["network"]})
+            folder.save(folder.checkpoint, state)
+        idist.barrier()
+        if _exhausted(best, trainer, recipe):
+            if watch:
+                watch.say(f"no better score for {recipe.patience} epochs: stopping early")
+            engine.terminate()
+
+    trainer.add_event_handler(Events.EPOCH_STARTED, start)
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, after_step)
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, finish)
+
+
+def _exhausted(best: Best, trainer: SupervisedTrainer, recipe: Recipe) -> bool:
+    return bool(recipe.patience and trainer.state.epoch - best.epoch >= recipe.patience)
+
+
+def _what_diverged(loss: float, names: list[str]) -> str:
+    shown = ", ".join(dict.fromkeys(names))
+    return (
+        f"the loss is {loss} at a step on: {shown}. Look at these with `caps-med data check`; if "
+        "they are well, start again with a lower --learning-rate. The last whole epoch is kept"
+    )

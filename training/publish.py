@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -15,7 +15,8 @@ from caps_med.bundles import (
     named_scores,
     write_bundle,
 )
-from caps_med.networks import CapsPix2Pix, CapsuleNetwork, SegCaps
+from caps_med.errors import InvalidParameter
+from caps_med.networks import CapsPix2Pix, CapsuleNetwork, SegmentationNetwork, build_network
 from training import segmentation, synthesis
 from training.datasets.source import Source
 from training.evaluation import dice_scores, synthesis_scores
@@ -25,7 +26,7 @@ from training.run import Best, Recipe
 def publish_segmentation(
     repository: ModelRepository,
     name: str,
-    network: SegCaps,
+    network: SegmentationNetwork,
     source: Source,
     recipe: segmentation.SegmentationRecipe,
     best: Best,
@@ -34,9 +35,41 @@ def publish_segmentation(
     """Write the segmentation network with its held-out Dice."""
     _round_to_half(network)
     scores = dice_scores(network, source.validation, source.labels)
-    arguments = segmentation.network_arguments(recipe, source)
-    card = _card("segmentation", "SegCaps", arguments, source, recipe, scores, command)
+    spec = segmentation.network_spec(recipe, source)
+    card = _card("segmentation", *spec, source, recipe, scores, command)
     return _write(repository, name, network, card)
+
+
+def publish_ensemble(
+    repository: ModelRepository,
+    name: str,
+    folds: Sequence[tuple[SegmentationNetwork, Source]],
+    recipe: Recipe,
+    command: str,
+) -> Bundle:
+    """Write the networks of a cross-validation as one model.
+
+    Its scores are means over the folds, each on the cases that its own network never saw.
+    """
+    scores: dict[str, list[float]] = {}
+    for network, source in folds:
+        _round_to_half(network)
+        for key, value in dice_scores(network, source.validation, source.labels).items():
+            scores.setdefault(key, []).append(value)
+    if not isinstance(recipe, segmentation.SegmentationRecipe):
+        raise InvalidParameter("folds: only segmentation networks answer together")
+    member, arguments = segmentation.network_spec(recipe, folds[0][1])
+    spec = {"network": member, "members": len(folds), "arguments": arguments}
+    ensemble = build_network("Ensemble", spec)
+    state = {
+        f"members.{k}.{key}": value
+        for k, (network, _) in enumerate(folds)
+        for key, value in network.state_dict().items()
+    }
+    ensemble.load_state_dict(state)
+    means = {key: sum(values) / len(values) for key, values in scores.items()}
+    card = _card("segmentation", "Ensemble", spec, folds[0][1], recipe, means, command)
+    return _write(repository, name, ensemble, card)
 
 
 def publish_synthesis(
@@ -88,6 +121,7 @@ def _card(
             "colors": source.colors,
             "plane": source.plane or "axial",
             "spacing_mm": source.spacing_mm,
+            "neighbours": source.neighbours,
             "normalization": source.normalization,
             "scores": named_scores(measured),
             "description": f"{network} for {task}, trained on {source.name}.",

@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict
 
 from caps_med.errors import InvalidParameter
+from training.datasets.prepare import Preparation
 
 
 class Recipe(BaseModel):
@@ -23,6 +24,8 @@ class Recipe(BaseModel):
         batch_size, crop: training crops a step, and their edge in pixels (a multiple of 8).
         learning_rate: its peak; it warms up over the first 5 % and falls as a cosine.
         atoms: atoms of the first capsules.
+        patience: epochs without a better score after which the run ends; 0 never ends it early.
+        preparation: how a folder's images become samples; a registered data set decides itself.
         start_from: a model whose weights the network starts with; None starts afresh.
     """
 
@@ -37,6 +40,8 @@ class Recipe(BaseModel):
     seed: int
     atoms: int = 16
     start_from: str | None = None
+    patience: int = 0
+    preparation: Preparation | None = None
 
 
 class Stateful(Protocol):
@@ -65,6 +70,9 @@ class Best:
         self.score, self.epoch = state["score"], state["epoch"]
 
 
+R = TypeVar("R", bound=Recipe)
+
+
 class RunFolder:
     """The folder of one run; every file in it is replaced whole or not at all."""
 
@@ -72,6 +80,7 @@ class RunFolder:
         self.path = path
         self.checkpoint, self.best = path / "checkpoint.pt", path / "best.pt"
         self.recipe, self.scores = path / "recipe.json", path / "scores.jsonl"
+        self.data = path / "data"
 
     def open(self, recipe: Recipe, resume: bool) -> None:
         """Start the run, or go on with it.
@@ -89,8 +98,37 @@ class RunFolder:
             raise InvalidParameter(f"{self.path} holds no checkpoint: start without --resume")
         if resume:
             self._check(recipe)
+        self.write(recipe)
+
+    def write(self, recipe: Recipe) -> None:
+        """Replace the run's recipe."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self.recipe.write_text(recipe.model_dump_json(indent=2))
+        partial = self.recipe.with_suffix(".partial")
+        partial.write_text(recipe.model_dump_json(indent=2))
+        partial.replace(self.recipe)
+
+    def saved(self, kind: type[R], given: Mapping[str, Any]) -> R:
+        """The recipe of the run that is here.
+
+        Args:
+            kind: which recipe.
+            given: values that the user asked for.
+
+        Raises:
+            InvalidParameter: there is no run, or it follows other values than those given.
+        """
+        if not self.checkpoint.exists():
+            raise InvalidParameter(f"{self.path} holds no checkpoint: start without --resume")
+        recipe = kind.model_validate_json(self.recipe.read_text())
+        self._check(kind.model_validate({**recipe.model_dump(), **given}))
+        return recipe
+
+    def forget_after(self, epoch: int) -> None:
+        """Drop the scores of epochs that were logged but not kept."""
+        if not self.scores.exists():
+            return
+        lines = self.scores.read_text().splitlines(keepends=True)
+        self.scores.write_text("".join(x for x in lines if json.loads(x)["epoch"] <= epoch))
 
     def _check(self, recipe: Recipe) -> None:
         before = json.loads(self.recipe.read_text())

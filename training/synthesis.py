@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.optim import Adam, Optimizer
 
 from caps_med.networks import CapsPix2Pix, ConditionalDiscriminator
+from training import processes
 from training.augmentation import synthesis_transforms
 from training.datasets.source import Source
 from training.evaluation import one_hot, synthesis_scores
-from training.loop import best_device, loader, run_epochs, schedule, start_from
+from training.loop import Run, loader, run_epochs, schedule, start_from
 from training.run import Best, Recipe, RunFolder
 from training.sampling import DrawnDataset
 
@@ -79,7 +80,7 @@ def train_synthesis(
     """
     folder.open(recipe, resume)
     torch.manual_seed(recipe.seed)
-    device = best_device()
+    device = processes.device()
     generator = CapsPix2Pix(**network_arguments(recipe, source)).to(device)
     start_from(generator, recipe.start_from, models)
     judge = ConditionalDiscriminator(source.class_channels, source.image_channels, 4 * recipe.atoms)
@@ -110,8 +111,9 @@ def train_synthesis(
         iteration_update=step,
         decollate=False,
     )
-    best = run_epochs(
-        trainer,
+    run = Run(
+        folder=folder,
+        recipe=recipe,
         parts={
             "network": generator,
             "discriminator": judge,
@@ -123,10 +125,9 @@ def train_synthesis(
             "discriminator_schedule": schedule(d_optimizer, recipe),
         },
         validate=lambda: synthesis_scores(generator, source.validation, channels, recipe.seed),
-        folder=folder,
-        recipe=recipe,
-        resume=resume,
+        names=source.training_name,
     )
+    best = run_epochs(trainer, run, resume)
     folder.load(folder.best, {"network": generator})
     return generator.eval(), best
 

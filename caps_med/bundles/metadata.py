@@ -67,6 +67,8 @@ class ModelCard(_Section):
             network with one output channel or label channel is binary: its class is the second id.
         plane: in which plane volumes are cut for a 2-D network.
         spacing_mm: (row, column) distances the network was trained on; None for pictures.
+        neighbours: slices on each side that a 2-D network sees beside the one it segments, as
+            channels in their order.
         normalization: applied to each image or volume as a whole.
         scores: measured on held-out data, as named.
         license: of the weights.
@@ -78,6 +80,7 @@ class ModelCard(_Section):
     colors: dict[LabelId, Color] = {}
     plane: Plane = "axial"
     spacing_mm: tuple[_Millimetres, _Millimetres] | None = None
+    neighbours: Annotated[int, Field(ge=0, le=8)] = 0
     normalization: Normalization = Normalization()
     scores: dict[str, float] = {}
     description: str = ""

@@ -73,6 +73,20 @@ class Planes:
         return np.asarray(self.stack.restore(back.numpy()), dtype=np.float32)
 
 
+def with_neighbours(
+    slices: NDArray[np.generic], index: int, neighbours: int
+) -> NDArray[np.generic]:
+    """Channels of a slice and of those around it, `[(2 neighbours + 1) C, H, W]`, in their order.
+
+    Args:
+        slices: `[D, C, H, W]`; at either end the last slice is repeated.
+        index: of the slice in the middle.
+        neighbours: how many on each side.
+    """
+    around = np.clip(np.arange(index - neighbours, index + neighbours + 1), 0, len(slices) - 1)
+    return np.concatenate([slices[z] for z in around])
+
+
 def resize(maps: Tensor, size: tuple[int, int], labels: bool = False) -> Tensor:
     """`[N, C, H, W]` at another size: bilinear with antialiasing, or nearest for labels."""
     if tuple(maps.shape[2:]) == size:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
 from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, label_palette
 from caps_med.inference.passes import in_passes
-from caps_med.inference.planes import Planes
+from caps_med.inference.planes import Planes, with_neighbours
 from caps_med.inference.provenance import Provenance, answer
 from caps_med.networks import SegmentationNetwork
 
@@ -88,7 +89,12 @@ class Segmenter:
         self.check(image)
         planes = Planes.of(image, self.card, self.limits)
         scaled = self.card.normalization.apply(planes.stack.array)
-        return planes, planes.at_network_spacing(scaled)
+        slices = planes.at_network_spacing(scaled)
+        if not self.card.neighbours:
+            return planes, slices
+        array = slices.numpy()
+        around = [with_neighbours(array, z, self.card.neighbours) for z in range(len(array))]
+        return planes, torch.from_numpy(np.stack(around))
 
     def check(self, image: MedicalImage) -> None:
         """Refuse an image that this network cannot take.
@@ -101,10 +107,11 @@ class Segmenter:
             raise InvalidInput(
                 f"the image is a picture: {self.provenance.model} takes volumes; send NIfTI"
             )
-        if channels != self.network.in_channels:
+        trained_on = self.network.in_channels // (2 * self.card.neighbours + 1)
+        if channels != trained_on:
             raise InvalidInput(
                 f"the image has {channels} channel(s): {self.provenance.model} was trained on "
-                f"{self.network.in_channels}; convert it to {'grey' if channels > 1 else 'colour'}"
+                f"{trained_on}; convert it to {'grey' if channels > 1 else 'colour'}"
             )
 
     def lengths(self, slices: Tensor) -> Tensor:

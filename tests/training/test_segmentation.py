@@ -18,15 +18,17 @@ def recipe(data: Path, **changes: object) -> SegmentationRecipe:
     return SegmentationRecipe.model_validate({"data": str(data), **values, **changes})
 
 
-def test_learns_discs(discs: Path, tmp_path: Path) -> None:
-    source = load_source(str(discs))
+def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
+    source = load_source(str(discs), store)
     chosen = recipe(discs, epochs=3, steps=40, atoms=8, learning_rate=1e-2)
     _, best = train_segmentation(source, chosen, RunFolder(tmp_path / "run"), resume=False)
     assert best.score > 0.8
 
 
-def test_stopped_and_resumed_run_equals_an_undisturbed_one(discs: Path, tmp_path: Path) -> None:
-    source = load_source(str(discs))
+def test_stopped_and_resumed_run_equals_an_undisturbed_one(
+    discs: Path, tmp_path: Path, store: Path
+) -> None:
+    source = load_source(str(discs), store)
     whole, _ = train_segmentation(source, recipe(discs), RunFolder(tmp_path / "a"), resume=False)
 
     stopped = RunFolder(tmp_path / "b")
@@ -45,16 +47,16 @@ def test_stopped_and_resumed_run_equals_an_undisturbed_one(discs: Path, tmp_path
         assert torch.equal(value, again.state_dict()[name]), name
 
 
-def test_workers_do_not_change_the_weights(discs: Path, tmp_path: Path) -> None:
-    source, short = load_source(str(discs)), recipe(discs, epochs=1)
+def test_workers_do_not_change_the_weights(discs: Path, tmp_path: Path, store: Path) -> None:
+    source, short = load_source(str(discs), store), recipe(discs, epochs=1)
     one, _ = train_segmentation(source, short, RunFolder(tmp_path / "a"), False, workers=0)
     two, _ = train_segmentation(source, short, RunFolder(tmp_path / "b"), False, workers=2)
     for name, value in one.state_dict().items():
         assert torch.equal(value, two.state_dict()[name]), name
 
 
-def test_a_run_is_not_overwritten(discs: Path, tmp_path: Path) -> None:
-    source, folder = load_source(str(discs)), RunFolder(tmp_path / "run")
+def test_a_run_is_not_overwritten(discs: Path, tmp_path: Path, store: Path) -> None:
+    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
     with pytest.raises(InvalidParameter, match="holds no checkpoint: start without --resume"):
         train_segmentation(source, recipe(discs), folder, resume=True)
     train_segmentation(source, recipe(discs, epochs=1), folder, resume=False)
@@ -64,8 +66,8 @@ def test_a_run_is_not_overwritten(discs: Path, tmp_path: Path) -> None:
         train_segmentation(source, recipe(discs), folder, resume=True)
 
 
-def test_starting_from_a_model_takes_its_weights(discs: Path, models: Path, tmp_path: Path) -> None:
-    source = load_source(str(discs))
+def test_starting_from_a_model(discs: Path, models: Path, tmp_path: Path, store: Path) -> None:
+    source = load_source(str(discs), store)
     first, best = train_segmentation(source, recipe(discs), RunFolder(tmp_path / "a"), False)
     bundle = publish_segmentation(
         ModelRepository(tmp_path), "first", first, source, recipe(discs), best, "pytest"

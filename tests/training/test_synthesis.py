@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ def recipe(data: Path, **changes: object) -> SynthesisRecipe:
     return SynthesisRecipe.model_validate({"data": str(data), **values, **changes})
 
 
-def test_learns_discs(discs: Path, tmp_path: Path) -> None:
-    source = load_source(str(discs))
+def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
+    source = load_source(str(discs), store)
     chosen = recipe(discs, epochs=2, steps=70, atoms=8, learning_rate=1e-2)
     generator, best = train_synthesis(source, chosen, RunFolder(tmp_path / "run"), resume=False)
     label = torch.zeros(1, 1, 64, 64)
@@ -30,13 +31,13 @@ def test_learns_discs(discs: Path, tmp_path: Path) -> None:
     "source_name", ["input", "broadcast", "broadcast_conv", "broadcast_latent", "dropout"]
 )
 def test_stopped_and_resumed_run_equals_an_undisturbed_one(
-    discs: Path, tmp_path: Path, source_name: str
+    discs: Path, tmp_path: Path, source_name: str, store: Path
 ) -> None:
-    source = load_source(str(discs))
+    source = load_source(str(discs), store)
     if source_name == "input":
         cut = slice(0, 64)
-        small = [{k: v[:, cut, cut] for k, v in s.items()} for s in source.validation]
-        source = type(source)(**{**source.__dict__, "validation": small})
+        small = [{k: v[:, cut, cut] for k, v in s.items()} for s in source.samples]
+        source = replace(source, samples=small)
     chosen = recipe(discs, noise_source=source_name, noise_size=16, dropout=0.2)
     whole, _ = train_synthesis(source, chosen, RunFolder(tmp_path / "a"), resume=False)
     stopped = RunFolder(tmp_path / "b")

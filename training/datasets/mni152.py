@@ -38,11 +38,12 @@ def load_mni152() -> Source:
     slices = np.flatnonzero(tissue[1:].any(axis=(0, 2, 3)))
     stack = NORMALIZATION.apply(image)
     samples = [_sample(stack[z], tissue[:, z]) for z in slices]
-    training, validation = hold_out(samples)
+    groups = [f"slice {z}" for z in slices]
     return Source(
         name="mni152",
-        training=training,
-        validation=validation,
+        samples=samples,
+        groups=groups,
+        held_out=hold_out(groups),
         labels=LABELS,
         plane="axial",
         spacing_mm=(1.0, 1.0),

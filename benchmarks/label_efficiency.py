@@ -1,0 +1,196 @@
+"""How few labels suffice: SegCaps against MONAI's BasicUNet from 1 to 16 labelled images.
+
+``python -m benchmarks.label_efficiency`` trains both from 1, 2, 4, 8 and 16 labelled images, with
+the same steps, crops and augmentation, three seeds each, on two data sets:
+
+- **axons**: axon phantoms of 128 x 128 pixels; tested on 40 others;
+- **head**: axial slices of the MNI152 template (four classes); tested on its held-out slices as
+  another scanner might show them: other gamma, uneven field, blur and noise.
+
+The weights after the last step are tested: nothing is chosen by the test images. Every finished run
+is kept in ``benchmarks/results/label-efficiency.json``, so the command goes on where it was
+stopped; it ends with the table and ``docs/images/label-efficiency.png``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import ndimage
+
+from caps_med.images import Normalization
+from training.datasets import REGISTERED, Sample, Source
+from training.datasets.phantoms import LABELS, axon_phantom
+from training.evaluation import dice_scores
+from training.run import RunFolder
+from training.segmentation import SegmentationRecipe, train_segmentation
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "label-efficiency.json"
+PICTURE = ROOT / "docs" / "images" / "label-efficiency.png"
+COUNTS, SEEDS, TESTED = (1, 2, 4, 8, 16), (0, 1, 2), 40
+NETWORKS = ("segcaps", "unet")
+
+
+def main() -> None:
+    """Run what is missing, then print and draw all there is."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=250)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only-show", action="store_true", help="train nothing")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    results: dict[str, float] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if not options.only_show:
+        run_all(results, options.steps)
+    show(results)
+    plot(results)
+
+
+def run_all(results: dict[str, float], steps: int) -> None:
+    """Every run whose score is not there yet."""
+    for seed in SEEDS:
+        for data, (pool, test, template) in {"axons": axons(), "head": head()}.items():
+            for count in COUNTS:
+                for network in NETWORKS:
+                    key = f"{data}/{network}/{count}/{seed}"
+                    if key not in results:
+                        results[key] = score(template, pool, test, network, count, seed, steps)
+                        print(f"{key}: Dice {results[key]:.4f}", flush=True)
+                        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def score(
+    template: Mapping[str, Any],
+    pool: Sequence[Sample],
+    test: Sequence[Sample],
+    network: str,
+    count: int,
+    seed: int,
+    steps: int,
+) -> float:
+    """Mean Dice on the test images after training from `count` of the pool."""
+    chosen = np.random.default_rng([seed, 7]).permutation(len(pool))[:count]
+    samples = [pool[i] for i in chosen]
+    groups = [f"image {i}" for i in range(count)]
+    source = Source(
+        samples=[*samples, samples[0]],
+        groups=[*groups, "seen"],
+        held_out=frozenset({"seen"}),
+        **template,
+    )
+    recipe = SegmentationRecipe.model_validate(
+        {
+            "data": template["name"], "network": network, "seed": seed, "epochs": 1,
+            "steps": steps, "batch_size": 4, "crop": 64,
+            "augmentation": {"flip_rows": 0.5 if template["plane"] is None else 0.0},
+        }
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        trained, _ = train_segmentation(source, recipe, RunFolder(Path(folder)), resume=False)
+    return dice_scores(trained, test, source.labels)["score"]
+
+
+def axons() -> tuple[list[Sample], list[Sample], dict[str, Any]]:
+    """Phantoms to learn from and to test on."""
+    scale = Normalization()
+
+    def sample(seed: int, case: int) -> Sample:
+        phantom = axon_phantom(seed, case)
+        return {"image": scale.apply(phantom.image), "label": phantom.label}
+
+    template = {
+        "name": "axons", "labels": LABELS, "plane": None, "spacing_mm": None,
+        "normalization": scale, "description": "axon phantoms",
+    }  # fmt: skip
+    pool = [sample(1, case) for case in range(max(COUNTS))]
+    return pool, [sample(2, case) for case in range(TESTED)], template
+
+
+def head() -> tuple[list[Sample], list[Sample], dict[str, Any]]:
+    """Template slices to learn from, and the held-out ones on another scanner."""
+    source = REGISTERED["mni152"]()
+    slices = [{k: s[k] for k in ("image", "label")} for s in source.training]
+    places = np.linspace(0.15, 0.85, max(COUNTS)) * len(slices)
+    template = {
+        "name": "mni152", "labels": source.labels, "plane": source.plane,
+        "spacing_mm": source.spacing_mm, "normalization": source.normalization,
+        "description": source.description,
+    }  # fmt: skip
+    test = [another_scanner(s, i) for i, s in enumerate(source.validation)]
+    return [slices[int(p)] for p in places], test, template
+
+
+def another_scanner(sample: Sample, number: int) -> Sample:
+    """The slice with another gamma, an uneven field, blur and noise; the background stays zero."""
+    rng = np.random.default_rng([3, number])
+    image = np.asarray(sample["image"], dtype=np.float64)
+    inside = image > 0
+    rows, columns = np.mgrid[-1 : 1 : image.shape[1] * 1j, -1 : 1 : image.shape[2] * 1j]
+    slope = rng.uniform(-0.15, 0.15, 2)
+    field = 1 + slope[0] * rows + slope[1] * columns
+    shifted = image ** rng.uniform(0.7, 1.4) * field
+    shifted = ndimage.gaussian_filter(shifted, (0, *2 * (rng.uniform(0.3, 0.8),)))
+    shifted = shifted + rng.normal(0, 0.03, image.shape)
+    seen = np.clip(shifted, 0.01, 1) * inside
+    return {"image": seen.astype(np.float32), "label": sample["label"]}
+
+
+def show(results: Mapping[str, float]) -> None:
+    """A Markdown table: mean and range over the seeds."""
+    for data in ("axons", "head"):
+        print(f"\n| {data}: labelled images | " + " | ".join(NETWORKS) + " |")
+        print("|---|" + "---|" * len(NETWORKS))
+        for count in COUNTS:
+            cells = []
+            for network in NETWORKS:
+                found = scores_of(results, data, network, count)
+                low_high = f"{min(found):.3f} to {max(found):.3f}" if found else ""
+                cells.append(f"{statistics.mean(found):.3f} ({low_high})" if found else "")
+            print(f"| {count} | " + " | ".join(cells) + " |")
+
+
+def scores_of(results: Mapping[str, float], data: str, network: str, count: int) -> list[float]:
+    """Of the seeds that are done."""
+    keys = (f"{data}/{network}/{count}/{seed}" for seed in SEEDS)
+    return [results[key] for key in keys if key in results]
+
+
+def plot(results: Mapping[str, float]) -> None:
+    """Dice by labelled images, a panel a data set."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=False)
+    for axis, data in zip(axes, ("axons", "head"), strict=True):
+        for network, label in zip(NETWORKS, ("SegCaps", "BasicUNet"), strict=True):
+            found = {c: scores_of(results, data, network, c) for c in COUNTS}
+            done = {c: s for c, s in found.items() if s}
+            if not done:
+                continue
+            means = [statistics.mean(s) for s in done.values()]
+            line = axis.plot(list(done), means, marker="o", label=label)[0]
+            lows, highs = [min(s) for s in done.values()], [max(s) for s in done.values()]
+            axis.fill_between(list(done), lows, highs, alpha=0.2, color=line.get_color())
+        axis.set(title=data, xlabel="labelled images", ylabel="Dice on test images", xscale="log")
+        axis.set_xticks(COUNTS, [str(c) for c in COUNTS])
+        axis.legend()
+    figure.tight_layout()
+    PICTURE.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(PICTURE, dpi=110)
+
+
+if __name__ == "__main__":
+    main()
