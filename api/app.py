@@ -8,8 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from api import problems
+from api.access.gate import Gate
+from api.access.headers import SecurityHeaders
+from api.access.keys import KeyStore, default_path
 from api.engine import Engine
 from api.lifetime import Lifetime
 from api.metrics import Metrics
@@ -20,6 +24,9 @@ from api.uploads import BodyLimit
 from caps_med import __version__
 
 log = logging.getLogger("caps_med.api")
+
+#: One form field that is no file may have this many bytes.
+MAX_FIELD_BYTES = 64 * 1024
 
 DESCRIPTION = """Segment medical images, synthesize them from label maps, and see what each capsule
 sees. Every answer carries the model, its version, its weights' hash and the preprocessing in its
@@ -39,6 +46,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         yield
         warming.cancel()
         watching.cancel()
+        engine.decoders.close()
 
     app = FastAPI(
         title="caps_med",
@@ -47,15 +55,42 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # its page would load scripts from another host
         redoc_url=None,
+        form_limits={
+            "max_files": settings.max_parts,
+            "max_fields": settings.max_parts,
+            "max_part_size": MAX_FIELD_BYTES,
+        },
     )
     app.state.engine = engine
     problems.install(app)
     for router in (health, models, segment, synthesize, features, page):
         app.include_router(router.router)
-    app.add_middleware(BodyLimit, limit=settings.max_upload_bytes)
+    app.add_middleware(BodyLimit, bounds=settings.body_bounds)
     app.add_middleware(Lifetime, seconds=settings.request_seconds)
+    _guard(app, settings)
     app.add_middleware(Observe, metrics=engine.metrics)
+    app.add_middleware(SecurityHeaders)
     return app
+
+
+def _guard(app: FastAPI, settings: Settings) -> None:
+    """Keys before every route, and other sites' pages where the operator names them."""
+    app.add_middleware(
+        Gate,
+        keys=KeyStore(settings.keys or default_path()),
+        required=settings.require_keys,
+        per_minute=settings.rate_per_minute,
+        hosts=settings.allowed_hosts,
+        origins=settings.cors_origins,
+    )
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=("Authorization", "X-API-Key", "Content-Type"),
+            expose_headers=("*",),
+        )
 
 
 def _report(warming: asyncio.Task[None]) -> None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from api.access.commands import keys_app
+from caps_med.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from api.settings import Settings
+
 
 def register(app: typer.Typer) -> None:
-    """Add ``serve`` to the command line."""
+    """Add ``serve`` and ``keys`` to the command line."""
     app.command("serve")(serve)
+    app.add_typer(keys_app, name="keys")
 
 
 def serve(
@@ -20,19 +27,48 @@ def serve(
     models: Annotated[
         Path | None, typer.Option(envvar="CAPS_MED_MODELS", help="Model repository.")
     ] = None,
+    without_keys: Annotated[
+        bool,
+        typer.Option("--without-keys", help="Listen for other machines though there are no keys."),
+    ] = False,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="PEM file of the certificate and its chain.", exists=True)
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="PEM file of its private key.", exists=True)
+    ] = None,
 ) -> None:
     """Serve segmentation, synthesis and features over HTTP.
 
     Example: caps-med serve --port 8000, then open http://127.0.0.1:8000/
     """
     from api import logs, tracing
+    from api.access.keys import KeyStore, default_path
+    from api.access.listening import check_exposure
     from api.app import create_app
     from api.server import run
     from api.settings import Settings
 
+    if (tls_cert is None) != (tls_key is None):
+        raise InvalidParameter("--tls-cert and --tls-key belong together: give both, or neither")
     settings = Settings() if models is None else Settings(models=models)
+    keys = KeyStore(settings.keys or default_path()).holds_any() or settings.require_keys
+    check_exposure(host, keys, without_keys)
+    settings = settings.model_copy(update=_access(host, settings, keys))
     logs.configure(settings.audit_log)
     tracing.export_if_asked()
     listener = socket.create_server((host, port))
-    typer.echo(f"caps_med on http://{host}:{listener.getsockname()[1]}", err=True)
-    run(create_app(settings), listener, settings.drain_seconds)
+    scheme = "https" if tls_cert else "http"
+    typer.echo(f"caps_med on {scheme}://{host}:{listener.getsockname()[1]}", err=True)
+    tls = (tls_cert, tls_key) if tls_cert and tls_key else None
+    run(create_app(settings), listener, settings, tls)
+
+
+def _access(host: str, settings: Settings, keys: bool) -> dict[str, object]:
+    """What follows from where the service listens: keys once needed stay so, and names."""
+    from api.access.listening import LOOPBACK_NAMES, is_loopback
+
+    hosts = settings.allowed_hosts
+    if not hosts and not keys and is_loopback(host):
+        hosts = (*LOOPBACK_NAMES, host)
+    return {"require_keys": keys, "allowed_hosts": hosts}

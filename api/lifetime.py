@@ -48,7 +48,7 @@ class Lifetime:
                 self._give_up(work)
         if late:
             detail = f"not done within {self.seconds:g} s: send less at once, or try again later"
-            await problem(504, DEADLINE, detail)(scope, receive, send)
+            await problem(DEADLINE, detail)(scope, receive, send)
         else:
             note(outcome="gone")
 

@@ -1,61 +1,91 @@
-"""Errors as RFC 9457 problem documents with a stable ``code``; one table from code to status."""
+"""Errors as RFC 9457 problem documents with a stable ``code``: one list of codes, `PROBLEMS`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from api.decoding.pool import DecoderDied, DecodeTimeout
 from api.engine.queue import Busy
 from caps_med import errors
 
 MEDIA_TYPE = "application/problem+json"
 
-#: Library errors that are the caller's, by their stable code. Others are the service's own: 500.
-STATUS: Mapping[str, int] = {
-    errors.UnsupportedFormat.code: 415,
-    errors.InputTooLarge.code: 413,
-    errors.InvalidInput.code: 422,
-    errors.UnknownLabel.code: 422,
-    errors.InvalidParameter.code: 422,
-    errors.WrongTask.code: 422,
-    errors.ModelNotFound.code: 404,
-    errors.LayerNotFound.code: 404,
+UNEXPECTED = "internal_error"
+#: A full queue, a request that took too long, a service that starts or ends.
+OVERLOADED, DEADLINE, NOT_READY = "overloaded", "deadline_exceeded", "not_ready"
+#: A body that trickles, a missing or revoked key, a key that may not, a key that asks too often.
+SLOW_BODY, UNAUTHORIZED, FORBIDDEN = "request_timeout", "unauthorized", "forbidden"
+RATE_LIMITED = "rate_limited"
+
+
+class Problem(NamedTuple):
+    """A code's status, and what it means for the caller."""
+
+    status: int
+    meaning: str
+
+
+#: Every code that an answer can carry. Scripts rely on them: none is ever renamed.
+PROBLEMS: Mapping[str, Problem] = {
+    "malformed_request": Problem(400, "The request is no HTTP, has too many parts or headers."),
+    UNAUTHORIZED: Problem(401, "No key, an unknown key, or a revoked one."),
+    FORBIDDEN: Problem(403, "The key lacks the scope, or the request comes from another site."),
+    "not_found": Problem(404, "There is no such path."),
+    errors.ModelNotFound.code: Problem(404, "There is no such model, or version of it."),
+    errors.LayerNotFound.code: Problem(404, "The model has no capsule layer of that name."),
+    "method_not_allowed": Problem(405, "The path has no such method."),
+    "not_acceptable": Problem(406, "The answer cannot take the form asked for."),
+    SLOW_BODY: Problem(408, "The headers or the body arrived too slowly."),
+    errors.InputTooLarge.code: Problem(413, "Over a bound, before or after decompression."),
+    errors.UnsupportedFormat.code: Problem(415, "The content is of no format that is read."),
+    errors.InvalidInput.code: Problem(422, "The content is cut, broken, or means nothing."),
+    errors.UnknownLabel.code: Problem(422, "A label map holds an id that the model lacks."),
+    errors.InvalidParameter.code: Problem(422, "A parameter is missing or out of its range."),
+    errors.WrongTask.code: Problem(422, "The model does another job."),
+    DecodeTimeout.code: Problem(422, "The file takes longer to decode than is allowed."),
+    DecoderDied.code: Problem(422, "The process that decoded the file died."),
+    RATE_LIMITED: Problem(429, "The key asks too often; see Retry-After."),
+    UNEXPECTED: Problem(500, "The service's own fault; the log has it under the request's id."),
+    OVERLOADED: Problem(503, "Too much is waiting; see Retry-After."),
+    NOT_READY: Problem(503, "The service starts or ends; see Retry-After."),
+    DEADLINE: Problem(504, "The answer did not come in time."),
 }
-#: Codes of what HTTP itself refuses.
-HTTP_CODES: Mapping[int, str] = {
+#: Codes of what HTTP itself refuses, by status.
+_OF_STATUS: Mapping[int, str] = {
     400: "malformed_request",
     404: "not_found",
     405: "method_not_allowed",
     406: "not_acceptable",
     413: errors.InputTooLarge.code,
 }
-UNEXPECTED = "internal_error"
-#: A full queue, a request that took too long.
-OVERLOADED, DEADLINE = "overloaded", "deadline_exceeded"
 
 
 def problem(
-    status: int,
-    code: str,
-    detail: str,
-    headers: Mapping[str, str] | None = None,
-    **more: object,
+    code: str, detail: str, headers: Mapping[str, str] | None = None, **more: object
 ) -> JSONResponse:
     """A problem document; ``type`` is as stable as `code`, `more` are its further members."""
-    body = {
+    status = PROBLEMS[code].status
+    return JSONResponse(
+        document(code, detail, **more), status, dict(headers or {}), media_type=MEDIA_TYPE
+    )
+
+
+def document(code: str, detail: str, **more: object) -> dict[str, object]:
+    """The members of a problem document."""
+    return {
         "type": f"urn:caps-med:problem:{code.replace('_', '-')}",
         "title": code.replace("_", " "),
-        "status": status,
+        "status": PROBLEMS[code].status,
         "code": code,
         "detail": detail,
         **more,
     }
-    return JSONResponse(body, status, dict(headers or {}), media_type=MEDIA_TYPE)
 
 
 def install(app: FastAPI) -> None:
@@ -67,31 +97,30 @@ def install(app: FastAPI) -> None:
 
 
 async def _library(_: Request, error: Exception) -> JSONResponse:
-    if not isinstance(error, errors.CapsMedError) or error.code not in STATUS:
-        raise error
-    return problem(STATUS[error.code], error.code, str(error))
+    if not isinstance(error, errors.CapsMedError) or error.code not in PROBLEMS:
+        raise error  # not the caller's: a bare 500
+    return problem(error.code, str(error))
 
 
 async def _busy(_: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, Busy):
         raise error
     headers = {"Retry-After": str(error.retry_after)}
-    return problem(503, OVERLOADED, str(error), headers, queue_length=error.waiting)
+    return problem(OVERLOADED, str(error), headers, queue_length=error.waiting)
 
 
 async def _validation(_: Request, error: Exception) -> JSONResponse:
     found: list[Any] = list(error.errors()) if isinstance(error, RequestValidationError) else []
     listed = [f"{'.'.join(map(str, e['loc'][1:]))}: {e['msg']}" for e in found]
-    return problem(422, errors.InvalidParameter.code, "; ".join(listed))
+    return problem(errors.InvalidParameter.code, "; ".join(listed))
 
 
 async def _http(_: Request, error: Exception) -> JSONResponse:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    detail = str(error.detail) if isinstance(error, HTTPException) else ""
-    headers = error.headers if isinstance(error, HTTPException) else None
-    return problem(status, HTTP_CODES.get(status, f"http_{status}"), detail, headers)
+    if not isinstance(error, HTTPException) or error.status_code not in _OF_STATUS:
+        raise error
+    return problem(_OF_STATUS[error.status_code], str(error.detail), error.headers)
 
 
 def unexpected(identity: str) -> JSONResponse:
     """The bare 500 of a request; the log has the rest under the request's id."""
-    return problem(500, UNEXPECTED, f"unexpected; the log has it under request {identity}")
+    return problem(UNEXPECTED, f"unexpected; the log has it under request {identity}")

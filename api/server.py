@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
 from api.engine import Engine
+from api.protocol import MAX_HEAD_BYTES, bounded
+from api.settings import Settings
 
 
 class Server(uvicorn.Server):
@@ -28,9 +31,32 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def run(app: FastAPI, listener: socket.socket, drain_seconds: int) -> None:
-    """Serve until SIGTERM or SIGINT; what is then being answered may take `drain_seconds`."""
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, timeout_graceful_shutdown=drain_seconds
+def configured(
+    app: FastAPI, settings: Settings, tls: tuple[Path, Path] | None = None
+) -> uvicorn.Config:
+    """Uvicorn's settings: bounded headers, no other protocols, nothing of a request in its logs.
+
+    Args:
+        tls: the files of the certificate and of its key; None for plain HTTP.
+    """
+    certificate, key = tls or (None, None)
+    return uvicorn.Config(
+        app,
+        http=bounded(settings.header_seconds),
+        ws="none",
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=settings.drain_seconds,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
     )
+
+
+def run(
+    app: FastAPI, listener: socket.socket, settings: Settings, tls: tuple[Path, Path] | None
+) -> None:
+    """Serve until SIGTERM or SIGINT; then finish what is being answered."""
+    config = configured(app, settings, tls)
     Server(config, app.state.engine).run(sockets=[listener])

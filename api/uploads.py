@@ -1,59 +1,149 @@
-"""Request bodies are bounded while they arrive, and kept in memory alone."""
+"""Request bodies are bounded while they arrive, in size and in time, and kept in memory alone."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import time
 
 from fastapi import UploadFile
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartParser
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.problems import problem
+from api.bounds import BodyBounds
+from api.problems import OVERLOADED, SLOW_BODY, problem
 from api.record import note
 from caps_med.errors import InputTooLarge, InvalidInput
 
+#: What still arrives of a refused body is thrown away for this long, so that the client reads the
+#: answer instead of a broken connection.
+_LINGER_SECONDS = 2.0
+
+
+class _Refused(HTTPException):
+    """The body broke a bound; what the app answers to that is not sent."""
+
+    def __init__(self, answer: JSONResponse, linger: bool = True) -> None:
+        super().__init__(answer.status_code)
+        self.answer, self.linger = answer, linger
+
 
 class BodyLimit:
-    """ASGI middleware: refuse a body over `limit` bytes, by its header or as it streams."""
+    """ASGI middleware: refuse a body that breaks `bounds`, by its header or as it streams."""
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
-        self.app, self.limit = app, limit
+    def __init__(self, app: ASGIApp, bounds: BodyBounds) -> None:
+        self.app, self.bounds = app, bounds
+        self._held = 0
         # Parts stay in memory up to the limit, so that no scan is ever spooled to a disk.
-        MultiPartParser.spool_max_size = limit
+        MultiPartParser.spool_max_size = bounds.size
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with a counting `receive`; past the limit, answer 413 instead."""
+        """Pass the request on with a `receive` that counts; past a bound, answer instead."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        arrived, answered = _declared(scope), False
-        streamed = 0
+        body = _Body(self, receive, send, _declared(scope))
+        try:
+            body.check()
+            await self.app(scope, body.receive, body.send)
+        except _Refused as refused:
+            body.refused = refused
+        finally:
+            self._held -= body.arrived
+        if body.refused is not None and not body.answered:
+            await body.refuse(scope, body.refused)
 
-        async def counting() -> Message:
-            nonlocal arrived, streamed
-            message = await receive()
-            streamed += len(message.get("body", b""))
-            arrived = max(arrived, streamed)
-            if arrived > self.limit:
-                raise HTTPException(413)
-            return message
+    def hold(self, size: int) -> None:
+        """Count bytes that came into memory."""
+        self._held += size
+        if self._held > self.bounds.together:
+            answer = problem(
+                OVERLOADED, "too much is being uploaded at the moment", {"Retry-After": "2"}
+            )
+            raise _Refused(answer)
 
-        async def refusing(message: Message) -> None:
-            nonlocal answered
-            if arrived <= self.limit:
-                await send(message)
-            elif not answered:
-                answered = True
-                detail = f"the request is over {self.limit} bytes"
-                await problem(413, InputTooLarge.code, detail)(scope, receive, send)
 
-        await self.app(scope, counting, refusing)
+class _Body:
+    """One body on its way from the client to the app."""
+
+    def __init__(self, limit: BodyLimit, receive: Receive, send: Send, declared: int) -> None:
+        self._limit, self._receive, self._send = limit, receive, send
+        self._declared, self._start = declared, time.monotonic()
+        self._whole = self.answered = False
+        self.arrived = 0
+        self.refused: _Refused | None = None
+
+    def check(self) -> None:
+        """Raise `_Refused` when the body is, or says that it is, too large."""
+        size = self._limit.bounds.size
+        if max(self._declared, self.arrived) > size:
+            raise _Refused(problem(InputTooLarge.code, f"the request is over {size} bytes"))
+
+    async def receive(self) -> Message:
+        """The next piece, if it comes in time and within the bounds."""
+        if self._whole:
+            return await self._receive()
+        if self.refused is not None:
+            raise self.refused
+        try:
+            message = await self._in_time()
+            size = len(message.get("body", b""))
+            self.arrived += size
+            self._limit.hold(size)
+            self.check()
+        except _Refused as refused:
+            self.refused = refused
+            raise
+        self._whole = not message.get("more_body", False)
+        return message
+
+    async def _in_time(self) -> Message:
+        bounds = self._limit.bounds
+        allowed = bounds.grace + self.arrived / bounds.rate
+        left = self._start + allowed - time.monotonic()
+        try:
+            return await asyncio.wait_for(self._receive(), max(left, 0))
+        except asyncio.TimeoutError:
+            detail = f"the body came at less than {bounds.rate:g} bytes a second"
+            raise _Refused(problem(SLOW_BODY, detail), linger=False) from None
+
+    async def send(self, message: Message) -> None:
+        """The app's answer, unless the body was refused before it began."""
+        if self.refused is None or self.answered:
+            self.answered = True
+            await self._send(message)
+
+    async def refuse(self, scope: Scope, refused: _Refused) -> None:
+        """Answer, read what is still coming for a while, and close the connection."""
+        refused.answer.headers["Connection"] = "close"
+
+        async def lingering(message: Message) -> None:
+            if message["type"] != "http.response.body" or not refused.linger:
+                await self._send(message)
+                return
+            await self._send({**message, "more_body": True})
+            await self._discard()
+            await self._send({"type": "http.response.body", "body": b""})
+
+        await refused.answer(scope, self._receive, lingering)
+
+    async def _discard(self) -> None:
+        end = time.monotonic() + _LINGER_SECONDS
+        while (left := end - time.monotonic()) > 0:
+            try:
+                message = await asyncio.wait_for(self._receive(), left)
+            except asyncio.TimeoutError:
+                return
+            if not message.get("more_body", False):
+                return
 
 
 def _declared(scope: Scope) -> int:
-    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-    return int(lengths[0]) if lengths and lengths[0].isdigit() else 0
+    text = Headers(scope=scope).get("content-length", "")
+    return int(text) if text.isdecimal() and len(text) < 20 else 0
 
 
 async def read_upload(upload: UploadFile) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,14 @@ def write_tiny(root: Path, name: str, card: ModelCard) -> None:
     torch.manual_seed(5)
     network = build_network(card.network.name, card.network.arguments)
     write_bundle(ModelRepository(root), name, network, card)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Whatever keys the user of this machine has made, the tests begin without."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CAPS_MED_KEYS", str(tmp_path_factory.mktemp("keys") / "keys.db"))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 from anyio import to_thread
 
+from api.decoding.pool import DecodePool
 from api.engine.devices import batches_exactly, use_threads
 from api.engine.pool import ModelPool
 from api.engine.queue import ModelQueue, Places
@@ -21,7 +22,7 @@ from api.record import note
 from api.settings import Settings
 from api.tracing import span
 from caps_med.bundles import Bundle, ModelRepository
-from caps_med.images import MedicalImage
+from caps_med.images import Kind, MedicalImage
 from caps_med.inference import Model
 
 log = logging.getLogger("caps_med.api")
@@ -46,6 +47,12 @@ class Engine:
         self.settings, self.metrics = settings, metrics
         self.repository = ModelRepository(settings.models)
         self.pool = ModelPool(settings.limits, settings.max_model_bytes, metrics)
+        self.decoders = DecodePool(
+            settings.decoders,
+            settings.decode_memory_bytes,
+            settings.decode_seconds,
+            settings.limits,
+        )
         self.ready = self.draining = False
         self._queues: dict[str, ModelQueue] = {}
         self._renewing: dict[str, asyncio.Task[None]] = {}
@@ -116,9 +123,10 @@ class Engine:
                 log.warning("%s: %s: %s", name, type(error).__name__, error)
 
     async def warm_up(self) -> None:
-        """Load and run the preloaded models, then call the service ready."""
+        """Load and run the preloaded models, start a decoder, then call the service ready."""
         for reference in self.settings.preload:
             await self._warm(await self._resolve(reference))
+        await self.decoders.start()
         self.ready = True
 
     async def _warm(self, model: Model) -> None:
@@ -142,6 +150,15 @@ class Engine:
             )
         with span("predict", model=reference):
             return await self._queues[reference].submit(model, task)
+
+    async def decode(self, content: bytes, kind: Kind) -> MedicalImage:
+        """An upload as an image or label map, decoded where it can do no harm.
+
+        Raises:
+            CapsMedError: what is wrong with it.
+        """
+        with span("decode"), self.metrics.seconds.labels("decode").time():
+            return await self.decoders.decode(content, kind)
 
     async def run(self, stage: str, work: Callable[[], T]) -> T:
         """Do blocking work that runs no network off the event loop, timed under `stage`."""

@@ -46,7 +46,7 @@ async def features(
     if part is None:
         raise InvalidParameter(f"{loaded.name} is a {loaded.task} model: send the part {kind!r}")
     content = await read_upload(part)
-    decoded = await engine.run("decode", lambda: loaded.read(content, kind))
+    decoded = await engine.decode(content, kind)
     work: Call[Features] = Call(lambda model: model.features(decoded, layer, slice, seed))
     found = await engine.predict(loaded, work)
     return await engine.run("encode", lambda: encode(found, form))

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from api.problems import problem
+from api.problems import NOT_READY, problem
 from api.routes.common import EngineDependency
 from caps_med import __version__
 
@@ -23,9 +23,9 @@ async def healthz() -> dict[str, str]:
 async def readyz(engine: EngineDependency) -> JSONResponse:
     """200 once the preloaded models have run, 503 before and while the service ends."""
     if engine.draining:
-        return problem(503, "not_ready", "the service is about to end", {"Retry-After": "5"})
+        return problem(NOT_READY, "the service is about to end", {"Retry-After": "5"})
     if not engine.ready:
-        return problem(503, "not_ready", "models are being loaded", {"Retry-After": "1"})
+        return problem(NOT_READY, "models are being loaded", {"Retry-After": "1"})
     return JSONResponse({"status": "ready"})
 
 

@@ -35,7 +35,7 @@ async def segment(
     """
     content = await read_upload(image)
     loaded = await engine.load(model)
-    decoded = await engine.run("decode", lambda: loaded.read(content, "image"))
+    decoded = await engine.decode(content, "image")
     own = label_format(decoded.format)
     form = negotiate(format, accept, [*image_forms(decoded, own), "npz", "json"])
     result = await engine.predict(loaded, Segment(decoded))

@@ -42,7 +42,7 @@ async def synthesize(
         raise InvalidParameter(f"count={count}: at most {engine.settings.max_images} at once")
     content = await read_upload(labels)
     loaded = await engine.load(model)
-    decoded = await engine.run("decode", lambda: loaded.read(content, "labels"))
+    decoded = await engine.decode(content, "labels")
     own = decoded.format
     forms = [*image_forms(decoded, own), "zip"] if count == 1 else ["zip"]
     form = negotiate(format, accept, [*forms, "npz", "json"])

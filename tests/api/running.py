@@ -12,11 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import uvicorn
-
 from api.app import create_app
 from api.engine import Call, Engine
-from api.server import Server
+from api.server import Server, configured
 from api.settings import Settings
 
 PATIENCE = 60.0
@@ -81,8 +79,7 @@ def running(settings: Settings) -> Iterator[Running]:
     app = create_app(settings)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=30)
-    server = Server(config, app.state.engine)
+    server = Server(configured(app, settings), app.state.engine)
     found = Running(f"http://127.0.0.1:{port}", port, app.state.engine, server)
 
     async def serve() -> None:

@@ -1,0 +1,1 @@
+"""Who may do what: keys and their scopes, rates, and what browsers are told."""

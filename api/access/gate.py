@@ -1,0 +1,112 @@
+"""The gate before every route: what is not named as open needs a key with the right scope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from api.access.keys import Key, KeyStore
+from api.access.rates import Rates
+from api.problems import FORBIDDEN, RATE_LIMITED, UNAUTHORIZED, problem
+from api.record import note
+
+#: Any valid key will do.
+ANY = "any"
+_READING = ("GET", "HEAD", "OPTIONS")
+
+
+def scope_of(method: str, path: str) -> str | None:
+    """The scope that a request needs; None for what is open.
+
+    Open is reading what is neither under /v1 nor /metrics: the page, the OpenAPI document, whether
+    the service lives and is ready. Whatever is added under /v1 is closed without being named here.
+    """
+    parts = [part for part in path.split("/") if part]
+    first = parts[0].lower() if parts else ""
+    if first == "metrics":
+        return ANY
+    if first != "v1":
+        return None if method in _READING else "admin"
+    if len(parts) > 1 and parts[1].lower() == "training-jobs":
+        return "train"
+    return "infer" if method in (*_READING, "POST") else "admin"
+
+
+class Gate:
+    """ASGI middleware: 401 without a key, 403 without its scope, 429 when it asks too often.
+
+    Args:
+        keys: once it has held a key, one is needed; before that, anybody on this machine may ask.
+        required: a key is needed even if there is none.
+        per_minute: requests of one key a minute, where the key says nothing else.
+        hosts: names that a request may call this service by; none for any. Without keys it keeps
+            out pages of other sites whose name was made to point here.
+        origins: sites whose pages may call, besides the service's own.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, keys: KeyStore, required: bool, per_minute: int,
+        hosts: Sequence[str], origins: Sequence[str],
+    ) -> None:  # fmt: skip
+        self.app, self._keys, self._required = app, keys, required
+        self._per_minute, self._rates = per_minute, Rates()
+        self._hosts, self._origins = frozenset(hosts), frozenset(origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it here."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        refusal = self._refusal(scope["method"], scope["path"], Headers(scope=scope))
+        await (refusal or self.app)(scope, receive, send)
+
+    def _refusal(self, method: str, path: str, headers: Headers) -> JSONResponse | None:
+        if refusal := self._foreign(method, headers):
+            return refusal
+        needed = scope_of(method, path)
+        if needed is None:
+            return None
+        self._required = self._required or self._keys.holds_any()
+        if not self._required:
+            return None
+        key = self._keys.find(_presented(headers))
+        if key is None:
+            return problem(
+                UNAUTHORIZED,
+                "send a valid key: Authorization: Bearer KEY, or X-API-Key: KEY",
+                {"WWW-Authenticate": 'Bearer realm="caps_med"'},
+            )
+        note(who=f"{key.name} {key.id}")
+        if needed != ANY and not key.may(needed):
+            return problem(FORBIDDEN, f"this key lacks the scope {needed!r}")
+        return self._too_often(key)
+
+    def _too_often(self, key: Key) -> JSONResponse | None:
+        allowed = key.per_minute or self._per_minute
+        seconds = self._rates.wait(key.id, allowed)
+        if seconds == 0:
+            return None
+        detail = f"this key may ask {allowed} times a minute"
+        return problem(RATE_LIMITED, detail, {"Retry-After": str(seconds)})
+
+    def _foreign(self, method: str, headers: Headers) -> JSONResponse | None:
+        host = headers.get("host", "")
+        if self._hosts and (urlsplit(f"//{host}").hostname or "") not in self._hosts:
+            return problem(FORBIDDEN, "this service does not answer to that host name")
+        origin = headers.get("origin")
+        if method in _READING or origin is None or origin in self._origins:
+            return None
+        if urlsplit(origin).netloc == host:
+            return None
+        return problem(FORBIDDEN, "pages of another site may not call this service")
+
+
+def _presented(headers: Headers) -> str:
+    scheme, _, credentials = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return credentials.strip()
+    return headers.get("x-api-key", "")

@@ -1,0 +1,60 @@
+"""What browsers are told of every answer."""
+
+from __future__ import annotations
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+#: Nothing from other hosts, no plug-ins, no frames. The page's viewer needs WebAssembly, workers
+#: and pictures made in the page itself (blob:, data:), and sets styles of its own.
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self' 'wasm-unsafe-eval' blob:",
+        "worker-src 'self' blob:",
+        "connect-src 'self' blob: data:",
+        "img-src 'self' blob: data:",
+        "style-src 'self' 'unsafe-inline'",
+        "font-src 'self' data:",
+        "manifest-src 'self'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    )
+)
+_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_ONE_YEAR = "max-age=31536000"
+
+
+class SecurityHeaders:
+    """ASGI middleware: the headers above; answers of the API are kept by no cache."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and add to its answer what is not there yet."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def adding(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                if scope["path"].startswith("/v1"):
+                    headers.setdefault("Cache-Control", "no-store")
+                if scope.get("scheme") == "https":
+                    headers.setdefault("Strict-Transport-Security", _ONE_YEAR)
+            await send(message)
+
+        await self.app(scope, receive, adding)

@@ -1,0 +1,164 @@
+"""API keys: shown once, kept as a hash, revoked at once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from hmac import compare_digest
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from caps_med.errors import InvalidParameter
+
+Scope: TypeAlias = Literal["infer", "train", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+_KEY = re.compile(r"caps_(?P<id>[0-9a-f]{12})_(?P<secret>[A-Za-z0-9_-]{43})")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TABLE = """CREATE TABLE IF NOT EXISTS keys (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, scopes TEXT NOT NULL, hash BLOB NOT NULL,
+    per_minute INTEGER, created TEXT NOT NULL, revoked TEXT)"""
+
+
+def default_path() -> Path:
+    """``keys.db`` in the user's data folder."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "caps-med" / "keys.db"
+
+
+@dataclass(frozen=True)
+class Key:
+    """What is known of a key; the key itself is not.
+
+    Attributes:
+        id: names it in logs and for `revoke`.
+        name: who holds it.
+        scopes: what it may do; "admin" may do everything.
+        per_minute: requests a minute, None for the service's setting.
+        created, revoked: UTC, ISO 8601.
+    """
+
+    id: str
+    name: str
+    scopes: tuple[str, ...]
+    per_minute: int | None
+    created: str
+    revoked: str | None
+
+    def may(self, scope: str) -> bool:
+        """Whether it has this scope."""
+        return scope in self.scopes or "admin" in self.scopes
+
+
+class KeyStore:
+    """The keys of one SQLite file, which only its owner may read.
+
+    A key is 256 random bits, so one round of SHA-256 is enough: there is nothing to guess.
+
+    Args:
+        path: the file; it need not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(
+        self, name: str, scopes: Sequence[Scope], per_minute: int | None = None
+    ) -> tuple[Key, str]:
+        """A new key, and its text, which nobody can read again.
+
+        Raises:
+            InvalidParameter: the name or a scope cannot be.
+        """
+        if not _NAME.fullmatch(name):
+            raise InvalidParameter(f"name {name!r}: use 1 to 64 letters, digits, '.', '_', '-'")
+        if not scopes or not set(scopes) <= set(SCOPES):
+            raise InvalidParameter(f"scope: must be some of {', '.join(SCOPES)}")
+        identity, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+        listed = " ".join(scope for scope in SCOPES if scope in scopes)
+        created = _now()
+        with self._opened(create=True) as database:
+            database.execute(
+                "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, NULL)",
+                (identity, name, listed, _hash(secret), per_minute, created),
+            )
+        key = Key(identity, name, tuple(listed.split()), per_minute, created, None)
+        return key, f"caps_{identity}_{secret}"
+
+    def revoke(self, identity: str) -> Key:
+        """End a key's life; it stays in the list.
+
+        Raises:
+            InvalidParameter: there is no such key.
+        """
+        if self.path.exists():
+            with self._opened() as database:
+                database.execute(
+                    "UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL",
+                    (_now(), identity),
+                )
+        for key in self.list():
+            if key.id == identity:
+                return key
+        raise InvalidParameter(f"no key {identity!r}: `caps-med keys list` shows them")
+
+    def list(self) -> list[Key]:
+        """All keys, the oldest first, revoked ones too."""
+        if not self.path.exists():
+            return []
+        with self._opened() as database:
+            rows = database.execute("SELECT * FROM keys ORDER BY created, id").fetchall()
+        return [_key(row) for row in rows]
+
+    def holds_any(self) -> bool:
+        """Whether a key was ever made."""
+        if not self.path.exists():
+            return False
+        with self._opened() as database:
+            return database.execute("SELECT 1 FROM keys LIMIT 1").fetchone() is not None
+
+    def find(self, text: str) -> Key | None:
+        """The key of this text, None for an unknown or revoked one.
+
+        The hashes are compared in constant time; what the identifier tells is no secret.
+        """
+        parts = _KEY.fullmatch(text)
+        if parts is None or not self.path.exists():
+            return None
+        with self._opened() as database:
+            row = database.execute("SELECT * FROM keys WHERE id = ?", (parts["id"],)).fetchone()
+        wanted = row["hash"] if row is not None else bytes(32)
+        right = compare_digest(wanted, _hash(parts["secret"]))
+        return _key(row) if row is not None and right and row["revoked"] is None else None
+
+    @contextmanager
+    def _opened(self, create: bool = False) -> Iterator[sqlite3.Connection]:
+        if create and not self.path.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
+        with closing(sqlite3.connect(self.path, timeout=10)) as database, database:
+            database.row_factory = sqlite3.Row
+            database.execute(_TABLE)
+            yield database
+
+
+def _key(row: sqlite3.Row) -> Key:
+    return Key(
+        row["id"], row["name"], tuple(row["scopes"].split()), row["per_minute"],
+        row["created"], row["revoked"],
+    )  # fmt: skip
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

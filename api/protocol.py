@@ -1,0 +1,87 @@
+"""HTTP/1.1 on the wire: headers are bounded in size and in time before there is a request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import ClassVar
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from api.problems import MEDIA_TYPE, PROBLEMS, SLOW_BODY, document
+
+#: Bytes that the request line and all headers may have together.
+MAX_HEAD_BYTES = 32 * 1024
+
+
+class BoundedHttp(H11Protocol):
+    """Uvicorn's protocol, with a deadline for headers and problem documents for broken ones.
+
+    A connection that sends nothing is closed after `header_seconds`, one that sends headers for
+    longer is answered 408, and headers over `MAX_HEAD_BYTES` or that are no HTTP 400.
+    """
+
+    header_seconds: ClassVar[float] = 10.0
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the clock for the first request."""
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Start the clock with the first byte of a request, stop it with its last header."""
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clock."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP, or has too many headers."""
+        self._refuse("malformed_request", msg)
+
+    def _watch(self) -> None:
+        if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
+            self._stop()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self.header_seconds, self._late)
+
+    def _stop(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _late(self) -> None:
+        self._deadline = None
+        if self.transport.is_closing() or self.conn.their_state is not h11.IDLE:
+            return
+        if self.conn.trailing_data[0]:
+            self._refuse(SLOW_BODY, f"no whole header within {self.header_seconds:g} s")
+        else:
+            self.transport.close()
+
+    def _refuse(self, code: str, detail: str) -> None:
+        status = PROBLEMS[code].status
+        content = json.dumps(document(code, detail)).encode()
+        headers = [
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"content-length", str(len(content)).encode()),
+            (b"connection", b"close"),
+        ]
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            for event in (
+                h11.Response(status_code=status, headers=headers),
+                h11.Data(data=content),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+def bounded(header_seconds: float) -> type[BoundedHttp]:
+    """The protocol with another deadline."""
+    return type("BoundedHttp", (BoundedHttp,), {"header_seconds": header_seconds})

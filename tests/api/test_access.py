@@ -1,0 +1,286 @@
+"""Keys, scopes, rates; where the service listens; what browsers are told."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from fastapi.testclient import TestClient
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from api.access.gate import scope_of
+from api.access.keys import KeyStore, Scope
+from api.access.listening import check_exposure, is_loopback
+from api.access.rates import Rates
+from api.app import create_app
+from api.settings import Settings
+from caps_med.cli import add_plugins
+from caps_med.errors import InvalidParameter
+
+MODELS = "/v1/models"
+SEGMENT = "/v1/models/tiny-segmentation/segment"
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> KeyStore:
+    return KeyStore(tmp_path / "deep" / "keys.db")
+
+
+@pytest.fixture
+def guarded(models: Path, keys: KeyStore) -> Iterator[TestClient]:
+    settings = Settings(models=models, preload=(), keys=keys.path)
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        yield client
+
+
+def bearer(text: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {text}"}
+
+
+def new(keys: KeyStore, *scopes: Scope, per_minute: int | None = None) -> dict[str, str]:
+    return bearer(keys.create("gateway", scopes, per_minute)[1])
+
+
+def code(answer: object) -> tuple[int, str]:
+    return answer.status_code, answer.json()["code"]  # type: ignore[attr-defined]
+
+
+class TestGate:
+    def test_without_a_key_401(self, guarded: TestClient, keys: KeyStore, picture: bytes) -> None:
+        new(keys, "infer")
+        for answer in (
+            guarded.get(MODELS),
+            guarded.post(SEGMENT, files={"image": picture}),
+            guarded.get("/metrics"),
+            guarded.get(MODELS, headers=bearer("caps_nonsense")),
+            guarded.get(MODELS, headers=bearer("caps_" + "0" * 12 + "_" + "A" * 43)),
+            guarded.get(MODELS, headers={"Authorization": "Basic Zm9vOmJhcg=="}),
+        ):
+            assert code(answer) == (401, "unauthorized")
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+            assert answer.headers["content-type"] == "application/problem+json"
+
+    def test_with_a_key(self, guarded: TestClient, keys: KeyStore, picture: bytes) -> None:
+        headers = new(keys, "infer")
+        assert guarded.get(MODELS, headers=headers).status_code == 200
+        answer = guarded.post(SEGMENT, files={"image": picture}, headers=headers)
+        assert answer.status_code == 200
+        (text,) = headers.values()
+        header = {"X-API-Key": text.removeprefix("Bearer ")}
+        assert guarded.get(MODELS, headers=header).status_code == 200
+        assert guarded.get("/metrics", headers=header).status_code == 200
+
+    def test_a_wrong_scope_403(self, guarded: TestClient, keys: KeyStore) -> None:
+        train, infer, admin = new(keys, "train"), new(keys, "infer"), new(keys, "admin")
+        assert code(guarded.get(MODELS, headers=train)) == (403, "forbidden")
+        assert "lacks the scope 'infer'" in guarded.get(MODELS, headers=train).json()["detail"]
+        jobs = "/v1/training-jobs"
+        assert code(guarded.get(jobs, headers=infer)) == (403, "forbidden")
+        for headers in (train, admin):
+            assert guarded.get(jobs, headers=headers).status_code not in (401, 403)
+        assert guarded.get(MODELS, headers=admin).status_code == 200
+        assert guarded.delete(f"{MODELS}/x", headers=infer).status_code == 403
+
+    def test_a_revoked_key_401_at_once(self, guarded: TestClient, keys: KeyStore) -> None:
+        key, text = keys.create("gateway", ["infer"])
+        assert guarded.get(MODELS, headers=bearer(text)).status_code == 200
+        keys.revoke(key.id)
+        assert code(guarded.get(MODELS, headers=bearer(text))) == (401, "unauthorized")
+
+    def test_the_first_key_closes_the_service(self, guarded: TestClient, keys: KeyStore) -> None:
+        assert guarded.get(MODELS).status_code == 200
+        key, _ = keys.create("gateway", ["infer"])
+        assert guarded.get(MODELS).status_code == 401
+        keys.revoke(key.id)
+        assert guarded.get(MODELS).status_code == 401
+        keys.path.unlink()  # a lost file does not open it
+        assert guarded.get(MODELS).status_code == 401
+
+    def test_a_required_key_that_nobody_has(self, models: Path, keys: KeyStore) -> None:
+        settings = Settings(models=models, preload=(), keys=keys.path, require_keys=True)
+        with TestClient(create_app(settings)) as client:
+            assert client.get(MODELS).status_code == 401
+            assert client.get("/healthz").status_code == 200
+
+    def test_too_often_429(self, guarded: TestClient, keys: KeyStore) -> None:
+        slow, other = new(keys, "infer", per_minute=3), new(keys, "infer")
+        answers = [guarded.get(MODELS, headers=slow) for _ in range(4)]
+        assert [a.status_code for a in answers] == [200, 200, 200, 429]
+        assert code(answers[-1]) == (429, "rate_limited")
+        assert 0 < int(answers[-1].headers["retry-after"]) <= 20
+        assert guarded.get(MODELS, headers=other).status_code == 200
+
+    def test_every_route_of_the_api_is_closed(self, guarded: TestClient, keys: KeyStore) -> None:
+        """Whatever a route is called and whoever adds it: without a key there is no /v1."""
+        new(keys, "admin")
+        document = guarded.get("/openapi.json").json()
+        tried = 0
+        for path, methods in document["paths"].items():
+            if not path.startswith("/v1"):
+                continue
+            for method in methods:
+                url = re.sub(r"{\w+}", "x", path)
+                for variant in (url, f"/{url}", url.replace("/v1/", "/v1//"), url + "/"):
+                    answer = guarded.request(method, f"http://testserver{variant}")
+                    assert answer.status_code == 401, (method, variant)
+                    tried += 1
+        assert tried > 10
+
+    def test_what_is_open(self, guarded: TestClient, keys: KeyStore) -> None:
+        new(keys, "infer")
+        for path in ("/healthz", "/readyz", "/openapi.json", "/"):
+            assert guarded.get(path).status_code in (200, 503), path
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "scope"),
+    [
+        ("GET", "/", None),
+        ("GET", "/healthz", None),
+        ("POST", "/", "admin"),
+        ("GET", "/metrics", "any"),
+        ("GET", "/v1", "infer"),
+        ("GET", "/v1/models", "infer"),
+        ("POST", "/v1/models/x/segment", "infer"),
+        ("DELETE", "/v1/models/x", "admin"),
+        ("POST", "/v1/training-jobs", "train"),
+        ("DELETE", "/v1/training-jobs/7", "train"),
+        ("GET", "//v1/training-jobs", "train"),
+        ("GET", "/V1/models", "infer"),
+        ("PATCH", "/v1/anything", "admin"),
+    ],
+)
+def test_the_scope_of_a_request(method: str, path: str, scope: str | None) -> None:
+    assert scope_of(method, path) == scope
+
+
+class TestKeys:
+    def test_the_key_is_not_in_the_file(self, keys: KeyStore) -> None:
+        _, text = keys.create("gateway", ["infer"])
+        content = keys.path.read_bytes()
+        secret = text.rsplit("_", 1)[-1] if text.count("_") == 2 else text[18:]
+        assert len(secret) >= 40
+        assert secret.encode() not in content
+        assert stat.S_IMODE(keys.path.stat().st_mode) == 0o600
+
+    def test_keys_are_told_apart(self, keys: KeyStore) -> None:
+        made = [keys.create(f"k{i}", ["infer"]) for i in range(3)]
+        for key, text in made:
+            assert keys.find(text) == key
+        (first, text), (second, other) = made[:2]
+        assert keys.find(text.replace(first.id, second.id)) is None
+        assert keys.find(other[:-1] + ("A" if other[-1] != "A" else "B")) is None
+        assert keys.find("") is None
+
+    @pytest.mark.parametrize("name", ["", "a b", "x" * 65, "../x", "ü"])
+    def test_names(self, keys: KeyStore, name: str) -> None:
+        with pytest.raises(InvalidParameter, match="use 1 to 64 letters"):
+            keys.create(name, ["infer"])
+
+    def test_scopes(self, keys: KeyStore) -> None:
+        with pytest.raises(InvalidParameter, match="must be some of infer, train, admin"):
+            keys.create("x", ["root"])  # type: ignore[list-item]
+        with pytest.raises(InvalidParameter, match="no key 'nope'"):
+            keys.revoke("nope")
+
+    def test_from_the_command_line(self, keys: KeyStore) -> None:
+        def call(*arguments: str) -> str:
+            app = typer.Typer()
+            add_plugins(app)
+            result = CliRunner().invoke(app, ["keys", *arguments, "--keys", str(keys.path)])
+            assert result.exit_code == 0, result.output
+            return result.output
+
+        printed = call("create", "--name", "gw", "--scope", "infer", "--scope", "train")
+        (text,) = re.findall(r"caps_\w{12}_[\w-]{43}", printed)
+        found = keys.find(text)
+        assert found is not None and found.scopes == ("infer", "train")
+        listed = call("list")
+        assert found.id in listed and text not in listed
+        assert "was revoked on" in call("revoke", found.id)
+        assert keys.find(text) is None
+
+
+def test_a_bucket_fills_again() -> None:
+    now = 0.0
+    rates = Rates(lambda: now)
+    assert [rates.wait("a", 60) for _ in range(60)] == [0] * 60
+    assert rates.wait("a", 60) == 1
+    assert rates.wait("b", 60) == 0
+    now = 2.0
+    assert [rates.wait("a", 60) for _ in range(3)] == [0, 0, 1]
+    now = 1e6
+    assert [rates.wait("a", 60) for _ in range(61)] == [0] * 60 + [1]
+
+
+class TestListening:
+    @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.8.8"])
+    def test_loopback(self, host: str) -> None:
+        assert is_loopback(host)
+        check_exposure(host, has_keys=False, without_keys=False)
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.7"])  # noqa: S104
+    def test_elsewhere(self, host: str) -> None:
+        assert not is_loopback(host)
+        with pytest.raises(InvalidParameter, match=r"there are no keys: make one with"):
+            check_exposure(host, has_keys=False, without_keys=False)
+        check_exposure(host, has_keys=True, without_keys=False)
+        check_exposure(host, has_keys=False, without_keys=True)
+
+    def test_an_address_that_is_none(self) -> None:
+        with pytest.raises(InvalidParameter, match="no such address"):
+            is_loopback("no.such.host.invalid")
+
+
+class TestBrowsers:
+    def test_headers(self, guarded: TestClient) -> None:
+        for path in ("/", MODELS, "/nope"):
+            headers = guarded.get(path).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
+            assert "unsafe-eval" not in policy.replace("wasm-unsafe-eval", "")
+            assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["referrer-policy"] == "no-referrer"
+        assert guarded.get(MODELS).headers["cache-control"] == "no-store"
+
+    def test_other_sites_are_closed_out(self, guarded: TestClient, picture: bytes) -> None:
+        foreign = {"Origin": "https://evil.example"}
+        answer = guarded.get(MODELS, headers=foreign)
+        assert "access-control-allow-origin" not in answer.headers
+        answer = guarded.post(SEGMENT, files={"image": picture}, headers=foreign)
+        assert code(answer) == (403, "forbidden")
+        own = {"Origin": "http://testserver"}
+        assert guarded.post(SEGMENT, files={"image": picture}, headers=own).status_code == 200
+        null = {"Origin": "null"}
+        assert guarded.post(SEGMENT, files={"image": picture}, headers=null).status_code == 403
+
+    def test_a_site_that_the_operator_names(self, models: Path, picture: bytes) -> None:
+        viewer = "https://viewer.example"
+        settings = Settings(models=models, preload=(), cors_origins=(viewer,))
+        with TestClient(create_app(settings)) as client:
+            asked = {"Origin": viewer, "Access-Control-Request-Method": "POST"}
+            answer = client.options(SEGMENT, headers=asked)
+            assert answer.headers["access-control-allow-origin"] == viewer
+            answer = client.post(SEGMENT, files={"image": picture}, headers={"Origin": viewer})
+            assert answer.status_code == 200
+            assert answer.headers["access-control-allow-origin"] == viewer
+            other = {"Origin": "https://evil.example"}
+            assert "access-control-allow-origin" not in client.get(MODELS, headers=other).headers
+
+    def test_everybody_cannot_be_named(self) -> None:
+        with pytest.raises(ValidationError, match="name each site"):
+            Settings(cors_origins=("*",))
+
+    def test_a_name_that_was_made_to_point_here(self, models: Path) -> None:
+        settings = Settings(models=models, preload=(), allowed_hosts=("localhost", "::1"))
+        with TestClient(create_app(settings)) as client:
+            assert client.get(MODELS, headers={"Host": "localhost:8000"}).status_code == 200
+            assert client.get(MODELS, headers={"Host": "[::1]:8000"}).status_code == 200
+            for host in ("evil.example", "localhost.evil.example", "", "a@b"):
+                assert client.get(MODELS, headers={"Host": host}).status_code == 403

@@ -1,0 +1,231 @@
+"""Decoding in processes that may die: what goes in comes out, and what they do harms nobody."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import numpy as np
+import psutil
+import pytest
+
+from api.decoding import wire
+from api.decoding.pool import DecodePool, Decoder, DecoderDied, DecodeTimeout
+from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, encode_image, read_image
+from tests.images.dicom_files import slice_file
+
+MEMORY = 512 * 2**20
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[DecodePool]:
+    made = DecodePool(1, MEMORY, 30, DEFAULT_LIMITS)
+    yield made
+    made.close()
+
+
+def decoded(pool: DecodePool, content: bytes, kind: Kind = "image") -> MedicalImage:
+    return anyio.run(pool.decode, content, kind)
+
+
+def test_an_image_arrives_as_it_was_read(
+    pool: DecodePool, volume: bytes, picture: bytes, labels: bytes
+) -> None:
+    kinds: list[tuple[bytes, Kind]] = [
+        (volume, "image"), (picture, "image"), (labels, "labels"), (slice_file(), "image"),
+    ]  # fmt: skip
+    for content, kind in kinds:
+        found, wanted = decoded(pool, content, kind), read_image(content, kind=kind)
+        np.testing.assert_array_equal(found.array, wanted.array)
+        assert found.array.dtype == wanted.array.dtype and found.array.flags.writeable
+        np.testing.assert_array_equal(found.affine, wanted.affine)
+        assert (found.format, found.kind, found.warnings) == (
+            wanted.format, wanted.kind, wanted.warnings,
+        )  # fmt: skip
+        assert (found.palette is None) == (wanted.palette is None)
+        assert encode_image(found, found.format) == encode_image(wanted, wanted.format)
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"GIF89a" + bytes(100), UnsupportedFormat),
+        (b"\x93NUMPY", InvalidInput),
+        (encode_image(MedicalImage(np.zeros((1, 20_000, 7_000), np.uint8)), "npz"), InputTooLarge),
+    ],
+)
+def test_what_is_wrong_is_said_as_the_library_says_it(
+    pool: DecodePool, content: bytes, error: type[CapsMedError]
+) -> None:
+    before = pool.pids()
+    with pytest.raises(error) as caught:
+        decoded(pool, content)
+    with pytest.raises(error) as wanted:
+        read_image(content)
+    assert str(caught.value) == str(wanted.value)
+    assert before in ([], pool.pids())
+
+
+def test_a_file_over_the_size_never_reaches_a_process() -> None:
+    pool = DecodePool(1, MEMORY, 30, Limits(max_bytes=10))
+    with pytest.raises(InputTooLarge, match="max_bytes"):
+        decoded(pool, bytes(11))
+    assert pool.pids() == []
+
+
+def test_memory_is_bounded(picture: bytes) -> None:
+    """A gigabyte of voxels that the limits allow, in a process that may take a quarter of it."""
+    limits = Limits(max_inflated_bytes=2**31, max_voxels=2**30)
+    pool = DecodePool(1, 256 * 2**20, 60, limits)
+    try:
+        content = zeros(32_768)
+        assert len(content) < 2_000_000
+        with pytest.raises(InputTooLarge, match=r"more memory than is allowed|too large to decode"):
+            decoded(pool, content)
+        assert decoded(pool, picture).array.shape == (1, 21, 30)
+        (pid,) = pool.pids()
+        assert psutil.Process(pid).memory_info().rss < 600 * 2**20
+    finally:
+        pool.close()
+
+
+def zeros(side: int) -> bytes:
+    """A black PNG of `side` squared pixels."""
+
+    def chunk(name: bytes, body: bytes) -> bytes:
+        checksum = zlib.crc32(name + body)
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", checksum)
+
+    pixels = zlib.compress(bytes(side * (side + 1)), 9)
+    header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    )
+
+
+def test_time_is_bounded(picture: bytes) -> None:
+    pool = DecodePool(1, MEMORY, 30, Limits(max_voxels=2**30))
+    try:
+        anyio.run(pool.start)
+        (pid,) = pool.pids()
+        pool._seconds = 0.02
+        with pytest.raises(DecodeTimeout, match=r"not decoded within 0.02 s"):
+            decoded(pool, zeros(12_000))
+        assert not psutil.pid_exists(pid)
+        pool._seconds = 30
+        assert decoded(pool, picture).array.shape == (1, 21, 30)
+    finally:
+        pool.close()
+
+
+def test_a_process_that_is_killed_over_a_file_is_one_error(picture: bytes) -> None:
+    """It is stopped, so that it surely has the file in its hands when it dies."""
+    pool = DecodePool(1, MEMORY, 60, DEFAULT_LIMITS)
+    try:
+        anyio.run(pool.start)
+        (pid,) = pool.pids()
+        os.kill(pid, signal.SIGSTOP)
+
+        async def both() -> None:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(fails)
+                while pool._free.qsize():
+                    await anyio.sleep(0.01)
+                os.kill(pid, signal.SIGKILL)
+
+        async def fails() -> None:
+            with pytest.raises(DecoderDied, match="the process that decoded the file died"):
+                await pool.decode(picture, "image")
+
+        anyio.run(both)
+        assert decoded(pool, picture).array.shape == (1, 21, 30)
+        assert pool.pids() != [pid]
+    finally:
+        pool.close()
+
+
+def test_a_process_that_dies_in_its_sleep_is_noticed_by_nobody(
+    pool: DecodePool, picture: bytes
+) -> None:
+    decoded(pool, picture)
+    (pid,) = pool.pids()
+    os.kill(pid, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=10)
+    assert decoded(pool, picture).array.shape == (1, 21, 30)
+
+
+def test_a_decoder_is_replaced_after_many_files(picture: bytes) -> None:
+    pool = DecodePool(1, MEMORY, 30, DEFAULT_LIMITS)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("api.decoding.pool.FILES", 2)
+            pids = []
+            for _ in range(4):
+                decoded(pool, picture)
+                pids += pool.pids()
+        assert pids[0] == pids[1] != pids[2] == pids[3]
+        assert not psutil.pid_exists(pids[0])
+    finally:
+        pool.close()
+
+
+def test_a_decoder_can_write_no_file_and_sees_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "hunter2")
+    decoder = Decoder(MEMORY)
+    try:
+        process = psutil.Process(decoder.pid)
+        assert "SECRET_TOKEN" not in process.environ()
+        assert process.rlimit(psutil.RLIMIT_FSIZE) == (0, 0)
+        assert process.rlimit(psutil.RLIMIT_CORE) == (0, 0)
+        assert 0 < process.rlimit(psutil.RLIMIT_AS)[0] < MEMORY + 2 * 2**30
+    finally:
+        decoder.kill()
+
+
+def test_decoders_end_with_their_service(picture: bytes) -> None:
+    """A service that is killed cannot tell them: the end of the pipe does."""
+    decoder = Decoder(MEMORY)
+    process = psutil.Process(decoder.pid)
+    assert decoder._process.stdin is not None
+    decoder._process.stdin.close()
+    process.wait(timeout=30)
+    decoder.kill()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"no json\n",
+        b"[1]\n",
+        b'{"error": "made_up", "message": ""}\n',
+        b"{" + b" " * 2**21,
+        b'{"image": {}}\n',
+        b'{"image": {"dtype": "|O8", "shape": [1, 1, 1]}}\n',
+        b'{"image": {"dtype": "<f8", "shape": [1, 99999, 99999], "format": "png"}}\n',
+        b'{"image": {"dtype": "|u1", "shape": [1, 1, 1], "format": "exe"}}\n',
+    ],
+)
+def test_what_a_decoder_says_is_not_trusted(said: bytes) -> None:
+    stream = io.BufferedReader(io.BytesIO(said))
+    with pytest.raises((wire.Garbled, KeyError)):
+        line = wire.receive_line(stream)
+        if "image" in line:
+            wire.receive_image(stream, line["image"], 2**20)
+        raise KeyError(line["error"])
+
+
+def test_no_temporary_file_stays(
+    pool: DecodePool, volume: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    decoded(pool, volume)
+    with pytest.raises(CapsMedError, match="cut"):
+        decoded(pool, volume[:200])
+    assert list(tmp_path.iterdir()) == []
