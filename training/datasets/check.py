@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from nibabel.imageglobals import LoggingOutputSuppressor
 
 from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.images import MedicalImage
@@ -67,8 +68,9 @@ def check(path: Path, track: Track = iter) -> Report:
     path = Path(path)
     if not path.exists():
         raise InvalidInput(f"{path}: there is no such folder or file")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of libraries about broken files: findings tell of them
+    # Libraries talk about broken files on their own; findings tell of them.
+    with warnings.catch_warnings(), LoggingOutputSuppressor():
+        warnings.simplefilter("ignore")
         return _checked(path, track)
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import nibabel
 import numpy as np
-from nibabel.imageglobals import LoggingOutputSuppressor
 from PIL import Image, TiffImagePlugin
 
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite
@@ -56,7 +55,7 @@ def channels_in(path: Path) -> int | None:
     """How many volumes lie behind each other along the fourth axis of a NIfTI file."""
     if not path.name.lower().endswith((".nii", ".nii.gz")):
         return None
-    with suppress(InvalidInput), _opened(path), LoggingOutputSuppressor():
+    with suppress(InvalidInput), _opened(path):
         shape = nibabel.load(path).shape
         return int(shape[3]) if len(shape) == 4 and shape[3] > 1 else None
     return None
