@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from nibabel.imageglobals import LoggingOutputSuppressor
+from nibabel import imageglobals
 
 from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.images import MedicalImage
@@ -68,10 +69,20 @@ def check(path: Path, track: Track = iter) -> Report:
     path = Path(path)
     if not path.exists():
         raise InvalidInput(f"{path}: there is no such folder or file")
-    # Libraries talk about broken files on their own; findings tell of them.
-    with warnings.catch_warnings(), LoggingOutputSuppressor():
-        warnings.simplefilter("ignore")
+    with _quiet_libraries():
         return _checked(path, track)
+
+
+@contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    """What they say about broken files stands in the findings."""
+    before, imageglobals.logger.disabled = imageglobals.logger.disabled, True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        imageglobals.logger.disabled = before
 
 
 def _checked(path: Path, track: Track) -> Report:

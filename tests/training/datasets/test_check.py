@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import hashlib
 import shutil
 from collections.abc import Callable
@@ -267,6 +268,20 @@ def test_when_every_file_is_broken_there_is_no_card(pictures: Path) -> None:
     assert codes(report) == [*(("unreadable", image(i)) for i in range(6)), ("no_cases", "")]
     assert report.card is None
     assert report.sheet is None
+
+
+def test_libraries_are_quiet_about_broken_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    volumes(tmp_path)
+    path = tmp_path / "images" / "b.nii.gz"
+    header = bytearray(gzip.decompress(path.read_bytes()))
+    header[76:80] = np.float32(-1).tobytes()
+    header[252:254] = b"\x7f\x7f"
+    path.write_bytes(gzip.compress(header))
+    with caplog.at_level(0):
+        check(tmp_path)
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
