@@ -42,7 +42,10 @@ class Observe:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = identity
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = identity
+                if warnings := facts.get("warnings"):
+                    headers["Caps-Med-Warnings"] = str(warnings)
             await send(message)
 
         with server_span(scope["method"], Headers(scope=scope), request=identity) as attribute:

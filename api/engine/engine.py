@@ -154,11 +154,16 @@ class Engine:
     async def decode(self, content: bytes, kind: Kind) -> MedicalImage:
         """An upload as an image or label map, decoded where it can do no harm.
 
+        What the reader had to decide is noted, and stands in the answer's ``Caps-Med-Warnings``.
+
         Raises:
             CapsMedError: what is wrong with it.
         """
         with span("decode"), self.metrics.seconds.labels("decode").time():
-            return await self.decoders.decode(content, kind)
+            image = await self.decoders.decode(content, kind)
+        if image.warnings:
+            note(warnings="; ".join(image.warnings))
+        return image
 
     async def run(self, stage: str, work: Callable[[], T]) -> T:
         """Do blocking work that runs no network off the event loop, timed under `stage`."""

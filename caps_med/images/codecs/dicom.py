@@ -128,7 +128,6 @@ def _checked_shape(
     if "ModalityLUTSequence" in header:
         raise UnsupportedFormat("DICOM: a table of values (Modality LUT) is not read: rescale it")
     size = channels * bits // 8
-    limits.check_array((frames, rows, columns), size)
     expected = frames * rows * columns * size
     if colours == "YBR_FULL_422" and layout.pixels is not None:
         raise UnsupportedFormat("DICOM: subsampled colours are read from JPEG alone")
@@ -138,6 +137,7 @@ def _checked_shape(
         )
     if layout.pixels is None and layout.fragments < frames:
         raise InvalidInput(f"DICOM: {layout.fragments} pieces are too few for {frames} frames")
+    limits.check_array((frames, rows, columns), size)
     return frames, rows, columns, channels
 
 

@@ -1,0 +1,85 @@
+"""``caps-med serve`` in a process of its own, watched from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+COMMAND = Path(sys.executable).parent / "caps-med"
+PATIENCE = 120.0
+
+
+@dataclass
+class Served:
+    """A running server.
+
+    Attributes:
+        temporary: the only folder in which it finds room for temporary files.
+        log: what it writes to standard error.
+    """
+
+    address: str
+    pid: int
+    temporary: Path
+    log: Path
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rsplit(":", 1)[1])
+
+    def peaks(self) -> dict[int, int]:
+        """The most bytes of memory that the server and each of its children ever had."""
+        process = psutil.Process(self.pid)
+        return {p.pid: peak(p.pid) for p in (process, *process.children(recursive=True))}
+
+    def decoders(self) -> set[int]:
+        """The processes that decode now."""
+        children = psutil.Process(self.pid).children(recursive=True)
+        return {c.pid for c in children if "api.decoding.worker" in c.cmdline()}
+
+
+def peak(pid: int) -> int:
+    """The most bytes of memory that a process ever had, by the kernel's count."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
+    return int(kilobytes) * 1024
+
+
+@contextmanager
+def serving(folder: Path, models: Path, *arguments: str, **settings: str) -> Iterator[Served]:
+    """Serve `models` on a free port until the block ends, which must be by itself."""
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    log = folder / "log"
+    command = [str(COMMAND), "serve", "--port", "0", "--models", str(models), *arguments]
+    set_here = {f"CAPS_MED_{name.upper()}": value for name, value in settings.items()}
+    environment = {**os.environ, "TMPDIR": str(temporary), "CAPS_MED_PRELOAD": "[]", **set_here}
+    with log.open("wb") as file:
+        server = subprocess.Popen(command, stderr=file, env=environment)
+    try:
+        address = _address(server, log)
+        yield Served(address, server.pid, temporary, log)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(timeout=PATIENCE) in (0, -signal.SIGTERM)
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _address(server: subprocess.Popen[bytes], log: Path) -> str:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and server.poll() is None:
+        if found := re.search(r"caps_med on (https?://127\.0\.0\.1:\d+)", log.read_text()):
+            return found[1]
+        time.sleep(0.05)
+    raise AssertionError(f"the server did not start: {log.read_text()}")
