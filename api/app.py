@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from api import problems
+from api import jobs, problems
 from api.access.gate import Gate
 from api.access.headers import SecurityHeaders
 from api.access.keys import KeyStore, default_path
@@ -43,7 +43,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         warming = asyncio.create_task(engine.warm_up())
         warming.add_done_callback(_report)
         watching = asyncio.create_task(engine.watch())
-        yield
+        async with training.running() if training else nullcontext():
+            yield
         warming.cancel()
         watching.cancel()
         engine.decoders.close()
@@ -65,6 +66,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     for router in (health, models, segment, synthesize, features, page):
         app.include_router(router.router)
+    training = jobs.install(app, engine)
     app.add_middleware(BodyLimit, bounds=settings.body_bounds)
     app.add_middleware(Lifetime, seconds=settings.request_seconds)
     _guard(app, settings)

@@ -22,6 +22,9 @@ OVERLOADED, DEADLINE, NOT_READY = "overloaded", "deadline_exceeded", "not_ready"
 #: A body that trickles, a missing or revoked key, a key that may not, a key that asks too often.
 SLOW_BODY, UNAUTHORIZED, FORBIDDEN = "request_timeout", "unauthorized", "forbidden"
 RATE_LIMITED = "rate_limited"
+#: Training jobs: of another id, another picture; data to learn from that are wrong; no more disk.
+JOB_NOT_FOUND, PICTURE_NOT_FOUND = "job_not_found", "picture_not_found"
+DATA_NOT_FIT, QUOTA = "data_not_fit", "quota_exceeded"
 
 
 class Problem(NamedTuple):
@@ -39,6 +42,8 @@ PROBLEMS: Mapping[str, Problem] = {
     "not_found": Problem(404, "There is no such path."),
     errors.ModelNotFound.code: Problem(404, "There is no such model, or version of it."),
     errors.LayerNotFound.code: Problem(404, "The model has no capsule layer of that name."),
+    JOB_NOT_FOUND: Problem(404, "There is no such training job."),
+    PICTURE_NOT_FOUND: Problem(404, "The training job has no such picture."),
     "method_not_allowed": Problem(405, "The path has no such method."),
     "not_acceptable": Problem(406, "The answer cannot take the form asked for."),
     SLOW_BODY: Problem(408, "The headers or the body arrived too slowly."),
@@ -50,10 +55,12 @@ PROBLEMS: Mapping[str, Problem] = {
     errors.WrongTask.code: Problem(422, "The model does another job."),
     DecodeTimeout.code: Problem(422, "The file takes longer to decode than is allowed."),
     DecoderDied.code: Problem(422, "The process that decoded the file died."),
+    DATA_NOT_FIT: Problem(422, "Training on the data would be wrong; see `findings`."),
     RATE_LIMITED: Problem(429, "The key asks too often; see Retry-After."),
     UNEXPECTED: Problem(500, "The service's own fault; the log has it under the request's id."),
     OVERLOADED: Problem(503, "Too much is waiting; see Retry-After."),
     NOT_READY: Problem(503, "The service starts or ends; see Retry-After."),
+    QUOTA: Problem(507, "The disk that training jobs may take is used up."),
     DEADLINE: Problem(504, "The answer did not come in time."),
 }
 #: Codes of what HTTP itself refuses, by status.
@@ -64,6 +71,25 @@ _OF_STATUS: Mapping[int, str] = {
     406: "not_acceptable",
     413: errors.InputTooLarge.code,
 }
+
+
+class Refusal(Exception):
+    """A request that is refused with a problem document.
+
+    Args:
+        code, detail, headers, more: see `problem`.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        **more: object,
+    ) -> None:
+        super().__init__(detail)
+        self.code, self.detail = code, detail
+        self.headers, self.more = headers, more
 
 
 def problem(
@@ -92,6 +118,7 @@ def install(app: FastAPI) -> None:
     """Answer every error that a caller can cause with a problem document."""
     app.add_exception_handler(errors.CapsMedError, _library)
     app.add_exception_handler(Busy, _busy)
+    app.add_exception_handler(Refusal, _refusal)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
 
@@ -107,6 +134,12 @@ async def _busy(_: Request, error: Exception) -> JSONResponse:
         raise error
     headers = {"Retry-After": str(error.retry_after)}
     return problem(OVERLOADED, str(error), headers, queue_length=error.waiting)
+
+
+async def _refusal(_: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, Refusal):
+        raise error
+    return problem(error.code, error.detail, error.headers, **error.more)
 
 
 async def _validation(_: Request, error: Exception) -> JSONResponse:

@@ -99,4 +99,7 @@ class Problem(BaseModel):
     status: int
     code: str = Field(description="Stable; scripts may rely on it.", examples=["unknown_label"])
     detail: str
-    queue_length: int | None = Field(None, description="Requests that wait, of `overloaded`.")
+    queue_length: int | None = Field(
+        default=None, description="Requests that wait, of `overloaded`."
+    )
+    findings: list[dict[str, str]] | None = Field(default=None, description="Of `data_not_fit`.")

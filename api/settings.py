@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -11,6 +12,7 @@ from api.bounds import BodyBounds
 from caps_med.images import Limits
 
 MIB = 2**20
+DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 
 
 class Settings(BaseSettings):
@@ -31,6 +33,18 @@ class Settings(BaseSettings):
         max_model_bytes: weights in memory; the least recently used model is forgotten first.
         reload_seconds: how often new versions of the models in memory are looked for.
         audit_log: a file for who asked for what; None writes it among the other logs.
+        training: whether training jobs are offered, where the extra `train` is installed.
+        jobs_folder: where they live; None takes `.jobs` in the model repository.
+        jobs_at_once, max_jobs_waiting: jobs that run, and that may wait.
+        job_seconds: a job may run this long.
+        job_nice, job_threads, job_memory_bytes: priority below the service (0 to 19), CPU threads
+            and memory of a job's process, so that inference keeps its latency.
+        job_devices: what a job sees as ``CUDA_VISIBLE_DEVICES``; None leaves all, empty none.
+        job_keep_days: a job that is over is forgotten after this.
+        jobs_max_bytes: disk that all jobs may take.
+        max_archive_bytes, max_archive_files: bounds on what uploaded data may unpack to.
+        job_check_seconds: looking at uploaded data may take this long.
+        datasets: data sets that jobs may name, as JSON: name -> folder.
         max_images: images one synthesis request may ask for.
         max_parts: parts that one upload may have.
         max_held_bytes: bodies of all requests together; further ones are answered 503.
@@ -64,6 +78,21 @@ class Settings(BaseSettings):
     max_model_bytes: int = Field(default=4096 * MIB, gt=0)
     reload_seconds: float = Field(default=5, gt=0)
     audit_log: Path | None = None
+    training: bool = True
+    jobs_folder: Path | None = None
+    jobs_at_once: int = Field(default=1, gt=0, le=64)
+    max_jobs_waiting: int = Field(default=100, gt=0)
+    job_seconds: float = Field(default=86_400, gt=0)
+    job_nice: int = Field(default=10, ge=0, le=19)
+    job_threads: int = Field(default=1, gt=0, le=1024)
+    job_memory_bytes: int | None = Field(default=16_384 * MIB, gt=0)
+    job_devices: str | None = None
+    job_keep_days: float = Field(default=30, gt=0)
+    jobs_max_bytes: int = Field(default=20_480 * MIB, gt=0)
+    max_archive_bytes: int = Field(default=4096 * MIB, gt=0)
+    max_archive_files: int = Field(default=20_000, gt=0)
+    job_check_seconds: float = Field(default=100, gt=0)
+    datasets: dict[DatasetName, Path] = {}
     max_images: int = Field(default=64, gt=0)
     max_parts: int = Field(default=16, gt=0)
     max_held_bytes: int = Field(default=1024 * MIB, gt=0)

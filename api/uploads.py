@@ -157,3 +157,12 @@ async def read_upload(upload: UploadFile) -> bytes:
         raise InvalidInput("the uploaded file is empty")
     note(input_sha256=hashlib.sha256(content).hexdigest())
     return content
+
+
+async def hashed(upload: UploadFile) -> str:
+    """The SHA-256 of an uploaded part, which is read again from its beginning after this."""
+    digest = hashlib.sha256()
+    while piece := await upload.read(2**20):
+        digest.update(piece)
+    await upload.seek(0)
+    return digest.hexdigest()

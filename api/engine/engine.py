@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -57,6 +58,7 @@ class Engine:
         self._queues: dict[str, ModelQueue] = {}
         self._renewing: dict[str, asyncio.Task[None]] = {}
         self._refused: dict[str, float] = {}
+        self._look: Callable[[], object] = lambda: None
         use_threads(settings.threads)
 
     @cached_property
@@ -110,9 +112,18 @@ class Engine:
 
     async def watch(self) -> None:
         """Look for new versions of the models in memory, for as long as the service runs."""
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+        self._look = lambda: loop.call_soon_threadsafe(news.set)
         while True:
-            await asyncio.sleep(self.settings.reload_seconds)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(news.wait(), self.settings.reload_seconds)
+            news.clear()
             await self.renew()
+
+    def look(self, reference: str) -> None:
+        """Look for new versions now: `reference` has landed. May be called from any thread."""
+        log.info("%s has landed", reference)
+        self._look()
 
     async def renew(self) -> None:
         """Start to load the new versions that there are."""

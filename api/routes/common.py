@@ -34,5 +34,10 @@ def answers(*forms: str) -> dict[int | str, dict[str, Any]]:
     content = {MEDIA_TYPES[form]: ({} if form == "json" else binary) for form in forms}
     return {
         200: {"description": "The answer, with provenance headers.", "content": content},
-        **{status: _PROBLEM for status in (400, 404, 406, 413, 415, 422, 500, 503, 504)},
+        **problems(400, 404, 406, 413, 415, 422, 500, 503, 504),
     }
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The documented problems of a route."""
+    return dict.fromkeys(statuses, _PROBLEM)

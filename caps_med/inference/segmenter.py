@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -77,8 +78,22 @@ class Segmenter:
             InvalidInput: an image that this network cannot take.
             InputTooLarge: at the network's spacing the image is over the limits.
         """
-        planes, slices = self.prepare(image)
-        return self._answer(image, planes.restore(self.lengths(slices)))
+        return self.many([image])[0]
+
+    def many(self, images: Sequence[MedicalImage]) -> list[Segmentation]:
+        """Segment images of equal size in one go.
+
+        On a CPU the answers are those of a call each, to the last bit; on a GPU to rounding. A 3-D
+        network takes one image.
+
+        Raises:
+            What a call raises, for the first image that does.
+        """
+        prepared = [self.prepare(image) for image in images]
+        lengths = self.lengths(torch.cat([slices for _, slices in prepared]))
+        parts = lengths.split([len(slices) for _, slices in prepared])
+        answers = zip(images, prepared, parts, strict=True)
+        return [self._answer(image, p.restore(part)) for image, (p, _), part in answers]
 
     def prepare(self, image: MedicalImage) -> tuple[Planes, Tensor]:
         """The planes of an image, and its slices as the network takes them, `[D, C, *size]`.

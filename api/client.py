@@ -1,0 +1,239 @@
+"""A small client of the service: ``Client("http://127.0.0.1:8000").segment("t1.nii.gz")``.
+
+It needs httpx: ``pip install caps-med[client]``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+#: What is sent: a file's path, or its bytes.
+Content = str | Path | bytes
+#: Seconds between two looks at a job.
+PAUSE = 0.5
+
+
+class ServiceError(Exception):
+    """A problem document.
+
+    Attributes:
+        status, code, detail: of the problem.
+        problem: all of it.
+        retry_after: seconds after which to try again, where the service says.
+    """
+
+    def __init__(self, answer: httpx.Response) -> None:
+        try:
+            problem = answer.json()
+        except ValueError:
+            problem = {}
+        self.problem: dict[str, Any] = problem if isinstance(problem, dict) else {}
+        self.status = answer.status_code
+        self.code, self.detail = self.problem.get("code", ""), self.problem.get("detail", "")
+        after = answer.headers.get("Retry-After", "")
+        self.retry_after = int(after) if after.isdigit() else None
+        super().__init__(f"{self.status} {self.code}: {self.detail}")
+
+
+class Client:
+    """Calls of one service; used as a context manager, or closed.
+
+    Args:
+        address: ``http://host:port``.
+        key: an API key, where the service wants one.
+        timeout: seconds that one answer may take.
+        tries: how often a busy service (503 with ``Retry-After``) is asked.
+        transport: httpx's own, for tests.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        key: str | None = None,
+        timeout: float = 300.0,
+        tries: int = 1,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._tries = tries
+        self._http = httpx.Client(
+            base_url=address, headers=headers, timeout=timeout, transport=transport
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._http.close()
+
+    def models(self) -> list[dict[str, Any]]:
+        """Every model's latest version."""
+        found: list[dict[str, Any]] = self._json("GET", "/v1/models")["models"]
+        return found
+
+    def model(self, name: str) -> dict[str, Any]:
+        """One model: layers, labels, scores, provenance."""
+        return self._json("GET", f"/v1/models/{name}")
+
+    def segment(self, model: str, image: Content, format: str | None = None) -> bytes:
+        """The label map of an image, in its own format or another.
+
+        Raises:
+            ServiceError: the service answered a problem.
+        """
+        return self._infer(model, "segment", {"image": image}, {}, format)
+
+    def synthesize(
+        self, model: str, labels: Content, seed: int = 0, count: int = 1, format: str | None = None
+    ) -> bytes:
+        """An image of a label map; several come as a zip.
+
+        Raises:
+            ServiceError: the service answered a problem.
+        """
+        form = {"seed": str(seed), "count": str(count)}
+        return self._infer(model, "synthesize", {"labels": labels}, form, format)
+
+    def features(
+        self,
+        model: str,
+        image: Content | None = None,
+        labels: Content | None = None,
+        format: str | None = None,
+        **form: str | int,
+    ) -> bytes:
+        """What each capsule makes of an image or label map; `form` is layer, slice, seed.
+
+        Raises:
+            ServiceError: the service answered a problem.
+        """
+        given = {"image": image, "labels": labels}
+        parts = {name: content for name, content in given.items() if content is not None}
+        return self._infer(model, "features", parts, {k: str(v) for k, v in form.items()}, format)
+
+    def train(
+        self,
+        task: str,
+        name: str,
+        archive: Content | None = None,
+        data: str | None = None,
+        token: str | None = None,
+        **options: str | int | float,
+    ) -> dict[str, Any]:
+        """Ask for a training job; with the `token` of one before, get that one.
+
+        Args:
+            task: segmentation or synthesis.
+            name: of the new model.
+            archive: a zip or tar of labelled images; or
+            data: the name of a data set of the service.
+            options: epochs, steps, batch_size, crop, learning_rate, atoms, start_from, seed.
+
+        Raises:
+            ServiceError: ``data_not_fit`` holds what is wrong with the data as `findings`.
+        """
+        form = {"task": task, "name": name, **{k: str(v) for k, v in options.items()}}
+        if data is not None:
+            form["data"] = data
+        parts = {} if archive is None else {"archive": archive}
+        headers = {} if token is None else {"Idempotency-Key": token}
+        answer = self._send(
+            "POST", "/v1/training-jobs", data=form, files=_files(parts), headers=headers
+        )
+        job: dict[str, Any] = answer.json()
+        return job
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """The newest training jobs."""
+        found: list[dict[str, Any]] = self._json("GET", "/v1/training-jobs")["jobs"]
+        return found
+
+    def job(self, identity: str) -> dict[str, Any]:
+        """One training job."""
+        return self._json("GET", f"/v1/training-jobs/{identity}")
+
+    def job_log(self, identity: str) -> list[str]:
+        """The end of what a job printed."""
+        lines: list[str] = self._json("GET", f"/v1/training-jobs/{identity}/log")["lines"]
+        return lines
+
+    def cancel(self, identity: str) -> dict[str, Any] | None:
+        """Cancel a job; one that is over is forgotten, which answers None."""
+        answer = self._send("DELETE", f"/v1/training-jobs/{identity}")
+        return None if answer.status_code == 204 else answer.json()
+
+    def wait(self, identity: str, seconds: float = float("inf")) -> dict[str, Any]:
+        """A job once it is over.
+
+        Raises:
+            TimeoutError: it is not over within `seconds`.
+        """
+        end = time.monotonic() + seconds
+        while (job := self.job(identity))["state"] not in ("succeeded", "failed", "cancelled"):
+            if time.monotonic() > end:
+                raise TimeoutError(f"job {identity} is still {job['state']}")
+            time.sleep(PAUSE)
+        return job
+
+    def follow(self, identity: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """A job's events as they come: (job | log | picture | end, what it holds)."""
+        url = f"/v1/training-jobs/{identity}/events"
+        with self._http.stream("GET", url) as answer:
+            if answer.is_error:
+                answer.read()
+                raise ServiceError(answer)
+            name = ""
+            for line in answer.iter_lines():
+                if line.startswith("event: "):
+                    name = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    yield name, json.loads(line.removeprefix("data: "))
+
+    def _infer(
+        self,
+        model: str,
+        call: str,
+        parts: Mapping[str, Content],
+        form: Mapping[str, str],
+        format: str | None,
+    ) -> bytes:
+        params = {} if format is None else {"format": format}
+        path = f"/v1/models/{model}/{call}"
+        return self._send("POST", path, files=_files(parts), data=form, params=params).content
+
+    def _json(self, method: str, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._send(method, path).json()
+        return found
+
+    def _send(self, method: str, path: str, **request: Any) -> httpx.Response:  # noqa: ANN401
+        for attempt in range(self._tries):
+            answer = self._http.request(method, path, **request)
+            if not answer.is_error:
+                return answer
+            error = ServiceError(answer)
+            if error.status != 503 or error.retry_after is None or attempt + 1 == self._tries:
+                raise error
+            time.sleep(error.retry_after)
+        raise ValueError("tries must be at least 1")
+
+
+def _files(parts: Mapping[str, Content]) -> dict[str, tuple[str, bytes]]:
+    """Parts under a name that says nothing."""
+    contents = {k: v if isinstance(v, bytes) else Path(v).read_bytes() for k, v in parts.items()}
+    return {name: ("file", content) for name, content in contents.items()}

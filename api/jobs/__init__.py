@@ -1,0 +1,38 @@
+"""Training jobs: asked for over HTTP, kept in SQLite, each a process of its own."""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+
+if TYPE_CHECKING:
+    from api.engine import Engine
+    from api.jobs.service import Jobs
+
+log = logging.getLogger("caps_med.jobs")
+
+
+def install(app: FastAPI, engine: Engine) -> Jobs | None:
+    """Offer training jobs, where the settings, the system and what is installed allow it.
+
+    They need the extra ``train``, POSIX process groups and a folder that can be written.
+    """
+    if not engine.settings.training:
+        return None
+    if find_spec("ignite") is None or find_spec("fcntl") is None:
+        log.info("no training jobs: they need the extra 'train' and a POSIX system")
+        return None
+    from api.jobs.service import Jobs
+    from api.routes import training_jobs
+
+    try:
+        jobs = Jobs(engine.settings, engine.metrics, engine.look)
+    except OSError as error:
+        log.warning("no training jobs: %s cannot be written", error.filename)
+        return None
+    app.state.jobs = jobs
+    app.include_router(training_jobs.router)
+    return jobs

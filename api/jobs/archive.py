@@ -1,0 +1,200 @@
+"""Unpack an uploaded zip or tar: bounded, member by member, into one folder and nowhere else."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, BinaryIO, Protocol
+
+from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
+
+#: Read at once from an archive; a header that asks for more is no header.
+PIECE, LARGEST_READ = 2**20, 2**24
+LONGEST_NAME, DEEPEST = 200, 12
+#: What some systems add to archives.
+IGNORED = ("__MACOSX", ".DS_Store", "Thumbs.db")
+
+
+class Readable(Protocol):
+    """What bytes can be read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Up to `size` bytes."""
+
+
+#: By their first bytes. Not xz: it lets a file choose how much memory reading it takes.
+_COMPRESSED: Mapping[bytes, Callable[..., Readable]] = {
+    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    b"BZh": bz2.BZ2File,
+}
+_TAR_MAGIC, _TAR_AT = b"ustar", 257
+
+
+@dataclass(frozen=True)
+class ArchiveLimits:
+    """Bounds on what an archive may unpack to.
+
+    Attributes:
+        max_bytes: of all files together, and of a tar's stream.
+        max_files: files and folders.
+    """
+
+    max_bytes: int
+    max_files: int
+
+
+def unpack(file: BinaryIO, target: Path, limits: ArchiveLimits) -> int:
+    """Write an archive's files below `target`, which must not exist; their number.
+
+    Raises:
+        UnsupportedFormat: it is neither zip nor tar (plain, gz, bz2).
+        InputTooLarge: it unpacks to more than the limits.
+        InvalidInput: it is broken or encrypted, or a member is a link, a device, or lies outside.
+    """
+    target.mkdir(mode=0o700, parents=True)
+    try:
+        writer = _Writer(target, limits)
+        for name, content in _members(file, limits):
+            writer.write(name, content)
+    except CapsMedError:
+        raise
+    except Exception as error:  # whatever a library makes of a broken archive
+        raise InvalidInput(
+            f"the archive is broken ({type(error).__name__}): pack it again"
+        ) from error
+    if not writer.files:
+        raise InvalidInput("the archive is empty")
+    return writer.files
+
+
+class _Writer:
+    """Files below one folder, counted as they are written."""
+
+    def __init__(self, target: Path, limits: ArchiveLimits) -> None:
+        self._target, self._limits = target, limits
+        self.files = self._written = 0
+
+    def write(self, name: str, content: IO[bytes]) -> None:
+        self.files += 1
+        if self.files > self._limits.max_files:
+            raise InputTooLarge(f"the archive holds over {self._limits.max_files} files")
+        path = self._target.joinpath(*name.split("/"))
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.exists():
+            raise InvalidInput("the archive holds one name twice")
+        with path.open("xb") as file:
+            while piece := content.read(PIECE):
+                self._written += len(piece)
+                if self._written > self._limits.max_bytes:
+                    raise _too_large(self._limits)
+                file.write(piece)
+
+
+def _members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[tuple[str, IO[bytes]]]:
+    head = file.read(_TAR_AT + len(_TAR_MAGIC))
+    file.seek(0)
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        yield from _zip_members(file, limits)
+        return
+    for magic, opened in _COMPRESSED.items():
+        if head.startswith(magic):
+            yield from _tar_members(opened(file), limits)
+            return
+    if head[_TAR_AT:] != _TAR_MAGIC:
+        raise UnsupportedFormat("the archive is neither zip nor tar (plain, gz or bz2)")
+    yield from _tar_members(file, limits)
+
+
+def _zip_members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(file) as archive:
+        infos = archive.infolist()
+        if len(infos) > limits.max_files:
+            raise InputTooLarge(f"the archive holds over {limits.max_files} files")
+        if sum(info.file_size for info in infos) > limits.max_bytes:
+            raise _too_large(limits)
+        for info in infos:
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise InvalidInput("the archive holds a link or a device: pack plain files")
+            if info.flag_bits & 1:
+                raise InvalidInput("the archive is encrypted: pack it without a password")
+            name = checked(info.orig_filename)  # `filename` is cut at a null byte
+            if name is not None and not info.is_dir():
+                with archive.open(info) as content:
+                    yield name, content
+
+
+def _tar_members(file: Readable, limits: ArchiveLimits) -> Iterator[tuple[str, IO[bytes]]]:
+    bounded = _Bounded(file, limits)
+    with tarfile.open(fileobj=bounded, mode="r:") as archive:
+        for count, info in enumerate(archive):
+            if count >= 2 * limits.max_files:
+                raise InputTooLarge(f"the archive holds over {limits.max_files} files")
+            if info.issparse() or not (info.isreg() or info.isdir()):
+                raise InvalidInput("the archive holds a link or a device: pack plain files")
+            name = checked(info.name)
+            content = archive.extractfile(info) if info.isreg() else None
+            if name is not None and content is not None:
+                yield name, content
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that is read forwards, in pieces of bounded size, up to a bound."""
+
+    def __init__(self, file: Readable, limits: ArchiveLimits) -> None:
+        self._file, self._limits, self._position = file, limits, 0
+        # Besides its files a tar holds a header and padding for each.
+        self._end = limits.max_bytes + 2048 * limits.max_files
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence != io.SEEK_SET or offset < self._position:
+            raise InvalidInput("the archive is broken: its members lie in no order")
+        while self._position < offset and self.read(min(PIECE, offset - self._position)):
+            pass
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= LARGEST_READ:
+            raise InvalidInput("the archive is broken: one of its headers is too large")
+        piece = self._file.read(size)
+        self._position += len(piece)
+        if self._position > self._end:
+            raise _too_large(self._limits)
+        return piece
+
+
+def checked(name: str) -> str | None:
+    """A member's name as a relative path with slashes; None for what is to be left out.
+
+    Raises:
+        InvalidInput: it is absolute, leads outside, or is of no portable form.
+    """
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    outside = name.startswith("/") or ".." in parts or ":" in name or "\\" in name
+    if outside:
+        raise InvalidInput("the archive holds a name that leads outside of it: pack relative names")
+    if not name.isprintable() or len(parts) > DEEPEST or any(len(p) > LONGEST_NAME for p in parts):
+        raise InvalidInput("the archive holds a name that is too long or not printable")
+    if not parts or any(part in IGNORED or part.startswith("._") for part in parts):
+        return None
+    return "/".join(parts)
+
+
+def _too_large(limits: ArchiveLimits) -> InputTooLarge:
+    return InputTooLarge(f"the archive unpacks to over {limits.max_bytes} bytes")

@@ -1,0 +1,97 @@
+"""Whether data can be trained on: `caps-med data check` in a process of its own.
+
+``python -m api.jobs.check FOLDER RESULT`` decodes every file, so it may be killed by a hostile one;
+the service then says so and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from api.jobs.files import read_json, write_json
+
+#: Findings that are told; the count of all is told too.
+TOLD = 100
+
+
+def inspect(folder: Path) -> dict[str, Any]:
+    """The findings about a folder of data, errors first.
+
+    Files that its description names outside of the folder are refused before one is opened.
+    """
+    from caps_med.errors import CapsMedError
+    from training.datasets.check import check
+    from training.datasets.layouts import discover
+
+    try:
+        for case in discover(folder).cases:
+            for file in (*case.images, case.label):
+                if not file.path.resolve().is_relative_to(folder.resolve()):
+                    what = "its description names a file outside of the data set"
+                    return _answer([_finding("outside", "", what, "pack all files into it")])
+    except CapsMedError:
+        pass  # the check says it with a fix
+    return _answer([found.model_dump() for found in check(folder).findings])
+
+
+def _finding(code: str, file: str, what: str, fix: str) -> dict[str, str]:
+    return {"severity": "error", "code": code, "file": file, "what": what, "fix": fix}
+
+
+def _answer(findings: list[dict[str, Any]]) -> dict[str, Any]:
+    errors = sum(found["severity"] == "error" for found in findings)
+    return {"errors": errors, "count": len(findings), "findings": findings[:TOLD]}
+
+
+async def findings(
+    folder: Path, result: Path, seconds: float, memory_bytes: int | None, nice: int
+) -> dict[str, Any]:
+    """What the check says of a folder; being killed or late is a finding too.
+
+    Args:
+        folder: of the data; findings name files relative to it.
+        result: a file that the check may write.
+        seconds, memory_bytes, nice: bounds on its process.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "api.jobs.check", str(folder), str(result),
+        str(memory_bytes or 0), str(nice),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
+    )  # fmt: skip
+    try:
+        await asyncio.wait_for(process.wait(), seconds)
+    except asyncio.TimeoutError:
+        what = f"could not be looked at within {seconds:g} s"
+        return _answer([_finding("too_slow", "", what, "send fewer or smaller files")])
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    told = read_json(result)
+    if told is None:
+        what = f"looking at it ended the process (status {process.returncode})"
+        return _answer([_finding("unreadable", "", what, "save the files again, or send fewer")])
+    return told
+
+
+def main(folder: Path, result: Path, memory: int, nice: int) -> None:
+    """Look at `folder`, under bounds, and write what is found."""
+    os.nice(nice)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    write_json(result, inspect(folder))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

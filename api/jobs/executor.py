@@ -1,0 +1,137 @@
+"""Where jobs run. One machine here; another executor needs the same four methods."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+from api.jobs.files import JobFiles, write_json
+from api.jobs.job import Job
+from api.jobs.locks import holder
+from api.jobs.worker import BUSY
+
+WORKER = (sys.executable, "-m", "api.jobs.worker")
+
+
+class Executor(Protocol):
+    """What the supervisor needs of a place where jobs run."""
+
+    def submit(self, job: Job) -> None:
+        """Start the job's process, from its checkpoint if there is one."""
+
+    def alive(self, job: Job) -> bool:
+        """Whether its process lives, started by this server or by one before it."""
+
+    def crashed(self, job: Job) -> int | None:
+        """The exit status of a process that died by itself under this server's eyes."""
+
+    def cancel(self, job: Job, hard: bool = False) -> None:
+        """Ask the process to end, or end it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on one job's process.
+
+    Attributes:
+        nice: priority below that of the service, 0 to 19.
+        threads: CPU threads.
+        memory_bytes: its data in memory; None for no bound.
+        devices: what it sees as ``CUDA_VISIBLE_DEVICES``; None leaves all, empty trains on the CPU.
+    """
+
+    nice: int
+    threads: int
+    memory_bytes: int | None
+    devices: str | None = None
+
+
+class LocalExecutor:
+    """Each job a process group of its own on this machine.
+
+    A process is known by the lock on its folder, which the kernel lets go of when it dies; so a
+    server that starts finds the processes that an earlier one left.
+
+    Args:
+        root: the jobs' folder.
+        models: the model repository they land in.
+        program: what a job's process runs, with the job's folder as its last argument.
+    """
+
+    def __init__(
+        self, root: Path, models: Path, limits: Limits, program: Sequence[str] = WORKER
+    ) -> None:
+        self._root, self._models, self._limits = root, models, limits
+        self._program = program
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def files(self, job: Job) -> JobFiles:
+        """The job's folder."""
+        return JobFiles(self._root / job.id)
+
+    def submit(self, job: Job) -> None:
+        """See `Executor.submit`."""
+        files = self.files(job)
+        spec = {"models": str(self._models), "job": _plain(job), **asdict(self._limits)}
+        write_json(files.spec, spec)
+        with files.log.open("ab") as log:
+            self._processes[job.id] = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [*self._program, str(files.folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment(),
+                start_new_session=True,
+            )
+
+    def _environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("CAPS_MED_", "OTEL_"))}
+        for key in ("CAPS_MED_DEVICE", "CAPS_MED_ROUTING"):
+            if key in os.environ:
+                kept[key] = os.environ[key]
+        if self._limits.devices is not None:
+            kept["CUDA_VISIBLE_DEVICES"] = self._limits.devices
+        return {
+            **kept,
+            "CAPS_MED_MODELS": str(self._models),
+            "OMP_NUM_THREADS": str(self._limits.threads),
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONWARNINGS": "ignore",
+            "TQDM_MININTERVAL": "10",
+        }
+
+    def alive(self, job: Job) -> bool:
+        """See `Executor.alive`."""
+        process = self._processes.get(job.id)
+        if process is not None and process.poll() is None:
+            return True
+        return holder(self.files(job).lock) is not None
+
+    def crashed(self, job: Job) -> int | None:
+        """See `Executor.crashed`."""
+        process = self._processes.pop(job.id, None)
+        status = None if process is None else process.poll()
+        return None if status in (None, 0, BUSY) else status
+
+    def cancel(self, job: Job, hard: bool = False) -> None:
+        """See `Executor.cancel`."""
+        pid = holder(self.files(job).lock)
+        process = self._processes.get(job.id)
+        if pid is None and process is not None and process.poll() is None:
+            pid = process.pid  # it has not taken its lock yet
+        if pid:
+            try:
+                os.killpg(pid, signal.SIGKILL if hard else signal.SIGTERM)
+            except ProcessLookupError:
+                return
+
+
+def _plain(job: Job) -> dict[str, object]:
+    return {**asdict(job), "options": job.options.model_dump()}

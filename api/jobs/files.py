@@ -1,0 +1,89 @@
+"""A job's folder: what lies where in it, and how it is written and cleared."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from api.jobs.job import Job
+
+#: What stays of a run that is over; prepared data and weights do not.
+_KEPT = ("recipe.json", "scores.jsonl", "progress.jsonl", "pictures")
+
+
+class JobFiles:
+    """The files of one job.
+
+    Attributes:
+        spec: what the worker is to do.
+        lock: held by the worker as long as it lives.
+        result: what became of it, written once at the end.
+        log: what the training printed.
+        findings: of the look at the data; it holds names of files.
+        trace: where an unexpected failure happened, for the operator alone.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.spec, self.lock = folder / "spec.json", folder / "lock"
+        self.result, self.log = folder / "result.json", folder / "log.txt"
+        self.trace, self.findings = folder / "trace.txt", folder / "findings.json"
+
+    def run(self, job: Job) -> Path:
+        """The folder that the training writes into."""
+        return self.folder / job.run_folder
+
+    def pictures(self, job: Job) -> list[str]:
+        """Names of the validation pictures, in order."""
+        return sorted(path.name for path in (self.run(job) / "pictures").glob("epoch-*.png"))
+
+    def clear(self, job: Job) -> None:
+        """Remove the data, their names and the weights of a job that is over."""
+        self.findings.unlink(missing_ok=True)
+        if job.uploaded:
+            shutil.rmtree(self.folder / Path(job.data).parts[0], ignore_errors=True)
+        run = self.run(job)
+        for path in run.iterdir() if run.is_dir() else ():
+            if path.name in _KEPT:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Replace a file whole, on the disk before this returns."""
+    partial = path.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What `write_json` wrote; None if it did not yet."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return content
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder, links not followed."""
+    return sum(_sizes(folder))
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    for directory, _, names in os.walk(folder):
+        for name in names:
+            try:
+                yield (Path(directory) / name).lstat().st_size
+            except FileNotFoundError:  # a file that was replaced meanwhile
+                continue

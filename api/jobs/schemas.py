@@ -1,0 +1,75 @@
+"""The JSON documents of training jobs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from api.jobs.job import Job, Options, State
+from api.jobs.service import Jobs
+
+
+class JobView(BaseModel):
+    """One training job."""
+
+    id: str = Field(examples=["5f0c1e0a9d5b4c0f8a7e6d5c4b3a2910"])
+    state: State
+    task: str = Field(examples=["segmentation"])
+    name: str = Field(description="Of the model that it makes.", examples=["axons"])
+    options: Options
+    created: datetime
+    started: datetime | None = Field(description="The last time.")
+    finished: datetime | None
+    position: int | None = Field(description="In the queue, from 1.", examples=[2])
+    seconds_to_start: float | None = Field(description="Estimated.")
+    seconds_left: float | None = Field(description="Estimated.")
+    progress: dict[str, Any] = Field(
+        description="Epoch, epochs, step, steps, loss and score, as far as known.",
+        examples=[{"epoch": 3, "epochs": 10, "step": 240, "steps": 1000, "loss": 0.21}],
+    )
+    scores: list[dict[str, Any]] = Field(description="Of each epoch, on held-out data.")
+    pictures: list[str] = Field(description="Names of validation pictures.")
+    model: str | None = Field(description="name@version, once it has landed.")
+    code: str | None = Field(description="Stable; why it failed.")
+    error: str | None
+
+    @classmethod
+    def of(cls, job: Job, jobs: Jobs) -> JobView:
+        """The job as it is now."""
+        progress = jobs.progress(job)
+        position, wait = jobs.wait(job)
+        left = progress.now.pop("seconds_left", None)
+        return cls(
+            **{key: getattr(job, key) for key in ("id", "state", "task", "name", "options")},
+            created=_when(job.created) or datetime.now(timezone.utc),
+            started=_when(job.started),
+            finished=_when(job.finished),
+            position=position,
+            seconds_to_start=wait,
+            seconds_left=left if job.state == "running" else None,
+            progress=progress.now,
+            scores=progress.scores,
+            pictures=jobs.pictures(job),
+            model=None if job.version is None else f"{job.name}@{job.version}",
+            code=job.code,
+            error=job.error,
+        )
+
+
+class JobList(BaseModel):
+    """The newest jobs, and the data sets that a job may name."""
+
+    jobs: list[JobView]
+    data_sets: list[str] = Field(examples=[["mni152"]])
+
+
+class JobLog(BaseModel):
+    """The end of what a job printed."""
+
+    lines: list[str]
+
+
+def _when(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)

@@ -1,0 +1,240 @@
+"""Training jobs as the routes see them: submit, look, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from anyio import to_thread
+
+from api.jobs.archive import ArchiveLimits, unpack
+from api.jobs.check import findings
+from api.jobs.executor import Limits, LocalExecutor
+from api.jobs.files import JobFiles, size_of
+from api.jobs.job import Job, Options
+from api.jobs.locks import FileLock
+from api.jobs.progress import Progress, log_lines, progress_of
+from api.jobs.store import JobStore
+from api.jobs.supervisor import Supervisor
+from api.metrics import Metrics
+from api.problems import DATA_NOT_FIT, JOB_NOT_FOUND, OVERLOADED, PICTURE_NOT_FOUND, QUOTA, Refusal
+from api.settings import Settings
+from caps_med.bundles import ModelRepository
+from caps_med.errors import InvalidParameter
+from training.datasets import REGISTERED
+
+log = logging.getLogger("caps_med.jobs")
+
+#: Seconds between two looks at the jobs.
+PAUSE = 0.5
+_LOG_LINES = 200
+
+
+class Jobs:
+    """The jobs of one service.
+
+    Args:
+        landed: called, from a thread, with the reference of a model that a job has landed.
+    """
+
+    def __init__(
+        self, settings: Settings, metrics: Metrics, landed: Callable[[str], None] = lambda _: None
+    ) -> None:
+        models = ModelRepository(settings.models).root.absolute()
+        self.settings, self.metrics = settings, metrics
+        self.root = (settings.jobs_folder or models / ".jobs").absolute()
+        self.store = JobStore(self.root / "jobs.sqlite3")
+        limits = Limits(
+            settings.job_nice,
+            settings.job_threads,
+            settings.job_memory_bytes,
+            settings.job_devices,
+        )
+        self.supervisor = Supervisor(
+            self.root,
+            self.store,
+            LocalExecutor(self.root, models, limits),
+            settings.jobs_at_once,
+            settings.job_seconds,
+            settings.jobs_max_bytes,
+            settings.job_keep_days,
+            landed,
+        )
+        self._hidden = (f"{self.root}/", f"{models}/", f"{Path.home()}/")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Drive the jobs inside this block."""
+        driving = asyncio.create_task(self._drive())
+        try:
+            yield
+        finally:
+            driving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await driving
+            await to_thread.run_sync(self.supervisor.stop)
+
+    async def _drive(self) -> None:
+        while True:
+            try:
+                await to_thread.run_sync(self.supervisor.tick)
+                for state, count in (await to_thread.run_sync(self.store.counts)).items():
+                    self.metrics.jobs.labels(state).set(count)
+            except Exception:
+                log.exception("the jobs could not be moved on")
+            await asyncio.sleep(PAUSE)
+
+    @property
+    def data_sets(self) -> list[str]:
+        """Names that a job may give as its data."""
+        return sorted({*REGISTERED, *self.settings.datasets})
+
+    async def submit(
+        self,
+        task: str,
+        name: str,
+        options: Options,
+        data: str | None,
+        archive: BinaryIO | None,
+        owner: str | None,
+        token: str | None,
+    ) -> Job:
+        """Put a job at the end of the queue, once its data have been looked at.
+
+        Raises:
+            Refusal: the data are not fit (422), the queue is full (503), the quota used up (507).
+            InvalidParameter: no such data set, or not one of `data` and `archive`.
+            InvalidInput, InputTooLarge, UnsupportedFormat: see `api.jobs.archive.unpack`.
+        """
+        ModelRepository.check_name(name)
+        if token and (before := self.store.by_token(token)):
+            return before
+        if (data is None) == (archive is None):
+            raise InvalidParameter("send the part 'archive', or the name of a data set as 'data'")
+        if data is not None and data not in self.data_sets:
+            listed = ", ".join(self.data_sets)
+            raise InvalidParameter(f"data={data!r}: no such data set; there is {listed}")
+        await to_thread.run_sync(self._check_room)
+        identity = uuid.uuid4().hex
+        files = JobFiles(self.root / identity)
+        files.folder.mkdir(mode=0o700)
+        lock = FileLock(files.lock)
+        lock.take()
+        try:
+            where = await self._take_data(files, name, data, archive)
+            return self.store.add(
+                identity, task, name, where, archive is not None, options, owner, token
+            )
+        finally:
+            lock.release()
+            if self.store.get(identity) is None:
+                await to_thread.run_sync(lambda: shutil.rmtree(files.folder, ignore_errors=True))
+
+    async def _take_data(
+        self, files: JobFiles, name: str, data: str | None, archive: BinaryIO | None
+    ) -> str:
+        """Unpack and look at uploaded data, or link to what is here; what the job calls them."""
+        if archive is None:
+            if data in self.settings.datasets:
+                (files.folder / data).symlink_to(self.settings.datasets[data].absolute())
+            return str(data)
+        target = files.folder / f"{name}-data"
+        settings = self.settings
+        limits = ArchiveLimits(settings.max_archive_bytes, settings.max_archive_files)
+        await to_thread.run_sync(lambda: unpack(archive, target, limits))
+        told = await findings(
+            _data_root(target),
+            files.findings,
+            settings.job_check_seconds,
+            settings.job_memory_bytes,
+            settings.job_nice,
+        )
+        if told["errors"]:
+            detail = f"{told['errors']} of {told['count']} findings make training wrong"
+            raise Refusal(DATA_NOT_FIT, detail, findings=told["findings"])
+        return _data_root(target).relative_to(files.folder).as_posix()
+
+    def _check_room(self) -> None:
+        waiting = len(self.store.in_states("queued"))
+        if waiting >= self.settings.max_jobs_waiting:
+            detail = f"{waiting} jobs wait: try again later"
+            headers = {"Retry-After": "300"}
+            raise Refusal(OVERLOADED, detail, headers, queue_length=waiting)
+        if size_of(self.root) >= self.settings.jobs_max_bytes:
+            detail = "the disk quota of all jobs is used up: delete jobs that are over"
+            raise Refusal(QUOTA, detail)
+
+    def get(self, identity: str) -> Job:
+        """The job of that id.
+
+        Raises:
+            Refusal: there is none (404).
+        """
+        job = self.store.get(identity)
+        if job is None:
+            raise Refusal(JOB_NOT_FOUND, f"there is no job {identity}")
+        return job
+
+    def cancel(self, identity: str) -> Job | None:
+        """Cancel a job, or forget one that is over; the job, or None once it is forgotten."""
+        while not (job := self.get(identity)).final:
+            if job.state == "cancelling":
+                return job
+            state = "cancelled" if job.state == "queued" else "cancelling"
+            if self.store.move(job, state):  # type: ignore[arg-type]
+                if state == "cancelled":
+                    JobFiles(self.root / job.id).clear(job)
+                return self.get(identity)
+        self.supervisor.forget(job)
+        return None
+
+    def progress(self, job: Job) -> Progress:
+        """How far its run is."""
+        return progress_of(JobFiles(self.root / job.id).run(job))
+
+    def log(self, job: Job, lines: int = _LOG_LINES) -> list[str]:
+        """The end of what it printed."""
+        return log_lines(JobFiles(self.root / job.id).log, lines, self._hidden)
+
+    def pictures(self, job: Job) -> list[str]:
+        """Names of its validation pictures."""
+        return JobFiles(self.root / job.id).pictures(job)
+
+    def picture(self, job: Job, name: str) -> bytes:
+        """One validation picture, a PNG.
+
+        Raises:
+            Refusal: there is none of that name (404).
+        """
+        if name not in self.pictures(job):
+            raise Refusal(PICTURE_NOT_FOUND, "there is no such picture of this job")
+        return (JobFiles(self.root / job.id).run(job) / "pictures" / name).read_bytes()
+
+    def wait(self, job: Job) -> tuple[int | None, float | None]:
+        """A waiting job's place in the queue, from 1, and the seconds until it starts, if known."""
+        if job.state != "queued":
+            return None, None
+        running = self.store.in_states("running")
+        before = [j for j in self.store.in_states("queued") if j.number < job.number]
+        if len(running) + len(before) < self.settings.jobs_at_once:
+            return len(before) + 1, 0.0
+        usual = self.store.usual_seconds()
+        left = [self.progress(j).now.get("seconds_left") for j in running]
+        known = [usual if seconds is None else seconds for seconds in left]
+        if usual is None and (before or None in known):
+            return len(before) + 1, None
+        total = sum(seconds or 0.0 for seconds in known) + len(before) * (usual or 0.0)
+        return len(before) + 1, total / self.settings.jobs_at_once
+
+
+def _data_root(target: Path) -> Path:
+    """The folder itself, or the one folder that it holds and nothing else."""
+    entries = list(target.iterdir())
+    return entries[0] if len(entries) == 1 and entries[0].is_dir() else target

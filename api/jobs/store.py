@@ -1,0 +1,177 @@
+"""The jobs in SQLite: every change is one transaction, so that a kill leaves the old or the new."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from api.jobs.job import FINAL, STATES, Job, Options, State
+
+#: Kept in ``PRAGMA user_version``; a file of another version is refused.
+VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS jobs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    state TEXT NOT NULL,
+    task TEXT NOT NULL,
+    name TEXT NOT NULL,
+    data TEXT NOT NULL,
+    uploaded INTEGER NOT NULL,
+    options TEXT NOT NULL,
+    owner TEXT,
+    token TEXT UNIQUE,
+    created REAL NOT NULL,
+    started REAL,
+    finished REAL,
+    crashes INTEGER NOT NULL DEFAULT 0,
+    seconds REAL NOT NULL DEFAULT 0,
+    version INTEGER,
+    code TEXT,
+    error TEXT
+);
+CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, number);
+"""
+_LAST_SECONDS = "SELECT seconds FROM jobs WHERE state = 'succeeded' ORDER BY number DESC LIMIT 20"
+_COLUMNS = (
+    "id, number, state, task, name, data, uploaded, options, owner, created, started, finished, "
+    "crashes, seconds, version, code, error"
+)
+
+
+class JobStore:
+    """All jobs of one folder. Safe for several threads and processes.
+
+    Args:
+        path: the SQLite file; made if it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._connection() as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            found = connection.execute("PRAGMA user_version").fetchone()[0]
+            if found not in (0, VERSION):
+                raise RuntimeError(f"{path.name} is of version {found}, this needs {VERSION}")
+            connection.executescript(_SCHEMA)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(self._path, timeout=30, isolation_level=None)
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            yield connection
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+
+    def add(
+        self,
+        identity: str,
+        task: str,
+        name: str,
+        data: str,
+        uploaded: bool,
+        options: Options,
+        owner: str | None = None,
+        token: str | None = None,
+    ) -> Job:
+        """A new job at the end of the queue; the old one if `token` was used before."""
+        with self._transaction() as connection:
+            connection.execute(
+                "INSERT INTO jobs (id, state, task, name, data, uploaded, options, owner, token, "
+                "created) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (token) DO NOTHING",
+                (identity, task, name, data, uploaded, options.model_dump_json(), owner, token,
+                 time.time()),
+            )  # fmt: skip
+            query = "SELECT id FROM jobs WHERE id = ? OR token = ?"
+            found = connection.execute(query, (identity, token)).fetchone()
+        return self._known(found[0])
+
+    def get(self, identity: str) -> Job | None:
+        """The job of that id."""
+        return next(iter(self._select("WHERE id = ?", identity)), None)
+
+    def by_token(self, token: str) -> Job | None:
+        """The job that was asked for with this token."""
+        return next(iter(self._select("WHERE token = ?", token)), None)
+
+    def _known(self, identity: str) -> Job:
+        job = self.get(identity)
+        if job is None:
+            raise LookupError(identity)
+        return job
+
+    def newest(self, count: int) -> list[Job]:
+        """The last `count` jobs, the newest first."""
+        return self._select("ORDER BY number DESC LIMIT ?", count)
+
+    def in_states(self, *states: State) -> list[Job]:
+        """Jobs in these states in the order of arrival."""
+        marks = ", ".join("?" * len(states))
+        return self._select(f"WHERE state IN ({marks}) ORDER BY number", *states)
+
+    def ids(self) -> set[str]:
+        """All ids."""
+        with self._connection() as connection:
+            return {row[0] for row in connection.execute("SELECT id FROM jobs")}
+
+    def move(self, job: Job, state: State, **values: Any) -> bool:  # noqa: ANN401 - columns' values
+        """Move a job on, if it is still in the state that `job` says; whether it was."""
+        assignments = ", ".join(f"{column} = ?" for column in ("state", *values))
+        with self._transaction() as connection:
+            changed = connection.execute(
+                f"UPDATE jobs SET {assignments} WHERE id = ? AND state = ?",  # noqa: S608 - our own columns
+                (state, *values.values(), job.id, job.state),
+            )
+            return changed.rowcount == 1
+
+    def delete(self, job: Job) -> bool:
+        """Forget a job that is over; whether it was."""
+        with self._transaction() as connection:
+            marks = ", ".join("?" * len(FINAL))
+            query = f"DELETE FROM jobs WHERE id = ? AND state IN ({marks})"  # noqa: S608
+            return connection.execute(query, (job.id, *FINAL)).rowcount == 1
+
+    def counts(self) -> dict[State, int]:
+        """Jobs by state."""
+        with self._connection() as connection:
+            rows = connection.execute("SELECT state, COUNT(*) FROM jobs GROUP BY state").fetchall()
+        return {**dict.fromkeys(STATES, 0), **dict(rows)}
+
+    def usual_seconds(self) -> float | None:
+        """How long a job that succeeded took, in the middle; None before the first."""
+        with self._connection() as connection:
+            seconds = sorted(row[0] for row in connection.execute(_LAST_SECONDS))
+        return seconds[len(seconds) // 2] if seconds else None
+
+    def _select(self, where: str, *values: object) -> list[Job]:
+        with self._connection() as connection:
+            rows = connection.execute(f"SELECT {_COLUMNS} FROM jobs {where}", values)  # noqa: S608
+            return [_job(row) for row in rows]
+
+
+def _job(row: tuple[Any, ...]) -> Job:
+    names = _COLUMNS.split(", ")
+    values = dict(zip(names, row, strict=True))
+    values["uploaded"] = bool(values["uploaded"])
+    values["options"] = Options.model_validate_json(values["options"])
+    return Job(**values)

@@ -1,0 +1,174 @@
+"""Train a model on the service: ask for a job, follow it, cancel it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from anyio import to_thread
+from fastapi import (
+    APIRouter,
+    Depends,
+    File,
+    Form,
+    Header,
+    Path,
+    Query,
+    Request,
+    Response,
+    UploadFile,
+)
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import ValidationError
+
+from api.jobs.events import events
+from api.jobs.job import Options
+from api.jobs.schemas import JobList, JobLog, JobView
+from api.jobs.service import Jobs
+from api.record import known, note
+from api.routes.common import EngineDependency, answers, problems
+from api.uploads import hashed
+from caps_med.errors import InvalidParameter
+
+router = APIRouter(prefix="/v1/training-jobs", tags=["training"])
+
+
+def jobs_of(request: Request) -> Jobs:
+    """The app's jobs."""
+    jobs: Jobs = request.app.state.jobs
+    return jobs
+
+
+JobsDependency = Annotated[Jobs, Depends(jobs_of)]
+Identity = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="A job's id.")]
+
+
+async def chosen_options(
+    epochs: Annotated[int | None, Form()] = None,
+    steps: Annotated[int | None, Form(description="Optimizer steps an epoch.")] = None,
+    batch_size: Annotated[int | None, Form(description="Crops a step.")] = None,
+    crop: Annotated[int | None, Form(description="Edge of a crop, a multiple of 8.")] = None,
+    learning_rate: Annotated[float | None, Form(description="Its peak.")] = None,
+    atoms: Annotated[int | None, Form(description="Atoms of the first capsules.")] = None,
+    start_from: Annotated[
+        str | None, Form(description="A model whose weights to go on from.")
+    ] = None,
+    seed: Annotated[int, Form()] = 0,
+) -> Options:
+    """The values of the training command that a client chose."""
+    try:
+        return Options.model_validate(locals())
+    except ValidationError as error:
+        listed = [f"{e['loc'][0]}: {e['msg']}" for e in error.errors()]
+        raise InvalidParameter("; ".join(listed)) from error
+
+
+@router.post(
+    "",
+    status_code=202,
+    summary="Train a model",
+    responses=problems(400, 404, 413, 415, 422, 503, 504, 507),
+)
+async def submit(
+    jobs: JobsDependency,
+    response: Response,
+    task: Annotated[Literal["segmentation", "synthesis"], Form()],
+    name: Annotated[str, Form(description="Of the new model.", examples=["axons"])],
+    options: Annotated[Options, Depends(chosen_options)],
+    archive: Annotated[
+        UploadFile | None, File(description="zip or tar of labelled images.")
+    ] = None,
+    data: Annotated[str | None, Form(description="Or a data set of the service.")] = None,
+    idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+) -> JobView:
+    """The data are looked at first: `data_not_fit` (422) lists what is wrong with them.
+
+    A request with the `Idempotency-Key` of one before gets that one's job.
+    """
+    note(input_sha256=None if archive is None else await hashed(archive))
+    owner = known("who")
+    token = f"{owner}:{idempotency_key}" if idempotency_key else None
+    file = None if archive is None else archive.file
+    who = None if owner is None else str(owner)
+    job = await jobs.submit(task, name, options, data, file, who, token)
+    note(job=job.id)
+    response.headers["Location"] = f"{router.prefix}/{job.id}"
+    return await to_thread.run_sync(lambda: JobView.of(job, jobs))
+
+
+@router.get("", summary="The newest jobs, and data sets to train on")
+async def list_jobs(
+    jobs: JobsDependency, count: Annotated[int, Query(ge=1, le=200)] = 50
+) -> JobList:
+    """Newest first."""
+
+    def found() -> JobList:
+        views = [JobView.of(job, jobs) for job in jobs.store.newest(count)]
+        return JobList(jobs=views, data_sets=jobs.data_sets)
+
+    return await to_thread.run_sync(found)
+
+
+@router.get("/{job}", summary="One job", responses=problems(404, 422))
+async def show(job: Identity, jobs: JobsDependency) -> JobView:
+    """State, place in the queue, progress, scores, the model once it has landed."""
+    return await to_thread.run_sync(lambda: JobView.of(jobs.get(job), jobs))
+
+
+@router.delete(
+    "/{job}",
+    summary="Cancel a job, or forget one that is over",
+    status_code=202,
+    response_model=JobView,
+    responses={204: {"description": "It was over, and is forgotten."}, **problems(404, 422)},
+)
+async def cancel(job: Identity, jobs: JobsDependency) -> Response:
+    """202 with the job that is being cancelled; 204 once it is forgotten with its files."""
+    note(job=job)
+    found = await to_thread.run_sync(jobs.cancel, job)
+    if found is None:
+        return Response(status_code=204)
+    view = await to_thread.run_sync(lambda: JobView.of(found, jobs))
+    return JSONResponse(view.model_dump(mode="json"), 202)
+
+
+@router.get("/{job}/log", summary="The end of what a job printed", responses=problems(404, 422))
+async def log(
+    job: Identity, jobs: JobsDependency, lines: Annotated[int, Query(ge=1, le=1000)] = 200
+) -> JobLog:
+    """The last lines."""
+    found = await to_thread.run_sync(lambda: jobs.log(jobs.get(job), lines))
+    return JobLog(lines=found)
+
+
+@router.get(
+    "/{job}/pictures/{picture}",
+    summary="A validation picture",
+    response_class=Response,
+    responses={**answers("png"), **problems(404, 422)},
+)
+async def picture(job: Identity, picture: str, jobs: JobsDependency) -> Response:
+    """A PNG; the job says which there are."""
+    content = await to_thread.run_sync(lambda: jobs.picture(jobs.get(job), picture))
+    return Response(content, media_type="image/png")
+
+
+_STREAM: dict[str, Any] = {
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    "description": "Events job, log, picture, and end.",
+}
+
+
+@router.get(
+    "/{job}/events",
+    summary="Follow a job",
+    response_class=StreamingResponse,
+    responses={200: _STREAM, **problems(404, 422)},
+)
+async def follow(
+    job: Identity, jobs: JobsDependency, engine: EngineDependency
+) -> StreamingResponse:
+    """Server-sent events: `job` on every change, `log`, `picture`; `end` when it is over."""
+    await to_thread.run_sync(jobs.get, job)
+    stream = events(jobs, job, lambda: engine.draining)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)

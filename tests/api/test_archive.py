@@ -1,0 +1,116 @@
+"""What archives may hold, and that a bad one writes nothing outside."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from api.jobs.archive import ArchiveLimits, unpack
+from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
+from tests.api.jobs import tarred, zipped
+
+LIMITS = ArchiveLimits(max_bytes=100_000, max_files=20)
+
+
+def zip_of(*members: tuple[str | zipfile.ZipInfo, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def tar_of(*members: tuple[tarfile.TarInfo, bytes], mode: str = "w") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]
+        for info, content in members:
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def tar_entry(name: str, kind: bytes = tarfile.REGTYPE, to: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, to
+    return info
+
+
+def zip_link() -> bytes:
+    info = zipfile.ZipInfo("link")
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return zip_of((info, b"/etc/passwd"))
+
+
+def encrypted() -> bytes:
+    content = bytearray(zip_of(("a", b"x")))
+    for magic, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        content[content.index(magic) + at] |= 1
+    return bytes(content)
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred, lambda f: tarred(f, "w:bz2"),
+                                  lambda f: tarred(f, "w")])  # fmt: skip
+def test_good_archives(discs: Path, tmp_path: Path, pack: Callable[[Path], bytes]) -> None:
+    count = unpack(io.BytesIO(pack(discs)), tmp_path / "out", LIMITS)
+    wanted = {p.relative_to(discs): p.read_bytes() for p in discs.rglob("*.png")}
+    found = {p.relative_to(tmp_path / "out"): p for p in (tmp_path / "out").rglob("*.png")}
+    assert count == len(wanted) == 12
+    assert {name: path.read_bytes() for name, path in found.items()} == wanted
+    assert all(stat.S_IMODE(path.parent.stat().st_mode) == 0o700 for path in found.values())
+
+
+BAD: dict[str, tuple[bytes, type[CapsMedError]]] = {
+    "zip: parent": (zip_of(("../../evil", b"x")), InvalidInput),
+    "zip: parent inside": (zip_of(("a/../../evil", b"x")), InvalidInput),
+    "zip: absolute": (zip_of(("/tmp/evil", b"x")), InvalidInput),  # noqa: S108
+    "zip: backslash": (zip_of(("..\\evil", b"x")), InvalidInput),
+    "zip: drive": (zip_of(("C:evil", b"x")), InvalidInput),
+    "zip: null": (zip_of(("a\nb", b"x")), InvalidInput),
+    "zip: long": (zip_of(("a" * 300, b"x")), InvalidInput),
+    "zip: deep": (zip_of(("a/" * 30 + "b", b"x")), InvalidInput),
+    "zip: link": (zip_link(), InvalidInput),
+    "zip: encrypted": (encrypted(), InvalidInput),
+    "zip: twice": (zip_of(("a", b"x"), ("./a", b"y")), InvalidInput),
+    "zip: bomb": (zip_of(("a", bytes(10_000_000))), InputTooLarge),
+    "zip: many": (zip_of(*((f"{i}", b"") for i in range(30))), InputTooLarge),
+    "zip: empty": (zip_of(), InvalidInput),
+    "zip: cut": (zip_of(("a", bytes(1000)))[:-30], InvalidInput),
+    "tar: parent": (tar_of((tar_entry("../evil"), b"x")), InvalidInput),
+    "tar: absolute": (tar_of((tar_entry("/tmp/evil"), b"x")), InvalidInput),  # noqa: S108
+    "tar: link": (tar_of((tar_entry("a", tarfile.SYMTYPE, "/etc"), b"")), InvalidInput),
+    "tar: hard link": (tar_of((tar_entry("a", tarfile.LNKTYPE, "/etc/passwd"), b"")), InvalidInput),
+    "tar: device": (tar_of((tar_entry("a", tarfile.CHRTYPE), b"")), InvalidInput),
+    "tar: fifo": (tar_of((tar_entry("a", tarfile.FIFOTYPE), b"")), InvalidInput),
+    "tar: bomb": (tar_of((tar_entry("a"), bytes(10_000_000)), mode="w:gz"), InputTooLarge),
+    "tar: many": (tar_of(*((tar_entry(f"{i}"), b"") for i in range(60))), InputTooLarge),
+    "tar: cut": (tar_of((tar_entry("a"), bytes(9000)), mode="w:gz")[:-60], InvalidInput),
+    "tar: long header": (
+        gzip.compress(tar_of((tar_entry("a", b"x"), b"1" * 40_000_000))), InvalidInput,
+    ),
+    "other": (b"hello, this is no archive" * 30, UnsupportedFormat),
+    "nothing": (b"", UnsupportedFormat),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_archives(tmp_path: Path, kind: str) -> None:
+    content, error = BAD[kind]
+    target = tmp_path / "deep" / "out"
+    with pytest.raises(error, match=r"archive"):
+        unpack(io.BytesIO(content), target, LIMITS)
+    outside = [p for p in tmp_path.rglob("*") if p.is_file() and target not in p.parents]
+    assert outside == []
+    assert sum(p.stat().st_size for p in target.rglob("*") if p.is_file()) <= LIMITS.max_bytes
+
+
+def test_what_systems_add_is_left_out(tmp_path: Path) -> None:
+    content = zip_of(("__MACOSX/._a.png", b"x"), ("images/.DS_Store", b"x"), ("images/a", b"y"))
+    assert unpack(io.BytesIO(content), tmp_path / "out", LIMITS) == 1
+    assert [p.name for p in (tmp_path / "out").rglob("*") if p.is_file()] == ["a"]

@@ -1,0 +1,202 @@
+"""Training jobs over HTTP: a real run, data that are not fit, cancelling, the queue."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+import caps_med
+from api.client import Client, ServiceError
+from api.jobs.files import JobFiles
+from api.settings import Settings
+from caps_med.bundles import ModelRepository
+from caps_med.images import encode_image
+from tests.api.jobs import PATIENCE, TINY, zipped
+from tests.api.running import Running, running, until
+from tests.conftest import tiny_card, write_tiny
+
+LONG = {**TINY, "epochs": "10000"}
+
+
+@pytest.fixture
+def server(tmp_path: Path, discs: Path) -> Iterator[Running]:
+    settings = Settings(
+        models=tmp_path / "models", preload=(), datasets={"discs": discs}, max_jobs_waiting=2
+    )
+    with running(settings) as found:
+        yield found
+
+
+@pytest.fixture
+def client(server: Running) -> Iterator[Client]:
+    with Client(server.address) as found:
+        yield found
+
+
+def jobs_folder(tmp_path: Path) -> Path:
+    return tmp_path / "models" / ".jobs"
+
+
+def refused(call: object, status: int, code: str) -> ServiceError:
+    with pytest.raises(ServiceError) as raised:
+        call()  # type: ignore[operator]
+    assert (raised.value.status, raised.value.code) == (status, code)
+    return raised.value
+
+
+def test_an_archive_becomes_a_model_that_is_served_at_once(
+    client: Client, server: Running, discs: Path, tmp_path: Path
+) -> None:
+    archive, once = zipped(discs, "my discs/"), "asked once"
+    asked = client.train("segmentation", "mine", archive, token=once, **TINY)
+    again = client.train("segmentation", "mine", archive, token=once, **TINY)
+    assert again["id"] == asked["id"]
+    events = list(client.follow(asked["id"]))
+    job = client.job(asked["id"])
+    assert (job["state"], job["model"]) == ("succeeded", "mine@1"), job
+    assert [s["epoch"] for s in job["scores"]] == [1, 2]
+    assert [events[0][0], events[-1][0]] == ["job", "end"]
+    states = [data["state"] for name, data in events if name == "job"]
+    assert states[-1] == "succeeded"
+    lines = [line for name, data in events if name == "log" for line in data["lines"]]
+    assert any("mine@1" in line for line in lines)
+    assert str(tmp_path) not in str(lines) + str(client.job_log(job["id"])) + str(job)
+
+    picture = next(discs.glob("images/*")).read_bytes()
+    model = client.model("mine")
+    assert str(tmp_path) not in str(model)
+    assert client.segment("mine", picture)[:4] == b"\x89PNG"
+
+    left = {path.name for path in (jobs_folder(tmp_path) / job["id"]).rglob("*") if path.is_file()}
+    ours = {"lock", "log.txt", "spec.json", "result.json"}
+    assert left <= ours | {"recipe.json", "scores.jsonl", "progress.jsonl", *job["pictures"]}
+    assert job["pictures"]
+    shown = f"{server.address}/v1/training-jobs/{job['id']}/pictures/{job['pictures'][-1]}"
+    assert httpx.get(shown).content[:4] == b"\x89PNG"
+
+    # A kill between landing and telling: the model is found again, not landed twice.
+    files = JobFiles(jobs_folder(tmp_path) / job["id"])
+    before = files.result.read_bytes()
+    files.result.unlink()
+    assert run_worker(files) == 0
+    assert files.result.read_bytes() == before
+    assert ModelRepository(tmp_path / "models").versions("mine") == [1]
+
+    assert client.cancel(job["id"]) is None
+    refused(lambda: client.job(job["id"]), 404, "job_not_found")
+    assert not files.folder.exists()
+
+
+def run_worker(files: JobFiles) -> int:
+    """The worker in a process of its own, as it limits itself."""
+    command = [sys.executable, "-m", "api.jobs.worker", str(files.folder)]
+    return subprocess.run(command, check=False, timeout=PATIENCE).returncode
+
+
+def test_what_is_wrong_with_the_data_comes_back(
+    client: Client, discs: Path, tmp_path: Path
+) -> None:
+    label = next(discs.glob("labels/*"))
+    bad = tmp_path / "bad"
+    for kind in ("images", "labels"):
+        (bad / kind).mkdir(parents=True)
+    (bad / "images" / "a.png").write_bytes(next(discs.glob("images/*")).read_bytes())
+    (bad / "labels" / "a.png").write_bytes(label.read_bytes()[:-60])
+    error = refused(lambda: client.train("segmentation", "mine", zipped(bad)), 422, "data_not_fit")
+    assert any(found["file"] == "labels/a.png" for found in error.problem["findings"])
+    assert client.jobs() == []
+    assert [p for p in jobs_folder(tmp_path).iterdir() if p.is_dir()] == []
+
+
+def test_a_description_that_leads_outside_is_refused(
+    client: Client, tmp_path: Path, discs: Path
+) -> None:
+    image, label = (str(next(discs.glob(f"{kind}/*"))) for kind in ("images", "labels"))
+    description = {
+        "name": "x", "labels": {"0": "background", "1": "a"}, "modality": {"0": "x"},
+        "numTraining": 1, "training": [{"image": image, "label": label}], "test": [],
+    }  # fmt: skip
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("dataset.json", json.dumps(description))
+        archive.writestr("imagesTr/.keep", "")
+        archive.writestr("labelsTr/.keep", "")
+    error = refused(
+        lambda: client.train("segmentation", "mine", buffer.getvalue()), 422, "data_not_fit"
+    )
+    assert error.problem["findings"][0]["code"] == "outside"
+
+
+def test_bad_requests(client: Client, discs: Path) -> None:
+    train = client.train
+    refused(lambda: train("segmentation", "../x", data="discs"), 422, "invalid_parameter")
+    refused(lambda: train("segmentation", "x", data="nope"), 422, "invalid_parameter")
+    refused(lambda: train("segmentation", "x"), 422, "invalid_parameter")
+    refused(lambda: train("x", "x", data="discs"), 422, "invalid_parameter")
+    refused(lambda: train("segmentation", "x", data="discs", crop=65), 422, "invalid_parameter")
+    refused(lambda: train("segmentation", "x", b"no archive"), 415, "unsupported_format")
+    start = {"start_from": "../../x"}
+    refused(lambda: train("segmentation", "x", data="discs", **start), 422, "invalid_parameter")
+    refused(lambda: client.job("0" * 32), 404, "job_not_found")
+    refused(lambda: client.job("nope"), 422, "invalid_parameter")
+
+
+def test_jobs_wait_in_line_are_cancelled_and_bounded(
+    client: Client, server: Running, tmp_path: Path
+) -> None:
+    jobs = [client.train("segmentation", "mine", data="discs", **LONG) for _ in range(1)]
+    until(lambda: client.job(jobs[0]["id"])["state"] == "running")
+    jobs += [client.train("segmentation", "mine", data="discs", **LONG) for _ in range(2)]
+    assert [client.job(job["id"])["position"] for job in jobs] == [None, 1, 2]
+    full = refused(lambda: client.train("segmentation", "x", data="discs"), 503, "overloaded")
+    assert (full.retry_after, full.problem["queue_length"]) == (300, 2)
+    assert 'caps_med_jobs{state="queued"}' in server.engine.metrics.text().decode()
+
+    cancelled = client.cancel(jobs[1]["id"])
+    assert cancelled is not None and cancelled["state"] == "cancelled"
+    picture_route = f"{server.address}/v1/training-jobs/{jobs[0]['id']}/pictures"
+    for name in ("..%2f..%2fspec.json", "epoch-0000.png", "x"):
+        assert httpx.get(f"{picture_route}/{name}").status_code == 404
+
+    for job in (jobs[0], jobs[2]):
+        until(lambda j=job: client.job(j["id"])["state"] == "running")  # type: ignore[misc]
+        client.cancel(job["id"])
+        assert client.wait(job["id"], PATIENCE)["state"] == "cancelled"
+    assert ModelRepository(tmp_path / "models").versions("mine") == []
+
+
+def test_inference_answers_while_a_job_runs(
+    client: Client, server: Running, discs: Path, tmp_path: Path
+) -> None:
+    write_tiny(tmp_path / "models", "tiny-segmentation", tiny_card("segmentation"))
+    job = client.train("segmentation", "mine", data="discs", **LONG)
+    until(lambda: client.job(job["id"])["state"] == "running")
+    picture = next(discs.glob("images/*")).read_bytes()
+    wanted = caps_med.load_model("tiny-segmentation", tmp_path / "models").segment(picture)
+    for _ in range(5):
+        assert client.segment("tiny-segmentation", picture) == encode_image(wanted, "png")
+    assert client.job(job["id"])["state"] == "running"
+
+
+def test_a_server_that_ends_takes_its_jobs_up_again(
+    tmp_path: Path, discs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(models=tmp_path / "models", preload=(), datasets={"discs": discs})
+    with running(settings) as server, Client(server.address) as client:
+        job = client.train("segmentation", "mine", data="discs", **LONG)
+        until(lambda: bool(client.job(job["id"])["scores"]))
+    with running(settings) as server, Client(server.address) as client:
+        done = len(client.job(job["id"])["scores"])
+        until(lambda: len(client.job(job["id"])["scores"]) > done)
+        epochs = [s["epoch"] for s in client.job(job["id"])["scores"]]
+        assert epochs == sorted(set(epochs)), "it began again instead of going on"
+        client.cancel(job["id"])
+        assert client.wait(job["id"], PATIENCE)["state"] == "cancelled"
