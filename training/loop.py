@@ -33,7 +33,7 @@ Validate = Callable[[], Mapping[str, float]]
 
 
 class LossNotFinite(CapsMedError):
-    """A training loss became NaN or infinite; the message names the cases of that step."""
+    """An image or the loss became NaN or infinite; the message names the cases."""
 
 
 class Progress:
@@ -166,6 +166,14 @@ def _attach(
         torch.manual_seed(recipe.seed * 1_000_003 + engine.state.epoch + 7919 * rank)
         losses.clear()
 
+    def before_step(engine: Engine) -> None:
+        batch = engine.state.batch
+        bad = [int(i) for i, x in zip(batch["index"], batch["image"], strict=True)
+               if not bool(torch.isfinite(x).all())]  # fmt: skip
+        if bad:
+            names = ", ".join(run.names(i) for i in bad)
+            raise LossNotFinite(f"the image holds NaN or infinity: {names}; mend or remove it")
+
     def after_step(engine: Engine) -> None:
         loss = float(engine.state.output["loss"].detach())
         if loss - loss != 0:
@@ -198,6 +206,7 @@ def _attach(
             engine.terminate()
 
     trainer.add_event_handler(Events.EPOCH_STARTED, start)
+    trainer.add_event_handler(Events.GET_BATCH_COMPLETED, before_step)
     trainer.add_event_handler(Events.ITERATION_COMPLETED, after_step)
     trainer.add_event_handler(Events.EPOCH_COMPLETED, finish)
 

@@ -38,7 +38,7 @@ def length_cross_entropy(lengths: Tensor, one_hot: Tensor) -> Tensor:
         A scalar: the mean over batch, classes and positions.
     """
     likely = lengths.clamp(_MARGIN, 1 - _MARGIN)
-    each = F.binary_cross_entropy(likely, one_hot)
+    each = _cross_entropy(likely, one_hot).mean()
     if lengths.shape[1] == 1:
         return each
     odds = likely / (1 - likely)
@@ -102,8 +102,8 @@ def _losses(weights: Sequence[float] | None) -> Mapping[str, _Loss]:
     dice, focal = DiceLoss(batch=True), FocalLoss()
 
     def bce(lengths: Tensor, one_hot: Tensor) -> Tensor:
-        likely = lengths.clamp(_MARGIN, 1 - _MARGIN)
-        return F.binary_cross_entropy(likely, one_hot, _weight_map(one_hot, weights))
+        each = _cross_entropy(lengths.clamp(_MARGIN, 1 - _MARGIN), one_hot)
+        return each.mean() if weights is None else (_weight_map(one_hot, weights) * each).mean()
 
     def margin(lengths: Tensor, one_hot: Tensor) -> Tensor:
         if weights is None or lengths.shape[1] > 1:
@@ -124,10 +124,13 @@ def _losses(weights: Sequence[float] | None) -> Mapping[str, _Loss]:
     }
 
 
-def _weight_map(one_hot: Tensor, weights: Sequence[float] | None) -> Tensor | None:
-    """The weight of each class and position, ``[B, J, *S]``, with mean one over the classes."""
-    if weights is None:
-        return None
+def _cross_entropy(likely: Tensor, one_hot: Tensor) -> Tensor:
+    """Of each class and position; a NaN stays one, where PyTorch's own would stop the program."""
+    return -(one_hot * likely.log() + (1 - one_hot) * torch.log1p(-likely))
+
+
+def _weight_map(one_hot: Tensor, weights: Sequence[float]) -> Tensor:
+    """The weight of each class and position, ``[B, J, *S]``."""
     values = one_hot.new_tensor(weights).view(1, -1, *(1 for _ in one_hot.shape[2:]))
     if one_hot.shape[1] == 1:
         return one_hot * (values - 1) + 1

@@ -9,8 +9,8 @@ import pytest
 from scipy import ndimage
 from typer.testing import CliRunner
 
-from caps_med.cli import app
 from caps_med.errors import InvalidParameter
+from training.commands_data import data
 from training.datasets.check import check
 from training.datasets.phantoms import AxonGeometry, axon_phantom, axon_phantoms
 
@@ -64,8 +64,8 @@ def test_sizes_and_ranges() -> None:
 
 def test_the_command_writes_a_folder_to_train_on(tmp_path: Path) -> None:
     out = tmp_path / "phantoms"
-    command = ["data", "phantoms", "--kind", "axons", "--count", "3", "--repeats", "2"]
-    result = CliRunner().invoke(app, [*command, "--size", "64", "--out", str(out)])
+    command = ["phantoms", "--kind", "axons", "--count", "3", "--repeats", "2"]
+    result = CliRunner().invoke(data, [*command, "--size", "64", "--out", str(out)])
     assert result.exit_code == 0, result.output
     report = check(out)
     assert report.trainable
@@ -73,5 +73,5 @@ def test_the_command_writes_a_folder_to_train_on(tmp_path: Path) -> None:
     assert report.card.cases == 6
     assert report.card.sizes.median == (64, 64)
     assert [share.label for share in report.card.classes] == [0, 1]
-    again = CliRunner().invoke(app, [*command, "--out", str(out)])
+    again = CliRunner().invoke(data, [*command, "--out", str(out)])
     assert again.exit_code != 0
