@@ -168,7 +168,8 @@ def _planned(order: Order, task: Task, console: Console) -> dict[str, Any]:
 def _tell(report: Report, console: Console) -> None:
     for code, found in problems(report):
         for each in found:
-            line = f"{each.severity}: {code}: {each.file}: {each.what}; {each.fix}"
+            where = each.file or "the data set"
+            line = f"{each.severity}: {code}: {where} {each.what}; {each.fix}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

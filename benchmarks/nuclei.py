@@ -1,0 +1,64 @@
+"""Learn nuclei from half a fluorescence image and find them in the other half, by one command.
+
+``python -m benchmarks.nuclei --images DIR`` takes ``img2d.tif`` and ``mask2d.tif`` (512 x 512, from
+the Python package stardist, folder ``stardist/data/images``), writes the left half as a data set,
+runs ``caps-med train segmentation --data ... --name nuclei`` as anyone would, segments the right
+half with the model, and prints Dice and processor minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+import caps_med
+
+
+def main() -> None:
+    """Write the halves, train, segment, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--images", type=Path, required=True)
+    parser.add_argument("--work", type=Path, help="folder to keep; else a temporary one")
+    options, more = parser.parse_known_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = options.work or Path(temporary)
+        measure(options.images, work, more)
+
+
+def measure(images: Path, work: Path, more: list[str]) -> None:
+    """Train on the left half, score on the right."""
+    image = np.asarray(Image.open(images / "img2d.tif"))
+    mask = (np.asarray(Image.open(images / "mask2d.tif")) > 0).astype(np.uint8)
+    half = image.shape[1] // 2
+    write(work / "left", image[:, :half], mask[:, :half])
+    write(work / "right", image[:, half:], mask[:, half:])
+    program = [str(Path(sys.executable).parent / "caps-med"), "train", "segmentation"]
+    places = ["--models", str(work / "models"), "--runs", str(work / "runs")]
+    command = [*program, "--data", str(work / "left"), "--name", "nuclei", *places, *more]
+    subprocess.run(command, check=True)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    model = caps_med.load_model("nuclei", work / "models")
+    found = model.segment(work / "right" / "images" / "half.tif").array[0] > 0
+    truth = mask[:, half:] > 0
+    dice = 2 * (found & truth).sum() / (found.sum() + truth.sum())
+    print(f"right half: Dice {dice:.3f}; {(used.ru_utime + used.ru_stime) / 60:.1f} CPU minutes")
+
+
+def write(folder: Path, image: np.ndarray, mask: np.ndarray) -> None:
+    """One labelled picture as a data set."""
+    for kind, array in (("images", image), ("labels", mask)):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(array).save(folder / kind / "half.tif")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Peak memory of training while the data set grows from 50 to 500 volumes.
+
+``python -m benchmarks.training_memory`` writes volumes of 96 x 96 x 96 voxels, runs the same short
+``caps-med train segmentation`` over 50 and over 500 of them, and prints the peak resident memory
+of each whole command: check, preparation, training and publishing. Held in memory the larger set
+would take 1.8 GB; the target is a difference below 300 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import nibabel
+import numpy as np
+
+EDGE = 96
+RESULTS = Path(__file__).parent / "results" / "training-memory.json"
+
+
+def main() -> None:
+    """Write, train, print, keep."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--counts", type=int, nargs="+", default=[50, 500])
+    options = parser.parse_args()
+    peaks = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for count in options.counts:
+            data = write_volumes(Path(folder) / "data", count)
+            peaks[count] = peak_megabytes(data, Path(folder) / f"work-{count}")
+            print(f"{count} volumes: peak {peaks[count]:.0f} MB", flush=True)
+    difference = max(peaks.values()) - min(peaks.values())
+    print(f"difference {difference:.0f} MB (at most 300)")
+    RESULTS.write_text(json.dumps({"volume": [EDGE] * 3, "peak_mb": peaks}, indent=1) + "\n")
+
+
+def write_volumes(root: Path, count: int) -> Path:
+    """Add volumes until there are `count`: a bright ball in noise, and the ball."""
+    grid = np.stack(np.meshgrid(*[np.arange(EDGE)] * 3, indexing="ij")).astype(np.float32)
+    for kind in ("images", "labels"):
+        (root / kind).mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        path = root / "images" / f"v{number:03}.nii"
+        if path.exists():
+            continue
+        rng = np.random.default_rng(number)
+        middle = rng.uniform(0.4, 0.6, (3, 1, 1, 1)) * EDGE
+        ball = ((grid - middle) ** 2).sum(0) < (EDGE / 5) ** 2
+        image = (ball * 60 + rng.normal(100, 10, ball.shape)).astype(np.int16)
+        nibabel.save(nibabel.Nifti1Image(image, np.eye(4)), path)
+        nibabel.save(
+            nibabel.Nifti1Image(ball.astype(np.uint8), np.eye(4)), root / "labels" / path.name
+        )
+    return root
+
+
+def peak_megabytes(data: Path, work: Path) -> float:
+    """Of one training command, its own and its children's memory together."""
+    program = [str(Path(sys.executable).parent / "caps-med"), "train", "segmentation"]
+    places = ["--models", str(work / "models"), "--runs", str(work / "runs")]
+    short = ["--epochs", "1", "--steps", "3", "--batch-size", "2", "--crop", "64", "--atoms", "4"]
+    command = [*program, "--data", str(data), "--name", "balls", "--dims", "2d", *places, *short]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    peak = 0.0
+    while process.poll() is None:
+        peak = max(peak, _high_water(process.pid))
+        time.sleep(0.1)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return peak
+
+
+def _high_water(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:  # it has just ended
+        return 0.0
+    found = [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
+    return found[0] / 1024 if found else 0.0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    main()
