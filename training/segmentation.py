@@ -17,7 +17,7 @@ from caps_med.losses.segmentation import Kind
 from caps_med.networks import SegCaps, SegmentationNetwork, build_network
 from training import processes
 from training.augmentation import Augmentation, segmentation_transforms
-from training.datasets.source import Source
+from training.datasets.source import Source, evenly
 from training.evaluation import dice_scores, one_hot, validation_picture
 from training.loop import Run, loader, run_epochs, schedule, start_from
 from training.memory import with_less_memory
@@ -26,6 +26,8 @@ from training.sampling import DrawnDataset
 
 #: Peak learning rates that learn well, by network.
 RATES = {"segcaps": 5e-3, "unet": 1e-3}
+#: Samples, evenly spaced, that are validated after each epoch; the model's card says what all give.
+VALIDATED = 100
 
 
 class SegmentationRecipe(Recipe):
@@ -137,13 +139,14 @@ def _train(
         decollate=False,
         amp=device.type == "cuda",
     )
+    shown = evenly(source.validation, VALIDATED)
     run = Run(
         folder=folder,
         recipe=recipe,
         parts={"network": network, "optimizer": optimizer},
         schedules={"schedule": schedule(optimizer, recipe)},
-        validate=lambda: dice_scores(network, source.validation, source.labels),
-        picture=lambda: validation_picture(network, source.validation),
+        validate=lambda: dice_scores(network, shown, source.labels),
+        picture=lambda: validation_picture(network, shown),
         names=source.training_name,
     )
     best = run_epochs(trainer, run, resume)

@@ -119,6 +119,13 @@ class _Chosen(Sequence[Sample]):
         return self.samples[self.indices[index]]
 
 
+def evenly(samples: Sequence[Sample], count: int) -> Sequence[Sample]:
+    """At most `count` of the samples, evenly spaced."""
+    if len(samples) <= count:
+        return samples
+    return _Chosen(samples, [i * len(samples) // count for i in range(count)])
+
+
 def hold_out(groups: Sequence[str]) -> frozenset[str]:
     """Every fifth group, beginning with the third; of fewer than five the last; of one none."""
     unique = list(dict.fromkeys(groups))
