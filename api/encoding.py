@@ -37,6 +37,7 @@ def negotiate(asked: str | None, accept: str | None, offered: Sequence[str]) -> 
     Raises:
         HTTPException: 406, none of what the client takes is offered.
     """
+    offered = list(dict.fromkeys(offered))
     if asked is not None:
         if asked in offered:
             return asked
