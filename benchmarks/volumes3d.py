@@ -56,7 +56,7 @@ def measure(work: Path, more: list[str]) -> None:
     subprocess.run(segment, check=True)
     spent = time.perf_counter() - start
     found = nibabel.load(out)
-    assert found.shape == volume.shape, found.shape
+    np.testing.assert_equal(found.shape, volume.shape)
     np.testing.assert_array_equal(found.affine, affine)
     answer = np.asarray(found.dataobj)[half:]
     dice = [
