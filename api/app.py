@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, nullcontext
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from api import document, jobs, problems
+from api import document, examples, jobs, problems
 from api.access.gate import Gate
 from api.access.headers import SecurityHeaders
 from api.access.keys import KeyStore, default_path
@@ -71,6 +71,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(Lifetime, seconds=settings.request_seconds)
     _guard(app, settings)
     document.install(app)
+    examples.install(app)
     app.add_middleware(Observe, metrics=engine.metrics)
     app.add_middleware(SecurityHeaders)
     return app

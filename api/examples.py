@@ -1,0 +1,71 @@
+"""A call that can be typed, for every route in the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastapi import FastAPI
+
+ADDRESS = "http://127.0.0.1:8000"
+#: Values of path parameters and of form fields that have no example of their own.
+VALUES: Mapping[str, str] = {
+    "model": "brain-t1-tissue",
+    "job": "5f0c1e0a9d5b4c0f8a7e6d5c4b3a2910",
+    "picture": "epoch-0001.png",
+    "task": "segmentation",
+    "name": "axons",
+    "archive": "axons.zip",
+    "labels": "labels.nii.gz",
+    "image": "t1.nii.gz",
+}
+_GENERATOR = "brain-t1-synthesis"
+
+
+def install(app: FastAPI) -> None:
+    """Write the calls into the app's document when it is made."""
+    make = app.openapi
+
+    def document() -> dict[str, Any]:
+        made = make()
+        for path, methods in made["paths"].items():
+            for method, operation in methods.items():
+                sample = {"lang": "Shell", "source": call(made, method, path, operation)}
+                operation["x-codeSamples"] = [sample]
+        return made
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+def call(document: Mapping[str, Any], method: str, path: str, operation: Mapping[str, Any]) -> str:
+    """The operation as a curl command with its required fields, or the first file it may take."""
+    fields = list(_fields(document, operation))
+    values = {**VALUES, "model": _GENERATOR} if ("labels", True) in fields else VALUES
+    words = ["curl"]
+    if method not in ("get", "post"):
+        words += ["-X", method.upper()]
+    if "text/event-stream" in operation["responses"].get("200", {}).get("content", {}):
+        words.append("-N")
+    words += [f"-F {name}={'@' * is_file}{values.get(name, '1')}" for name, is_file in fields]
+    for name, value in values.items():
+        path = path.replace(f"{{{name}}}", value)
+    return " ".join([*words, ADDRESS + path])
+
+
+def _fields(
+    document: Mapping[str, Any], operation: Mapping[str, Any]
+) -> Iterator[tuple[str, bool]]:
+    """Form fields to show: those required, else the first file; each with whether it is one."""
+    content = operation.get("requestBody", {}).get("content", {})
+    reference = content.get("multipart/form-data", {}).get("schema", {}).get("$ref", "")
+    schema = document["components"]["schemas"].get(reference.rpartition("/")[2], {})
+    fields = [(name, _is_file(field)) for name, field in schema.get("properties", {}).items()]
+    required = schema.get("required", ())
+    yield from (field for field in fields if field[0] in required)
+    if not any(is_file for name, is_file in fields if name in required):
+        yield from [field for field in fields if field[1]][:1]
+
+
+def _is_file(field: Mapping[str, Any]) -> bool:
+    kinds = [field, *field.get("anyOf", ())]
+    return any("contentMediaType" in k or k.get("format") == "binary" for k in kinds)

@@ -1,0 +1,137 @@
+"""Training jobs under kills: ``python -m benchmarks.kills``.
+
+A real server is killed (SIGKILL) again and again at random moments while a job runs, every other
+time together with the job's process, as when the machine goes down. In the end the job is there
+once, its model has landed once, and every version in the repository holds together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from PIL import Image
+
+from api.client import Client
+from api.jobs.locks import holder
+from benchmarks.serving import Server, start
+from caps_med.bundles import ModelRepository
+
+SETTINGS = {"preload": "[]", "job_nice": 0}
+#: Seconds for the job to end once nobody kills any more.
+PATIENCE = 900.0
+
+Say = Callable[[str], object]
+
+
+def survive(folder: Path, kills: int, epochs: int, within: float, seed: int, say: Say) -> None:
+    """Start a job, kill the server `kills` times, see the job through.
+
+    Args:
+        folder: empty; models, jobs and logs go here.
+        epochs: of the job, each a second or so.
+        within: a server lives up to this many seconds before it is killed.
+        seed: of the moments.
+
+    Raises:
+        RuntimeError: a job was lost or doubled, or the repository does not hold together.
+    """
+    models, random_numbers = folder / "models", random.Random(seed)  # noqa: S311 - moments of kills
+    models.mkdir()
+    token = "the one job"  # noqa: S105 - a client that is cut off asks again with it
+    options: dict[str, Any] = {"epochs": epochs, "steps": 2, "batch_size": 1, "crop": 64}
+    for number in range(kills):
+        server = start(models, folder / "server.log", SETTINGS)
+        with Client(server.address) as client:
+            job = client.train("segmentation", "mine", _data(), token=token, atoms=4, **options)
+            _until_running(client, job["id"])
+        time.sleep(random_numbers.uniform(0, within))
+        state = _kill(server, models, job["id"], with_job=number % 2 == 1)
+        say(f"kill {number + 1}: {state}")
+        _check(models)
+    server = start(models, folder / "server.log", SETTINGS)
+    try:
+        with Client(server.address) as client:
+            done = client.wait(job["id"], PATIENCE)
+            found = [one["id"] for one in client.jobs()]
+            answer = client.model("mine") if done["model"] else {}
+    finally:
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(60)
+    epochs_done = [score["epoch"] for score in done["scores"]]
+    say(f"{done['state']}, jobs {len(found)}, versions {answer.get('versions')}")
+    if done["state"] != "succeeded" or found != [job["id"]]:
+        raise RuntimeError(f"the job was lost, doubled or failed: {done}, {found}")
+    if answer["versions"] != [1] or sorted(set(epochs_done)) != list(range(1, epochs + 1)):
+        raise RuntimeError(f"versions {answer['versions']}, epochs {epochs_done}")
+    _check(models)
+
+
+def _until_running(client: Client, identity: str) -> None:
+    while client.job(identity)["state"] == "queued":
+        time.sleep(0.05)
+
+
+def _kill(server: Server, models: Path, identity: str, with_job: bool) -> str:
+    """Kill the server, and the job's process if asked; what is said to the reader."""
+    try:
+        epochs = len(httpx.get(f"{server.address}/v1/training-jobs/{identity}").json()["scores"])
+    finally:
+        server.kill()
+    worker = holder(models / ".jobs" / identity / "lock")
+    if with_job and worker:
+        os.killpg(worker, signal.SIGKILL)
+        return f"server and job, {epochs} epochs done"
+    return f"server, {epochs} epochs done"
+
+
+def _check(models: Path) -> None:
+    """Whatever is in the repository is whole."""
+    repository = ModelRepository(models)
+    for version in repository.versions("mine"):
+        repository.find(f"mine@{version}").load_network()
+
+
+def _data() -> bytes:
+    """Six pictures of a bright disc, as a zip."""
+    buffer, rng = io.BytesIO(), np.random.default_rng(0)
+    y, x = np.mgrid[:72, :80]
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for number in range(6):
+            row, column = rng.uniform(25, 50, 2)
+            mask = (y - row) ** 2 + (x - column) ** 2 < 300
+            image = np.where(mask, 200, 60) + rng.normal(0, 10, mask.shape)
+            for kind, pixels in (("images", image.clip(0, 255)), ("labels", mask * 255)):
+                picture = io.BytesIO()
+                Image.fromarray(pixels.astype(np.uint8)).save(picture, "png")
+                archive.writestr(f"{kind}/case{number}.png", picture.getvalue())
+    return buffer.getvalue()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--within", type=float, default=8.0, help="seconds that a server lives")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    options = parser.parse_args()
+    print(f"seed {options.seed}")
+    with tempfile.TemporaryDirectory() as folder:
+        survive(Path(folder), **vars(options), say=lambda line: print(line, flush=True))
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""A real server in a process of its own, to measure or to kill."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+PATIENCE = 120.0
+_SERVE = "from caps_med.cli import main; main()"
+
+
+@dataclass
+class Server:
+    """One server process.
+
+    Attributes:
+        address: ``http://127.0.0.1:port``.
+        process: of the service; its decoders are its children.
+    """
+
+    address: str
+    process: subprocess.Popen[bytes]
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        self.process.kill()
+        self.process.wait()
+
+    def megabytes(self) -> float:
+        """Memory of the service and its decoders, pages that they share counted once."""
+        return sum(_pss(pid) for pid in (self.process.pid, *_children(self.process.pid))) / 1024
+
+
+def start(models: Path, log: Path, settings: Mapping[str, object]) -> Server:
+    """Start ``caps-med serve`` on a free port; it answers when this returns.
+
+    Args:
+        models: the model repository.
+        log: a file for what the server writes; it is begun anew.
+        settings: by their names in `api.settings.Settings`.
+    """
+    named = {f"CAPS_MED_{name.upper()}": str(value) for name, value in settings.items()}
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _SERVE, "serve", "--port", "0", "--models", str(models)],
+            stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
+            env={**os.environ, "CAPS_MED_KEYS": str(models / "keys.db"), **named},
+        )  # fmt: skip
+    end = time.monotonic() + PATIENCE
+    while True:
+        found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text(errors="replace"))
+        if found and _answers(found[0]):
+            return Server(found[0], process)
+        if process.poll() is not None or time.monotonic() > end:
+            raise RuntimeError(f"the server did not start: {log.read_text()[-2000:]}")
+        time.sleep(0.05)
+
+
+@contextmanager
+def serving(models: Path, log: Path, settings: Mapping[str, object]) -> Iterator[Server]:
+    """A server, ready, until the block ends."""
+    server = start(models, log, settings)
+    try:
+        end = time.monotonic() + PATIENCE
+        while httpx.get(f"{server.address}/readyz").status_code != 200:
+            if time.monotonic() > end:
+                raise RuntimeError("the server is not ready")
+            time.sleep(0.05)
+        yield server
+    finally:
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(PATIENCE)
+
+
+def _answers(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/healthz").status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+        found += [int(child) for child in tasks.read_text().split()]
+    return found
+
+
+def _pss(pid: int) -> float:
+    """Kilobytes of one process, shared pages divided among those that share them."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return float(re.search(r"^Pss:\s+(\d+)", text, re.M)[1])  # type: ignore[index]
