@@ -61,7 +61,8 @@ def copy_rate(device: str = "cpu", floats: int = 2**25) -> float:
     return 8 * floats / min(alternate({"copy": copy}, 9)["copy"])
 
 
-def _status(field: str) -> float:
+def resident_megabytes(field: str) -> float:
+    """``VmRSS``, this process' memory now, or ``VmHWM``, its peak."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field):
             return int(line.split()[1]) / 1024
@@ -72,13 +73,17 @@ def _main(network: Network, implementation: str, size: str, work: Work, device: 
     run = job(network, implementation, int(size), work, device)
     if device == "cpu":
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-        idle = _status("VmRSS")
+        idle = resident_megabytes("VmRSS")
     else:
         torch.cuda.reset_peak_memory_stats()
         idle = torch.cuda.memory_allocated() / 2**20
     run()
     run()  # Adam's state exists only from the second step on
-    peak = _status("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20
+    peak = (
+        resident_megabytes("VmHWM")
+        if device == "cpu"
+        else torch.cuda.max_memory_allocated() / 2**20
+    )
     print(peak - idle)
 
 
