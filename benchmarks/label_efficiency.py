@@ -8,13 +8,14 @@ the same steps, crops and augmentation, three seeds each, on two data sets:
   another scanner might show them: other gamma, uneven field, blur and noise.
 
 The weights after the last step are tested: nothing is chosen by the test images. Every finished run
-is kept in ``benchmarks/results/label-efficiency.json``, so the command goes on where it was
-stopped; it ends with the table and ``docs/images/label-efficiency.png``.
+is kept in ``benchmarks/results/label-efficiency-*.json``, so the command goes on where it was
+stopped; it ends with the tables and ``docs/images/label-efficiency.png``.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import tempfile
@@ -34,7 +35,6 @@ from training.run import RunFolder
 from training.segmentation import SegmentationRecipe, train_segmentation
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "label-efficiency.json"
 PICTURE = ROOT / "docs" / "images" / "label-efficiency.png"
 COUNTS, SEEDS, TESTED = (1, 2, 4, 8, 16), (0, 1, 2), 40
 NETWORKS = ("segcaps", "unet")
@@ -48,26 +48,38 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=250)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only-show", action="store_true", help="train nothing")
+    parser.add_argument("--data", nargs="+", default=list(DATA))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    results: dict[str, float] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    if not options.only_show:
-        run_all(results, options.steps)
+    for data in options.data if not options.only_show else ():
+        run_all(data, options.steps)
+    results = {key: score for data in DATA for key, score in kept(data).items()}
     show(results)
     plot(results)
 
 
-def run_all(results: dict[str, float], steps: int) -> None:
-    """Every run whose score is not there yet."""
-    for seed in SEEDS:
-        for data, (pool, test, template) in {"axons": axons(), "head": head()}.items():
-            for count in COUNTS:
-                for network in NETWORKS:
-                    key = f"{data}/{network}/{count}/{seed}"
-                    if key not in results:
-                        results[key] = score(template, pool, test, network, count, seed, steps)
-                        print(f"{key}: Dice {results[key]:.4f}", flush=True)
-                        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+def run_all(data: str, steps: int) -> None:
+    """Every run on one data set whose score is not there yet."""
+    pool, test, template = DATA[data]()
+    results = kept(data)
+    for seed, count, network in itertools.product(SEEDS, COUNTS, NETWORKS):
+        key = f"{data}/{network}/{count}/{seed}"
+        if key not in results:
+            results[key] = score(template, pool, test, network, count, seed, steps)
+            print(f"{key}: Dice {results[key]:.4f}", flush=True)
+            file_of(data).write_text(json.dumps(results, indent=1) + "\n")
+
+
+def file_of(data: str) -> Path:
+    """Where the scores on a data set are kept."""
+    return ROOT / "benchmarks" / "results" / f"label-efficiency-{data}.json"
+
+
+def kept(data: str) -> dict[str, float]:
+    """The scores that are there."""
+    file = file_of(data)
+    scores: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
+    return scores
 
 
 def score(
@@ -146,9 +158,12 @@ def another_scanner(sample: Sample, number: int) -> Sample:
     return {"image": seen.astype(np.float32), "label": sample["label"]}
 
 
+DATA = {"axons": axons, "head": head}
+
+
 def show(results: Mapping[str, float]) -> None:
     """A Markdown table: mean and range over the seeds."""
-    for data in ("axons", "head"):
+    for data in DATA:
         print(f"\n| {data}: labelled images | " + " | ".join(NETWORKS) + " |")
         print("|---|" + "---|" * len(NETWORKS))
         for count in COUNTS:
@@ -174,7 +189,7 @@ def plot(results: Mapping[str, float]) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=False)
-    for axis, data in zip(axes, ("axons", "head"), strict=True):
+    for axis, data in zip(axes, DATA, strict=True):
         for network, label in zip(NETWORKS, ("SegCaps", "BasicUNet"), strict=True):
             found = {c: scores_of(results, data, network, c) for c in COUNTS}
             done = {c: s for c, s in found.items() if s}
