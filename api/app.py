@@ -92,7 +92,7 @@ def _guard(app: FastAPI, settings: Settings) -> None:
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=("GET", "POST", "DELETE"),
-            allow_headers=("Authorization", "X-API-Key", "Content-Type"),
+            allow_headers=("Authorization", "X-API-Key", "Content-Type", "Idempotency-Key"),
             expose_headers=("*",),
         )
 

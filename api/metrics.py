@@ -23,7 +23,7 @@ class Metrics:
         requests: answers by route, model (of those there are) and outcome: the status code, or
             ``gone`` for a client that left before.
         request_seconds: time to the whole answer, by route.
-        seconds: time by stage: find, load, decode, queue, predict, encode, warm-up.
+        seconds: time by stage: load, decode, queue, predict, encode, warm-up.
         batch_size: requests that a network took in one go.
         queue_length: requests that wait for a model.
         models_loaded, models_bytes: models in memory, and their weights.

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
-import time
 from collections.abc import Callable
 from functools import cached_property
 from typing import TypeVar
@@ -18,6 +15,7 @@ from api.engine.devices import batches_exactly, use_threads
 from api.engine.pool import ModelPool
 from api.engine.queue import ModelQueue, Places
 from api.engine.tasks import Task
+from api.engine.versions import Versions
 from api.metrics import Metrics
 from api.record import note
 from api.settings import Settings
@@ -32,8 +30,6 @@ T = TypeVar("T")
 
 #: What a network runs over first, by its spatial dimensions.
 WARM_UP_SIZE = {2: (64, 64), 3: (16, 16, 16)}
-#: Seconds after which a new version that could not be loaded is tried again.
-TRY_AGAIN = 60.0
 
 
 class Engine:
@@ -56,9 +52,7 @@ class Engine:
         )
         self.ready = self.draining = False
         self._queues: dict[str, ModelQueue] = {}
-        self._renewing: dict[str, asyncio.Task[None]] = {}
-        self._refused: dict[str, float] = {}
-        self._look: Callable[[], object] = lambda: None
+        self._versions = Versions(self.repository, self.pool, self._load, self._warm)
         use_threads(settings.threads)
 
     @cached_property
@@ -75,68 +69,28 @@ class Engine:
             ModelNotFound, InvalidBundle: as the repository says.
             Busy: so many wait for it that this request would be refused.
         """
-        model = await self._resolve(reference)
+        model = await self._versions.find(reference)
         note(model=model.name, version=model.version)
         if queue := self._queues.get(model.bundle.reference):
             queue.check_room()
         return model
 
-    async def _resolve(self, reference: str) -> Model:
-        bundle = await self.run("find", lambda: self.repository.find(reference))
-        if model := self.pool.loaded(bundle.reference):
-            return model
-        before = self.pool.newest(bundle.name)
-        if "@" in reference or before is None or before.version > bundle.version:
-            return await self.run("load", lambda: self.pool.get(bundle))
-        self._renew(bundle)
-        return before
-
-    def _renew(self, bundle: Bundle) -> None:
-        """Load and warm up a new version, once, while the old one answers."""
-        reference = bundle.reference
-        if time.monotonic() < self._refused.get(reference, 0) or reference in self._renewing:
-            return
-        renewing = asyncio.create_task(self._take_over(bundle))
-        self._renewing[reference] = renewing
-        renewing.add_done_callback(lambda _: self._renewing.pop(reference, None))
-
-    async def _take_over(self, bundle: Bundle) -> None:
-        try:
-            model = await self.run("load", lambda: Model(bundle, self.settings.limits))
-            await self._warm(model)
-            self.pool.adopt(model)
-            log.info("%s answers from now on", bundle.reference)
-        except Exception as error:
-            self._refused[bundle.reference] = time.monotonic() + TRY_AGAIN
-            log.error("%s cannot be served: %s: %s", bundle.reference, type(error).__name__, error)
-
     async def watch(self) -> None:
         """Look for new versions of the models in memory, for as long as the service runs."""
-        loop, news = asyncio.get_running_loop(), asyncio.Event()
-        self._look = lambda: loop.call_soon_threadsafe(news.set)
-        while True:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(news.wait(), self.settings.reload_seconds)
-            news.clear()
-            await self.renew()
+        await self._versions.watch(self.settings.reload_seconds)
 
     def look(self, reference: str) -> None:
         """Look for new versions now: `reference` has landed. May be called from any thread."""
         log.info("%s has landed", reference)
-        self._look()
+        self._versions.look()
 
-    async def renew(self) -> None:
-        """Start to load the new versions that there are."""
-        for name in self.pool.names():
-            try:
-                await self._resolve(name)
-            except Exception as error:
-                log.warning("%s: %s: %s", name, type(error).__name__, error)
+    async def _load(self, bundle: Bundle) -> Model:
+        return await self.run("load", lambda: self.pool.get(bundle))
 
     async def warm_up(self) -> None:
         """Load and run the preloaded models, start a decoder, then call the service ready."""
         for reference in self.settings.preload:
-            await self._warm(await self._resolve(reference))
+            await self._warm(await self._versions.find(reference))
         await self.decoders.start()
         self.ready = True
 

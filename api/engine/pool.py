@@ -45,7 +45,7 @@ class ModelPool:
             if model := self.loaded(bundle.reference):
                 return model
             model = Model(bundle, self._limits)
-            self.adopt(model)
+            self._adopt(model)
             log.info("loaded %s", bundle.reference)
             return model
 
@@ -56,29 +56,32 @@ class ModelPool:
                 self._models.move_to_end(reference)
             return self._models.get(reference)
 
-    def newest(self, name: str) -> Model | None:
-        """The highest version of that name in memory."""
+    def references(self) -> list[str]:
+        """``name@version`` of the models in memory."""
         with self._lock:
-            versions = [model for model in self._models.values() if model.name == name]
-        return max(versions, key=lambda model: model.version, default=None)
+            return list(self._models)
 
-    def names(self) -> set[str]:
-        """Names of the models in memory."""
+    def forget(self, reference: str) -> None:
+        """Let go of a model."""
         with self._lock:
-            return {model.name for model in self._models.values()}
+            self._models.pop(reference, None)
+            self._note()
 
-    def adopt(self, model: Model) -> None:
+    def _adopt(self, model: Model) -> None:
         """Keep a model, and forget others if memory is short."""
         with self._lock:
             self._models[model.bundle.reference] = model
             while len(self._models) > 1 and self._bytes() > self._max_bytes:
                 forgotten, _ = self._models.popitem(last=False)
                 log.info("forgot %s: weights are over %d bytes", forgotten, self._max_bytes)
-            self._metrics.models_bytes.set(self._bytes())
-            self._metrics.models_loaded.set(len(self._models))
+            self._note()
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+    def _note(self) -> None:
+        self._metrics.models_bytes.set(self._bytes())
+        self._metrics.models_loaded.set(len(self._models))
 
     def _bytes(self) -> int:
         return sum(weights_bytes(model) for model in self._models.values())

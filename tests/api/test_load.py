@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import threading
@@ -100,9 +101,9 @@ def test_models_beyond_the_memory_are_forgotten_and_come_back(
         url = f"{server.address}/v1/models/tiny-synthesis/synthesize"
         for _ in range(2):
             assert post(server, picture).status_code == 200
-            assert server.engine.pool.names() == {NAME}
+            assert server.engine.pool.references() == [f"{NAME}@1"]
             assert httpx.post(url, files={"labels": labels}, timeout=60).status_code == 200
-            assert server.engine.pool.names() == {"tiny-synthesis"}
+            assert server.engine.pool.references() == ["tiny-synthesis@1"]
 
 
 def version(answer: httpx.Response) -> int:
@@ -145,6 +146,19 @@ def test_a_damaged_new_version_never_answers(
         weights.write_bytes(weights.read_bytes()[:-1] + b"x")
         until(lambda: f"{NAME}@2 cannot be served: InvalidBundle" in caplog.text)
         assert version(post(server, picture)) == 1
+
+
+def test_a_deleted_version_gives_way(tmp_path: Path, picture: bytes) -> None:
+    card = tiny_card("segmentation")
+    for _ in range(2):
+        write_tiny(tmp_path, NAME, card)
+    with running(Settings(models=tmp_path, preload=(), reload_seconds=0.05)) as server:
+        assert version(post(server, picture)) == 2
+        shutil.rmtree(tmp_path / NAME / "2")
+        until(lambda: version(post(server, picture)) == 1)
+        assert post(server, picture, f"/v1/models/{NAME}@2/segment").status_code == 404
+        shutil.rmtree(tmp_path / NAME)
+        until(lambda: post(server, picture).status_code == 404)
 
 
 def test_the_end_waits_for_what_is_being_answered(models: Path, picture: bytes) -> None:

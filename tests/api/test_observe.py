@@ -82,7 +82,7 @@ def test_spans_of_a_request_below_the_callers(models: Path, picture: bytes) -> N
     with TestClient(create_app(Settings(models=models, preload=()))) as client:
         client.post(SEGMENT, files={"image": picture}, headers={"traceparent": caller})
     found = {span.name: span for span in spans.get_finished_spans()}
-    assert {"POST", "find", "load", "predict", "encode"} <= set(found)
+    assert {"POST", "load", "predict", "encode"} <= set(found)
     server = found["POST"]
     assert server.parent is not None and f"{server.parent.span_id:016x}" == "b7ad6b7169203331"
     assert found["predict"].context.trace_id == int("0af7651916cd43dd8448eb211c80319c", 16)
@@ -95,7 +95,7 @@ def test_metrics_hold_stages_queues_batches_and_memory(models: Path, picture: by
         client.post(SEGMENT, files={"image": picture})
         client.post("/v1/models/nope/segment", files={"image": picture})
         text = client.get("/metrics").text
-    for stage in ("find", "load", "decode", "queue", "predict", "encode"):
+    for stage in ("load", "decode", "queue", "predict", "encode"):
         assert f'caps_med_stage_seconds_count{{stage="{stage}"}}' in text
     assert 'caps_med_queue_length{model="tiny-segmentation@1"} 0.0' in text
     assert "caps_med_batch_size_count 1.0" in text
