@@ -130,7 +130,7 @@ def routing_rows(size: int, options: argparse.Namespace) -> list[dict[str, Any]]
     """Routing alone, forward and backward, on the votes of every layer of both networks."""
     rate, rows = copy_rate(options.device), []
     print(f"copy rate {rate / 1e9:.1f} GB/s")
-    ours = [n for n in OURS if n in options.implementations and n != "recompute"]
+    ours = [n for n in OURS if n in options.implementations and n not in ("recompute", "floor")]
     for network in (SegCaps().to(options.device), CapsPix2Pix().to(options.device)):
         for name, layer, capsules in layer_inputs(network, size):
             votes = layer.votes(capsules.to(options.device)).detach()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +23,9 @@ _FEATURES_31M = (64, 128, 256, 512, 1024, 64)
 
 
 #: Which of them are ours; ``recompute`` is the default backend with votes recomputed
-#: (`caps_med.layers.recompute_votes`).
-OURS = ("numba", "triton", "eager", "recompute", "compiled")
+#: (`caps_med.layers.recompute_votes`), ``floor`` leaves routing out: the votes of one input type
+#: are the capsules, so no routing could make the network faster than that.
+OURS = ("numba", "triton", "eager", "recompute", "compiled", "floor")
 
 
 def job(
@@ -38,7 +41,7 @@ def job(
     backend = implementation if implementation in BACKENDS else active_backend(device)
 
     def forward() -> None:
-        with torch.inference_mode(), use_backend(backend):
+        with torch.inference_mode(), use_backend(backend), without_routing(implementation):
             model(*inputs)
         _finish(device)
 
@@ -47,7 +50,7 @@ def job(
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        with use_backend(backend):
+        with use_backend(backend), without_routing(implementation):
             output: Tensor = model(*inputs)
             nn.functional.mse_loss(output, target).backward()
         optimizer.step()
@@ -57,10 +60,20 @@ def job(
     return step if work == "training" else forward
 
 
+@contextmanager
+def without_routing(implementation: str) -> Iterator[None]:
+    """Inside the block no layer of the implementation ``floor`` routes."""
+    if implementation != "floor":
+        yield
+        return
+    with patch("caps_med.layers.convolutional.route", lambda votes, bias, routing: votes[:, 0]):
+        yield
+
+
 def implementations(device: str) -> tuple[str, ...]:
     """All that can run on a device: the baselines, and each backend that is worth comparing."""
     backends = ("numba", "eager") if device == "cpu" else ("triton", "eager")
-    return (*backends, "recompute", "compiled", "published", "unet31m", "unet")
+    return (*backends, "recompute", "compiled", "floor", "published", "unet31m", "unet")
 
 
 def _finish(device: str) -> None:
