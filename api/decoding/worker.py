@@ -1,37 +1,64 @@
 """The process that decodes: ``python -m api.decoding.worker BYTES``.
 
 It bounds itself before it reads the first byte: BYTES of memory beyond what it starts with, no
-file of any size, no core file. What it cannot say as an error of the library it says without the
-values that were in it.
+file of any size, no core file, and no file or connection opened any more, whatever an upload names.
+What it cannot say as an error of the library it says without the values that were in it.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from contextlib import suppress
+from importlib import import_module
 from typing import BinaryIO
 
+import numpy as np
 from PIL import Image
 
 from api.decoding import wire
 from caps_med.errors import CapsMedError, InputTooLarge
-from caps_med.images import Limits, read_image
+from caps_med.images import CODECS, Limits, MedicalImage, encode_image, read_image
 
 #: What is said of a file that broke its decoder in a way nobody thought of.
 BROKEN = "the file is cut or broken in a way that its format does not allow: copy or save it again"
+#: What pydicom imports only when a file needs it.
+_LATE = (
+    "pydicom.pixels.decoders.pillow",
+    "pydicom.pixels.decoders.rle",
+    "pydicom.pixels.utils",
+    "PIL.Jpeg2KImagePlugin",
+)
 
 
 def main() -> None:
     """Decode file after file, until the service closes the pipe."""
     source, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     sys.stdout = sys.stderr  # whatever a library prints must not end up in an answer
-    Image.init()  # loads its plug-ins while files may still be opened at leisure
+    load_everything()
     bound(int(sys.argv[1]))
     wire.send(answers, {"ready": os.getpid()})
     with suppress(EOFError, BrokenPipeError):
         while True:
             answer(source, answers)
+
+
+def load_everything() -> None:
+    """Import what decoding imports, while files may still be opened."""
+    Image.init()
+    for module in _LATE:
+        import_module(module)
+    picture = MedicalImage(np.zeros((1, 8, 8), np.uint8))
+    for name, codec in CODECS.items():
+        if codec.encode is not None:
+            read_image(encode_image(picture, name))
+    with suppress(CapsMedError):
+        read_image(bytes(128) + b"DICM")
+    for form in ("JPEG", "JPEG2000"):
+        file = io.BytesIO()
+        Image.new("L", (8, 8)).save(file, form)
+        Image.open(file).load()
 
 
 def answer(source: BinaryIO, answers: BinaryIO) -> None:
@@ -63,6 +90,9 @@ def bound(memory: int) -> None:
         with open("/proc/self/statm") as statistics:  # noqa: PTH123
             used = int(statistics.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
+    free = os.dup(0)  # the lowest number that a new file would get
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ class Bad(NamedTuple):
     """One input and its proper answer.
 
     Attributes:
-        row: of the table in docs/service.md.
+        row: of the table in docs/security.md.
     """
 
     row: int

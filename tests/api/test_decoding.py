@@ -9,17 +9,27 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import numpy as np
 import psutil
 import pytest
+from PIL import Image
+from pydicom.encaps import encapsulate
+from pydicom.uid import (
+    DeflatedExplicitVRLittleEndian,
+    JPEG2000Lossless,
+    JPEGBaseline8Bit,
+    RLELossless,
+)
 
 from api.decoding import wire
 from api.decoding.pool import DecodePool, Decoder, DecoderDied, DecodeTimeout
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, encode_image, read_image
-from tests.images.dicom_files import slice_file
+from tests.api.mutations import good_files
+from tests.images.dicom_files import dataset, encoded, slice_file
 
 MEMORY = 512 * 2**20
 
@@ -176,7 +186,7 @@ def test_a_decoder_is_replaced_after_many_files(picture: bytes) -> None:
         pool.close()
 
 
-def test_a_decoder_can_write_no_file_and_sees_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoder_can_open_no_file_and_sees_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
     decoder = Decoder(MEMORY)
     try:
@@ -184,9 +194,45 @@ def test_a_decoder_can_write_no_file_and_sees_no_secret(monkeypatch: pytest.Monk
         assert "SECRET_TOKEN" not in process.environ()
         assert process.rlimit(psutil.RLIMIT_FSIZE) == (0, 0)
         assert process.rlimit(psutil.RLIMIT_CORE) == (0, 0)
+        assert process.rlimit(psutil.RLIMIT_NOFILE)[0] <= process.num_fds()
         assert 0 < process.rlimit(psutil.RLIMIT_AS)[0] < MEMORY + 2 * 2**30
     finally:
         decoder.kill()
+
+
+def every_variant() -> dict[str, bytes]:
+    """Files whose decoding needs each part of each library."""
+    grey = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    found = good_files()
+    found["nrrd"] = encode_image(MedicalImage(grey[None]), "nrrd")
+    found["jpeg"] = encode_image(MedicalImage(grey[None]), "jpeg")
+    for name, options in (
+        ("lzw", {"compression": "tiff_lzw"}), ("deflated", {"compression": "tiff_adobe_deflate"}),
+        ("jpeg in tiff", {"compression": "jpeg"}), ("packbits", {"compression": "packbits"}),
+    ):  # fmt: skip
+        found[name] = saved(grey, "TIFF", **options)
+    rle = dataset(grey)
+    rle.compress(RLELossless)
+    found["rle"] = encoded(rle, RLELossless)
+    found["deflated dicom"] = encoded(dataset(grey), DeflatedExplicitVRLittleEndian)
+    for syntax, form in ((JPEG2000Lossless, "JPEG2000"), (JPEGBaseline8Bit, "JPEG")):
+        made = dataset(grey)
+        made.PixelData = encapsulate([saved(grey, form)])
+        made["PixelData"].is_undefined_length = True
+        found[f"{form} in dicom"] = encoded(made, syntax)
+    return found
+
+
+def saved(grey: Any, form: str, **options: str) -> bytes:  # noqa: ANN401
+    file = io.BytesIO()
+    Image.fromarray(grey).save(file, form, **options)
+    return file.getvalue()
+
+
+def test_a_decoder_that_can_open_no_file_reads_all_that_is_read(pool: DecodePool) -> None:
+    for name, content in every_variant().items():
+        found, wanted = decoded(pool, content), read_image(content)
+        np.testing.assert_array_equal(found.array, wanted.array, err_msg=name)
 
 
 def test_decoders_end_with_their_service(picture: bytes) -> None:
