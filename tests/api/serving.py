@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 COMMAND = Path(sys.executable).parent / "caps-med"
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 @dataclass

@@ -24,7 +24,8 @@ REFUSALS = {"invalid_input", "input_too_large", "unsupported_format"}
 def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A random header may ask for a gigabyte: a small bound keeps the suite quick."""
     folder = tmp_path_factory.mktemp("mutations")
-    with serving(folder, models, max_voxels="20000", max_inflated_bytes="200000") as found:
+    bounds = {"max_voxels": "20000", "max_inflated_bytes": "200000", "decode_seconds": "300"}
+    with serving(folder, models, **bounds) as found:
         yield found
 
 
@@ -32,7 +33,7 @@ def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 def test_no_mutation_harms_or_deceives(server: Served, format: str) -> None:
     """No 5xx, no dead process; where a checksum or the length was broken, no wrong answer."""
     data = good_files()[format]
-    with httpx.Client(base_url=server.address, timeout=120) as client:
+    with httpx.Client(base_url=server.address, timeout=300) as client:
 
         def post(content: bytes) -> httpx.Response:
             return client.post(SEGMENT, files={"image": content})
