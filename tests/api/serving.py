@@ -38,14 +38,14 @@ class Served:
         return int(self.address.rsplit(":", 1)[1])
 
     def peaks(self) -> dict[int, int]:
-        """The most bytes of memory that the server and each of its children ever had."""
-        process = psutil.Process(self.pid)
-        return {p.pid: peak(p.pid) for p in (process, *process.children(recursive=True))}
+        """The most bytes of memory that the server and each of its decoders ever had."""
+        return {pid: peak(pid) for pid in (self.pid, *self.decoders())}
 
     def decoders(self) -> set[int]:
         """The processes that decode now."""
         children = psutil.Process(self.pid).children(recursive=True)
-        return {c.pid for c in children if "api.decoding.worker" in c.cmdline()}
+        alive = [c for c in children if c.status() != psutil.STATUS_ZOMBIE]
+        return {c.pid for c in alive if "api.decoding.worker" in c.cmdline()}
 
 
 def peak(pid: int) -> int:

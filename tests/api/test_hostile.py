@@ -3,11 +3,16 @@ and the next good request answered correctly."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import select
+import signal
 import socket
 import ssl
 import subprocess
+import termios
 import time
+from array import array
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -195,11 +200,16 @@ def raw(server: Served, data: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", server.port), timeout=300) as connection:
         with suppress(ConnectionResetError, BrokenPipeError):
             connection.sendall(data)
-        received = b""
-        with suppress(ConnectionResetError):
-            while piece := connection.recv(65536):
-                received += piece
-    return received
+        return received(connection)
+
+
+def received(connection: socket.socket) -> bytes:
+    """All that comes up to the end of the connection."""
+    found = b""
+    with suppress(ConnectionResetError):
+        while piece := connection.recv(65536):
+            found += piece
+    return found
 
 
 PART = b'--x\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\n'
@@ -290,6 +300,33 @@ def trickled(connection: socket.socket) -> bytes:
     raise AssertionError("the connection is still open")
 
 
+def test_a_decoder_that_is_killed_is_one_clear_error(
+    server: Served, good: tuple[bytes, bytes], before: int
+) -> None:
+    """It is stopped first, so that it surely has a file before it when it dies."""
+    decoders = server.decoders()
+    assert decoders
+    for pid in decoders:
+        os.kill(pid, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as pool:
+        url, files = server.address + SEGMENT, {"image": good[0]}
+        asked = pool.submit(lambda: httpx.post(url, files=files, timeout=300))
+        while not any(waiting_bytes(pid) for pid in decoders):
+            assert not asked.done()
+            time.sleep(0.02)
+        for pid in decoders:
+            os.kill(pid, signal.SIGKILL)
+        check_problem(asked.result(), 422, "decoder_died")
+    check_unharmed(server, good, before)
+    assert not decoders & server.decoders()
+
+
+def waiting_bytes(pid: int) -> int:
+    """What lies in the pipe to a process and was not read by it."""
+    with Path(f"/proc/{pid}/fd/0").open("rb", buffering=0) as pipe:
+        return int(array("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0])
+
+
 def test_bodies_together_are_bounded(models: Path, tmp_path: Path) -> None:
     """Three clients that hold half of their body back: the third is told to come again."""
     with serving(
@@ -300,7 +337,7 @@ def test_bodies_together_are_bounded(models: Path, tmp_path: Path) -> None:
             connection.sendall(HEAD + b"Content-Length: 900000\r\n\r\n" + PART + bytes(450_000))
         (refused, *others), _, _ = select.select(held, [], [], 60)
         assert others == []
-        answer = refused.recv(65536)
+        answer = received(refused)
         assert answer.startswith(b"HTTP/1.1 503 ") and b"retry-after: 2" in answer.lower()
         assert b'"code":"overloaded"' in answer
         for connection in held:
