@@ -111,7 +111,12 @@ class Engine:
             exact = batches_exactly(model.network) or self.settings.batch_on_gpu
             batch = self.settings.max_batch if exact and model.network.spatial_dims == 2 else 1
             self._queues[reference] = ModelQueue(
-                reference, self._places, self.settings.max_queue, batch, self.metrics
+                reference,
+                self._places,
+                self.settings.max_queue,
+                batch,
+                self.settings.request_seconds,
+                self.metrics,
             )
         with span("predict", model=reference):
             return await self._queues[reference].submit(model, task)

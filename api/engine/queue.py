@@ -24,6 +24,8 @@ T = TypeVar("T")
 SHORTEST_WAIT, LONGEST_WAIT = 1, 120
 #: Share of the newest measurement in the average time of one request.
 NEWEST = 0.2
+#: Share of the deadline that waiting may take, by the average, before a request is refused.
+WAITING = 0.8
 
 
 class Busy(Exception):
@@ -79,16 +81,23 @@ class ModelQueue:
         places: where networks run.
         length: requests that may wait.
         batch: requests of one key that run together.
+        deadline: seconds after which a request is given up.
     """
 
     def __init__(
-        self, name: str, places: Places, length: int, batch: int, metrics: Metrics
+        self,
+        name: str,
+        places: Places,
+        length: int,
+        batch: int,
+        deadline: float,
+        metrics: Metrics,
     ) -> None:
         self.name, self._places, self._metrics = name, places, metrics
-        self._length, self._batch = length, batch
+        self._length, self._batch, self._patience = length, batch, WAITING * deadline
         self._waiting: deque[_Entry] = deque()
         self._runners: set[asyncio.Task[None]] = set()
-        self._average = 0.0
+        self._average = self._last = 0.0
 
     @property
     def idle(self) -> bool:
@@ -96,16 +105,17 @@ class ModelQueue:
         return not self._waiting and not self._runners
 
     def check_room(self) -> None:
-        """Refuse what could not wait here.
+        """Refuse what could not wait here, or would wait past its deadline.
 
         Raises:
-            Busy: the queue is full.
+            Busy: the queue is full, or too slow.
         """
         waiting = len(self._waiting)
-        if waiting < self._length:
+        wait = self._average * waiting
+        if waiting < self._length and wait < self._patience:
             return
-        wait = math.ceil(self._average * waiting / self._places.count)
-        raise Busy(self.name, waiting, min(max(wait, SHORTEST_WAIT), LONGEST_WAIT))
+        after = min(max(math.ceil(wait), SHORTEST_WAIT), LONGEST_WAIT)
+        raise Busy(self.name, waiting, after)
 
     async def submit(self, model: Model, task: Task[T]) -> T:
         """The task's answer; a caller that is cancelled leaves the queue at once.
@@ -164,10 +174,18 @@ class ModelQueue:
                 entry.answer.cancel()
             raise
         seconds = time.perf_counter() - start
-        self._average += NEWEST * (seconds / len(batch) - self._average)
+        self._measure(batch)
         for entry, outcome in zip(batch, outcomes, strict=True):
             self._metrics.seconds.labels("predict").observe(seconds)
             _settle(entry.answer, outcome)
+
+    def _measure(self, batch: Sequence[_Entry]) -> None:
+        """How fast the queue moves, other models' turns included, while something waits."""
+        before, self._last = self._last, time.perf_counter()
+        begun = max(before, min(entry.since for entry in batch))
+        newest = (self._last - begun) / len(batch)
+        share = NEWEST if self._average else 1.0
+        self._average += share * (newest - self._average)
 
     def _note_length(self) -> None:
         self._metrics.queue_length.labels(self.name).set(len(self._waiting))

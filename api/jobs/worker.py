@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import sys
 import time
 import traceback
@@ -23,6 +24,8 @@ from api.jobs.locks import FileLock
 BUSY = 75
 #: Seconds that it waits for another to let go of the folder: its upload is being finished, say.
 PATIENCE = 10.0
+#: Writing a version takes seconds; a draft this many seconds old is nobody's.
+OLD_DRAFT = 3600.0
 
 
 def main(folder: Path) -> int:
@@ -74,6 +77,7 @@ def _train(job: Job, models: Path) -> int | None:
 
     from caps_med.cli import add_plugins, app
 
+    _clear_drafts(models / job.name)
     checkpoint = Path(job.run_folder) / "checkpoint.pt"
     arguments = job.command(resume=checkpoint.exists())
     sys.argv = ["caps-med", *arguments]  # the bundle records the command
@@ -88,6 +92,13 @@ def _train(job: Job, models: Path) -> int | None:
     if version is None:
         raise RuntimeError("the command ended without a model")
     return version
+
+
+def _clear_drafts(home: Path) -> None:
+    """Remove versions that were being written when a writer was killed, long ago."""
+    for draft in home.glob(".draft-*"):
+        if time.time() - draft.stat().st_mtime > OLD_DRAFT:
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def landed(job: Job, models: Path) -> int | None:

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 #: A run of seconds.
 TINY = {"epochs": "2", "steps": "2", "batch_size": "1", "crop": "64", "atoms": "4"}
 

@@ -17,7 +17,7 @@ from api.engine import Call, Engine
 from api.server import Server, configured
 from api.settings import Settings
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def until(true: Callable[[], bool]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import signal
 import socket
@@ -13,6 +14,10 @@ import httpx
 import pytest
 
 import caps_med
+from api.client import Client, ServiceError
+from api.engine import Busy, Call
+from api.engine.queue import ModelQueue, Places
+from api.metrics import Metrics
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.images import encode_image
@@ -44,6 +49,45 @@ def test_a_full_queue_says_when_to_come_back(models: Path, picture: bytes) -> No
         wanted = caps_med.load_model(NAME, models).segment(picture)
         for answer in waiting:
             assert answer.result().content == encode_image(wanted, "png")
+
+
+def test_what_would_wait_past_its_deadline_is_refused_at_once(models: Path) -> None:
+    model = caps_med.load_model(NAME, models)
+    release = threading.Event()
+
+    async def asked(deadline: float) -> int:
+        """How many of three requests behind a running one are let in."""
+        queue = ModelQueue("x", Places(1), 10, 1, deadline, Metrics())
+        await queue.submit(model, Call(lambda _: None))  # it is known now how long one takes
+        release.clear()
+        tasks = [asyncio.create_task(queue.submit(model, Call(lambda _: release.wait())))]
+        await asyncio.sleep(0)
+        for _ in range(3):
+            tasks.append(asyncio.create_task(queue.submit(model, Call(lambda _: True))))
+            await asyncio.sleep(0)
+        release.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(answer) for answer in answers} <= {bool, Busy}
+        return sum(answer is True for answer in answers[1:])
+
+    assert asyncio.run(asked(deadline=1e6)) == 3
+    assert asyncio.run(asked(deadline=1e-9)) < 3
+
+
+def test_the_client_comes_back_when_it_is_told(models: Path, picture: bytes) -> None:
+    settings = Settings(models=models, preload=(), max_queue=1)
+    with running(settings) as server, ThreadPoolExecutor(2) as pool:
+        with server.held(NAME):
+            waiting = pool.submit(post, server, picture)
+            until(lambda: server.waiting() == 1)
+            with Client(server.address) as once, pytest.raises(ServiceError) as refused:
+                once.segment(NAME, picture)
+            assert refused.value.retry_after is not None
+            client = Client(server.address, tries=20)
+            patient = pool.submit(client.segment, NAME, picture)
+            until(lambda: server.count(outcome="503", route=ROUTE) >= 2)
+        assert patient.result() == waiting.result().content
+        client.close()
 
 
 def test_requests_that_wait_share_a_pass(models: Path, picture: bytes) -> None:
