@@ -30,6 +30,7 @@ COMMANDS = "caps_med.commands"
 EXTRAS = {
     "train": ("train", "ignite"),
     "data": ("train", "scipy"),
+    "evaluate": ("train", "scipy"),
     "serve": ("api", "fastapi"),
 }
 
