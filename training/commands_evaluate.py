@@ -54,6 +54,7 @@ def evaluate(
     from caps_med.inference import Model
     from training.evaluate import evaluate as evaluated
     from training.evaluate import find_models, write_results
+    from training.report import evaluation_report
 
     others = [name.strip() for name in against.split(",") if name.strip()]
     bundles = find_models(ModelRepository(models), model, others)
@@ -62,6 +63,7 @@ def evaluate(
         data, loaded, lambda cases: track(cases, "evaluating", transient=True), seed=seed
     )
     write_results(found, out)
+    evaluation_report(out / "report.html", found)
     _print(found.summary)
     console.print(f"report in {escape(str(out))}", highlight=False, soft_wrap=True)
 
