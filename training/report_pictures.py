@@ -68,7 +68,7 @@ def case_pictures(
     counted = next((m for m in maps if m.any()), maps[0])
     z = int((counted > 0).sum((1, 2)).argmax())
     box = _box_around([m[z] for m in maps])
-    channels = normalization.apply(stack.array)[z][(..., *box)]
+    channels = normalization.apply(stack.array)[z][:, box[0], box[1]]
     grey = np.moveaxis(channels if len(channels) == 3 else channels[:1].repeat(3, 0), 0, -1)
     size = _size(grey.shape[:2], stack.spacing)
     shown = _resized(np.rint(grey * 255).astype(np.uint8), size, Image.Resampling.BICUBIC)
