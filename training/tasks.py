@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,8 @@ def train(order: Order, console: Console) -> Bundle | None:
     """
     task, repository = TASKS[order.task], ModelRepository(order.models)
     repository.check_name(order.name)
-    recipe = _recipe(order, task, console)
+    looked = _look(order, console)
+    recipe = _recipe(order, task, looked)
     folder = order.folder
     source = processes.first_alone(lambda: load_source(order.data, folder.data, recipe.preparation))
     if processes.first():
@@ -94,11 +96,43 @@ def train(order: Order, console: Console) -> Bundle | None:
         trained = _folds(order, task, source, recipe, console)
         if not processes.first():
             return None
-        return publish_ensemble(repository, order.name, trained, recipe, order.command)
+        bundle = publish_ensemble(repository, order.name, trained, recipe, order.command)
+        _write_report(order, bundle, (), looked, console)
+        return bundle
     network, best = task.learn(source, recipe, folder, order.resume, order.workers, order.models)
     if not processes.first():
         return None
-    return task.publish(repository, order.name, network, source, recipe, best, order.command)
+    bundle = task.publish(repository, order.name, network, source, recipe, best, order.command)
+    _write_report(order, bundle, source.held_out, looked, console)
+    return bundle
+
+
+def _write_report(
+    order: Order,
+    bundle: Bundle,
+    held_out: Collection[str],
+    looked: Report | None,
+    console: Console,
+) -> None:
+    """The report of a segmentation model, in its run folder."""
+    if order.task != "segmentation":
+        return
+    from training.report import training_report  # it draws, which only this needs
+
+    path = order.folder.path / "report.html"
+    run = order.folder if not order.folds else RunFolder(order.folder.path / "fold-1")
+    training_report(
+        path,
+        reference=bundle.reference,
+        models=order.models,
+        data=None if order.data in REGISTERED else Path(order.data),
+        held_out=held_out,
+        recipe=bundle.card.provenance.recipe,
+        scores=[json.loads(line) for line in run.scores.read_text().splitlines()],
+        card=looked.card if looked else None,
+        sheet=looked.sheet if looked else None,
+    )
+    console.print(f"report in {path}", highlight=False, soft_wrap=True)
 
 
 def _folds(
@@ -116,15 +150,36 @@ def _folds(
     return trained
 
 
-def _recipe(order: Order, task: Task, console: Console) -> Recipe:
+def _look(order: Order, console: Console) -> Report | None:
+    """What is in the data; of a registered data set nothing.
+
+    Raises:
+        InvalidInput: training on them would be wrong.
+    """
+    if order.data in REGISTERED:
+        return None
+    report = check(Path(order.data))
+    if processes.first():
+        _tell(report, console)
+    if not report.trainable or report.card is None:
+        raise InvalidInput(
+            f"{order.data}: training on this would be wrong; mend what is listed above "
+            f"(`caps-med data check {order.data}` shows it again)"
+        )
+    return report
+
+
+def _recipe(order: Order, task: Task, looked: Report | None) -> Recipe:
     """The saved recipe of a run that goes on, or a new one that follows from the data."""
     given = {"data": order.data, **order.given}
     if order.resume:
         first = order.folder if not order.folds else RunFolder(order.folder.path / "fold-1")
         return first.saved(task.recipe, given)
     planned: Mapping[str, Any] = {}
-    if order.data not in REGISTERED:
-        planned = _planned(order, task, console)
+    if looked is not None and looked.card is not None:
+        planned = plan(looked.card, processes.device(), order.dims)
+        if order.task == "synthesis":
+            planned = {k: planned[k] for k in ("preparation", "crop", "batch_size")}
     elif order.dims not in (None, "2d"):
         raise InvalidParameter(f"--dims {order.dims}: {order.data} has single slices alone")
     return build_recipe(task.recipe, [planned, given])
@@ -147,22 +202,6 @@ def build_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Rec
         raise InvalidParameter(
             f"recipe: {where}: {first['msg']}; known are {', '.join(kind.model_fields)}"
         ) from error
-
-
-def _planned(order: Order, task: Task, console: Console) -> dict[str, Any]:
-    """What follows from the data and the machine, of what the task's recipe knows."""
-    report = check(Path(order.data))
-    if processes.first():
-        _tell(report, console)
-    if not report.trainable or report.card is None:
-        raise InvalidInput(
-            f"{order.data}: training on this would be wrong; mend what is listed above "
-            f"(`caps-med data check {order.data}` shows it again)"
-        )
-    planned = plan(report.card, processes.device(), order.dims)
-    if order.task == "synthesis":
-        planned = {k: planned[k] for k in ("preparation", "crop", "batch_size")}
-    return planned
 
 
 def _tell(report: Report, console: Console) -> None:

@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from api.problems import NOT_READY, problem
-from api.routes.common import EngineDependency
+from api.routes.common import EngineDependency, problems
 from caps_med import __version__
 
 router = APIRouter(tags=["health"])
@@ -19,7 +19,8 @@ async def healthz() -> dict[str, str]:
     return {"status": "alive", "version": __version__}
 
 
-@router.get("/readyz", summary="Whether the models are loaded and warm")
+@router.get("/readyz", summary="Whether the models are loaded and warm",
+            responses=problems(503))  # fmt: skip
 async def readyz(engine: EngineDependency) -> JSONResponse:
     """200 once the preloaded models have run, 503 before and while the service ends."""
     if engine.draining:

@@ -84,7 +84,9 @@ def test_answers_are_as_the_document_says(described: Any, method: str, path: str
         for part, files in GOOD.items():
             if part in body and chosen.random() < 0.8:
                 body[part] = chosen.choice(files)
-        case.call_and_validate(checks=CHECKS, timeout=120)  # seconds: a busy machine is no fault
+        # /readyz says 503 until the service is ready, which is no fault
+        checks = [c for c in CHECKS if path != "/readyz" or c is not not_a_server_error]
+        case.call_and_validate(checks=checks, timeout=120)  # seconds: a busy machine is no fault
 
     check()
 

@@ -224,7 +224,8 @@ def test_training_from_the_command_line(models: Path, discs: Path, tmp_path: Pat
                  "--atoms", "4", "--batch-size", "2"]  # fmt: skip
     answer = run(*arguments)
     assert answer.returncode == 0, answer.stderr
-    assert "discs@1: best score" in answer.stdout
+    assert "discs@1: held-out dice" in answer.stdout
+    assert (tmp_path / "runs" / "discs" / "report.html").is_file()
     card = caps_med.load_model("discs", tmp_path).metadata.caps_med
     assert card.provenance.command.startswith("caps-med train segmentation --data")
     assert card.labels == {0: "background", 1: "label 1"}
