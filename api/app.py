@@ -18,7 +18,16 @@ from api.engine import Engine
 from api.lifetime import Lifetime
 from api.metrics import Metrics
 from api.observe import Observe
-from api.routes import features, health, models, page, segment, synthesize
+from api.routes import (
+    features,
+    health,
+    interpolate,
+    manipulate,
+    models,
+    page,
+    segment,
+    synthesize,
+)
 from api.settings import Settings
 from api.uploads import BodyLimit
 from caps_med import __version__
@@ -64,7 +73,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.engine = engine
     problems.install(app)
-    for router in (health, models, segment, synthesize, features, page):
+    for router in (health, models, segment, synthesize, interpolate, features, manipulate, page):
         app.include_router(router.router)
     training = jobs.install(app, engine)
     app.add_middleware(BodyLimit, bounds=settings.body_bounds)

@@ -134,6 +134,50 @@ def synthesize(
 
 
 @app.command()
+def interpolate(
+    labels: Labels,
+    model: ModelName,
+    out: Out,
+    seed: Seed = 0,
+    to_seed: Annotated[int, typer.Option(help="The seed to arrive at.", min=0)] = 1,
+    steps: Annotated[int, typer.Option(help="Images, both ends included.", min=2)] = 9,
+    models: Models = None,
+) -> None:
+    """Images on the way from one seed to another, side by side in one picture.
+
+    Example: caps-med interpolate --model brain-t1-synthesis tissue.nii.gz --out strip.png
+    """
+    from caps_med.inference.strip import strip
+
+    _check_file(out)
+    loaded = _load(model, models)
+    images = loaded.interpolate(labels, seed, to_seed, steps)
+    strip(images, loaded.bundle.card.plane).save(out)
+    _say(f"{loaded.bundle.reference}, seed {seed} to {to_seed} in {steps} images -> {out}")
+
+
+@app.command()
+def manipulate(
+    image: Image,
+    model: ModelName,
+    out: Out,
+    capsule: Annotated[int, typer.Option(help="Capsule type of the last layer.", min=0)] = 0,
+    range: Annotated[str, typer.Option(help="Smallest and largest shift.")] = "-0.25,0.25",
+    slice: Annotated[int | None, typer.Option(help="Slice of a volume; the middle one.")] = None,
+    models: Models = None,
+) -> None:
+    """Move each atom of a class capsule: a row an atom, a column a shift, seven of them.
+
+    Example: caps-med manipulate --model brain-t1-tissue t1.nii.gz --capsule 3 --out atoms.png
+    """
+    _check_file(out)
+    deltas = spread(range)
+    loaded = _load(model, models)
+    loaded.manipulator(image, slice).sheet(capsule, deltas).save(out)
+    _say(f"{loaded.bundle.reference}, capsule {capsule} -> {out}")
+
+
+@app.command()
 def features(
     image: Annotated[Path, typer.Argument(help="An image; a label map for synthesis models.")],
     model: ModelName,
@@ -215,6 +259,15 @@ def verify_model(name: Annotated[str, typer.Argument()], models: Models = None) 
     """
     loaded = _load(name, models)
     _say(f"{loaded.bundle.reference}: whole, {loaded.provenance.weights_sha256}")
+
+
+def spread(text: str) -> list[float]:
+    """``-0.25,0.25`` -> seven numbers from the one to the other."""
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InvalidParameter(f"--range {text}: two numbers, as -0.25,0.25") from error
+    return [low + (high - low) * step / 6 for step in range(7)]
 
 
 def seeded_path(path: Path, seed: int) -> Path:

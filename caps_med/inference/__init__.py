@@ -1,7 +1,9 @@
 """Image in, image out: segment, synthesize, look at capsules."""
 
 from caps_med.inference.features import FeatureExplorer, Features
+from caps_med.inference.manipulation import Manipulation, Manipulator
 from caps_med.inference.model import ImageSource, Model, load_model
+from caps_med.inference.point import Point
 from caps_med.inference.provenance import Provenance
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
@@ -10,7 +12,10 @@ __all__ = [
     "FeatureExplorer",
     "Features",
     "ImageSource",
+    "Manipulation",
+    "Manipulator",
     "Model",
+    "Point",
     "Provenance",
     "Segmentation",
     "Segmenter",

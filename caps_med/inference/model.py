@@ -11,9 +11,18 @@ import torch
 
 from caps_med.bundles import Bundle, BundleMetadata, ModelRepository
 from caps_med.errors import InvalidBundle, InvalidParameter, WrongTask
-from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, read_image
-from caps_med.inference.features import FeatureExplorer, Features
+from caps_med.images import (
+    DEFAULT_LIMITS,
+    Kind,
+    Limits,
+    MedicalImage,
+    SliceStack,
+    read_image,
+)
+from caps_med.inference.features import FeatureExplorer, Features, chosen_slice
+from caps_med.inference.manipulation import Manipulator
 from caps_med.inference.passes import device_of
+from caps_med.inference.point import Listener, Point
 from caps_med.inference.provenance import Provenance
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
@@ -94,6 +103,54 @@ class Model:
         """Images of one label map with the seeds `seed`, `seed + 1`, ..."""
         read = self.read(labels, "labels")
         return [self.synthesizer(read, seed + i) for i in range(count)]
+
+    def interpolate(
+        self, labels: ImageSource, seed: int = 0, to_seed: int = 1, steps: int = 9
+    ) -> list[SyntheticImage]:
+        """Images on the way from one seed's to another's; see `Synthesizer.between`.
+
+        Raises:
+            What `synthesize` raises. InvalidParameter: fewer than two steps.
+        """
+        return self.synthesizer.between(self.read(labels, "labels"), seed, to_seed, steps)
+
+    def manipulator(self, image: ImageSource, slice: int | None = None) -> Manipulator:
+        """The class capsules of one slice, whose atoms can be moved.
+
+        Raises:
+            WrongTask: a synthesis model. InvalidParameter: it reconstructs nothing; no such slice.
+        """
+        network = self._network(SegmentationNetwork)
+        _, slices = self.segmenter.prepare(self.read(image, "image"))
+        return Manipulator(network, slices, slice, self.provenance)
+
+    def point(
+        self,
+        source: ImageSource,
+        layer: str,
+        row: int,
+        column: int,
+        slice: int | None = None,
+        seed: int = 0,
+    ) -> Point:
+        """Pose vectors of `layer` at one pixel, and their couplings towards the layer above.
+
+        Args:
+            source, slice, seed: see `features`.
+            row, column: of the slice as the network sees it.
+
+        Raises:
+            LayerNotFound: no such layer. InvalidParameter: no such slice or pixel.
+        """
+        FeatureExplorer(self.network, self.provenance).check_layer(layer)
+        read = self.read(source, "labels" if self.task == "synthesis" else "image")
+        with Listener(self.network, layer) as listener:
+            found = self.features(read, layer, slice, seed)
+        depth = None
+        if self.network.spatial_dims == 3:
+            stack = SliceStack.from_image(read, self.bundle.card.plane)
+            depth = chosen_slice(len(stack.array), slice)
+        return listener.point(found, row, column, depth)
 
     def features(
         self,

@@ -14,7 +14,10 @@ Answer = TypeVar("Answer", bound=MedicalImage)
 
 @dataclass(frozen=True)
 class Provenance:
-    """Model, weights, code and preprocessing of one answer; the seed where one was used."""
+    """Model, weights, code and preprocessing of one answer; the seed where one was used.
+
+    Between two seeds, `to_seed` is the second and `position` the way from the first, 0 to 1.
+    """
 
     model: str
     version: int
@@ -22,6 +25,8 @@ class Provenance:
     preprocessing: str
     caps_med_version: str = __version__
     seed: int | None = None
+    to_seed: int | None = None
+    position: float | None = None
 
     @classmethod
     def of(cls, bundle: Bundle) -> Provenance:
@@ -37,9 +42,9 @@ class Provenance:
         """The same with the seed of one synthesis."""
         return replace(self, seed=seed)
 
-    def as_dict(self) -> dict[str, str | int]:
+    def as_dict(self) -> dict[str, str | int | float]:
         """For JSON; without the seed where none was used."""
-        values: dict[str, str | int | None] = dict(self.__dict__)
+        values: dict[str, str | int | float | None] = dict(self.__dict__)
         return {key: value for key, value in values.items() if value is not None}
 
     def headers(self) -> dict[str, str]:
@@ -51,6 +56,8 @@ class Provenance:
             "preprocessing": "Caps-Med-Preprocessing",
             "caps_med_version": "Caps-Med-Version",
             "seed": "Caps-Med-Seed",
+            "to_seed": "Caps-Med-To-Seed",
+            "position": "Caps-Med-Position",
         }
         return {names[key]: str(value) for key, value in self.as_dict().items()}
 

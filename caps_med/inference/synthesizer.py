@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -72,8 +72,42 @@ class Synthesizer:
         Raises:
             What a call raises, for the first label map that does.
         """
-        prepared = [self.classes(one) for one in labels]
         noise = [self.noise(seed) for seed in seeds]
+        pixels = self._pixels(labels, noise)
+        sources = [self.provenance.with_seed(seed) for seed in seeds]
+        return [self._answer(*each) for each in zip(labels, pixels, sources, strict=True)]
+
+    def between(
+        self, labels: MedicalImage, seed: int, to_seed: int, steps: int
+    ) -> list[SyntheticImage]:
+        """`steps` images from one seed's to another's, equally far apart.
+
+        The noise moves on the great circle between the directions of the two vectors while its
+        length changes evenly: Gaussian noise of Z numbers has nearly always a length near the
+        square root of Z, which a straight line would leave. The first and the last vector are the
+        seeds' own, so that their images are those of `synthesize`, on a CPU to the last bit.
+
+        Raises:
+            InvalidParameter: fewer than two steps. What a call raises.
+        """
+        if steps < 2:
+            raise InvalidParameter(f"steps={steps}: at least 2, the images of the two seeds")
+        start, end = self.noise(seed), self.noise(to_seed)
+        images = []
+        for step in range(steps):
+            position = step / (steps - 1)
+            [pixels] = self._pixels([labels], [spherical(start, end, position)])
+            source = replace(
+                self.provenance, seed=seed, to_seed=to_seed, position=round(position, 6)
+            )
+            images.append(self._answer(labels, pixels, source))
+        return images
+
+    def _pixels(
+        self, labels: Sequence[MedicalImage], noise: Sequence[Tensor]
+    ) -> list[NDArray[np.float32]]:
+        """The images of label maps of equal size, `[C, *S]` each, with one noise vector each."""
+        prepared = [self.classes(one) for one in labels]
         slices = [classes for _, classes in prepared]
         vectors = (
             noise
@@ -87,19 +121,18 @@ class Synthesizer:
             self._image,
             torch.cat(slices),
             windowed=anywhere,
-            vectors=torch.cat(vectors),
+            vectors=torch.cat(list(vectors)),
         )
         parts = maps.split([len(classes) for classes in slices])
-        answers = zip(labels, prepared, parts, seeds, strict=True)
-        return [self._answer(one, p.restore(part), seed) for one, (p, _), part, seed in answers]
+        return [p.restore(part) for (p, _), part in zip(prepared, parts, strict=True)]
 
     def _answer(
-        self, labels: MedicalImage, pixels: NDArray[np.generic], seed: int
+        self, labels: MedicalImage, pixels: NDArray[np.generic], source: Provenance
     ) -> SyntheticImage:
         if labels.spatial_dims == 2 and labels.format != "npy":
             pixels = np.rint(np.clip(pixels, 0, 1) * 255).astype(np.uint8)
         image = labels.with_array(pixels, kind="image")
-        return answer(SyntheticImage, image, provenance=self.provenance.with_seed(seed))
+        return answer(SyntheticImage, image, provenance=source)
 
     def classes(self, labels: MedicalImage) -> tuple[Planes, Tensor]:
         """The planes of a label map, and its class indices `[D, 1, *size]`.
@@ -141,3 +174,23 @@ class Synthesizer:
         """The image in [0, 1] `[N, C, *S]` of padded class indices and noise `[N, Z]`."""
         image: Tensor = self.network(self.one_hot(classes), z)
         return (image + 1) / 2 if self.network.output == "tanh" else image
+
+
+def spherical(start: Tensor, end: Tensor, position: float) -> Tensor:
+    """The vector `[1, Z]` at `position` (0 to 1) on the way from one to the other.
+
+    Directions by spherical interpolation, lengths evenly; both ends exact; a straight line between
+    vectors that point the same way, or opposite ways, which no one great circle joins.
+    """
+    if position in (0.0, 1.0):
+        return end if position else start
+    lengths = start.norm(), end.norm()
+    cosine = (start * end).sum() / (lengths[0] * lengths[1])
+    angle = torch.acos(cosine.clamp(-1, 1))
+    if not 1e-4 < angle < torch.pi - 1e-4:
+        return start + position * (end - start)
+    direction = torch.sin((1 - position) * angle) * start / lengths[0]
+    direction = direction + torch.sin(position * angle) * end / lengths[1]
+    length = lengths[0] + position * (lengths[1] - lengths[0])
+    between: Tensor = length * direction / torch.sin(angle)
+    return between

@@ -1,0 +1,71 @@
+"""Interpolation, manipulation and points over HTTP."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import numpy as np
+from fastapi.testclient import TestClient
+
+from caps_med.images import read_image
+
+GENERATOR, SEGMENTER = "/v1/models/tiny-synthesis", "/v1/models/tiny-segmentation"
+
+
+def test_the_ends_are_byte_for_byte_the_seeds(client: TestClient, labels: bytes) -> None:
+    sent = {"labels": ("l", labels)}
+    form = {"seed": 3, "to_seed": 9, "steps": 4}
+    answer = client.post(f"{GENERATOR}/interpolate", files=sent, data=form)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["Caps-Med-To-Seed"] == "9"
+    archive = zipfile.ZipFile(io.BytesIO(answer.content))
+    names = archive.namelist()
+    assert names == [f"image{i:02d}.png" for i in range(4)]
+    for name, seed in ((names[0], 3), (names[-1], 9)):
+        alone = client.post(f"{GENERATOR}/synthesize", files=sent, data={"seed": seed})
+        assert archive.read(name) == alone.content
+    strip = client.post(f"{GENERATOR}/interpolate?format=png", files=sent, data=form)
+    assert read_image(strip.content).array.shape == (1, 21, 120)
+    numbers = client.post(f"{GENERATOR}/interpolate?format=json", files=sent, data=form).json()
+    assert numbers["positions"][0] == 0
+    assert numbers["positions"][-1] == 1
+
+
+def test_too_many_steps(client: TestClient, labels: bytes) -> None:
+    answer = client.post(
+        f"{GENERATOR}/interpolate", files={"labels": ("l", labels)}, data={"steps": 65}
+    )
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_parameter")
+
+
+def test_an_atom_moves(client: TestClient, picture: bytes) -> None:
+    sent = {"image": ("i", picture)}
+    form = {"capsule": 0, "atom": 1, "deltas": "-0.25,0,0.25"}
+    arrays = np.load(
+        io.BytesIO(client.post(f"{SEGMENTER}/manipulate", files=sent, data=form).content)
+    )
+    assert arrays["reconstructions"].shape == (3, 1, 21, 30)
+    assert np.array_equal(arrays["reconstructions"][1], arrays["original"])
+    numbers = client.post(f"{SEGMENTER}/manipulate?format=json", files=sent, data=form).json()
+    assert numbers["deltas"] == [-0.25, 0, 0.25]
+    assert numbers["mean_change"][1] == 0
+    strip = client.post(f"{SEGMENTER}/manipulate?format=png", files=sent, data=form)
+    assert read_image(strip.content).array.shape == (1, 21, 90)
+
+
+def test_what_cannot_be_moved(client: TestClient, picture: bytes) -> None:
+    for form in ({"deltas": "a"}, {"deltas": "nan"}, {"atom": 99}, {"capsule": 3}):
+        answer = client.post(f"{SEGMENTER}/manipulate", files={"image": ("i", picture)}, data=form)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_parameter")
+
+
+def test_one_point(client: TestClient, picture: bytes) -> None:
+    sent = {"image": ("i", picture)}
+    form = {"layer": "primarycaps", "row": 5, "column": 9}
+    found = client.post(f"{SEGMENTER}/features", files=sent, data=form).json()
+    assert np.array(found["pose"]).shape == (2, 4)
+    assert found["next_layer"] == "conv_cap_2_1"
+    assert np.allclose(np.sum(found["couplings"], axis=1), 1, atol=1e-5)
+    answer = client.post(f"{SEGMENTER}/features", files=sent, data={"row": 5})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_parameter")

@@ -1,0 +1,132 @@
+"""Between two seeds, atoms that move, one point of a layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from caps_med.errors import InvalidParameter, LayerNotFound, WrongTask
+from caps_med.images import MedicalImage
+from caps_med.inference import load_model
+from caps_med.inference.strip import strip
+from caps_med.inference.synthesizer import spherical
+from caps_med.layers import ConvCapsule
+from caps_med.routing import couplings
+
+
+@pytest.fixture
+def labels() -> MedicalImage:
+    ids = np.zeros((1, 21, 30), np.uint8)
+    ids[0, 4:12, 6:20] = 2
+    return MedicalImage(ids, format="png", kind="labels")
+
+
+@pytest.fixture
+def image() -> MedicalImage:
+    pixels = np.random.default_rng(3).integers(0, 255, (1, 21, 30), dtype=np.uint8)
+    return MedicalImage(pixels, format="png")
+
+
+def test_the_ends_are_the_seeds_images(models: Path, labels: MedicalImage) -> None:
+    model = load_model("tiny-synthesis", models)
+    images = model.interpolate(labels, 3, 11, 5)
+    assert np.array_equal(images[0].array, model.synthesize(labels, 3).array)
+    assert np.array_equal(images[-1].array, model.synthesize(labels, 11).array)
+    assert [i.provenance.position for i in images] == [0, 0.25, 0.5, 0.75, 1]
+    assert not np.array_equal(images[2].array, images[0].array)
+    picture = strip(images, "axial")
+    assert picture.array.shape == (1, 21, 150)
+    assert np.array_equal(picture.array[..., :30], images[0].array)
+    with pytest.raises(InvalidParameter, match="steps=1"):
+        model.interpolate(labels, 3, 11, 1)
+
+
+def test_the_way_is_a_great_circle() -> None:
+    start, end = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 4.0]])
+    middle = spherical(start, end, 0.5)
+    assert torch.allclose(middle, torch.full((1, 2), 3 / 2**0.5))
+    assert torch.equal(spherical(start, end, 1.0), end)
+    assert torch.allclose(spherical(start, 3 * start, 0.5), 2 * start)
+
+
+def test_a_moved_atom_changes_the_reconstruction(models: Path, image: MedicalImage) -> None:
+    model = load_model("tiny-segmentation", models)
+    move = model.manipulator(image)
+    _, slices = model.segmenter.prepare(image)
+    seen = int(model.segmenter.lengths(slices).argmax(1).flatten().mode().values)
+    found = move(seen, 1, [-0.25, 0.0, 0.25])
+    assert found.reconstructions.shape == (3, 1, 21, 30)
+    assert found.changes[1] == 0
+    assert min(found.changes[0], found.changes[2]) > 1e-5
+    assert move.sheet(seen).array.shape == (1, 4 * 21, 7 * 30)
+
+
+@pytest.mark.parametrize(
+    ("capsule", "atom", "deltas", "message"),
+    [
+        (3, 0, [0.1], "capsule=3: must be from 0 to 2"),
+        (0, 4, [0.1], "atom=4: must be from 0 to 3"),
+        (0, 0, [], "0 deltas"),
+        (0, 0, [float("nan")], "deltas="),
+        (0, 0, [1.5], "deltas="),
+    ],
+)
+def test_what_cannot_be_moved(
+    models: Path, image: MedicalImage, capsule: int, atom: int, deltas: list[float], message: str
+) -> None:
+    move = load_model("tiny-segmentation", models).manipulator(image)
+    with pytest.raises(InvalidParameter, match=message):
+        move(capsule, atom, deltas)
+
+
+def test_a_generator_reconstructs_nothing(models: Path, image: MedicalImage) -> None:
+    with pytest.raises(WrongTask, match="synthesis"):
+        load_model("tiny-synthesis", models).manipulator(image)
+
+
+@pytest.mark.parametrize("task", ["segmentation", "synthesis"])
+def test_a_point_is_that_of_the_whole_layer(
+    models: Path, image: MedicalImage, labels: MedicalImage, task: str
+) -> None:
+    """Every layer, in the corner and inside: poses, and couplings as the whole maps give them."""
+    model = load_model(f"tiny-{task}", models)
+    source = labels if task == "synthesis" else image
+    whole = model.features(source)
+    for above, layer in zip([*model.layers[1:], None], model.layers, strict=True):
+        for row, column in ((0, 0), (13, 22), (20, 29)):
+            point = model.point(source, layer.name, row, column)
+            at = (row // layer.stride, column // layer.stride)
+            assert np.array_equal(point.pose, whole.layers[layer.name][:, :, at[0], at[1]])
+            if above is None:
+                assert point.couplings is None
+                continue
+            assert point.next_layer == above.name
+            assert point.couplings is not None
+            assert point.couplings.shape == (layer.types, above.types)
+            if task == "segmentation":
+                assert np.allclose(point.couplings.sum(1), 1, atol=1e-5)
+
+
+def test_couplings_of_a_crop_are_those_of_the_whole_map(models: Path, image: MedicalImage) -> None:
+    model = load_model("tiny-segmentation", models)
+    layer = model.network.get_submodule("conv_cap_2_2")
+    assert isinstance(layer, ConvCapsule)
+    below = torch.from_numpy(model.features(image, "conv_cap_2_1").layers["conv_cap_2_1"])
+    padded = F.pad(below, [0, 1, 0, 1])[None]  # the network sees 24 x 32 pixels of 21 x 30
+    with torch.inference_mode():
+        whole = couplings(layer.votes(padded), layer.bias, layer.routing)
+    point = model.point(image, "conv_cap_2_1", 9, 14)
+    assert point.couplings is not None
+    assert np.allclose(point.couplings, whole[0, :, :, 2, 3], atol=1e-5)
+
+
+def test_a_point_outside(models: Path, image: MedicalImage) -> None:
+    model = load_model("tiny-segmentation", models)
+    with pytest.raises(InvalidParameter, match="row=-1"):
+        model.point(image, "seg_caps", -1, 0)
+    with pytest.raises(LayerNotFound, match="no layer"):
+        model.point(image, "nowhere", 0, 0)
