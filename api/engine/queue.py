@@ -96,7 +96,7 @@ class ModelQueue:
         self.name, self._places, self._metrics = name, places, metrics
         self._length, self._batch, self._patience = length, batch, WAITING * deadline
         self._waiting: deque[_Entry] = deque()
-        self._runners: set[asyncio.Task[None]] = set()
+        self._runners: set[asyncio.Task[None] | None] = set()
         self._average = self._last = 0.0
 
     @property
@@ -129,9 +129,7 @@ class ModelQueue:
         self._waiting.append(entry)
         self._note_length()
         if len(self._runners) < self._places.count:
-            runner = asyncio.create_task(self._run())
-            self._runners.add(runner)
-            runner.add_done_callback(self._runners.discard)
+            self._runners.add(asyncio.create_task(self._run()))
         try:
             return await answer
         finally:
@@ -140,10 +138,14 @@ class ModelQueue:
                 self._note_length()
 
     async def _run(self) -> None:
-        while self._waiting:
-            async with self._places:
-                if batch := self._take():
-                    await self._answer(batch)
+        try:
+            while self._waiting:
+                async with self._places:
+                    if batch := self._take():
+                        await self._answer(batch)
+        finally:
+            # at once: who comes after the last look at the queue must see that a runner is missing
+            self._runners.discard(asyncio.current_task())
 
     def _take(self) -> list[_Entry]:
         """The one that has waited longest, and those that may run together with it."""

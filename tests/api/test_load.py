@@ -74,6 +74,20 @@ def test_what_would_wait_past_its_deadline_is_refused_at_once(models: Path) -> N
     assert asyncio.run(asked(deadline=1e-9)) < 3
 
 
+def test_who_comes_in_the_moment_a_runner_ends_is_not_left_waiting(models: Path) -> None:
+    """The second request is made in the very step in which the first is answered."""
+    model = caps_med.load_model(NAME, models)
+
+    async def one_after_another() -> list[int]:
+        queue = ModelQueue("x", Places(1), 10, 1, 60, Metrics())
+        return [await queue.submit(model, Call(lambda _, n=n: n)) for n in range(5)]  # type: ignore[misc]
+
+    async def bounded() -> list[int]:
+        return await asyncio.wait_for(one_after_another(), 30)
+
+    assert asyncio.run(bounded()) == [0, 1, 2, 3, 4]
+
+
 def test_the_client_comes_back_when_it_is_told(models: Path, picture: bytes) -> None:
     settings = Settings(models=models, preload=(), max_queue=1)
     with running(settings) as server, ThreadPoolExecutor(2) as pool:
