@@ -14,7 +14,7 @@ from torch import Tensor
 
 from caps_med.images import label_palette
 from caps_med.inference.passes import in_passes
-from caps_med.networks import CapsPix2Pix, SegmentationNetwork
+from caps_med.networks import SegmentationNetwork, SynthesisNetwork
 from training.datasets.source import Sample
 
 #: Edge and width of SSIM's Gaussian window (Wang et al. 2004).
@@ -91,7 +91,7 @@ def _column(image: Tensor, label: Tensor, found: Tensor) -> Tensor:
 
 
 def synthesis_scores(
-    generator: CapsPix2Pix, samples: Sequence[Sample], channels: int, seed: int
+    generator: SynthesisNetwork, samples: Sequence[Sample], channels: int, seed: int
 ) -> dict[str, float]:
     """SSIM inside the labelled foreground (and the mean absolute error), averaged over samples.
 

@@ -149,8 +149,7 @@ def _run_once(model: Model) -> None:
     """The first pass pays for lazy set-up, so that no request does."""
     size = WARM_UP_SIZE[model.network.spatial_dims]
     if model.task == "synthesis":
-        network = model.synthesizer.network
-        size = getattr(network.noise, "image_size", size)  # dense noise has its one size
+        size = model.synthesizer.network.image_size or size
         model.synthesizer(MedicalImage(np.zeros((1, *size), np.uint8), kind="labels"))
     else:
         channels = model.segmenter.network.in_channels

@@ -12,7 +12,12 @@ from pydantic import ValidationError
 from caps_med.bundles.metadata import BundleMetadata, ModelCard
 from caps_med.bundles.weights import load_weights, sha256
 from caps_med.errors import InvalidBundle, InvalidParameter
-from caps_med.networks import CapsPix2Pix, CapsuleNetwork, SegmentationNetwork, build_network
+from caps_med.networks import (
+    CapsuleNetwork,
+    SegmentationNetwork,
+    SynthesisNetwork,
+    build_network,
+)
 
 #: metadata.json above this is no metadata.
 LARGEST_METADATA = 2**20
@@ -100,7 +105,7 @@ def labels_problem(card: ModelCard, network: CapsuleNetwork) -> str:
     """In what the card's labels are not the network's classes; empty when they are."""
     if isinstance(network, SegmentationNetwork):
         channels = network.out_channels
-    elif isinstance(network, CapsPix2Pix):
+    elif isinstance(network, SynthesisNetwork):
         channels = network.label_channels
     else:
         return ""

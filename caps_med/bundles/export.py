@@ -19,7 +19,7 @@ from torch import Tensor
 
 from caps_med.bundles.bundle import Bundle
 from caps_med.errors import InvalidParameter, MissingExtra
-from caps_med.networks import CapsPix2Pix, CapsuleNetwork, SegmentationNetwork
+from caps_med.networks import CapsuleNetwork, SegmentationNetwork, SynthesisNetwork
 
 Format = Literal["bundle", "onnx", "torch"]
 Inputs = tuple[Tensor, ...]
@@ -37,7 +37,8 @@ def export_model(bundle: Bundle, format: Format, out: Path | str) -> Path:
     - ``"onnx"``: one file; any batch size, height and width.
     - ``"torch"``: a `torch.export` program, `.pt2`; any batch size, height and width from 16.
 
-    A CapsPix2Pix with dense noise keeps its one size. Nothing is left behind on failure.
+    A CapsPix2Pix with dense noise keeps its one size, a Pix2Pix takes 256 x 256. Nothing is left
+    behind on failure.
 
     Args:
         bundle: the model.
@@ -86,7 +87,7 @@ def example_inputs(network: CapsuleNetwork) -> Inputs:
     spatial = _fixed_size(network) or tuple(
         network.divisor * edge for edge in _TRACED_SIZE[: network.spatial_dims]
     )
-    if isinstance(network, CapsPix2Pix):
+    if isinstance(network, SynthesisNetwork):
         label = torch.zeros(2, network.label_channels, *spatial)
         return label, torch.zeros(2, network.noise_size)
     if isinstance(network, SegmentationNetwork):
@@ -102,15 +103,13 @@ def _dynamic(network: CapsuleNetwork) -> dict[str, dict[int, Any]]:
         names = ("height", "width") if network.spatial_dims == 2 else ("x", "y", "z")
         dims = (torch.export.Dim(f"{name}_over_{network.divisor}", min=2) for name in names)
         maps |= {axis: network.divisor * dim for axis, dim in enumerate(dims, start=2)}
-    if isinstance(network, CapsPix2Pix):
+    if isinstance(network, SynthesisNetwork):
         return {"label": maps, "z": {0: batch}}
     return {"image": maps}
 
 
 def _fixed_size(network: CapsuleNetwork) -> tuple[int, ...] | None:
-    noise = network.noise if isinstance(network, CapsPix2Pix) else None
-    size: tuple[int, ...] | None = getattr(noise, "image_size", None)
-    return size
+    return network.traced_size if isinstance(network, SynthesisNetwork) else None
 
 
 def _write_torch(bundle: Bundle, path: Path) -> None:

@@ -1,23 +1,21 @@
-"""The generator as tools with one input call it."""
+"""Generators as tools with one input call them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from caps_med.networks import CapsPix2Pix
+from caps_med.networks import CapsPix2Pix, Pix2Pix, SynthesisNetwork
 
 
-class SeededGenerator(CapsPix2Pix):
-    """CapsPix2Pix on a label map alone; z is that of `seed`, the same for the whole batch.
+class Seeded(SynthesisNetwork):
+    """A generator on a label map alone; z is that of `seed`, the same for the whole batch.
 
-    MONAI's bundle commands give a network one input. Arguments and weights are those of
-    `CapsPix2Pix`.
-
-    >>> SeededGenerator(seed=7)(torch.zeros(2, 1, 16, 16)).shape
-    torch.Size([2, 1, 16, 16])
+    MONAI's bundle commands give a network one input. Arguments and weights are those of the
+    generator, which is the other base.
     """
 
     def __init__(self, seed: int = 0, **arguments: Any) -> None:  # noqa: ANN401
@@ -30,4 +28,25 @@ class SeededGenerator(CapsPix2Pix):
             generator = torch.Generator().manual_seed(self.seed)
             z = torch.randn(1, self.noise_size, generator=generator)
             z = z.to(label).expand(label.shape[0], -1)
-        return super().forward(label, z)
+        image: Tensor = super().forward(label, z)
+        return image
+
+
+class SeededGenerator(Seeded, CapsPix2Pix):
+    """CapsPix2Pix.
+
+    >>> SeededGenerator(seed=7)(torch.zeros(2, 1, 16, 16)).shape
+    torch.Size([2, 1, 16, 16])
+    """
+
+
+class SeededPix2Pix(Seeded, Pix2Pix):
+    """pix2pix.
+
+    >>> SeededPix2Pix(seed=7, width=8)(torch.zeros(2, 1, 16, 16)).shape
+    torch.Size([2, 1, 16, 16])
+    """
+
+
+#: Name in the registry -> the same with a seed.
+SEEDED: Mapping[str, type[Seeded]] = {"CapsPix2Pix": SeededGenerator, "Pix2Pix": SeededPix2Pix}

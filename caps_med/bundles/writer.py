@@ -12,6 +12,7 @@ from typing import Any
 from caps_med.bundles.bundle import Bundle, labels_problem
 from caps_med.bundles.metadata import ModelCard, WeightsSpec, monai_metadata
 from caps_med.bundles.repository import ModelRepository
+from caps_med.bundles.seeded import SEEDED
 from caps_med.bundles.weights import save_weights
 from caps_med.errors import InvalidParameter
 from caps_med.networks import CapsuleNetwork
@@ -109,8 +110,8 @@ def inference_config(card: ModelCard) -> dict[str, Any]:
 
     They give a network one input, so a generator is one with a seed there.
     """
-    generates = card.network.name == "CapsPix2Pix"
-    target = "bundles.seeded.SeededGenerator" if generates else f"networks.{card.network.name}"
+    name = card.network.name
+    target = f"bundles.seeded.{SEEDED[name].__name__}" if name in SEEDED else f"networks.{name}"
     return {
         "imports": ["$import safetensors.torch"],
         "bundle_root": ".",

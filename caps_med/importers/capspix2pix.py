@@ -14,7 +14,7 @@ from caps_med.importers.checkpoints import read_checkpoint
 from caps_med.importers.imported import Imported, sha256_of
 from caps_med.importers.matching import Shape, Slot, check_project, match
 from caps_med.networks import build_network
-from caps_med.networks.capspix2pix import Output
+from caps_med.networks.base import Output
 from caps_med.networks.noise import NoiseName
 
 _PROJECT = "the CapsPix2Pix generator (PyTorch)"

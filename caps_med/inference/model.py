@@ -26,13 +26,13 @@ from caps_med.inference.point import Listener, Point
 from caps_med.inference.provenance import Provenance
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
-from caps_med.networks import CapsPix2Pix, CapsuleNetwork, LayerInfo, SegmentationNetwork
+from caps_med.networks import CapsuleNetwork, LayerInfo, SegmentationNetwork, SynthesisNetwork
 
 #: What an image or a label map may be given as.
 ImageSource = str | os.PathLike[str] | bytes | MedicalImage
 
 
-N = TypeVar("N", SegmentationNetwork, CapsPix2Pix)
+N = TypeVar("N", SegmentationNetwork, SynthesisNetwork)
 
 
 class Model:
@@ -185,7 +185,7 @@ class Model:
         slice: int | None,
         seed: int,
     ) -> Features:
-        network, synthesizer = self._network(CapsPix2Pix), self.synthesizer
+        network, synthesizer = self._network(SynthesisNetwork), self.synthesizer
         _, classes = synthesizer.classes(self.read(source, "labels"))
         z = synthesizer.noise(seed).to(device_of(network))
         explorer = FeatureExplorer(network, self.provenance.with_seed(seed))
@@ -209,7 +209,7 @@ class Model:
     def synthesizer(self) -> Synthesizer:
         """Label map in, image out."""
         return Synthesizer(
-            self._network(CapsPix2Pix), self.bundle.card, self.provenance, self.limits
+            self._network(SynthesisNetwork), self.bundle.card, self.provenance, self.limits
         )
 
     def _network(self, kind: type[N]) -> N:

@@ -17,8 +17,7 @@ from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, match_labels
 from caps_med.inference.passes import in_passes
 from caps_med.inference.planes import Planes
 from caps_med.inference.provenance import Provenance, answer
-from caps_med.networks import CapsPix2Pix
-from caps_med.networks.noise import BroadcastNoise, InputNoise
+from caps_med.networks import SynthesisNetwork
 
 #: Seeds are what a 64-bit generator takes.
 LARGEST_SEED = 2**63 - 1
@@ -32,7 +31,7 @@ class SyntheticImage(MedicalImage):
 
 
 class Synthesizer:
-    """Run a CapsPix2Pix generator over label maps of any size.
+    """Run a generator over label maps of any size.
 
     Args:
         network: in evaluation mode.
@@ -43,7 +42,7 @@ class Synthesizer:
 
     def __init__(
         self,
-        network: CapsPix2Pix,
+        network: SynthesisNetwork,
         card: ModelCard,
         provenance: Provenance,
         limits: Limits = DEFAULT_LIMITS,
@@ -114,13 +113,11 @@ class Synthesizer:
             if len(prepared) == 1
             else [z.expand(len(c), -1) for z, c in zip(noise, slices, strict=True)]
         )
-        # Noise of one value a row, or one a pixel, is another noise in a window.
-        anywhere = not isinstance(self.network.noise, (BroadcastNoise, InputNoise))
         maps = in_passes(
             self.network,
             self._image,
             torch.cat(slices),
-            windowed=anywhere,
+            windowed=self.network.windowed,
             vectors=torch.cat(list(vectors)),
         )
         parts = maps.split([len(classes) for classes in slices])

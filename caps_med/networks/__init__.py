@@ -1,15 +1,17 @@
-"""Capsule networks and their discriminators; `build_network` is the closed registry."""
+"""Capsule networks, and what they are compared with; `build_network` is the closed registry."""
 
 from caps_med.networks.base import (
     CapsuleNetwork,
     LayerInfo,
     SegmentationNetwork,
+    SynthesisNetwork,
     capsule_lengths,
 )
 from caps_med.networks.baseline import UNet
 from caps_med.networks.capspix2pix import CapsPix2Pix
 from caps_med.networks.discriminators import ConditionalDiscriminator
 from caps_med.networks.ensemble import Ensemble
+from caps_med.networks.pix2pix import PatchDiscriminator, Pix2Pix
 from caps_med.networks.registry import NETWORKS, build_network
 from caps_med.networks.segcaps import SegCaps
 
@@ -20,8 +22,11 @@ __all__ = [
     "ConditionalDiscriminator",
     "Ensemble",
     "LayerInfo",
+    "PatchDiscriminator",
+    "Pix2Pix",
     "SegCaps",
     "SegmentationNetwork",
+    "SynthesisNetwork",
     "UNet",
     "build_network",
     "capsule_lengths",

@@ -6,7 +6,7 @@ import functools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ _EPSILON = 1e-12
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+#: The last nonlinearity of a generator: images in [0, 1] or in [-1, 1].
+Output = Literal["sigmoid", "tanh"]
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,60 @@ class SegmentationNetwork(CapsuleNetwork):
             InvalidParameter: the network has none.
         """
         raise InvalidParameter(f"a {type(self).__name__} has no capsules to show")
+
+
+class SynthesisNetwork(CapsuleNetwork):
+    """Networks from a label map and a noise vector to an image.
+
+    Called with ``[B, label_channels, *S]`` and ``[B, noise_size]`` they answer
+    ``[B, image_channels, *S]``; the same z gives the same image again.
+
+    Attributes:
+        label_channels: channels of the label map: 1 for a binary mask, else one-hot classes.
+        image_channels: channels of the image.
+        output: ``"sigmoid"`` (image in [0, 1]) or ``"tanh"`` (in [-1, 1]).
+    """
+
+    label_channels: int
+    image_channels: int
+    output: Output
+
+    @property
+    def noise_size(self) -> int:
+        """Length Z of the noise vector."""
+        raise NotImplementedError
+
+    @property
+    def image_size(self) -> tuple[int, ...] | None:
+        """The one size that the network takes; None for any."""
+        return None
+
+    @property
+    def traced_size(self) -> tuple[int, ...] | None:
+        """The one size of an exported program; None for any."""
+        return self.image_size
+
+    @property
+    def windowed(self) -> bool:
+        """Whether a large image may be put together from windows: the noise is no map of it."""
+        return True
+
+    def capsules(self, label: Tensor, z: Tensor) -> OrderedDict[str, Tensor]:
+        """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation.
+
+        Raises:
+            InvalidParameter: the network has none.
+        """
+        raise InvalidParameter(f"a {type(self).__name__} has no capsules to show")
+
+    def check(self, label: Tensor, z: Tensor) -> None:
+        """See `CapsuleNetwork.check`."""
+        check_input("label", label, self.label_channels, self.spatial_dims, self.divisor)
+        if z.shape != (label.shape[0], self.noise_size):
+            raise InvalidParameter(
+                f"z has shape {tuple(z.shape)}: [B, Z] = {(label.shape[0], self.noise_size)} is "
+                "needed"
+            )
 
 
 def sample_by_sample(method: Method) -> Method:

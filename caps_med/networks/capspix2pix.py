@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
@@ -22,21 +22,21 @@ from torch import Tensor, nn
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule, join_types
 from caps_med.layers.convolutional import channels_last, initialize
-from caps_med.networks.base import CapsuleNetwork, check_input, sample_by_sample
+from caps_med.networks.base import Output, SynthesisNetwork, sample_by_sample
 from caps_med.networks.noise import (
     INPUT_ROUTING,
+    BroadcastNoise,
+    InputNoise,
     NoiseName,
     Shape,
     build_noise,
     capsule_layer,
 )
 
-Output = Literal["sigmoid", "tanh"]
-
 _CONV = {2: nn.Conv2d, 3: nn.Conv3d}
 
 
-class CapsPix2Pix(CapsuleNetwork):
+class CapsPix2Pix(SynthesisNetwork):
     """Synthesize an image from a label map and a noise vector.
 
     Args:
@@ -78,6 +78,7 @@ class CapsPix2Pix(CapsuleNetwork):
         if not 0 <= dropout < 1:
             raise InvalidParameter(f"dropout={dropout}: must be at least 0 and below 1")
         self.spatial_dims, self.label_channels = spatial_dims, label_channels
+        self.image_channels = image_channels
         self.dropout, self.output = dropout, output
         a = atoms
         self.noise = build_noise(noise_source, noise_size, spatial_dims, image_size, 8, 2 * a)
@@ -104,6 +105,16 @@ class CapsPix2Pix(CapsuleNetwork):
     def noise_size(self) -> int:
         """Length Z of the noise vector."""
         return self.noise.noise_size
+
+    @property
+    def image_size(self) -> tuple[int, ...] | None:
+        """See `SynthesisNetwork.image_size`."""
+        return self.noise.image_size if isinstance(self.noise, InputNoise) else None
+
+    @property
+    def windowed(self) -> bool:
+        """See `SynthesisNetwork.windowed`: noise a row or a pixel is another in a window."""
+        return not isinstance(self.noise, (BroadcastNoise, InputNoise))
 
     @sample_by_sample
     def forward(self, label: Tensor, z: Tensor) -> Tensor:
@@ -144,15 +155,6 @@ class CapsPix2Pix(CapsuleNetwork):
             return capsules
         kept = F.dropout(capsules.new_ones(capsules.shape[:3]), self.dropout)
         return capsules * kept.view(*kept.shape, *(1 for _ in range(self.spatial_dims)))
-
-    def check(self, label: Tensor, z: Tensor) -> None:
-        """See `CapsuleNetwork.check`."""
-        check_input("label", label, self.label_channels, self.spatial_dims, self.divisor)
-        if z.shape != (label.shape[0], self.noise_size):
-            raise InvalidParameter(
-                f"z has shape {tuple(z.shape)}: [B, Z] = {(label.shape[0], self.noise_size)} is "
-                "needed"
-            )
 
     def _conv(
         self, below: Shape, above: Shape, kernel_size: int = 5, stride: int = 1

@@ -13,11 +13,13 @@ from caps_med.networks.base import CapsuleNetwork
 from caps_med.networks.baseline import UNet
 from caps_med.networks.capspix2pix import CapsPix2Pix
 from caps_med.networks.ensemble import Ensemble
+from caps_med.networks.pix2pix import Pix2Pix
 from caps_med.networks.segcaps import SegCaps
 
 NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
     "SegCaps": SegCaps,
     "CapsPix2Pix": CapsPix2Pix,
+    "Pix2Pix": Pix2Pix,
     "UNet": UNet,
     "Ensemble": Ensemble,
 }

@@ -16,16 +16,20 @@ from caps_med.errors import InvalidParameter
 from caps_med.networks import NETWORKS, CapsuleNetwork, build_network
 
 Inputs = tuple[Tensor, ...]
-#: A small network is the same network: every layer, fewer atoms.
+#: A small capsule network is the same network: every layer, fewer atoms.
 ATOMS = 4
 TOLERANCE = 1e-5
 
 
 class NetworkContract:
-    """Subclasses set `name`, `channels` (the argument with the input's), and give `inputs`."""
+    """Subclasses set `name`, `channels` (the argument with the input's), and give `inputs`.
+
+    `small` are the arguments that make the network small, the first of them its width.
+    """
 
     name: str
     channels: str
+    small: Mapping[str, object]
     arguments: Mapping[str, object] = {}
 
     def inputs(self, network: CapsuleNetwork, batch: int, size: tuple[int, ...]) -> Inputs:
@@ -34,12 +38,8 @@ class NetworkContract:
 
     def network(self, **arguments: object) -> CapsuleNetwork:
         torch.manual_seed(0)
-        chosen = {"atoms": ATOMS, **self.arguments, **arguments}
+        chosen = {**self.small, **self.arguments, **arguments}
         return build_network(self.name, chosen).eval()
-
-    def capsules(self, network: CapsuleNetwork, inputs: Inputs) -> Mapping[str, Tensor]:
-        call: Callable[..., Mapping[str, Tensor]] = cast("Any", network).capsules
-        return call(*inputs)
 
     @pytest.mark.parametrize("channels", [1, 3])
     @pytest.mark.parametrize("size", [(16, 24), (8, 16, 8)])
@@ -65,17 +65,6 @@ class NetworkContract:
         loss: Tensor = network(*inputs).square().mean()
         return loss
 
-    @pytest.mark.parametrize(
-        ("size", "padded"), [((17, 16), (24, 16)), ((8, 30), (8, 32)), ((1, 63), (8, 64))]
-    )
-    def test_odd_sizes_are_refused_with_the_size_to_pad_to(
-        self, size: tuple[int, ...], padded: tuple[int, ...]
-    ) -> None:
-        network = self.network()
-        height, width = padded
-        with pytest.raises(InvalidParameter, match=rf"multiple of 8; pad to \({height}, {width}\)"):
-            network(*self.inputs(network, 1, size))
-
     def test_a_wrong_rank_or_channel_count_is_refused(self) -> None:
         network = self.network()
         first, *others = self.inputs(network, 1, (16, 16))
@@ -88,13 +77,77 @@ class NetworkContract:
         network = self.network()
         inputs = self.inputs(network, 4, (16, 16))
         with torch.no_grad():
-            together = self.capsules(network, inputs)
             answer = network(*inputs)
             for index in range(4):
                 sample = tuple(tensor[index : index + 1] for tensor in inputs)
                 assert_close(network(*sample), answer[index : index + 1])
+
+    def test_weights_survive_saving(self, tmp_path: Path) -> None:
+        network = self.network()
+        save_file(network.state_dict(), tmp_path / "model.safetensors")
+        inputs = self.inputs(network, 1, (16, 16))
+        with torch.no_grad():
+            answer = network(*inputs)
+            for parameter in network.parameters():
+                parameter.zero_()
+            assert not torch.equal(network(*inputs), answer)
+            network.load_state_dict(load_file(tmp_path / "model.safetensors"))
+            assert torch.equal(network(*inputs), answer)
+
+    def test_all_zero_input_gives_finite_answers_and_gradients(self) -> None:
+        network = self.network().train()
+        inputs = tuple(torch.zeros_like(tensor) for tensor in self.inputs(network, 1, (16, 16)))
+        assert torch.isfinite(network(*inputs)).all()
+        self.loss(network, inputs).backward()
+        for name, parameter in network.named_parameters():
+            assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
+
+    def test_the_registry_builds_it_and_refuses_the_unknown(self) -> None:
+        assert type(self.network()) is NETWORKS[self.name]
+        with pytest.raises(InvalidParameter, match=f"{self.name}: argument 'depth'"):
+            self.network(depth=3)
+        width = next(iter(self.small))
+        with pytest.raises(InvalidParameter, match=f"argument '{width}' is 5000: at most 4096"):
+            self.network(**{width: 5000})
+        with pytest.raises(InvalidParameter, match="network='VNet': must be one of"):
+            build_network("VNet", {})
+
+
+class CapsuleNetworkContract(NetworkContract):
+    """What networks of capsules promise beside it: they show them, and need sizes to halve."""
+
+    small: Mapping[str, object] = {"atoms": ATOMS}
+
+    def capsules(self, network: CapsuleNetwork, inputs: Inputs) -> Mapping[str, Tensor]:
+        call: Callable[..., Mapping[str, Tensor]] = cast("Any", network).capsules
+        return call(*inputs)
+
+    @pytest.mark.parametrize(
+        ("size", "padded"), [((17, 16), (24, 16)), ((8, 30), (8, 32)), ((1, 63), (8, 64))]
+    )
+    def test_odd_sizes_are_refused_with_the_size_to_pad_to(
+        self, size: tuple[int, ...], padded: tuple[int, ...]
+    ) -> None:
+        network = self.network()
+        height, width = padded
+        with pytest.raises(InvalidParameter, match=rf"multiple of 8; pad to \({height}, {width}\)"):
+            network(*self.inputs(network, 1, size))
+
+    def test_capsules_of_a_batch_of_four_equal_four_batches_of_one(self) -> None:
+        network = self.network()
+        inputs = self.inputs(network, 4, (16, 16))
+        with torch.no_grad():
+            together = self.capsules(network, inputs)
+            for index in range(4):
+                sample = tuple(tensor[index : index + 1] for tensor in inputs)
                 for layer, capsules in self.capsules(network, sample).items():
                     assert_close(capsules, together[layer][index : index + 1])
+
+    def test_all_zero_input_gives_finite_capsules(self) -> None:
+        network = self.network().train()
+        inputs = tuple(torch.zeros_like(tensor) for tensor in self.inputs(network, 1, (16, 16)))
+        for capsules in self.capsules(network, inputs).values():
+            assert torch.isfinite(capsules).all()
 
     def test_capsules_are_ordered_and_described_by_layers(self) -> None:
         network = self.network()
@@ -116,37 +169,6 @@ class NetworkContract:
     def head(self, network: CapsuleNetwork, last: Tensor) -> Tensor:
         """The answer from the last layer's capsules."""
         raise NotImplementedError
-
-    def test_weights_survive_saving(self, tmp_path: Path) -> None:
-        network = self.network()
-        save_file(network.state_dict(), tmp_path / "model.safetensors")
-        inputs = self.inputs(network, 1, (16, 16))
-        with torch.no_grad():
-            answer = network(*inputs)
-            for parameter in network.parameters():
-                parameter.zero_()
-            assert not torch.equal(network(*inputs), answer)
-            network.load_state_dict(load_file(tmp_path / "model.safetensors"))
-            assert torch.equal(network(*inputs), answer)
-
-    def test_all_zero_input_gives_finite_answers_and_gradients(self) -> None:
-        network = self.network().train()
-        inputs = tuple(torch.zeros_like(tensor) for tensor in self.inputs(network, 1, (16, 16)))
-        assert torch.isfinite(network(*inputs)).all()
-        for capsules in self.capsules(network, inputs).values():
-            assert torch.isfinite(capsules).all()
-        self.loss(network, inputs).backward()
-        for name, parameter in network.named_parameters():
-            assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
-
-    def test_the_registry_builds_it_and_refuses_the_unknown(self) -> None:
-        assert type(self.network()) is NETWORKS[self.name]
-        with pytest.raises(InvalidParameter, match=f"{self.name}: argument 'depth'"):
-            self.network(depth=3)
-        with pytest.raises(InvalidParameter, match="argument 'atoms' is 5000: at most 4096"):
-            self.network(atoms=5000)
-        with pytest.raises(InvalidParameter, match="network='VNet': must be one of"):
-            build_network("VNet", {})
 
 
 class TracedNetworkContract(NetworkContract):

@@ -10,10 +10,15 @@ from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.networks import CapsPix2Pix, CapsuleNetwork, build_network
-from tests.contract.networks import Inputs, NetworkContract, TracedNetworkContract, assert_close
+from tests.contract.networks import (
+    CapsuleNetworkContract,
+    Inputs,
+    TracedNetworkContract,
+    assert_close,
+)
 
 
-class GeneratorContract(NetworkContract):
+class GeneratorContract(CapsuleNetworkContract):
     name = "CapsPix2Pix"
     channels = "label_channels"
 

@@ -11,10 +11,15 @@ from torch import Tensor
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule
 from caps_med.networks import CapsuleNetwork, SegCaps, build_network, capsule_lengths
-from tests.contract.networks import Inputs, NetworkContract, TracedNetworkContract, assert_close
+from tests.contract.networks import (
+    CapsuleNetworkContract,
+    Inputs,
+    TracedNetworkContract,
+    assert_close,
+)
 
 
-class SegCapsContract(NetworkContract):
+class SegCapsContract(CapsuleNetworkContract):
     name = "SegCaps"
     channels = "in_channels"
 
