@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+
+from training.typed import command_line
 
 train = typer.Typer(
     no_args_is_help=True,
@@ -164,7 +164,7 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
         runs=options["runs"],
         resume=options["resume"],
         workers=options["workers"],
-        command=_command(),
+        command=command_line(without="--resume"),
     )
     try:
         bundle = processes.in_parallel(lambda: train(order, console))
@@ -185,8 +185,3 @@ def _say_how_to_go_on(run: Path, command: str) -> None:
         else "\nStopped before the first epoch was done: nothing is kept.",
         soft_wrap=True,
     )
-
-
-def _command() -> str:
-    """The command as it can be typed again."""
-    return shlex.join(["caps-med", *(a for a in sys.argv[1:] if a != "--resume")])

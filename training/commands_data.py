@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from caps_med.errors import InvalidParameter
+from training.typed import command_line
 
 if TYPE_CHECKING:
     from training.datasets.card import DataCard, Extent
@@ -81,6 +82,64 @@ def phantoms(
     for name, phantom in track(drawn, "drawing", total=count * repeats, transient=True):
         write_phantom(out, name, phantom)
     console.print(f"{count * repeats} images and label maps in {out}", soft_wrap=True)
+
+
+@data.command("labels")
+def labels(
+    count: Annotated[int, typer.Option(help="New label maps.", min=1)],
+    out: Annotated[Path, typer.Option(help="Folder for labels/, manifest.json and sheet.png.")],
+    like: Annotated[
+        Path | None,
+        typer.Option(help="Data whose label maps they are made of; images are not needed."),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="axons: drawn by the phantoms' spline model, in the size of --like."),
+    ] = None,
+    size: Annotated[
+        int, typer.Option(help="Edge in pixels, without --like.", min=32, max=2048)
+    ] = 128,
+    seed: Annotated[int, typer.Option(help="Same seed, same label maps.", min=0)] = 0,
+    tolerance: Annotated[
+        float, typer.Option(help="How far shapes may lie beyond the originals'.", min=0)
+    ] = 0.25,
+    symmetries: Annotated[
+        str, typer.Option(help="What is mirrored: auto (as the originals allow), none or all.")
+    ] = "auto",
+    workers: Annotated[int, typer.Option(help="Label maps drawn at once.", min=1)] = 1,
+) -> None:
+    """New label maps without images: deformed and recombined from labelled data, or drawn anew.
+
+    Each keeps to the shape statistics of the originals; manifest.json tells its origin.
+
+    Example: caps-med data labels --like DIR --count 40 --out new
+    """
+    from typing import get_args
+
+    from rich.progress import track
+
+    from training.datasets.new_labels import LabelMaker, write_labels
+    from training.datasets.originals import read_originals
+    from training.datasets.symmetry import Symmetries
+
+    if kind not in (None, "axons"):
+        raise InvalidParameter(f"--kind {kind}: must be axons")
+    if symmetries not in get_args(Symmetries):
+        raise InvalidParameter(f"--symmetries {symmetries}: must be auto, none or all")
+    if like is None and kind is None:
+        raise InvalidParameter("--like DIR is needed, or --kind axons")
+    if out.exists() and any(out.iterdir()):
+        raise InvalidParameter(f"--out {out}: is not empty; name another folder")
+    if like is None:
+        maker = LabelMaker(seed, None, None, size=size)
+    else:
+        originals = read_originals(like)
+        maker = LabelMaker.like(originals, seed, tolerance, symmetries, kind is not None)  # type: ignore[arg-type]
+    write_labels(
+        maker, count, out, command_line(), workers,
+        lambda drawn: track(drawn, "drawing", total=count, transient=True),
+    )  # fmt: skip
+    console.print(f"{count} label maps in {out}", highlight=False, soft_wrap=True)
 
 
 def _print(report: Report) -> None:

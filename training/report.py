@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from caps_med.inference import Model, load_model
 from training.datasets.card import DataCard, Extent
 from training.datasets.cases import Case, Cases
 from training.evaluate import Evaluation, Track, evaluate, read_known
+from training.files import write_text
 from training.metrics import METRICS
 from training.report_pictures import as_pixels, case_pictures, curves, data_url, spread
 from training.scores import case_means
@@ -76,16 +76,21 @@ class Page:
 
 def write_report(path: Path, page: Page) -> None:
     """Write the page to `path`, whole or not at all; it needs no other file and no network."""
+    html = rendered("report.html.jinja", page=page, metrics=METRICS)
+    write_text(path, html)
+
+
+def rendered(template: str, **values: object) -> str:
+    """A page of `training/templates`, every value escaped but those it calls safe."""
     environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        loader=jinja2.PackageLoader("training"),
     )
     environment.filters["spread"] = shown_spread
-    source = (files("training") / "templates" / "report.html.jinja").read_text(encoding="utf-8")
-    html = environment.from_string(source).render(page=page, metrics=METRICS)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(html, encoding="utf-8")
-    partial.replace(path)
+    return environment.get_template(template).render(values)
 
 
 def evaluation_report(path: Path, evaluation: Evaluation) -> None:

@@ -180,6 +180,36 @@ def spread(values: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> s
     return _svg(figure, title)
 
 
+def histogram(values: Mapping[str, Sequence[float]], threshold: float, title: str) -> str:
+    """How often scores of 0 to 1 fall where, and the threshold, as an SVG element.
+
+    Args:
+        values: what they are of -> scores; drawn as shares, so that sets of any size compare.
+        threshold: below which something is dropped.
+        title: of the scores.
+    """
+    figure = Figure((9.2, 2.6), layout="constrained")
+    axes = figure.subplots()
+    edges = np.linspace(0, 1, 41)
+    for number, (name, scores) in enumerate(values.items()):
+        if scores:
+            weights = np.full(len(scores), 1 / len(scores))
+            label = f"{name} ({len(scores)})"
+            axes.hist(
+                scores,
+                edges.tolist(),
+                weights=weights,
+                color=_LINES[number],
+                alpha=0.6,
+                label=label,
+            )
+    axes.axvline(threshold, color=_INK, lw=1.5, ls="--", label=f"threshold {threshold:.3f}")
+    axes.set(xlabel=title, ylabel="share", xlim=(0, 1))
+    axes.yaxis.label.set(color=_INK, fontsize=9)
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    return _svg(figure, title)
+
+
 def _svg(figure: Figure, label: str) -> str:
     """The figure as an SVG element whose ink is the page's text colour, whose words are text."""
     for axes in figure.axes:

@@ -96,6 +96,15 @@ def read_case(case: Case, cases: Cases) -> tuple[MedicalImage, MedicalImage]:
     return image, with_ids(label, cases)
 
 
+def read_label(case: Case, cases: Cases) -> MedicalImage:
+    """The label map of one case alone, ``[1, *S]`` of label ids.
+
+    Raises:
+        BrokenCase: the file is unreadable.
+    """
+    return with_ids(_read(case.label, "labels"), cases)
+
+
 def with_ids(label: MedicalImage, cases: Cases) -> MedicalImage:
     """A label map with ids for the values of its file."""
     if not cases.label_values:
