@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import monai.transforms as mt
@@ -119,7 +120,8 @@ class Geometries:
         order = np.random.default_rng([self.seed, number, 0, 4]).permutation(len(_HOWS))
 
         def draw(rng: Random, attempt: int) -> tuple[Labels, Origin] | None:
-            return self._draw(rng, _HOWS[order[attempt // _PATIENCE % len(_HOWS)]])
+            how = _HOWS[order[attempt // _PATIENCE % len(_HOWS)]]
+            return self._draw(rng, how, FREE if attempt >= ATTEMPTS / 2 else self.strength)
 
         return self.first_plausible(number, draw)
 
@@ -178,14 +180,20 @@ class Geometries:
             f"originals. Outside: {'; '.join(most)}. Give more label maps or a higher --tolerance"
         )
 
-    def _draw(self, rng: Random, how: How) -> tuple[Labels, Origin] | None:
+    @cached_property
+    def strength(self) -> Strength:
+        """Of deformations; where that comes to nothing they are `FREE`."""
+        dims = self.labels[0].ndim
+        return FREE if any(len(m.flipped) == dims for m in self.mirrorings) else GENTLE
+
+    def _draw(self, rng: Random, how: How, strength: Strength) -> tuple[Labels, Origin] | None:
         first = int(rng.integers(len(self.labels)))
         shape = self.labels[first].shape
         partners = [k for k, label in enumerate(self.labels) if k != first and label.shape == shape]
         if not partners:
             how = "deformed"
         chosen = [first] if how == "deformed" else [first, partners[rng.integers(len(partners))]]
-        varied = [self._varied(self.labels[k], rng) for k in chosen]
+        varied = [self._varied(self.labels[k], rng, strength) for k in chosen]
         label: Labels | None = varied[0][0]
         if how != "deformed":
             one, other = (label for label, _ in varied)
@@ -201,12 +209,10 @@ class Geometries:
         origin = Origin(how=how, originals=names, mirrored=tuple(said for _, said in varied))
         return self.shapes.without_specks(label).astype(self.labels[first].dtype), origin
 
-    def _varied(self, label: Labels, rng: Random) -> tuple[Labels, str]:
+    def _varied(self, label: Labels, rng: Random, strength: Strength) -> tuple[Labels, str]:
         """An original mirrored and bent, and how it was mirrored."""
         fitting = [m for m in self.mirrorings if m(label).shape == label.shape]
         mirroring = fitting[rng.integers(len(fitting))]
-        free = len(self.mirrorings) == 2 ** (label.ndim + 1)  # every axis, and the exchange
-        strength = FREE if free else GENTLE
         return bent(mirroring(label), self.shapes.ids, rng, strength), str(mirroring)
 
 
