@@ -1,18 +1,23 @@
-# Everything a checkout needs; only Python (3.10 or newer) and make are taken for granted.
+# Everything a checkout needs; only Python (3.10 or newer) and make are taken for granted. The web
+# page is built where Node is too (20.19 or newer).
 PYTHON ?= python3
 VENV ?= .venv
 EXTRAS ?= dev
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PAGE := api/static/index.html
+MODULES := api/web/node_modules/.package-lock.json
+NODE := $(shell node -p 'const [a, b] = process.versions.node.split(".").map(Number); \
+	a > 21 || (a === 20 && b > 18) ? "fits" : ""' 2>/dev/null)
 # OpenMP threads that wait shall sleep: spinning ones take the core they wait for.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help install demo test serve lint bench clean
+.PHONY: help install page demo test serve lint bench clean
 
 help: ## What can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-install: $(READY) ## A virtual environment with all that is needed
+install: $(READY) page ## A virtual environment with all that is needed, and the page
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -21,23 +26,41 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
 	touch $(READY)
 
-demo: $(READY) ## Segment, synthesize and look into a real brain slice; pictures in demo/
+ifeq ($(NODE),fits)
+page: $(PAGE) ## The web page, into api/static
+
+$(PAGE): $(MODULES) $(wildcard api/web/*.html api/web/*.ts api/web/*.json api/web/src/*)
+	cd api/web && npm run --silent build
+
+$(MODULES): api/web/package-lock.json
+	cd api/web && npm ci --no-audit --no-fund
+	touch $(MODULES)
+else
+page:
+	@echo 'No Node 20.19 or newer here: the service will run without its web page.'
+	@test -z "$$CAPS_MED_NEED_PAGE"
+endif
+
+demo: $(READY) page ## Segment, synthesize and look into a real brain slice; pictures in demo/
 	$(BIN)/caps-med demo --out demo
 
 test: $(READY) lint ## Lint, types, import rules and all tests
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-lint: $(READY) ## Style, types, import rules
+lint: $(READY) page ## Style, types, import rules; of the page too
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy caps_med training api tests benchmarks
 	$(BIN)/lint-imports
+ifeq ($(NODE),fits)
+	cd api/web && npm run --silent check
+endif
 
-serve: $(READY) ## The HTTP service on http://127.0.0.1:8000
+serve: $(READY) page ## The HTTP service and its page on http://127.0.0.1:8000
 	$(BIN)/caps-med serve
 
 bench: $(READY) ## Speed and memory against the published style and MONAI's U-Net
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove what make made
-	rm -rf $(VENV) build dist demo .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) api/static api/web/node_modules build dist demo .mypy_cache .ruff_cache .pytest_cache

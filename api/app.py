@@ -21,10 +21,12 @@ from api.observe import Observe
 from api.routes import (
     features,
     health,
+    images,
     interpolate,
     manipulate,
     models,
     page,
+    samples,
     segment,
     synthesize,
 )
@@ -73,8 +75,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.engine = engine
     problems.install(app)
-    for router in (health, models, segment, synthesize, interpolate, features, manipulate, page):
+    for router in (
+        health, models, segment, synthesize, interpolate, features, manipulate, images, samples,
+    ):  # fmt: skip
         app.include_router(router.router)
+    page.install(app)
     training = jobs.install(app, engine)
     app.add_middleware(BodyLimit, bounds=settings.body_bounds)
     app.add_middleware(Lifetime, seconds=settings.request_seconds)

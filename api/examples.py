@@ -13,6 +13,7 @@ VALUES: Mapping[str, str] = {
     "model": "brain-t1-tissue",
     "job": "5f0c1e0a9d5b4c0f8a7e6d5c4b3a2910",
     "picture": "epoch-0001.png",
+    "sample": "t1",
     "task": "segmentation",
     "name": "axons",
     "archive": "axons.zip",

@@ -24,6 +24,7 @@ SLOW_BODY, UNAUTHORIZED, FORBIDDEN = "request_timeout", "unauthorized", "forbidd
 RATE_LIMITED = "rate_limited"
 #: Training jobs: of another id, another picture; data to learn from that are wrong; no more disk.
 JOB_NOT_FOUND, PICTURE_NOT_FOUND = "job_not_found", "picture_not_found"
+SAMPLE_NOT_FOUND = "sample_not_found"
 DATA_NOT_FIT, QUOTA = "data_not_fit", "quota_exceeded"
 
 
@@ -44,6 +45,7 @@ PROBLEMS: Mapping[str, Problem] = {
     errors.LayerNotFound.code: Problem(404, "The model has no capsule layer of that name."),
     JOB_NOT_FOUND: Problem(404, "There is no such training job."),
     PICTURE_NOT_FOUND: Problem(404, "The training job has no such picture."),
+    SAMPLE_NOT_FOUND: Problem(404, "There is no such sample."),
     "method_not_allowed": Problem(405, "The path has no such method."),
     "not_acceptable": Problem(406, "The answer cannot take the form asked for."),
     SLOW_BODY: Problem(408, "The headers or the body arrived too slowly."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from caps_med.bundles import Bundle
+from caps_med.bundles.metadata import Color
 from caps_med.inference import Model
 
 
@@ -15,8 +16,12 @@ class ModelSummary(BaseModel):
     version: int = Field(examples=[1])
     task: str = Field(examples=["segmentation"])
     labels: dict[int, str] = Field(examples=[{0: "background", 1: "cerebrospinal fluid"}])
+    colors: dict[int, Color] = Field(description="In which its label maps are shown.")
     scores: dict[str, float] = Field(description="Measured on held-out data.")
     description: str
+    data: str = Field(description="What it was trained on.")
+    license: str = Field(description="Of the weights.", examples=["Apache-2.0"])
+    size_bytes: int = Field(description="Of the weights' file.")
 
     @classmethod
     def of(cls, bundle: Bundle) -> ModelSummary:
@@ -27,8 +32,12 @@ class ModelSummary(BaseModel):
             version=bundle.version,
             task=card.task,
             labels=card.labels,
+            colors=card.shown_colors,
             scores=card.scores,
             description=card.description,
+            data=card.provenance.data,
+            license=card.license,
+            size_bytes=bundle.weights.stat().st_size if bundle.weights.is_file() else 0,
         )
 
 

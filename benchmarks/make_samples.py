@@ -1,12 +1,14 @@
-"""Cut the sample slice that ``caps-med demo`` shows: one axial slice of the MNI152 template.
+"""Cut the samples: one axial slice of the MNI152 template, and another head.
 
-    python -m benchmarks.make_samples
+    python -m benchmarks.make_samples [--colin27 ch2bet.nii.gz]
 
-The slice is one of those held out from the training of the built-in models.
+The slice is one of those held out from the training of the built-in models. ``ch2bet.nii.gz`` is
+the skull-stripped Colin27 average of Debian's package mricron-data; without it its samples stay.
 """
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +16,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caps_med import samples
-from caps_med.images import MedicalImage, write_image
+from caps_med.images import MedicalImage, SliceStack, read_image, write_image
 from training.datasets.mni152 import template_volumes
 from training.datasets.source import HELD_OUT
 
 #: Height of the slice in voxels from the template's lowest; held out: its rank is 2 modulo 5.
 HEIGHT = 82
+#: Of Colin27 every second voxel in the plane and every fourth slice; its picture is this slice.
+STEP = (2, 2, 4)
+PICTURE = 92
 
 
 def main() -> None:
-    """Write ``t1.nii.gz`` and ``tissue.nii.gz`` into ``caps_med/samples``."""
+    """Write the samples into ``caps_med/samples``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--colin27", type=Path)
+    if file := parser.parse_args().colin27:
+        _colin27(read_image(file))
+    _mni152()
+
+
+def _mni152() -> None:
     volumes = template_volumes()
     slices = np.flatnonzero(volumes.tissue[1:].any(axis=(0, 2, 3)))
     rank = int(np.searchsorted(slices, HEIGHT))
@@ -36,6 +49,20 @@ def main() -> None:
     labels = _upright(volumes.tissue[:, HEIGHT].argmax(0).astype(np.uint8))
     write_image(MedicalImage(pixels, affine, "nifti"), folder / "t1.nii.gz")
     write_image(MedicalImage(labels, affine, "nifti", kind="labels"), folder / "tissue.nii.gz")
+
+
+def _colin27(head: MedicalImage) -> None:
+    picture = SliceStack.from_image(head).array[PICTURE].astype(np.uint8)
+    write_image(MedicalImage(picture, format="png"), samples.COLIN27_SLICE)
+    smaller: NDArray[np.float64] = head.array.astype(np.float64)
+    for axis, step in enumerate(STEP, start=1):
+        count = smaller.shape[axis] // step * step
+        starts = np.arange(0, count, step)
+        smaller = np.add.reduceat(smaller.take(np.arange(count), axis), starts, axis) / step
+    affine = head.affine @ np.diag([*STEP, 1.0])
+    affine[:3, 3] = (head.affine @ [*((np.array(STEP) - 1) / 2), 1])[:3]
+    levels = np.rint(smaller).astype(np.uint8)
+    write_image(MedicalImage(levels, affine, "nifti"), samples.COLIN27)
 
 
 def _upright(plane: NDArray[Any]) -> NDArray[Any]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Nothing from other hosts, no plug-ins, no frames. The page's viewer needs WebAssembly, workers
-#: and pictures made in the page itself (blob:, data:), and sets styles of its own.
+#: Nothing from other hosts, no plug-ins, no frames, no code or style but the page's own files; only
+#: pictures that the page itself has made (blob:).
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
-        "script-src 'self' 'wasm-unsafe-eval' blob:",
-        "worker-src 'self' blob:",
-        "connect-src 'self' blob: data:",
+        "script-src 'self'",
+        "connect-src 'self'",
         "img-src 'self' blob: data:",
-        "style-src 'self' 'unsafe-inline'",
-        "font-src 'self' data:",
-        "manifest-src 'self'",
+        "style-src 'self'",
         "base-uri 'none'",
         "form-action 'self'",
         "frame-ancestors 'none'",

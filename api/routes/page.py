@@ -1,44 +1,36 @@
-"""GET /: a plain page that says what is here."""
+"""GET /: the page that `api/web` builds into `api/static`, or how to build it."""
 
 from __future__ import annotations
 
-from html import escape
+from pathlib import Path
 
-from fastapi import APIRouter
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import HTMLResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
-from api.routes.common import EngineDependency
 from caps_med import __version__
-from caps_med.bundles import Bundle
 
 router = APIRouter(include_in_schema=False)
 
-_PAGE = """<!doctype html>
+STATIC = Path(__file__).parents[1] / "static"
+
+_MISSING = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <title>caps_med</title>
 <link rel="icon" href="data:,">
-<style>
-:root {{ color-scheme: light dark; font: 16px/1.6 system-ui, sans-serif }}
-body {{ max-width: 46rem; margin: 3rem auto; padding: 0 1rem }}
-pre {{ overflow-x: auto; padding: 1rem; border: 1px solid #8886; border-radius: 6px }}
-td, th {{ text-align: left; padding: .2rem 1rem .2rem 0 }}
-</style>
 </head>
 <body>
 <h1>caps_med {version}</h1>
-<p>Medical image-to-image with capsule networks. Research only; not a medical device.</p>
-<h2>Models</h2>
-<table><tr><th>model</th><th>task</th><th>labels</th></tr>{rows}</table>
-<h2>Try it</h2>
+<p>The service runs. Its page has not been built here: with Node 20.19 or newer and npm, run</p>
+<pre>make page</pre>
+<p>in the folder of the source code, and load this address again. The calls work without it:</p>
 <pre>curl -F image=@t1.nii.gz \\
-     http://localhost:8000/v1/models/brain-t1-tissue/segment -o tissue.nii.gz
-curl -F labels=@tissue.nii.gz -F seed=7 \\
-     http://localhost:8000/v1/models/brain-t1-synthesis/synthesize -o synthetic.nii.gz
-curl -F image=@t1.nii.gz \\
-     "http://localhost:8000/v1/models/brain-t1-tissue/features?format=png" -o capsules.png</pre>
+     http://localhost:8000/v1/models/brain-t1-tissue/segment -o tissue.nii.gz</pre>
 <p>All calls: <a href="/openapi.json">openapi.json</a>.
 State: <a href="/healthz">healthz</a>, <a href="/readyz">readyz</a>,
 <a href="/metrics">metrics</a>.</p>
@@ -47,14 +39,28 @@ State: <a href="/healthz">healthz</a>, <a href="/readyz">readyz</a>,
 """
 
 
+class _Assets(StaticFiles):
+    """Files whose names change with their content."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """One file, which a browser may keep."""
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response
+
+
 @router.get("/")
-async def page(engine: EngineDependency) -> HTMLResponse:
-    """What this service is, its models, and a first call."""
-    bundles = await engine.run("list", engine.repository.list)
-    return HTMLResponse(_PAGE.format(version=__version__, rows="".join(map(_row, bundles))))
+def page() -> HTMLResponse:
+    """The page; where it was not built, what to run."""
+    index = STATIC / "index.html"
+    try:
+        content = index.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        content = _MISSING.format(version=__version__)
+    return HTMLResponse(content, headers={"Cache-Control": "no-cache"})
 
 
-def _row(bundle: Bundle) -> str:
-    card = bundle.card
-    cells = (bundle.reference, card.task, ", ".join(card.labels.values()))
-    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+def install(app: FastAPI) -> None:
+    """Serve the page and what it loads."""
+    app.include_router(router)
+    app.mount("/assets", _Assets(directory=STATIC / "assets", check_dir=False))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, File, Response, UploadFile
 
-from api.encoding import file_response, image_forms, json_response, negotiate, npz_bytes
+from api.encoding import file_response, image_forms, json_response, negotiate, npz_bytes, zip_bytes
 from api.engine import Segment
 from api.routes.common import Accept, EngineDependency, Format, answers
 from api.uploads import read_upload
-from caps_med.images import encode_image, label_format
+from caps_med.images import CODECS, encode_image, label_format
 from caps_med.inference import Segmentation
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
@@ -20,7 +22,7 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
     "/{model}/segment",
     summary="Segment an image or volume",
     response_class=Response,
-    responses=answers("nifti", "png", "tiff", "npy", "npz", "json"),
+    responses=answers("nifti", "png", "tiff", "npy", "npz", "zip", "json"),
 )
 async def segment(
     model: str,
@@ -31,13 +33,14 @@ async def segment(
 ) -> Response:
     """The label map in the image's own format and geometry.
 
-    As npz: `labels` and `probabilities`; as JSON: the volume of each label.
+    As npz: `labels` and `probabilities`; as JSON: the volume of each label; as zip: the label map
+    in the image's own format and as NIfTI, and the JSON.
     """
     content = await read_upload(image)
     loaded = await engine.load(model)
     decoded = await engine.decode(content, "image")
     own = label_format(decoded.format)
-    form = negotiate(format, accept, [*image_forms(decoded, own), "npz", "json"])
+    form = negotiate(format, accept, [*image_forms(decoded, own), "npz", "zip", "json"])
     result = await engine.predict(loaded, Segment(decoded))
     return await engine.run("encode", lambda: encode(result, form))
 
@@ -45,16 +48,27 @@ async def segment(
 def encode(result: Segmentation, form: str) -> Response:
     """A segmentation in the form asked for."""
     if form == "json":
-        return json_response(
-            {
-                "volumes": result.volumes,
-                "unit": result.volume_unit,
-                "shape": list(result.spatial_shape),
-                "warnings": list(result.warnings),
-            },
-            result.provenance,
-        )
+        return json_response(numbers(result), result.provenance)
     if form == "npz":
         arrays = {"labels": result.array, "probabilities": result.probabilities.array}
         return file_response(npz_bytes(arrays), form, result.provenance, "segmentation")
+    if form == "zip":
+        return file_response(zip_bytes(_all(result)), form, result.provenance, "segmentation")
     return file_response(encode_image(result, form), form, result.provenance, "segmentation")
+
+
+def numbers(result: Segmentation) -> dict[str, object]:
+    """What the JSON form holds, without provenance."""
+    return {
+        "volumes": result.volumes,
+        "unit": result.volume_unit,
+        "shape": list(result.spatial_shape),
+        "warnings": list(result.warnings),
+    }
+
+
+def _all(result: Segmentation) -> Iterator[tuple[str, bytes]]:
+    for form in dict.fromkeys((result.format, "nifti")):
+        yield f"segmentation{CODECS[form].suffixes[0]}", encode_image(result, form)
+    answer = {**numbers(result), "provenance": result.provenance.as_dict()}
+    yield "answer.json", json.dumps(answer).encode()

@@ -12,8 +12,9 @@ from api.engine import Synthesize
 from api.routes.common import Accept, EngineDependency, Format, answers
 from api.uploads import read_upload
 from caps_med.errors import InvalidParameter
-from caps_med.images import CODECS, encode_image
+from caps_med.images import CODECS, Plane, encode_image
 from caps_med.inference import SyntheticImage
+from caps_med.inference.strip import strip
 from caps_med.inference.synthesizer import LARGEST_SEED
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
@@ -34,7 +35,7 @@ async def synthesize(
     format: Format = None,
     accept: Accept = None,
 ) -> Response:
-    """One image in the label map's own format; several as a zip of them.
+    """One image in the label map's own format; several as a zip of them, or as PNG side by side.
 
     Image i has the seed `seed + i`; the same seed gives the same bytes.
     """
@@ -44,13 +45,14 @@ async def synthesize(
     loaded = await engine.load(model)
     decoded = await engine.decode(content, "labels")
     own = decoded.format
-    forms = [*image_forms(decoded, own), "zip"] if count == 1 else ["zip"]
+    forms = [*image_forms(decoded, own), "zip"] if count == 1 else ["zip", "png"]
     form = negotiate(format, accept, [*forms, "npz", "json"])
     images = await engine.predict(loaded, Synthesize(decoded, seed, count))
-    return await engine.run("encode", lambda: encode(images, form, own))
+    plane = loaded.bundle.card.plane
+    return await engine.run("encode", lambda: encode(images, form, own, plane))
 
 
-def encode(images: Sequence[SyntheticImage], form: str, own: str) -> Response:
+def encode(images: Sequence[SyntheticImage], form: str, own: str, plane: Plane) -> Response:
     """Synthetic images in the form asked for; `own` is that of the files in a zip."""
     first, seeds = images[0].provenance, [image.provenance.seed for image in images]
     if form == "json":
@@ -65,4 +67,6 @@ def encode(images: Sequence[SyntheticImage], form: str, own: str) -> Response:
         named = zip(seeds, images, strict=True)
         files = ((f"synthetic-seed{s}{suffix}", encode_image(i, own)) for s, i in named)
         return file_response(zip_bytes(files), form, first, "synthetic")
+    if len(images) > 1:
+        return file_response(encode_image(strip(images, plane), form), form, first, "synthetic")
     return file_response(encode_image(images[0], form), form, first, f"synthetic-seed{seeds[0]}")

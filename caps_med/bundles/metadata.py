@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
 
 from caps_med._version import __version__
-from caps_med.images import Normalization, Plane
+from caps_med.images import Normalization, Plane, label_palette
 
 Task = Literal["segmentation", "synthesis"]
 LabelId = Annotated[int, Field(ge=0, le=65535)]
@@ -91,6 +91,13 @@ class ModelCard(_Section):
     @classmethod
     def _rising(cls, labels: dict[int, str]) -> dict[int, str]:
         return dict(sorted(labels.items()))
+
+    @property
+    def shown_colors(self) -> dict[int, Color]:
+        """The colour of each label: the card's own, else the usual palette's."""
+        usual = label_palette()
+        usual_of = {label: usual[label % len(usual)].tolist() for label in self.labels}
+        return {label: self.colors.get(label, (r, g, b)) for label, (r, g, b) in usual_of.items()}
 
     @property
     def binary(self) -> bool:

@@ -16,7 +16,7 @@ from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.labels import label_format, label_palette, match_labels
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import Normalization
-from caps_med.images.slices import Plane, SliceStack
+from caps_med.images.slices import Plane, SliceStack, chosen_slice, one_slice, slice_count
 
 FORMATS = tuple(CODECS)
 
@@ -31,11 +31,14 @@ __all__ = [
     "Normalization",
     "Plane",
     "SliceStack",
+    "chosen_slice",
     "count_pictures",
     "encode_image",
     "label_format",
     "label_palette",
     "match_labels",
+    "one_slice",
     "read_image",
+    "slice_count",
     "write_image",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 import nibabel.orientations as orientations
@@ -90,3 +90,50 @@ class SliceStack:
             array = orientations.apply_orientation(np.moveaxis(stack, 1, -1), self._back)
             restored = np.moveaxis(array, -1, 0)
         return np.ascontiguousarray(restored)
+
+
+def chosen_slice(count: int, index: int | None) -> int:
+    """The slice to look at: the middle one, or the one asked for.
+
+    Raises:
+        InvalidParameter: there is no such slice.
+    """
+    if index is None:
+        return count // 2
+    if not 0 <= index < count:
+        raise InvalidParameter(f"slice={index}: must be from 0 to {count - 1}")
+    return index
+
+
+def slice_count(image: MedicalImage, plane: Plane = "axial") -> int:
+    """How many slices an image has in `plane`; a picture is one."""
+    return 1 if image.spatial_dims == 2 else image.spatial_shape[_slice_axis(image, plane)[0]]
+
+
+def one_slice(
+    image: MedicalImage, index: int | None = None, plane: Plane = "axial"
+) -> MedicalImage:
+    """A slice of a volume as a volume of one slice, where it lies; a picture as it is.
+
+    Args:
+        index: counted as in `SliceStack`; None for the middle one.
+
+    Raises:
+        InvalidParameter: there is no such slice.
+    """
+    at = chosen_slice(count := slice_count(image, plane), index)
+    if image.spatial_dims == 2:
+        return image
+    axis, forward = _slice_axis(image, plane)
+    voxel = at if forward else count - 1 - at
+    affine = image.affine.copy()
+    affine[:3, 3] += affine[:3, axis] * voxel
+    return replace(image, array=image.array.take([voxel], axis + 1), affine=affine)
+
+
+def _slice_axis(image: MedicalImage, plane: Plane) -> tuple[int, bool]:
+    """The axis of a volume along which its slices are counted, and whether from its beginning."""
+    source = orientations.io_orientation(image.affine)
+    there = orientations.ornt_transform(source, orientations.axcodes2ornt(AXCODES[plane]))
+    axis = int(np.flatnonzero(there[:, 0] == 0)[0])
+    return axis, bool(there[axis, 1] > 0)

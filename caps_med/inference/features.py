@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from caps_med.errors import InvalidParameter, LayerNotFound
-from caps_med.images import MedicalImage
+from caps_med.errors import LayerNotFound
+from caps_med.images import MedicalImage, chosen_slice
 from caps_med.inference.contact_sheet import contact_sheet
 from caps_med.inference.passes import as_maps, check_whole, device_of, pad_to
 from caps_med.inference.provenance import Provenance
@@ -131,19 +131,6 @@ class FeatureExplorer:
         names = [info.name for info in self.network.layers]
         if layer is not None and layer not in names:
             raise LayerNotFound(f"no layer {layer!r}: there is {', '.join(names)}")
-
-
-def chosen_slice(count: int, index: int | None) -> int:
-    """The slice to look at: the middle one, or the one asked for.
-
-    Raises:
-        InvalidParameter: there is no such slice.
-    """
-    if index is None:
-        return count // 2
-    if not 0 <= index < count:
-        raise InvalidParameter(f"slice={index}: must be from 0 to {count - 1}")
-    return index
 
 
 def _cropped(capsules: Tensor, sizes: torch.Size, stride: int) -> FloatArray:

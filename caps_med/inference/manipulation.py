@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
-from caps_med.images import MedicalImage
-from caps_med.inference.features import chosen_slice
+from caps_med.images import MedicalImage, chosen_slice
 from caps_med.inference.passes import check_whole, cropped, device_of, pad_to
 from caps_med.inference.provenance import Provenance
 from caps_med.inference.strip import sheet

@@ -17,9 +17,10 @@ from caps_med.images import (
     Limits,
     MedicalImage,
     SliceStack,
+    chosen_slice,
     read_image,
 )
-from caps_med.inference.features import FeatureExplorer, Features, chosen_slice
+from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.manipulation import Manipulator
 from caps_med.inference.passes import device_of
 from caps_med.inference.point import Listener, Point

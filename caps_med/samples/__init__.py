@@ -1,13 +1,44 @@
-"""A real brain slice to try things on, and what its tissues are.
+"""Real images to try things on.
 
 ``t1.nii.gz`` and ``tissue.nii.gz`` are one axial slice of the MNI152 template (ICBM 2009a
-nonlinear symmetric, 1 mm), which the built-in models never saw, and its tissue labels: see
-``NOTICE.md`` beside this file, and ``benchmarks/make_samples.py`` for how they were cut.
+nonlinear symmetric, 1 mm), which the built-in models never saw, and its tissue labels.
+``colin27.png`` and ``colin27.nii.gz`` are an axial slice (1 mm) and the whole (2 x 2 x 4 mm) of
+another head, Colin27. See ``NOTICE.md`` beside this file, and ``benchmarks/make_samples.py`` for
+how they were cut.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-T1 = Path(__file__).parent / "t1.nii.gz"
-TISSUE = Path(__file__).parent / "tissue.nii.gz"
+from caps_med.images import Kind
+
+_FOLDER = Path(__file__).parent
+T1 = _FOLDER / "t1.nii.gz"
+TISSUE = _FOLDER / "tissue.nii.gz"
+COLIN27_SLICE = _FOLDER / "colin27.png"
+COLIN27 = _FOLDER / "colin27.nii.gz"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A file, what its values are, and what to tell people of it; of labels, the image's name."""
+
+    path: Path
+    kind: Kind
+    title: str
+    description: str
+    image_of: str | None = None
+
+
+#: All of them, by name.
+SAMPLES: Mapping[str, Sample] = {
+    "t1": Sample(T1, "image", "T1 slice", "MNI152 template, NIfTI, 1 mm; held out from training"),
+    "colin27-slice": Sample(
+        COLIN27_SLICE, "image", "Another head", "Colin27, a PNG without geometry"
+    ),
+    "colin27": Sample(COLIN27, "image", "T1 volume", "Colin27 as a whole, NIfTI, 2 x 2 x 4 mm"),
+    "tissue": Sample(TISSUE, "labels", "Tissue labels", "Of the T1 slice, by the template", "t1"),
+}

@@ -24,7 +24,7 @@ FEATURES = "/v1/models/tiny-segmentation/features"
 def test_health(client: TestClient) -> None:
     assert client.get("/healthz").json()["status"] == "alive"
     assert client.get("/readyz").status_code in (200, 503)
-    assert "tiny-segmentation" in client.get("/").text
+    assert "<title>caps_med" in client.get("/").text
 
 
 def test_models_list_their_layers(client: TestClient, models: Path) -> None:

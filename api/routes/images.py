@@ -1,0 +1,95 @@
+"""POST any file that is read here, get it in a form that every viewer takes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, File, Form, Response, UploadFile
+from numpy.typing import NDArray
+
+from api.encoding import MEDIA_TYPES, negotiate
+from api.routes.common import Accept, EngineDependency, Format, answers
+from api.uploads import read_upload
+from caps_med.images import (
+    MedicalImage,
+    Plane,
+    SliceStack,
+    chosen_slice,
+    encode_image,
+    one_slice,
+    slice_count,
+)
+
+router = APIRouter(prefix="/v1/images", tags=["images"])
+
+_GZIP = b"\x1f\x8b"
+#: Shares of red, green and blue in what a colour picture looks like in grey (ITU-R BT.601).
+_LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
+#: The percentile of intensities that a PNG shows as white.
+_WHITE = 99.5
+
+
+@router.post(
+    "",
+    summary="An image as NIfTI, or one slice of it",
+    response_class=Response,
+    responses=answers("nifti", "png"),
+)
+async def convert(
+    image: Annotated[UploadFile, File(description="Any format that is read, DICOM too.")],
+    engine: EngineDependency,
+    kind: Annotated[Literal["image", "labels"], Form(description="What the values are.")] = "image",
+    plane: Annotated[Plane, Form(description="In which `slice` is counted.")] = "axial",
+    slice: Annotated[int | None, Form(description="This slice alone.")] = None,
+    format: Format = None,
+    accept: Accept = None,
+) -> Response:
+    """As the models see it: decoded, with its geometry, colour pictures in grey.
+
+    As PNG: one slice (the middle one) as a person sees it, 8-bit; of labels their ids. The headers
+    say how many slices there are in `plane`, and whether the source has a geometry.
+    """
+    form = negotiate(format, accept, ["nifti", "png"])
+    content = await read_upload(image)
+    decoded = await engine.decode(content, kind)
+    if form == "nifti" and slice is None and _is_that_already(content, decoded):
+        answer = content
+    else:
+        answer = await engine.run("encode", lambda: encode(_grey(decoded), form, slice, plane))
+    headers = {
+        "Caps-Med-Slices": str(slice_count(decoded, plane)),
+        "Caps-Med-Geometry": "no" if decoded.spacing is None else "yes",
+    }
+    return Response(answer, headers=headers, media_type=MEDIA_TYPES[form])
+
+
+def encode(image: MedicalImage, form: str, slice: int | None, plane: Plane) -> bytes:
+    """The image, or its slice, in the form asked for."""
+    if form == "nifti":
+        return encode_image(image if slice is None else one_slice(image, slice, plane), form)
+    stack = SliceStack.from_image(image, plane)
+    pixels = stack.array[chosen_slice(len(stack.array), slice)]
+    if image.kind == "image":
+        pixels = _shown(pixels, image)
+    picture = MedicalImage(pixels, format="png", kind=image.kind, palette=image.palette)
+    return encode_image(picture, form)
+
+
+def _is_that_already(content: bytes, decoded: MedicalImage) -> bool:
+    return decoded.format == "nifti" and content.startswith(_GZIP)
+
+
+def _grey(image: MedicalImage) -> MedicalImage:
+    if len(image.array) != len(_LUMINANCE):
+        return image
+    grey = np.rint(np.tensordot(_LUMINANCE, image.array, 1)).astype(image.array.dtype)
+    return image.with_array(grey[None])
+
+
+def _shown(pixels: NDArray[Any], image: MedicalImage) -> NDArray[np.uint8]:
+    """Intensities as 8-bit levels, from the image's smallest value to nearly its largest."""
+    low, high = float(image.array.min()), float(np.percentile(image.array, _WHITE))
+    scale = 255 / (high - low) if high > low else 0.0
+    levels: NDArray[np.float64] = ((pixels.astype(np.float64) - low) * scale).clip(0, 255)
+    return np.rint(levels).astype(np.uint8)

@@ -1,0 +1,67 @@
+"""Samples to try the service on: a closed list."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, Field
+
+from api.encoding import MEDIA_TYPES
+from api.problems import SAMPLE_NOT_FOUND, Refusal
+from api.routes.common import answers, problems
+from caps_med.images.codecs import codec_of_path
+from caps_med.samples import SAMPLES
+
+router = APIRouter(prefix="/v1/samples", tags=["images"])
+
+
+class SampleView(BaseModel):
+    """One sample."""
+
+    name: str = Field(examples=["t1"])
+    title: str = Field(examples=["T1 slice"])
+    kind: str = Field(description="image or labels", examples=["image"])
+    description: str
+    file: str = Field(description="What to call it.", examples=["t1.nii.gz"])
+    image_of: str | None = Field(description="Of labels: the sample that they are of.")
+
+
+class SampleList(BaseModel):
+    """All samples."""
+
+    samples: list[SampleView]
+
+
+@router.get("", summary="Samples to try the service on")
+async def list_samples() -> SampleList:
+    """Real images, and a label map."""
+    return SampleList(
+        samples=[
+            SampleView(
+                name=name,
+                title=sample.title,
+                kind=sample.kind,
+                description=sample.description,
+                file=sample.path.name,
+                image_of=sample.image_of,
+            )
+            for name, sample in SAMPLES.items()
+        ]
+    )
+
+
+@router.get(
+    "/{sample}",
+    summary="One sample",
+    response_class=Response,
+    responses={200: answers("nifti", "png")[200], **problems(404)},
+)
+def show(sample: Annotated[str, Path(description="A name of the list.")]) -> Response:
+    """The file as it is."""
+    if sample not in SAMPLES:
+        raise Refusal(SAMPLE_NOT_FOUND, f"no such sample: there is {', '.join(SAMPLES)}")
+    path = SAMPLES[sample].path
+    headers = {"Content-Disposition": f'attachment; filename="{path.name}"'}
+    media_type = MEDIA_TYPES[codec_of_path(path).name]
+    return Response(path.read_bytes(), headers=headers, media_type=media_type)

@@ -1,0 +1,122 @@
+"""A real server with the built-in models, and a real browser that looks at its page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from api.routes.page import STATIC
+from tests.api.serving import Served, serving
+
+#: Software rendering, and no call of the browser's own to anywhere.
+FLAGS = (
+    "--no-sandbox",
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PATIENCE_MS = 60_000
+
+
+def missing() -> str | None:
+    """Why the page cannot be looked at here."""
+    if not (STATIC / "index.html").is_file():
+        return "the page is not built: run make page"
+    return None if shutil.which("chromium") else "there is no chromium in the PATH"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if why := missing():
+        if os.environ.get("CAPS_MED_NEED_PAGE"):
+            pytest.fail(why)
+        pytest.skip(why)
+    with sync_playwright() as playwright:
+        path = shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The built-in models alone; what is trained comes beside them."""
+    folder = tmp_path_factory.mktemp("server")
+    models = folder / "models"
+    with serving(folder, models, preload='["brain-t1-tissue", "brain-t1-synthesis"]') as served:
+        yield served
+
+
+@pytest.fixture
+def refusals() -> bool:
+    """Whether the test makes the service refuse something, which browsers write to the console."""
+    return False
+
+
+@pytest.fixture
+def opened(browser: Browser, server: Served, refusals: bool) -> Iterator[Callable[..., Page]]:
+    """Opens a view; at the end there was no error in the console and no call to another host."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE_MS)
+    errors: list[str] = []
+    foreign: list[str] = []
+
+    def said(message: Any) -> None:  # noqa: ANN401
+        refused = refusals and "Failed to load resource" in message.text
+        if message.type == "error" and not refused:
+            errors.append(message.text)
+
+    def open_view(view: str, address: str = server.address) -> Page:
+        page = context.new_page()
+        ours = (f"{address}/", "blob:", "data:")
+        page.on("console", said)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda r: None if r.url.startswith(ours) else foreign.append(r.url))
+        page.goto(f"{address}/#{view}")
+        return page
+
+    yield open_view
+    context.close()
+    assert errors == []
+    assert foreign == []
+
+
+def pixels(page: Page, selector: str) -> list[int]:
+    """What a canvas shows: width, height, and its RGBA bytes."""
+    found: list[int] = page.locator(selector).first.evaluate(
+        """canvas => [canvas.width, canvas.height, ...canvas.getContext('2d')
+            .getImageData(0, 0, canvas.width, canvas.height).data]"""
+    )
+    return found
+
+
+def slide(page: Page, selector: str, value: float) -> None:
+    """Move a slider as a hand does, with its input event."""
+    page.locator(selector).evaluate(
+        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }",
+        value,
+    )
+
+
+def sample(page: Page, view: str, title: str) -> None:
+    page.locator(f"#{view} .sample", has_text=title).click()
+
+
+def saved(page: Page, selector: str, folder: Path) -> Path:
+    """The file that a button offers."""
+    with page.expect_download() as download:
+        page.locator(selector).click()
+    path = folder / download.value.suggested_filename
+    download.value.save_as(path)
+    return path

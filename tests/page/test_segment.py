@@ -1,0 +1,122 @@
+"""Segment: an image in, its label map over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+import caps_med
+from caps_med import samples
+from caps_med.images import MedicalImage, encode_image, read_image
+from tests.page.conftest import sample, saved
+
+#: Of each volume: its size, and how many voxels have each value, 0 to 3.
+SHOWN = """() => capsMed.segment.nv.volumes.map(v => ({
+    dims: [...v.hdr.dims], counts: [0, 1, 2, 3].map(id => v.img.reduce((n, x) => n + (x === id), 0))
+}))"""
+
+
+def counts(labels: MedicalImage) -> list[int]:
+    return [int((labels.array == label).sum()) for label in range(4)]
+
+
+def wait_for_answer(page: Page) -> None:
+    expect(page.locator("#segment .answer")).to_be_visible(timeout=60_000)
+
+
+def test_a_sample_and_its_labels(opened: Callable[..., Page], tmp_path: Path) -> None:
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    wanted = caps_med.load_model("brain-t1-tissue").segment(samples.T1)
+    image, labels = page.evaluate(SHOWN)
+    assert image["dims"][:4] == labels["dims"][:4] == [3, *wanted.spatial_shape]
+    assert labels["counts"] == counts(wanted)
+    table = page.locator("#segment .legend tbody")
+    expect(table.locator("tr")).to_have_count(3)
+    grey = wanted.volumes["grey matter"]
+    expect(table).to_contain_text(f"{grey:,.0f}")
+    file = saved(page, "#segment .download", tmp_path)
+    assert file.name == "t1-brain-t1-tissue.nii.gz"
+    assert file.read_bytes() == encode_image(wanted, "nifti")
+    page.locator("#segment .provenance summary").click()
+    expect(page.locator("#segment .provenance")).to_contain_text(wanted.provenance.weights_sha256)
+    opacity = page.locator("#segment .opacity")
+    opacity.fill("0.2")
+    assert page.evaluate("() => capsMed.segment.nv.volumes[1].opacity") == pytest.approx(0.2)
+
+
+def test_a_picture_comes_back_as_a_picture(opened: Callable[..., Page], tmp_path: Path) -> None:
+    page = opened("segment")
+    sample(page, "segment", "Another head")
+    wait_for_answer(page)
+    wanted = caps_med.load_model("brain-t1-tissue").segment(samples.COLIN27_SLICE)
+    height, width = wanted.spatial_shape
+    image, labels = page.evaluate(SHOWN)
+    assert image["dims"][:4] == labels["dims"][:4] == [3, width, height, 1]
+    assert labels["counts"] == counts(wanted)
+    file = saved(page, "#segment .download", tmp_path)
+    assert file.read_bytes() == encode_image(wanted, "png")
+    expect(page.locator("#segment .unit")).to_have_text("Area [pixels]")
+
+
+def test_a_volume_in_three_planes(opened: Callable[..., Page], tmp_path: Path) -> None:
+    head = read_image(samples.COLIN27)
+    low = head.spatial_shape[2] // 2
+    slab = MedicalImage(head.array[..., low : low + 4], head.affine, "nifti")
+    file = tmp_path / "slab.nii.gz"
+    file.write_bytes(encode_image(slab, "nifti"))
+    page = opened("segment")
+    page.locator("#segment input[type=file]").set_input_files(file)
+    wait_for_answer(page)
+    wanted = caps_med.load_model("brain-t1-tissue").segment(file)
+    image, labels = page.evaluate(SHOWN)
+    assert image["dims"][:4] == labels["dims"][:4] == [3, *slab.spatial_shape]
+    assert labels["counts"] == counts(wanted)
+    assert page.evaluate("() => capsMed.segment.nv.opts.sliceType") == 3
+    assert page.evaluate("() => capsMed.segment.nv.opts.isRadiologicalConvention") is True
+    page.locator("#segment .side").select_option("neurological")
+    assert page.evaluate("() => capsMed.segment.nv.opts.isRadiologicalConvention") is False
+    page.locator("#segment .planes").select_option("Coronal")
+    assert page.evaluate("() => capsMed.segment.nv.opts.sliceType") == 1
+
+
+def test_a_file_that_is_really_dropped(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    page.locator("#segment .sample").first.wait_for()
+    box = page.locator("#segment .stage").bounding_box()
+    assert box is not None
+    session = page.context.new_cdp_session(page)
+    data = {"items": [], "files": [str(samples.T1)], "dragOperationsMask": 1}
+    place = {"x": box["x"] + 100, "y": box["y"] + 100}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        session.send("Input.dispatchDragEvent", {"type": kind, **place, "data": data})
+    wait_for_answer(page)
+    shape = np.array(read_image(samples.T1).spatial_shape)
+    assert page.evaluate(SHOWN)[0]["dims"][1:4] == shape.tolist()
+
+
+class TestRefused:
+    @pytest.fixture
+    def refusals(self) -> bool:
+        return True
+
+    def test_a_hostile_file_gets_the_services_own_words(
+        self, opened: Callable[..., Page], tmp_path: Path
+    ) -> None:
+        whole = samples.T1.read_bytes()
+        file = tmp_path / "cut.nii.gz"
+        file.write_bytes(whole[: len(whole) // 2])
+        page = opened("segment")
+        with page.expect_response("**/v1/images?format=nifti") as answered:
+            page.locator("#segment input[type=file]").set_input_files(file)
+        detail = answered.value.json()["detail"]
+        assert answered.value.status == 422
+        expect(page.locator("#segment .problem")).to_contain_text(detail)
+        sample(page, "segment", "T1 slice")  # and it goes on
+        wait_for_answer(page)
+        expect(page.locator("#segment .problem")).to_have_count(0)
