@@ -144,6 +144,6 @@ class TestPage:
         assert answer.status_code == 200
         assert "make page" in answer.text and "Node" in answer.text
 
-    def test_nothing_but_what_was_built_is_served(self, client: TestClient) -> None:
+    def test_nothing_else_is_served(self, client: TestClient) -> None:
         for path in ("nope.js", "../index.html", "%2e%2e/%2e%2e/app.py", ""):
             assert client.get(f"/assets/{path}").status_code == 404
