@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.table import Table
 from caps_med.errors import InvalidParameter
 
 if TYPE_CHECKING:
+    from caps_med.inference import Model
     from training.evaluate import Summary
     from training.statistics import Spread
 
@@ -29,50 +31,101 @@ def evaluate(
     data: Annotated[Path, typer.Option(help="Folder of labelled images, or .json or .csv list.")],
     out: Annotated[Path, typer.Option(help="Folder for the report; outside the data.")],
     against: Annotated[
-        str, typer.Option(help="Models to compare with: NAME,NAME; unet also finds MODEL-unet.")
+        str,
+        typer.Option(
+            help="Models to compare with: NAME,NAME; unet, pix2pix also find MODEL-unet, ..."
+        ),
     ] = "",
+    segmenter: Annotated[
+        str | None,
+        typer.Option(help="Of a synthesis model: a good segmentation model, for the geometry."),
+    ] = None,
+    images: Annotated[
+        int, typer.Option(help="Of a synthesis model: images of each label map.", min=1)
+    ] = 4,
     models: Annotated[
         Path | None,
         typer.Option(
             envvar="CAPS_MED_MODELS", help="Model repository; built-ins are always there."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the confidence intervals.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Of the confidence intervals, and of synthesized images.", min=0)
+    ] = 0,
 ) -> None:
     """Score a model on labelled images, case by case, alone or against others.
 
     Writes cases.csv, summary.json and report.html.
 
-    Example: caps-med evaluate --model my-organ --data test-scans --against unet --out report
+    Examples:
+      caps-med evaluate --model my-organ --data test-scans --against unet --out report
+      caps-med evaluate --model my-axons --data phantoms --against pix2pix --out report
     """
     if data.is_dir() and out.resolve().is_relative_to(data.resolve()):
         raise InvalidParameter(f"--out {out}: lies inside the data, which are left as they are")
 
-    from rich.progress import track
-
     from caps_med.bundles import ModelRepository
     from caps_med.inference import Model
-    from training.evaluate import evaluate as evaluated
-    from training.evaluate import find_models, write_results
-    from training.report import evaluation_report
+    from training.evaluate import find_models
 
     others = [name.strip() for name in against.split(",") if name.strip()]
-    bundles = find_models(ModelRepository(models), model, others)
-    loaded = [Model(bundle) for bundle in bundles]
-    found = evaluated(
-        data, loaded, lambda cases: track(cases, "evaluating", transient=True), seed=seed
-    )
+    repository = ModelRepository(models)
+    loaded = [Model(bundle) for bundle in find_models(repository, model, others)]
+    if loaded[0].task == "synthesis":
+        judge = None if segmenter is None else Model(repository.find(segmenter))
+        _synthesis(data, loaded, out, images, seed, judge)
+    else:
+        _segmentation(data, loaded, out, seed)
+    console.print(f"report in {escape(str(out))}", highlight=False, soft_wrap=True)
+
+
+def _segmentation(data: Path, models: Sequence[Model], out: Path, seed: int) -> None:
+    from training.evaluate import evaluate as evaluated
+    from training.evaluate import write_results
+    from training.report import evaluation_report
+
+    found = evaluated(data, models, _tracked, seed=seed)
     write_results(found, out)
     evaluation_report(out / "report.html", found)
     _print(found.summary)
-    console.print(f"report in {escape(str(out))}", highlight=False, soft_wrap=True)
+
+
+def _synthesis(
+    data: Path, models: Sequence[Model], out: Path, images: int, seed: int, judge: Model | None
+) -> None:
+    from training.evaluate_synthesis import evaluate_synthesis, write_synthesis_results
+    from training.report_synthesis import measures, synthesis_report
+
+    found = evaluate_synthesis(data, models, _tracked, seed=seed, images=images, segmenter=judge)
+    write_synthesis_results(found, out)
+    synthesis_report(out / "report.html", found)
+    table = Table(title=f"{found.summary.cases} cases", title_justify="left")
+    for heading in ("", *found.summary.models):
+        table.add_column(heading, overflow="fold")
+    for measure in measures(found.summary):
+        table.add_row(measure.name, *(escape(cell) for cell in measure.cells))
+    console.print(table)
+    _tell(found.summary.notes)
+
+
+T = TypeVar("T")
+
+
+def _tracked(cases: Iterable[T]) -> Iterable[T]:
+    from rich.progress import track
+
+    return track(cases, "evaluating", transient=True)
 
 
 def _print(summary: Summary) -> None:
     console.print(_score_table(summary))
     if summary.comparisons:
         console.print(_comparison_table(summary))
-    for note in summary.notes:
+    _tell(summary.notes)
+
+
+def _tell(notes: Iterable[str]) -> None:
+    for note in notes:
         console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
 
 

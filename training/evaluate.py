@@ -24,8 +24,8 @@ from training.metrics import ClassScores, score_case, unit_of
 from training.scores import ClassSummary, Comparison, Row, case_means, class_summaries, comparisons
 from training.statistics import ENOUGH
 
-#: Networks that can be trained to compare with.
-BASELINES = ("unet", "segcaps")
+#: Networks that can be trained to compare with, by task.
+BASELINES = {"segmentation": ("unet", "segcaps"), "synthesis": ("pix2pix", "capspix2pix")}
 
 Track = Callable[[Iterable[Case]], Iterable[Case]]
 
@@ -86,16 +86,16 @@ def find_models(
 
     Raises:
         ModelNotFound: one is missing; of a baseline the message says how to train it.
-        WrongTask: one does not segment. InvalidParameter: one is named twice.
+        WrongTask: one has another task than the first. InvalidParameter: one is named twice.
         InvalidInput: they know other labels.
     """
     first = repository.find(reference)
     bundles = [first, *(_find_other(repository, first, other) for other in against)]
     for bundle in bundles:
-        if bundle.card.task != "segmentation":
+        if bundle.card.task != first.card.task or first.card.task not in BASELINES:
             raise WrongTask(
-                f"{bundle.name} is a {bundle.card.task} model: only segmentation can be evaluated "
-                "so far"
+                f"{bundle.name} is a {bundle.card.task} model: segmentation models are evaluated "
+                "against such, and synthesis models against such"
             )
     for one, other in itertools.combinations(bundles, 2):
         if one.reference == other.reference:
@@ -113,9 +113,10 @@ def _find_other(repository: ModelRepository, first: Bundle, name: str) -> Bundle
     suffixed = f"{first.name}-{plain}"
     if plain not in known and suffixed in known:
         return repository.find(f"{first.name}-{name}")
-    if plain in BASELINES and plain not in known:
+    task = first.card.task
+    if plain in BASELINES.get(task, ()) and plain not in known:
         raise ModelNotFound(
-            f"no model {plain!r}, nor {suffixed!r}; this trains it: caps-med train segmentation "
+            f"no model {plain!r}, nor {suffixed!r}; this trains it: caps-med train {task} "
             f"--data DIR --name {suffixed} --network {plain}"
         )
     return repository.find(name)
@@ -240,12 +241,8 @@ class _Survey:
             )
         for model in self._models:
             card_of = model.bundle.card
-            trained_on = card_of.provenance.recipe.get("data")
-            if trained_on and Path(str(trained_on)).resolve() == self._cases.root.resolve():
-                yield (
-                    f"{model.bundle.reference} was trained on these data: scores on cases it has "
-                    "seen say little about new ones"
-                )
+            if note := trained_on_note(model, self._cases):
+                yield note
             other = {
                 i: name for i, name in self._cases.labels.items()
                 if i in card_of.labels and name.casefold() != card_of.labels[i].casefold()
@@ -255,6 +252,17 @@ class _Survey:
                     f"the data call {_told(other)} what {model.bundle.reference} calls "
                     f"{_told({i: card_of.labels[i] for i in other})}; labels are matched by number"
                 )
+
+
+def trained_on_note(model: Model, cases: Cases) -> str:
+    """What to know of scores on the data that a model has learned from; empty on other data."""
+    trained_on = model.bundle.card.provenance.recipe.get("data")
+    if not trained_on or Path(str(trained_on)).resolve() != cases.root.resolve():
+        return ""
+    return (
+        f"{model.bundle.reference} was trained on these data: scores on cases it has seen say "
+        "little about new ones"
+    )
 
 
 def _told(labels: Mapping[int, str]) -> str:

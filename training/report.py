@@ -42,6 +42,15 @@ class Example:
 
 
 @dataclass(frozen=True)
+class Measure:
+    """A row of numbers, a cell a model; `meaning` says how to read it."""
+
+    name: str
+    cells: Sequence[str]
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
 class Page:
     """What a report holds; a part without content is left out.
 
@@ -53,6 +62,7 @@ class Page:
         recipe: name -> value.
         curves: an SVG element.
         evaluation: scores and comparisons.
+        measures: of the models in `columns`, where there is no evaluation of this kind.
         spread: an SVG element.
         legend: class -> colour.
         examples: of cases.
@@ -68,6 +78,8 @@ class Page:
     recipe: Mapping[str, str] = field(default_factory=dict)
     curves: str = ""
     evaluation: Evaluation | None = None
+    columns: Sequence[str] = ()
+    measures: Sequence[Measure] = ()
     spread: str = ""
     legend: Mapping[str, str] = field(default_factory=dict)
     examples: Sequence[Example] = ()
@@ -142,13 +154,13 @@ def training_report(
     model = load_model(reference, models)
     evaluation = _held_out(data, held_out, model, track, seed)
     parts: dict[str, Any] = (
-        {"facts": _facts(model)} if evaluation is None else _evaluated(evaluation)
+        {"facts": model_facts(model)} if evaluation is None else _evaluated(evaluation)
     )
     if card is not None:
         labels = model.bundle.card.labels
         parts |= {"card": _card(card), "classes": _classes(card, labels)}
         parts["sheet"] = "" if sheet is None else data_url(as_pixels(sheet))
-    parts |= {"recipe": _flat(recipe), "curves": curves(scores)}
+    parts |= {"recipe": flat(recipe), "curves": curves(scores)}
     write_report(path, Page(**parts, title=_title([model])))
     return evaluation
 
@@ -181,12 +193,12 @@ def _evaluated(evaluation: Evaluation) -> dict[str, Any]:
     # most to see where there are labels: the median case, or any
     subject = cases[chosen[len(chosen) // 2][1]] if chosen else evaluation.cases.cases[0]
     return {
-        "facts": _facts(model),
+        "facts": model_facts(model),
         "notes": evaluation.summary.notes,
         "card": _card(evaluation.card),
         "classes": _classes(evaluation.card, labels),
         "sheet": data_url(as_pixels(evaluation.sheet)),
-        "recipe": _flat(model.bundle.card.provenance.recipe),
+        "recipe": flat(model.bundle.card.provenance.recipe),
         "evaluation": evaluation,
         "spread": spread(_dice(evaluation), "Dice of each case, line at the median"),
         "legend": _legend(model, evaluation),
@@ -264,7 +276,8 @@ def _legend(model: Model, evaluation: Evaluation) -> dict[str, str]:
     }
 
 
-def _facts(model: Model) -> dict[str, str]:
+def model_facts(model: Model) -> dict[str, str]:
+    """What a model is and where it comes from, by name."""
     card = model.bundle.card
     parameters = sum(p.numel() for p in model.network.parameters())
     facts = {
@@ -313,7 +326,7 @@ def _classes(card: DataCard, labels: Mapping[int, str]) -> list[tuple[str, str, 
     ]  # fmt: skip
 
 
-def _flat(recipe: Mapping[str, Any], above: str = "") -> dict[str, str]:
+def flat(recipe: Mapping[str, Any], above: str = "") -> dict[str, str]:
     """Nested values by dotted names, as YAML writes them."""
     return dict(_values(recipe, above))
 

@@ -69,12 +69,26 @@ def case_pictures(
     z = int((counted > 0).sum((1, 2)).argmax())
     box = _box_around([m[z] for m in maps])
     channels = normalization.apply(stack.array)[z][:, box[0], box[1]]
-    grey = np.moveaxis(channels if len(channels) == 3 else channels[:1].repeat(3, 0), 0, -1)
-    size = _size(grey.shape[:2], stack.spacing)
-    shown = _resized(np.rint(grey * 255).astype(np.uint8), size, Image.Resampling.BICUBIC)
+    shown = as_picture(channels, stack.spacing)
+    size = (shown.shape[0], shown.shape[1])
     colours = label_palette() if palette is None else palette
     drawn = [_drawn_over(shown, _resized_ids(m[z][box], size), colours) for m in maps]
     return [shown, *drawn], None if image.spatial_dims == 2 else z
+
+
+def as_picture(channels: NDArray[np.float32], spacing: tuple[float, float] | None = None) -> RGB:
+    """An image ``[C, H, W]`` in [0, 1] as ``[H, W, 3]``, of a size that is fit to be looked at."""
+    grey = np.moveaxis(channels if len(channels) == 3 else channels[:1].repeat(3, 0), 0, -1)
+    pixels = np.rint(np.clip(grey, 0, 1) * 255).astype(np.uint8)
+    return _resized(pixels, _size(grey.shape[:2], spacing), Image.Resampling.BICUBIC)
+
+
+def as_colours(
+    ids: NDArray[Any], spacing: tuple[float, float] | None = None, palette: RGB | None = None
+) -> RGB:
+    """Label ids ``[H, W]`` in their colours, of the same size as `as_picture` gives."""
+    colours = label_palette() if palette is None else palette
+    return np.asarray(colours[_resized_ids(ids, _size(ids.shape, spacing)) % 256], np.uint8)
 
 
 def _box_around(maps: Sequence[NDArray[Any]]) -> tuple[slice, slice]:

@@ -1,0 +1,1 @@
+"""Train on synthetic images, test on real ones: ``python -m benchmarks.tstr``."""

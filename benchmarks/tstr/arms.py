@@ -1,0 +1,97 @@
+"""What each arm learns from: real images, synthesized ones, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.tstr import data
+from caps_med.images import MedicalImage
+from caps_med.inference import Model
+from training.datasets import Sample
+
+#: From a generator's name to the model.
+ModelOf = Callable[[str], Model]
+
+#: Synthesized images of every arm and repetition have seeds of their own from here on.
+_FIRST_SEED = 1_000_000
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One row of the table.
+
+    Attributes:
+        title: what is learned from.
+        real: whether the real images are among it.
+        generator: which one synthesizes; None for real images alone.
+        labels: label maps that are synthesized from: ``real``, ``new``.
+        more: whether as many further real images as others have synthetic ones are added: how far
+            synthetic images could lead at best.
+    """
+
+    title: str
+    real: bool = False
+    generator: str | None = None
+    labels: tuple[str, ...] = ()
+    more: bool = False
+
+
+_BOTH = ("real", "new")
+ARMS: Mapping[str, Arm] = {
+    "real": Arm("real", real=True),
+    "caps-real": Arm("CapsPix2Pix, real labels", generator="capspix2pix", labels=("real",)),
+    "caps-new": Arm("CapsPix2Pix, new labels", generator="capspix2pix", labels=("new",)),
+    "pix2pix-real": Arm("pix2pix, real labels", generator="pix2pix", labels=("real",)),
+    "pix2pix-new": Arm("pix2pix, new labels", generator="pix2pix", labels=("new",)),
+    "real+caps": Arm("real + CapsPix2Pix", True, "capspix2pix", _BOTH),
+    "real+pix2pix": Arm("real + pix2pix", True, "pix2pix", _BOTH),
+    "oracle": Arm("real + as many further real images", real=True, more=True),
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many images there are: real ones, synthetic ones of each kind of labels, tested ones."""
+
+    real: int = 8
+    synthetic: int = 100
+    tested: int = 64
+
+
+def samples_of(arm: Arm, sizes: Sizes, seed: int, model_of: ModelOf) -> list[Sample]:
+    """What an arm learns from in one repetition.
+
+    Where real and synthetic images are mixed, the real ones are repeated until both are drawn
+    about as often: of 8 beside 200, a network would hardly see the real ones.
+    """
+    real = data.real_samples(data.REAL, sizes.real) if arm.real else []
+    added: list[Sample] = []
+    if arm.generator is not None:
+        model = model_of(arm.generator)
+        for labels in arm.labels:
+            added += synthesized(model, _label_maps(labels, sizes), seed)
+    if arm.more:
+        added = data.real_samples(data.MORE, 2 * sizes.synthetic)
+    if not (real and arm.generator):
+        return [*real, *added]
+    return [*real * max(1, round(len(added) / len(real))), *added]
+
+
+def synthesized(model: Model, labels: Sequence[np.ndarray], seed: int) -> list[Sample]:
+    """One image of each label map, every one with a noise vector of its own."""
+    first = _FIRST_SEED * (1 + seed)
+    found = []
+    for number, label in enumerate(labels):
+        picture = MedicalImage(label, kind="labels", format="npy")
+        image = model.synthesize(picture, seed=first + number).array
+        found.append(data.synthetic_sample(np.asarray(image, np.float32), label))
+    return found
+
+
+def _label_maps(which: str, sizes: Sizes) -> list[np.ndarray]:
+    if which == "new":
+        return [data.label_map(data.NEW, case) for case in range(sizes.synthetic)]
+    return [data.label_map(data.REAL, case % sizes.real) for case in range(sizes.synthetic)]

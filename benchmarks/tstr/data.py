@@ -1,0 +1,61 @@
+"""Axon phantoms to learn from, to test on, and label maps without images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caps_med.images import Normalization
+from training.datasets import Sample, Source
+from training.datasets.phantoms import LABELS, axon_phantom
+
+#: Of the phantoms: those to learn from, to test on, more real ones, geometries without an image.
+REAL, TEST, MORE, NEW = 1, 2, 4, 3
+SCALE = Normalization()
+
+
+def real_samples(seed: int, count: int) -> list[Sample]:
+    """Phantoms with their label maps, intensities as a folder of pictures would have them."""
+    return [_sample(axon_phantom(seed, case).image, seed, case) for case in range(count)]
+
+
+def repeats(seed: int, case: int, count: int) -> list[NDArray[np.float32]]:
+    """Real images ``[1, H, W]`` of one label map, each with another look."""
+    return [SCALE.apply(_eight_bits(axon_phantom(seed, case, r).image)) for r in range(count)]
+
+
+def label_map(seed: int, case: int) -> NDArray[np.uint8]:
+    """A label map ``[1, H, W]`` of the phantoms' spline model."""
+    return axon_phantom(seed, case).label
+
+
+def synthetic_sample(image: NDArray[np.float32], label: NDArray[np.uint8]) -> Sample:
+    """A synthesized image ``[1, H, W]`` in [0, 1], as if it had been saved as a picture."""
+    return {"image": SCALE.apply(_eight_bits(image)), "label": label}
+
+
+def source(samples: Sequence[Sample], name: str = "axons") -> Source:
+    """All samples to learn from; validation, which every training does, sees the same ones."""
+    groups = [f"image {i}" for i in range(len(samples))]
+    seen = samples[: min(8, len(samples))]
+    return Source(
+        name=name,
+        samples=[*samples, *seen],
+        groups=[*groups, *("seen" for _ in seen)],
+        held_out=frozenset({"seen"}),
+        labels=LABELS,
+        plane=None,
+        spacing_mm=None,
+        normalization=SCALE,
+        description=f"{len(samples)} axon phantoms",
+    )
+
+
+def _sample(image: NDArray[np.float32], seed: int, case: int) -> Sample:
+    return {"image": SCALE.apply(_eight_bits(image)), "label": label_map(seed, case)}
+
+
+def _eight_bits(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.rint(np.clip(image, 0, 1) * 255).astype(np.float32)

@@ -1,0 +1,99 @@
+"""The generators, trained by the project's own training, each in a process of its own.
+
+``python -m benchmarks.tstr.generators --work DIR --name NAME --count 8 --set KEY=VALUE ...``
+trains one and publishes it into ``DIR/models``; `trained` calls it where a model is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from benchmarks.tstr.data import REAL, SCALE, real_samples, source
+from caps_med.bundles import ModelRepository
+from caps_med.inference import Model
+from training.run import RunFolder
+from training.tasks import TASKS, build_recipe, wishes
+
+#: Seconds between two lines of a run's log beyond which the run was not going.
+_PAUSE = 120
+
+
+class Cost(BaseModel):
+    """What a training took.
+
+    Attributes:
+        minutes: of the clock, pauses between a kill and a resume left out.
+        peak_mb: largest resident memory of the process, everything included.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    minutes: float
+    peak_mb: float
+
+
+def trained(name: str, work: Path, count: int, settings: Sequence[str], threads: int) -> Model:
+    """The model of that name in ``work/models``, trained now if it is not there yet."""
+    repository = ModelRepository(work / "models")
+    if name not in repository.names():
+        command = [sys.executable, "-m", "benchmarks.tstr.generators", "--work", str(work),
+                   "--name", name, "--count", str(count), "--threads", str(threads),
+                   *(part for setting in settings for part in ("--set", setting))]  # fmt: skip
+        subprocess.run(command, check=True)
+    return Model(repository.find(name), device="cpu")
+
+
+def cost_of(name: str, work: Path) -> Cost | None:
+    """What its training took; None of a model that came from elsewhere."""
+    file = _folder(work, name).path / "cost.json"
+    return Cost.model_validate_json(file.read_text()) if file.is_file() else None
+
+
+def main() -> None:
+    """Train one generator, or go on with it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--count", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--set", dest="settings", action="append", default=[])
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    task, folder = TASKS["synthesis"], _folder(options.work, options.name)
+    planned = {"data": "axons", "seed": 0, "crop": 128, "batch_size": 4,
+               "preparation": {"normalization": SCALE.model_dump()}}  # fmt: skip
+    recipe = build_recipe(task.recipe, [planned, wishes(None, options.settings)])
+    samples = source(real_samples(REAL, options.count))
+    network, best = task.learn(samples, recipe, folder, folder.checkpoint.exists())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    cost = Cost(minutes=round(_minutes(folder), 1), peak_mb=round(peak))
+    (folder.path / "cost.json").write_text(cost.model_dump_json())
+    command = shlex.join(["python", "-m", "benchmarks.tstr.generators", *sys.argv[1:]])
+    repository = ModelRepository(options.work / "models")
+    task.publish(repository, options.name, network, samples, recipe, best, command)
+
+
+def _folder(work: Path, name: str) -> RunFolder:
+    return RunFolder(work / "runs" / name)
+
+
+def _minutes(folder: RunFolder) -> float:
+    lines = (folder.path / "progress.jsonl").read_text().splitlines()
+    times: list[float] = [json.loads(line)["time"] for line in lines]
+    gaps = (after - before for before, after in pairwise(times))
+    return sum(gap for gap in gaps if 0 < gap < _PAUSE) / 60
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""What was measured, on disk, and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel
+
+from benchmarks.tstr.arms import ARMS, Sizes
+from benchmarks.tstr.generators import Cost
+from benchmarks.tstr.quality import Quality
+from training.statistics import Spread, spread_of
+
+#: Digits of a Dice that are kept.
+_DIGITS = 4
+
+
+class Results(BaseModel):
+    """Everything measured so far; a run goes on where it stopped.
+
+    Attributes:
+        settings: of the whole benchmark; other ones need another file.
+        dice: arm -> seed -> Dice of each tested image.
+        judge: mean Dice of the segmenter that judges geometry, on the tested images.
+        quality: generator -> its images.
+        costs: generator -> its training.
+    """
+
+    settings: dict[str, str]
+    dice: dict[str, dict[int, list[float]]] = {}
+    judge: float | None = None
+    quality: dict[str, Quality] = {}
+    costs: dict[str, Cost] = {}
+
+    def keep(self, arm: str, seed: int, dice: list[float]) -> None:
+        """Take in what one network scored."""
+        self.dice.setdefault(arm, {})[seed] = [round(value, _DIGITS) for value in dice]
+
+    def save(self, file: Path) -> None:
+        """Write it, whole or not at all."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(".partial")
+        partial.write_text(self.model_dump_json(indent=1) + "\n")
+        partial.replace(file)
+
+
+def opened(file: Path, settings: Mapping[str, str]) -> Results:
+    """The results in a file, or new ones.
+
+    Raises:
+        SystemExit: it holds results of other settings.
+    """
+    if not file.exists():
+        return Results(settings=dict(settings))
+    found = Results.model_validate_json(file.read_text())
+    other = {k: (found.settings.get(k), v) for k, v in settings.items()
+             if found.settings.get(k) != v}  # fmt: skip
+    if other:
+        raise SystemExit(f"{file} was measured with other settings {other}: name another --out")
+    return found
+
+
+def summary(results: Results, arm: str) -> tuple[Spread, list[float]] | None:
+    """Dice over images and seeds, its interval over images; and each seed's mean."""
+    by_seed = results.dice.get(arm)
+    if not by_seed:
+        return None
+    values = [value for dice in by_seed.values() for value in dice]
+    images = [str(i) for dice in by_seed.values() for i in range(len(dice))]
+    found = spread_of(values, images)
+    assert found is not None  # noqa: S101 - there are values
+    return found, [float(np.mean(dice)) for dice in by_seed.values()]
+
+
+def gain(results: Results, arm: str, over: str) -> Spread | None:
+    """Dice of one arm minus another's, paired by image and seed."""
+    pairs = [
+        (a - b, str(i))
+        for seed, dice in results.dice.get(arm, {}).items()
+        for i, (a, b) in enumerate(
+            zip(dice, results.dice.get(over, {}).get(seed, []), strict=False)
+        )
+    ]
+    return spread_of([d for d, _ in pairs], [i for _, i in pairs])
+
+
+def table(results: Results, sizes: Sizes) -> str:
+    """Two Markdown tables: the arms, and the generators."""
+    return "\n".join([*_arms(results, sizes), "", *_generators(results)])
+
+
+def _arms(results: Results, sizes: Sizes) -> Iterator[str]:
+    tested = f"Dice on {sizes.tested} real images [95 %]"
+    yield f"| trained on | {tested} | each seed | minus real only |"
+    yield "|---|---|---|---|"
+    for name, arm in ARMS.items():
+        found = summary(results, name)
+        if found is None:
+            continue
+        spread, means = found
+        difference = gain(results, name, "real") if name != "real" else None
+        yield (
+            f"| {arm.title} | {_shown(spread)} | {', '.join(f'{m:.3f}' for m in means)} | "
+            f"{_shown(difference, sign='+') if difference else ''} |"
+        )
+
+
+def _generators(results: Results) -> Iterator[str]:
+    names = list(results.quality)
+    if not names:
+        return
+    yield "| | " + " | ".join(names) + " |"
+    yield "|---|" + "---|" * len(names)
+    rows = {
+        "parameters": [f"{q.parameters / 1e6:.2f} M" for q in results.quality.values()],
+        "training, minutes": [f"{c.minutes:.0f}" if (c := results.costs.get(n)) else ""
+                              for n in names],
+        "peak memory, MB": [f"{c.peak_mb:.0f}" if (c := results.costs.get(n)) else ""
+                            for n in names],
+    }  # fmt: skip
+    for distance in next(iter(results.quality.values())).diversity:
+        of = [f"{q.diversity[distance]:.2f}" for q in results.quality.values()]
+        rows[f"diversity over real repeats ({distance})"] = of
+    rows["geometry kept, Dice"] = [f"{q.geometry:.3f}" for q in results.quality.values()]
+    for measure, digits in (("frechet", 2), ("mmd", 3), ("spectrum", 3), ("histogram", 4)):
+        rows[measure] = [f"{getattr(q, measure):.{digits}f}" for q in results.quality.values()]
+    for row, cells in rows.items():
+        yield f"| {row} | " + " | ".join(cells) + " |"
+
+
+def _shown(spread: Spread, sign: str = "") -> str:
+    text = f"{spread.mean:{sign}.3f}"
+    if spread.interval is not None:
+        text += f" [{spread.interval[0]:{sign}.3f}, {spread.interval[1]:{sign}.3f}]"
+    return text

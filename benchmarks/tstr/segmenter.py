@@ -1,0 +1,66 @@
+"""The U-Net that every arm trains, with the same steps, crops and augmentation."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from monai.metrics import compute_dice
+from monai.networks.utils import eval_mode
+
+from benchmarks.tstr.data import MORE, real_samples, source
+from caps_med.bundles.weights import load_weights, save_weights
+from caps_med.networks import SegmentationNetwork, UNet
+from training.datasets import Sample
+from training.evaluation import hard_classes
+from training.run import RunFolder
+from training.segmentation import SegmentationRecipe, train_segmentation
+
+#: MONAI's BasicUNet with half of its channels, 0.65 million parameters.
+FEATURES = (16, 16, 32, 64, 128, 16)
+#: Real images that the judge of geometry learns from.
+JUDGED = 200
+
+
+def train(
+    samples: Sequence[Sample], seed: int, steps: int, features: Sequence[int] | None = FEATURES
+) -> SegmentationNetwork:
+    """The network after the last step; nothing is chosen by any score."""
+    recipe = SegmentationRecipe.model_validate(
+        {
+            "data": "axons", "network": "unet", "features": features, "seed": seed, "epochs": 1,
+            "steps": steps, "batch_size": 4, "crop": 64, "augmentation": {"flip_rows": 0.5},
+        }
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        network, _ = train_segmentation(
+            source(samples), recipe, RunFolder(Path(folder)), resume=False
+        )
+    return network
+
+
+def dice_of_each(network: SegmentationNetwork, samples: Sequence[Sample]) -> list[float]:
+    """Dice of the axons in every image."""
+    found = []
+    with eval_mode(network):
+        for sample in samples:
+            image, label = (torch.from_numpy(sample[k]).float()[None] for k in ("image", "label"))
+            found.append(float(compute_dice(hard_classes(network(image)), label)))
+    return found
+
+
+def judge(file: Path, steps: int) -> SegmentationNetwork:
+    """A good segmenter, to see whether synthetic images kept their geometry; kept in `file`.
+
+    MONAI's BasicUNet, trained on `JUDGED` real phantoms.
+    """
+    if not file.exists():
+        network = train(real_samples(MORE, JUDGED), 0, steps, None)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save_weights(network, file)
+        return network
+    kept = UNet()
+    load_weights(kept, file)
+    return kept.eval()
