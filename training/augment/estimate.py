@@ -1,0 +1,60 @@
+"""How long it will take, roughly, before it begins."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+import torch.nn.functional as F
+
+from training.augment.order import GENERATOR, SEGMENTER, AugmentOrder
+from training.augment.trained import FOLDS
+
+#: Seconds of one crop of 128 x 128 pixels in a training step, and of one synthetic image with its
+#: label map and judgement, on the machine on which `_reference` took `_REFERENCE_S`.
+_GENERATOR_S, _SEGMENTER_S, _IMAGE_S = 0.5, 0.1, 0.6
+_REFERENCE_S = 0.05
+
+
+def minutes(order: AugmentOrder, groups: int) -> float:
+    """What the order takes on this machine, in minutes; crops are taken to be 128 x 128."""
+    generator, judge, segmenter = (
+        {**usual, **given}
+        for usual, given in (
+            (GENERATOR, order.generator), (SEGMENTER, order.judge), (SEGMENTER, order.segmenter)
+        )
+    )  # fmt: skip
+    crops = {
+        "generator": 0 if order.model else _crops(generator),
+        "segmenter": 0 if order.judge_model else _crops(judge) * min(FOLDS, groups),
+    }
+    if order.train_segmenter:
+        crops["segmenter"] += 2 * order.segmenter_seeds * _crops(segmenter)
+    seconds = crops["generator"] * _GENERATOR_S + crops["segmenter"] * _SEGMENTER_S
+    return (seconds + order.count * _IMAGE_S) * _slowness() / 60
+
+
+def told(order: AugmentOrder, groups: int) -> str:
+    """The same in words."""
+    found = minutes(order, groups)
+    return "a minute or two" if found < 2 else f"about {_rounded(found)} minutes"
+
+
+def _crops(recipe: dict[str, object]) -> int:
+    return int(str(recipe["epochs"])) * int(str(recipe["steps"])) * int(str(recipe["batch_size"]))
+
+
+def _rounded(value: float) -> int:
+    step = 5 if value > 15 else 1
+    return max(step, round(value / step) * step)
+
+
+def _slowness() -> float:
+    """How many times as long as where the seconds above were measured."""
+    image, kernel = torch.ones(4, 32, 128, 128), torch.ones(32, 32, 3, 3)
+    taken = []
+    for _ in range(4):
+        start = time.perf_counter()
+        F.conv2d(image, kernel, padding=1)
+        taken.append(time.perf_counter() - start)
+    return min(taken) / _REFERENCE_S

@@ -1,0 +1,69 @@
+"""Synthetic intensities in [0, 1] as the numbers that the lab's own files hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from caps_med.images import MedicalImage, Normalization
+
+#: Of a masked image: what a generator makes of nothing, and less is taken for it.
+_NOTHING = 0.02
+
+
+class Scale(BaseModel):
+    """How real images became [0, 1], to be undone.
+
+    Attributes:
+        levels: of each real image, the intensities that became 0 and 1.
+        dtype: of the real images.
+        masked: whether everything but the subject is exactly 0 in them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    levels: tuple[tuple[float, float], ...]
+    dtype: str
+    masked: bool
+
+    @classmethod
+    def of(cls, images: Sequence[MedicalImage], normalization: Normalization) -> Scale:
+        """Of some real images under the normalization of a generator's training."""
+        levels = tuple(_levels(image.array, normalization) for image in images)
+        return cls(
+            levels=levels,
+            dtype=np.result_type(*(image.array.dtype for image in images)).name,
+            masked=normalization.foreground_only,
+        )
+
+    def restore(self, pixels: NDArray[np.floating], like: int) -> NDArray[np.generic]:
+        """Pixels in [0, 1] in the intensities of one of the real images.
+
+        Args:
+            pixels: of any shape.
+            like: which of them; any whole number, counted round and round.
+        """
+        low, high = self.levels[like % len(self.levels)]
+        values = low + np.asarray(pixels, np.float64) * (high - low)
+        if self.masked:
+            values[pixels < _NOTHING] = 0
+        kind = np.dtype(self.dtype)
+        if kind.kind in "iu":
+            limits = np.iinfo(kind)
+            values = np.rint(np.clip(values, limits.min, limits.max))
+        return values.astype(kind)
+
+
+def _levels(array: NDArray[np.generic], normalization: Normalization) -> tuple[float, float]:
+    if normalization.window is not None:
+        return normalization.window
+    values = np.asarray(array, np.float64)
+    counted = values[values > 0] if normalization.foreground_only else values
+    if not counted.size:
+        return 0.0, 1.0
+    lower = normalization.lower
+    low = 0.0 if lower is None else float(np.percentile(counted, lower))
+    return low, float(np.percentile(counted, normalization.upper))
