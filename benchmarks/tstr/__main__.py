@@ -7,8 +7,9 @@ Beside the Dice: diversity over that of real repeats, geometry kept, distances t
 parameters, training time and memory.
 
 What is done is kept, in ``--work`` (generators, judge) and ``--out`` (scores), so the command goes
-on where it was stopped. It ends with the tables and ``docs/images/tstr-*.png``. ``--quick`` does
-everything with a few steps into ``--work`` alone, to see that it runs.
+on where it was stopped. It ends with the tables, which it prints and puts into
+``docs/synthesis.md``, and ``docs/images/tstr-*.png``. ``--quick`` does everything with a few steps
+into ``--work`` alone, to see that it runs.
 
 Recipes of the generators: ``--caps epochs=40 --caps noise_size=32 --pix2pix epochs=40`` (as
 ``caps-med train synthesis --set``). A model of one's own, put into ``WORK/models`` under the name
@@ -28,8 +29,9 @@ from benchmarks.tstr import data, pictures
 from benchmarks.tstr.arms import ARMS, ModelOf, Sizes, samples_of
 from benchmarks.tstr.generators import cost_of, trained
 from benchmarks.tstr.quality import quality_of
-from benchmarks.tstr.results import Results, opened, table
+from benchmarks.tstr.results import Results, opened, table, write_page
 from benchmarks.tstr.segmenter import dice_of_each, judge, train
+from caps_med.bundles import ModelRepository
 from caps_med.inference import Model
 
 ROOT = Path(__file__).parent.parent.parent
@@ -57,10 +59,11 @@ def main() -> None:
     if not options.only_show:
         run_arms(options, sizes, results, model_of)
         judge_images(options, sizes, results, model_of)
+    known = ModelRepository(options.work / "models").names()
+    shown = {name: model_of(name) for name in results.quality if name in known}
+    drawn = pictures.write(options.pictures, shown) if shown else {}
     print(table(results, sizes))
-    shown = {name: model_of(name) for name in GENERATORS if name in results.quality}
-    for picture in pictures.write(options.pictures, shown) if shown else ():
-        print(picture)
+    write_page(options.docs, table(results, sizes), drawn)
 
 
 def run_arms(
@@ -102,6 +105,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path("runs/tstr"), help="generators, judge")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the scores")
     parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "images")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs" / "synthesis.md")
     parser.add_argument("--steps", type=int, default=600, help="of each U-Net")
     parser.add_argument("--judge-steps", type=int, default=2000)
     parser.add_argument("--real", type=int, default=8, help="labelled images to learn from")
@@ -116,7 +120,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a few steps, into --work alone")
     options = parser.parse_args()
     if options.quick:
-        vars(options).update(QUICK, out=options.work / "tstr.json", pictures=options.work)
+        work = options.work
+        vars(options).update(QUICK, out=work / "tstr.json", pictures=work, docs=work / "tstr.md")
         options.caps, options.pix2pix = [*QUICK_RECIPE, *options.caps], list(QUICK_RECIPE[:4])
     return options
 

@@ -21,16 +21,16 @@ TITLES = {"capspix2pix": "CapsPix2Pix", "pix2pix": "pix2pix"}
 MAPS, LOOKS = 4, 6
 
 
-def write(folder: Path, models: Mapping[str, Model]) -> list[Path]:
-    """``tstr-side-by-side.png`` and ``tstr-looks.png``."""
+def write(folder: Path, models: Mapping[str, Model]) -> dict[Path, str]:
+    """``tstr-side-by-side.png`` and ``tstr-looks.png``, and what each shows."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = {
-        "tstr-side-by-side.png": side_by_side(models),
-        "tstr-looks.png": looks(models),
+    drawn = {
+        "tstr-side-by-side.png": (side_by_side(models), "Label maps, real and synthetic images"),
+        "tstr-looks.png": (looks(models), "Many images of one label map, real and synthetic"),
     }
-    for name, picture in files.items():
+    for name, (picture, _) in drawn.items():
         picture.save(folder / name, optimize=True)
-    return [folder / name for name in files]
+    return {folder / name: caption for name, (_, caption) in drawn.items()}
 
 
 def side_by_side(models: Mapping[str, Model]) -> Image.Image:

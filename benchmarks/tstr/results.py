@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from benchmarks.tstr.generators import Cost
 from benchmarks.tstr.quality import Quality
 from training.statistics import Spread, spread_of
 
+#: What stands between these lines of a page is replaced.
+_BEGIN, _END = "<!-- tstr -->", "<!-- end of tstr -->"
 #: Digits of a Dice that are kept.
 _DIGITS = 4
 
@@ -89,6 +92,20 @@ def gain(results: Results, arm: str, over: str) -> Spread | None:
 def table(results: Results, sizes: Sizes) -> str:
     """Two Markdown tables: the arms, and the generators."""
     return "\n".join([*_arms(results, sizes), "", *_generators(results)])
+
+
+def write_page(file: Path, tables: str, drawn: Mapping[Path, str]) -> None:
+    """Put tables and pictures between the marks of a Markdown file; a new file is all of it."""
+    links = [f"![{text}]({os.path.relpath(path, file.parent)})" for path, text in drawn.items()]
+    found = "\n\n".join([_BEGIN, tables, *links, _END])
+    if not file.exists():
+        file.write_text(found + "\n", encoding="utf-8")
+        return
+    before, mark, rest = file.read_text(encoding="utf-8").partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not mark or not end:
+        raise SystemExit(f"{file}: the marks {_BEGIN} and {_END} are missing")
+    file.write_text(before + found + after, encoding="utf-8")
 
 
 def _arms(results: Results, sizes: Sizes) -> Iterator[str]:

@@ -14,7 +14,7 @@ from PIL import Image
 import caps_med
 from benchmarks.tstr import data
 from benchmarks.tstr.arms import ARMS, Arm, Sizes, samples_of
-from benchmarks.tstr.results import Results, gain, opened, summary, table
+from benchmarks.tstr.results import Results, gain, opened, summary, table, write_page
 from caps_med.bundles import ModelCard, NetworkSpec, Provenance
 from caps_med.inference import Model
 from tests.conftest import write_tiny
@@ -101,6 +101,20 @@ def test_results_are_kept_and_other_settings_refused(tmp_path: Path) -> None:
         opened(file, {"steps": "4"})
 
 
+def test_tables_and_pictures_replace_those_of_the_last_run(tmp_path: Path) -> None:
+    page, picture = tmp_path / "page.md", tmp_path / "images" / "a.png"
+    page.write_text("before\n<!-- tstr -->\nold\n<!-- end of tstr -->\nafter\n")
+    for tables in ("| first |", "| second |"):
+        write_page(page, tables, {picture: "a picture"})
+    text = page.read_text()
+    assert text.startswith("before\n<!-- tstr -->\n\n| second |\n\n![a picture](images/a.png)\n")
+    assert text.endswith("<!-- end of tstr -->\nafter\n")
+    assert "old" not in text and "first" not in text
+    page.write_text("no marks")
+    with pytest.raises(SystemExit, match=r"the marks .* are missing"):
+        write_page(page, "", {})
+
+
 @pytest.mark.slow
 def test_the_whole_benchmark_in_small_and_again(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.tstr", "--quick", "--work", str(tmp_path),
@@ -115,4 +129,5 @@ def test_the_whole_benchmark_in_small_and_again(tmp_path: Path) -> None:
     results = Results.model_validate_json((tmp_path / "tstr.json").read_text())
     assert set(results.dice) == {"real", "caps-new", "real+caps"}
     assert results.costs["capspix2pix"].peak_mb > 100
+    assert "| real + CapsPix2Pix | 0." in (tmp_path / "tstr.md").read_text()
     assert np.asarray(Image.open(tmp_path / "tstr-looks.png")).std() > 10
