@@ -38,7 +38,8 @@ ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "tstr.json"
 GENERATORS = ("capspix2pix", "pix2pix")
 #: What ``--quick`` sets.
-QUICK = {"real": 2, "synthetic": 4, "tested": 4, "steps": 3, "judge_steps": 3, "seeds": [0]}
+QUICK = {"real": 2, "synthetic": 4, "tested": 4, "steps": 3, "seeds": [0],
+         "judge_steps": 3, "judge_images": 4}  # fmt: skip
 QUICK_RECIPE = ("epochs=1", "steps=2", "batch_size=2", "crop=64", "atoms=4")
 
 
@@ -86,7 +87,7 @@ def judge_images(
 ) -> None:
     """The measures of each generator that an arm needed."""
     needed = {arm.generator for name, arm in ARMS.items() if name in options.arms}
-    segmenter = judge(options.work / "judge.safetensors", options.judge_steps)
+    segmenter = judge(options.work / "judge.safetensors", options.judge_steps, options.judge_images)
     if results.judge is None:
         dice = dice_of_each(segmenter, data.real_samples(data.TEST, sizes.tested))
         results.judge = round(sum(dice) / len(dice), 4)
@@ -108,6 +109,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--docs", type=Path, default=ROOT / "docs" / "synthesis.md")
     parser.add_argument("--steps", type=int, default=600, help="of each U-Net")
     parser.add_argument("--judge-steps", type=int, default=2000)
+    parser.add_argument("--judge-images", type=int, default=200)
     parser.add_argument("--real", type=int, default=8, help="labelled images to learn from")
     parser.add_argument("--synthetic", type=int, default=100, help="of each kind of labels")
     parser.add_argument("--tested", type=int, default=64)

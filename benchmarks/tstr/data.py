@@ -18,7 +18,8 @@ SCALE = Normalization()
 
 def real_samples(seed: int, count: int) -> list[Sample]:
     """Phantoms with their label maps, intensities as a folder of pictures would have them."""
-    return [_sample(axon_phantom(seed, case).image, seed, case) for case in range(count)]
+    drawn = (axon_phantom(seed, case) for case in range(count))
+    return [{"image": SCALE.apply(_eight_bits(p.image)), "label": p.label} for p in drawn]
 
 
 def repeats(seed: int, case: int, count: int) -> list[NDArray[np.float32]]:
@@ -51,10 +52,6 @@ def source(samples: Sequence[Sample], name: str = "axons") -> Source:
         normalization=SCALE,
         description=f"{len(samples)} axon phantoms",
     )
-
-
-def _sample(image: NDArray[np.float32], seed: int, case: int) -> Sample:
-    return {"image": SCALE.apply(_eight_bits(image)), "label": label_map(seed, case)}
 
 
 def _eight_bits(image: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -20,8 +20,6 @@ from training.segmentation import SegmentationRecipe, train_segmentation
 
 #: MONAI's BasicUNet with half of its channels, 0.65 million parameters.
 FEATURES = (16, 16, 32, 64, 128, 16)
-#: Real images that the judge of geometry learns from.
-JUDGED = 200
 
 
 def train(
@@ -51,13 +49,13 @@ def dice_of_each(network: SegmentationNetwork, samples: Sequence[Sample]) -> lis
     return found
 
 
-def judge(file: Path, steps: int) -> SegmentationNetwork:
+def judge(file: Path, steps: int, count: int) -> SegmentationNetwork:
     """A good segmenter, to see whether synthetic images kept their geometry; kept in `file`.
 
-    MONAI's BasicUNet, trained on `JUDGED` real phantoms.
+    MONAI's BasicUNet, trained on `count` real phantoms that no arm is tested on.
     """
     if not file.exists():
-        network = train(real_samples(MORE, JUDGED), 0, steps, None)
+        network = train(real_samples(MORE, count), 0, steps, None)
         file.parent.mkdir(parents=True, exist_ok=True)
         save_weights(network, file)
         return network
