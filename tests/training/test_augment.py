@@ -105,8 +105,11 @@ def test_doing_it_again_changes_nothing_and_other_values_are_refused(
     done: Path, phantoms: Path
 ) -> None:
     before = contents(done)
+    (done / "images" / ".new-00001.png.0123456789abcdef").touch()  # a killed process' draft
+    (done / "models" / "judge" / ".draft-x" / "models").mkdir(parents=True)
     augment(order(phantoms), done, None, QUIET)
     assert contents(done) == before
+    assert not list((done / "models").rglob(".draft*"))
     with pytest.raises(InvalidParameter, match="count: 4 -> 5"):
         augment(order(phantoms, count=5), done, None, QUIET)
     with pytest.raises(InvalidParameter, match="is not empty"):
@@ -276,15 +279,17 @@ def _tiff(pixels: np.ndarray) -> bytes:
     return stream.getvalue()
 
 
-def test_volumes_come_back_as_volumes(tmp_path: Path) -> None:
+def test_volumes_of_several_classes_come_back_as_such(tmp_path: Path) -> None:
     grid = np.indices((40, 36, 8))
     rng = np.random.default_rng(1)
     affine = np.diag([-1.0, 1.0, 2.0, 1.0])
     for k in range(4):
         middle = np.array([18 + k, 18, 4]).reshape(3, 1, 1, 1)
         scaled = np.array([1, 1, 2.5]).reshape(3, 1, 1, 1)
-        ball = (np.linalg.norm((grid - middle) * scaled, axis=0) < 8 + k).astype(np.uint8)
-        image = (ball * 100 + rng.normal(50, 10, ball.shape)).astype(np.int16)
+        distance = np.linalg.norm((grid - middle) * scaled, axis=0)
+        ball = np.where(distance < 8 + k, 2, 0).astype(np.uint8)
+        ball[distance < 5] = 5
+        image = (ball * 50 + rng.normal(50, 10, ball.shape)).astype(np.int16)
         for kind, array in (("images", image), ("labels", ball)):
             (tmp_path / "data" / kind).mkdir(parents=True, exist_ok=True)
             name = tmp_path / "data" / kind / f"v{k}.nii.gz"
@@ -294,4 +299,6 @@ def test_volumes_come_back_as_volumes(tmp_path: Path) -> None:
     assert written.shape == (40, 36, 8)
     assert written.get_data_dtype() == np.int16
     np.testing.assert_array_equal(written.affine, affine)
+    labels = nibabel.load(tmp_path / "out" / "labels" / "new-00000.nii.gz")
+    assert set(np.unique(labels.dataobj)) == {0, 2, 5}
     assert check(tmp_path / "out").trainable

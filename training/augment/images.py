@@ -63,8 +63,8 @@ class Studio:
 
     Attributes:
         threshold: Dice from which an image is kept.
-        suffix: of the image files.
-        channels: names of the channels, where each is a file of its own.
+        scale: of the real images' intensities.
+        seed: of the run; those of the images follow from it and their numbers.
     """
 
     workshop: Workshop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,16 @@ class Workshop:
                 f"--out {self.out}: was begun with other values ({changed}); give the same ones to "
                 "go on, or name another folder"
             )
+        self._tidy()
         return True
+
+    def _tidy(self) -> None:
+        """Remove what a killed process was writing: files and models under names of no meaning."""
+        for folder in (self.out, self.out / "images", self.out / "labels"):
+            for draft in folder.glob(".*.*.????????????????"):
+                draft.unlink()
+        for draft in self.models.glob("*/.draft-*"):
+            shutil.rmtree(draft)
 
     def once(self, stage: str, work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """The result of a stage: as it was kept, or by doing it now."""
