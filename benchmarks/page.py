@@ -198,8 +198,9 @@ def show_capsules(page: Page) -> None:
     canvas = page.locator("#capsules .pick canvas")
     canvas.click(position={"x": 90, "y": 90})
     page.locator("#capsules .here").wait_for()
-    page.locator("#capsules .begin").click()
-    expect(page.locator("#capsules .move .work")).to_be_empty(timeout=PATIENCE_MS)
+    page.locator("#capsules .move .class").select_option("grey matter")
+    page.locator("#capsules .move .atom").select_option("3")
+    expect(page.locator("#capsules .work:not(:empty)")).to_have_count(0, timeout=PATIENCE_MS)
     _slide(page, "#capsules .delta", 0.25)
 
 
@@ -217,8 +218,10 @@ def show_train(page: Page) -> None:
 
 def show_models(page: Page) -> None:
     """The built-in models with their samples."""
-    for button in page.get_by_role("button", name="Show a sample").all():
-        button.click()
+    buttons = page.get_by_role("button", name="Show a sample")
+    buttons.first.wait_for()
+    while buttons.count():
+        buttons.first.click()
         expect(page.locator("#models .work")).to_be_empty(timeout=PATIENCE_MS)
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from api.routes.page import STATIC
+from caps_med.images import MedicalImage, read_image
 from tests.api.serving import Served, serving
 
 #: Software rendering, and no call of the browser's own to anywhere.
@@ -27,6 +31,24 @@ FLAGS = (
     "--disable-sync",
 )
 PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
+
+#: Keeps the label maps that the page sends: a browser tells no test what a file's bytes are.
+KEEP_LABELS = """
+const send = window.fetch;
+window.sentLabels = [];
+window.fetch = (path, init) => {
+    const labels = init?.body instanceof FormData ? init.body.get('labels') : null;
+    if (labels) window.sentLabels.push([path, labels]);
+    return send(path, init);
+};
+"""
+#: The last label map sent to a path, in base64.
+LAST_LABELS = """async part => {
+    const [, blob] = window.sentLabels.filter(([path]) => path.includes(part)).at(-1);
+    const bytes = new Uint8Array(await blob.arrayBuffer());
+    return btoa(Array.from(bytes, byte => String.fromCharCode(byte)).join(''));
+}"""
 
 
 def missing() -> str | None:
@@ -69,6 +91,7 @@ def opened(browser: Browser, server: Served, refusals: bool) -> Iterator[Callabl
     """Opens a view; at the end there was no error in the console and no call to another host."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(PATIENCE_MS)
+    context.add_init_script(KEEP_LABELS)
     errors: list[str] = []
     foreign: list[str] = []
 
@@ -99,6 +122,17 @@ def pixels(page: Page, selector: str) -> list[int]:
             .getImageData(0, 0, canvas.width, canvas.height).data]"""
     )
     return found
+
+
+def sent_labels(page: Page, server: Served, part: str) -> MedicalImage:
+    """The label map that was last sent to a path, and that the service says it got."""
+    content = base64.b64decode(page.evaluate(LAST_LABELS, part))
+    arrived = hashlib.sha256(content).hexdigest()
+    end = time.monotonic() + PATIENCE_MS / 1000
+    while arrived not in server.log.read_text():
+        assert time.monotonic() < end, "the service got something else"
+        page.wait_for_timeout(50)
+    return read_image(content, kind="labels")
 
 
 def slide(page: Page, selector: str, value: float) -> None:

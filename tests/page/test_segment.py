@@ -25,7 +25,7 @@ def counts(labels: MedicalImage) -> list[int]:
 
 
 def wait_for_answer(page: Page) -> None:
-    expect(page.locator("#segment .answer")).to_be_visible(timeout=60_000)
+    expect(page.locator("#segment .answer")).to_be_visible()
 
 
 def test_a_sample_and_its_labels(opened: Callable[..., Page], tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ export function capsulesView(view: HTMLElement): void {
   let layer: Layer | undefined;
   let size: [number, number] = [0, 0];
   let point: [row: number, column: number] | undefined;
+  let capsule = 1; // the first that is no background
 
   const kind = (): 'labels' | 'image' =>
     (allModels().find((model) => model.name === select.value)?.task === 'synthesis' ? 'labels' : 'image');
@@ -57,15 +58,18 @@ export function capsulesView(view: HTMLElement): void {
     await open(found.layers.at(-1) as Layer, signal);
   });
 
-  /** The layers as boxes, lower where an image has fewer positions. */
+  /** The layers as boxes: a column a scale, lower where an image has fewer positions. */
   const network = (found: Detail, { layers }: Statistics) => {
+    let [column, row] = [0, 0];
     find('.network', view).replaceChildren(...found.layers.map((one, i) => {
       const mean = layers[one.name]?.mean_length ?? [];
       const node = make('button', { type: 'button', value: one.name },
         make('strong', {}, one.name), make('span', {}, `${one.types} × ${one.atoms}`),
         make('span', {}, one.stride === 1 ? 'full size' : `1/${one.stride} size`));
       node.title = `${one.types} capsule types of ${one.atoms} atoms; mean length ${mean.map((m) => m.toFixed(2)).join(', ')}`;
-      node.style.gridArea = `${Math.log2(one.stride) + 1} / ${i + 1}`;
+      if (one.stride !== found.layers[i - 1]?.stride) [column, row] = [column + 1, 2 * Math.log2(one.stride)];
+      row += 1;
+      node.style.gridArea = `${row} / ${column}`;
       node.addEventListener('click', () => void work.run(`Reading ${one.name}`, (signal) => open(one, signal)));
       return node;
     }));
@@ -91,17 +95,21 @@ export function capsulesView(view: HTMLElement): void {
     const lengths = found[`lengths/${one.name}`] as Values;
     const most = largest(lengths.data);
     find('.layer', view).textContent = `${one.name}: capsule lengths, 0 to ${most.toFixed(2)}`;
-    find('.lengths', view).replaceChildren(...tiles(lengths, names(one), most, false, (j) => atoms(one, j)));
-    atoms(one, one.types > 1 ? 1 : 0);
+    find('.lengths', view).replaceChildren(...tiles(lengths, names(one), most, false, (j) => {
+      capsule = j;
+      atoms(one);
+    }));
+    if (capsule >= one.types) capsule = 0;
+    atoms(one);
     if (point) await look(signal);
   };
 
   /** A capsule: its atoms. */
-  const atoms = (one: Layer, capsule: number) => {
+  const atoms = (one: Layer) => {
     const values = part(arrays.get(one.name)?.[one.name] as Values, capsule);
     const most = largest(values.data);
     find('.capsule', view).textContent = `Atoms of ${names(one)[capsule]}, ${(-most).toFixed(2)} to ${most.toFixed(2)}`;
-    find('.atoms', view).replaceChildren(...tiles(values, values.data.length ? Array.from({ length: one.atoms }, (_, a) => `${a}`) : [], most, true));
+    find('.atoms', view).replaceChildren(...tiles(values, Array.from({ length: one.atoms }, (_, a) => `${a}`), most, true));
     find('.lengths', view).querySelectorAll('button').forEach((tile, j) => { tile.setAttribute('aria-pressed', `${j === capsule}`); });
   };
 
@@ -120,7 +128,7 @@ export function capsulesView(view: HTMLElement): void {
   };
 
   const choose = (row: number, column: number) => {
-    if (!input) return;
+    if (!input || !layer) return;
     point = [Math.min(size[0] - 1, Math.max(0, row)), Math.min(size[1] - 1, Math.max(0, column))];
     const context = pick.getContext('2d');
     if (!context) return;
@@ -131,7 +139,7 @@ export function capsulesView(view: HTMLElement): void {
     context.arc(point[1] + 0.5, point[0] + 0.5, size[1] / 40, 0, 7);
     context.stroke();
     find('.point', view).textContent = `Row ${point[0]}, column ${point[1]}`;
-    void work.run('Reading the capsules there', look);
+    void work.run('Reading the capsules there', (signal) => open(layer as Layer, signal));
   };
 
   pick.addEventListener('click', (event) => choose(

@@ -45,16 +45,13 @@ function card(model: Model, work: Work): HTMLElement {
     make('details', {}, make('summary', {}, 'Data'), make('p', {}, model.data)), more);
 }
 
-/** What the model makes of the first sample of its kind. */
+/** What the model makes of a sample: a label map in its own colours, or three images. */
 async function samplePicture(model: Model, signal: AbortSignal): Promise<HTMLElement> {
-  const kind = model.task === 'synthesis' ? 'labels' : 'image';
-  const sample = (await allSamples()).find((one) => one.kind === kind);
+  const makes = model.task === 'synthesis';
+  const sample = (await allSamples()).find((one) => (makes ? one.kind === 'labels' : one.file.endsWith('.png')));
   const input = await sampleFile(sample?.name ?? '');
-  const answer = model.task === 'synthesis'
+  const answer = makes
     ? await post(`v1/models/${model.name}/synthesize?format=png`, { labels: input, seed: 1, count: 3 }, signal)
-    : await post('v1/images?format=png', { image: await labelsOf(model, input, signal), kind: 'labels' }, signal);
+    : await post(`v1/models/${model.name}/segment?format=png`, { image: input }, signal);
   return make('img', { src: URL.createObjectURL(await answer.blob()), alt: `${model.name} on: ${sample?.title}` });
 }
-
-const labelsOf = async (model: Model, image: Blob, signal: AbortSignal): Promise<Blob> =>
-  (await post(`v1/models/${model.name}/segment`, { image }, signal)).blob();

@@ -20,7 +20,7 @@ export function moveView(form: HTMLFormElement): { show(model: Detail, image: Pi
   const capsule = find<HTMLSelectElement>('.class', form);
   const atom = find<HTMLSelectElement>('.atom', form);
   const strip = new Strip();
-  let asked: { model: Detail; image: Picked; slice: number | undefined } | undefined;
+  let again = (): void => undefined;
 
   const draw = () => {
     find('output', form).textContent = Number(slider.value).toFixed(2);
@@ -36,9 +36,8 @@ export function moveView(form: HTMLFormElement): { show(model: Detail, image: Pi
     for (let i = 0; i < 2; i++) context.drawImage(change, 0, 0);
   };
 
-  const compute = () => asked && work.run('Reconstructing', async (signal, say) => {
+  const compute = (model: Detail, image: Picked, slice?: number) => work.run('Reconstructing', async (signal, say) => {
     slider.disabled = true;
-    const { model, image, slice } = asked as NonNullable<typeof asked>;
     await strip.load(async (count, stop) => {
       say(`${count} reconstructions`);
       const fields = { image: image.content, capsule: capsule.value, atom: atom.value, deltas: deltas(count), slice };
@@ -50,12 +49,10 @@ export function moveView(form: HTMLFormElement): { show(model: Detail, image: Pi
   });
 
   slider.addEventListener('input', draw);
-  for (const chosen of [capsule, atom]) chosen.addEventListener('change', () => void compute());
-  find('.begin', form).addEventListener('click', () => void compute());
+  for (const chosen of [capsule, atom]) chosen.addEventListener('change', () => again());
   form.addEventListener('submit', (event) => event.preventDefault());
   return {
     show(model, image, slice) {
-      asked = { model, image, slice };
       const last = model.layers.at(-1);
       const labels = Object.values(model.labels);
       const types = Array.from({ length: last?.types ?? 0 }, (_, j): [string, string] =>
@@ -63,9 +60,9 @@ export function moveView(form: HTMLFormElement): { show(model: Detail, image: Pi
       fill(capsule, model.task === 'segmentation' ? types : []);
       fill(atom, Array.from({ length: last?.atoms ?? 0 }, (_, a) => [`${a}`, `${a}`]));
       form.hidden = model.task !== 'segmentation';
-      strip.clear();
-      work.stop();
-      slider.disabled = true;
+      if (types.length > 1) capsule.value = '1';
+      again = () => void compute(model, image, slice);
+      if (!form.hidden) again();
     },
   };
 }

@@ -46,6 +46,7 @@ export async function synthesizeView(view: HTMLElement): Promise<Paint> {
     find('.from', view).textContent = `seed ${from}`;
     find('.to', view).textContent = `seed ${to}`;
     position.disabled = true;
+    find('.frames', view).textContent = '';
     await strip.load(async (steps, stop) => {
       say(`${steps} images from seed ${from} to ${to}`);
       const form = { labels: labels?.slice, seed: from, to_seed: to, steps };

@@ -1,0 +1,98 @@
+"""Capsules: layers, lengths, atoms, one point's poses, an atom that moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+import caps_med
+from caps_med import samples
+from tests.page.conftest import pixels, sample, slide
+
+MODEL = "brain-t1-tissue"
+
+
+@pytest.fixture
+def looked(opened: Callable[..., Page]) -> Page:
+    """The view with the sample slice in it."""
+    page = opened("capsules")
+    page.locator("#capsules select.model").select_option(MODEL)
+    sample(page, "capsules", "T1 slice")
+    expect(page.locator("#capsules .inside")).to_be_visible()
+    return page
+
+
+def test_layers_lengths_and_atoms(looked: Page) -> None:
+    model = caps_med.load_model(MODEL)
+    layers = looked.locator("#capsules .network button")
+    expect(layers).to_have_count(len(model.layers))
+    found = model.features(samples.T1)
+    for info in (model.layers[-1], model.layers[1]):
+        layers.filter(has_text=info.name).first.click()
+        heading = looked.locator("#capsules .layer")
+        expect(heading).to_contain_text(f"{info.name}: capsule lengths")
+        expect(heading).to_contain_text(f"{found.lengths(info.name).max():.2f}")
+        expect(looked.locator("#capsules .lengths .tile")).to_have_count(info.types)
+        expect(looked.locator("#capsules .atoms .tile")).to_have_count(info.atoms)
+        rows, columns = found.layers[info.name].shape[2:]
+        assert pixels(looked, "#capsules .lengths canvas")[:2] == [columns, rows]
+    tiles = looked.locator("#capsules .lengths .tile")
+    tiles.last.click()
+    expect(tiles.last).to_have_attribute("aria-pressed", "true")
+
+
+def test_one_point(looked: Page) -> None:
+    name = caps_med.load_model(MODEL).layers[1].name
+    looked.locator("#capsules .network button").filter(has_text=name).first.click()
+    canvas = looked.locator("#capsules .pick canvas")
+    box = canvas.bounding_box()
+    assert box is not None
+    height, width = 233, 197
+    row, column = 100, 70
+    x, y = (column + 0.5) * box["width"] / width, (row + 0.5) * box["height"] / height
+    canvas.click(position={"x": x, "y": y})
+    expect(looked.locator("#capsules .spot")).to_have_text(f"{name} at row {row}, column {column}")
+    wanted = caps_med.load_model(MODEL).point(samples.T1, name, row, column)
+    poses = looked.locator("#capsules .pose")
+    expect(poses).to_have_count(len(wanted.pose))
+    lengths = np.linalg.norm(wanted.pose, axis=1)
+    expect(poses.first).to_contain_text(f"{lengths[0]:.3f}")
+    expect(poses.first.locator(".bars i")).to_have_count(wanted.pose.shape[1])
+    assert wanted.couplings is not None
+    cells = looked.locator("#capsules .couplings td")
+    expect(cells).to_have_count(wanted.couplings.size)
+    shown = [float(text) for text in cells.all_inner_texts()]
+    np.testing.assert_allclose(shown, wanted.couplings.ravel(), atol=0.0051)
+    canvas.press("ArrowDown")
+    expect(looked.locator("#capsules .spot")).to_contain_text(f"row {row + 1}")
+
+
+def test_an_atom_that_moves(looked: Page) -> None:
+    still, moved = "#capsules .still", "#capsules .moved"
+    looked.locator("#capsules .move .class").select_option("grey matter")
+    looked.locator("#capsules .move .atom").select_option("3")
+    slider = "#capsules .delta"
+    expect(looked.locator("#capsules .move .work")).to_be_empty()
+    expect(looked.locator(slider)).to_be_enabled()
+    slide(looked, slider, 0)
+    assert pixels(looked, moved) == pixels(looked, still)
+    slide(looked, slider, 0.25)
+    assert pixels(looked, moved) != pixels(looked, still)
+    manipulation = caps_med.load_model(MODEL).manipulator(samples.T1)(2, 3, [0.25])
+    level = np.rint(manipulation.reconstructions[0, 0].clip(0, 1) * 255).astype(int)
+    shown = np.array(pixels(looked, moved)[2:]).reshape(*level.shape, 4)[..., 0]
+    np.testing.assert_allclose(shown, level, atol=1)
+
+
+def test_a_generators_capsules(opened: Callable[..., Page]) -> None:
+    page = opened("capsules")
+    page.locator("#capsules select.model").select_option("brain-t1-synthesis")
+    sample(page, "capsules", "Tissue labels")
+    expect(page.locator("#capsules .inside")).to_be_visible()
+    expect(page.locator("#capsules .network button")).to_have_count(
+        len(caps_med.load_model("brain-t1-synthesis").layers)
+    )
+    expect(page.locator("#capsules .move")).to_be_hidden()

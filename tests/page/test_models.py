@@ -1,0 +1,66 @@
+"""Models: a card each; keys: nothing works without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from api.access.keys import KeyStore
+from caps_med.bundles import ModelRepository
+from tests.api.serving import Served, serving
+from tests.page.conftest import sample
+
+
+def test_cards(opened: Callable[..., Page]) -> None:
+    page = opened("models")
+    for name in ("brain-t1-tissue", "brain-t1-synthesis"):
+        card = page.locator("#models article").filter(has=page.get_by_role("heading", name=name))
+        known = ModelRepository(Path("none")).find(name)
+        for said in (*known.card.labels.values(), *known.card.scores, known.card.license, "MB"):
+            expect(card).to_contain_text(said)
+        card.get_by_text("Data", exact=True).click()
+        expect(card).to_contain_text("MNI152")
+        card.get_by_text("Layers and weights").click()
+        expect(card).to_contain_text(known.metadata.weights.sha256)
+        card.get_by_role("button", name="Show a sample").click()
+        picture = card.locator("img")
+        assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") >= 181
+    card.get_by_role("link", name="Use it").click()
+    expect(page.locator("#synthesize select.model")).to_have_value("brain-t1-synthesis")
+
+
+class TestKeys:
+    @pytest.fixture
+    def refusals(self) -> bool:
+        return True
+
+    @pytest.fixture
+    def guarded(self, tmp_path: Path) -> Iterator[tuple[Served, str]]:
+        _, text = KeyStore(tmp_path / "keys.db").create("page", ["infer"])
+        with serving(tmp_path, tmp_path / "models", keys=str(tmp_path / "keys.db")) as served:
+            yield served, text
+
+    def test_nothing_without_one(
+        self, opened: Callable[..., Page], guarded: tuple[Served, str]
+    ) -> None:
+        server, text = guarded
+        page = opened("segment", server.address)
+        dialog = page.locator("#key")
+        expect(dialog).to_be_visible()
+        dialog.get_by_role("button", name="Not now").click()
+        expect(page.locator("#segment .sample")).to_have_count(0)
+        expect(page.locator("#segment select.model option")).to_have_count(0)
+        expect(page.locator("#segment .problem")).to_contain_text("unauthorized")
+        page.reload()
+        dialog.get_by_label("Key").fill(f"{text}x")
+        dialog.get_by_role("button", name="Use it").click()
+        expect(dialog.locator(".why")).to_have_text("The key is unknown or was revoked.")
+        dialog.get_by_label("Key").fill(text)
+        dialog.get_by_role("button", name="Use it").click()
+        sample(page, "segment", "T1 slice")
+        expect(page.locator("#segment .answer")).to_be_visible()
+        page.get_by_role("button", name="Forget key").click()
+        expect(dialog).to_be_visible()

@@ -1,0 +1,137 @@
+"""Synthesize: a label map in, seeds and what lies between them out."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+import caps_med
+from caps_med import samples
+from caps_med.images import MedicalImage, encode_image, read_image
+from tests.api.serving import Served
+from tests.page.conftest import pixels, sample, saved, sent_labels, slide
+
+BETWEEN, POSITION = "#synthesize .between", "#synthesize .position"
+
+
+#: What is cut from the sample: ventricles and what is around them.
+CUT = (..., slice(52, 132), slice(92, 188), slice(None))
+HEIGHT, WIDTH = 96, 80
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A part of the sample's label map."""
+    labels = read_image(samples.TISSUE, kind="labels")
+    file = tmp_path_factory.mktemp("cut") / "cut.nii.gz"
+    part = MedicalImage(labels.array[CUT], labels.affine, "nifti", kind="labels")
+    file.write_bytes(encode_image(part, "nifti"))
+    return file
+
+
+def finest(page: Page) -> None:
+    """Wait for the fine strip."""
+    expect(page.locator("#synthesize .frames")).to_contain_text("17 images")
+
+
+def tile(seed: int) -> str:
+    return f"#synthesize .gallery canvas[aria-label='Seed {seed}']"
+
+
+def test_the_sample(opened: Callable[..., Page]) -> None:
+    page = opened("synthesize")
+    sample(page, "synthesize", "Tissue labels")
+    expect(page.locator("#synthesize .gallery figure")).to_have_count(6)
+    assert pixels(page, tile(1))[:2] == [197, 233]
+    assert pixels(page, tile(1)) != pixels(page, tile(2))
+    picture = page.locator("#synthesize .original img")
+    assert picture.evaluate("image => image.decode().then(() => image.naturalHeight)") == 233
+
+
+def test_between_two_seeds(opened: Callable[..., Page], cut: Path, tmp_path: Path) -> None:
+    page = opened("synthesize")
+    page.locator("#synthesize input[type=file]").set_input_files(cut)
+    finest(page)
+    expect(page.locator("#synthesize .gallery figure")).to_have_count(6)
+    assert pixels(page, tile(1))[:2] == [WIDTH, HEIGHT]
+    slide(page, POSITION, 0)
+    first = pixels(page, BETWEEN)
+    assert first == pixels(page, tile(1))
+    slide(page, POSITION, 1)
+    assert pixels(page, BETWEEN) == pixels(page, tile(2)) != first
+    slide(page, POSITION, 0.5)
+    assert pixels(page, BETWEEN) not in (first, pixels(page, tile(2)))
+    page.get_by_label("to seed 4").click()
+    finest(page)
+    slide(page, POSITION, 1)
+    assert pixels(page, BETWEEN) == pixels(page, tile(4))
+    expect(page.get_by_label("to seed 4")).to_have_attribute("aria-pressed", "true")
+
+    with zipfile.ZipFile(saved(page, "#synthesize .save", tmp_path)) as archive:
+        content = archive.read("synthetic-seed1.nii.gz")
+    wanted = caps_med.load_model("brain-t1-synthesis").synthesize(cut, seed=1)
+    np.testing.assert_array_equal(read_image(content).array, wanted.array)
+    assert content == encode_image(wanted, "nifti")
+
+
+def test_what_is_painted_arrives(opened: Callable[..., Page], server: Served) -> None:
+    page = opened("synthesize")
+    page.locator("#synthesize .blank").click()
+    finest(page)
+    empty = pixels(page, tile(1))
+    page.locator("#synthesize .pen", has_text="white matter").click()
+    page.locator("#synthesize .filled").check()
+    box = page.locator("#synthesize .paint").bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    with page.expect_response("**/synthesize*"):
+        page.mouse.move(x - 40, y - 40)
+        page.mouse.down()
+        for right, down in ((40, -40), (40, 40), (-40, 40), (-40, -40)):
+            page.mouse.move(x + right, y + down, steps=4)
+        page.mouse.up()
+    drawn = page.evaluate(
+        "() => capsMed.synthesize.viewer.nv.drawBitmap.reduce((n, v) => n + (v === 3), 0)"
+    )
+    labels = sent_labels(page, server, "/synthesize")
+    assert labels.spatial_shape == (128, 128, 1)
+    assert drawn > 500
+    assert int((labels.array == 3).sum()) == drawn == int((labels.array > 0).sum())
+    finest(page)
+    assert pixels(page, tile(1)) != empty
+    page.locator("#synthesize .undo").click()
+    page.wait_for_function("() => capsMed.synthesize.viewer.nv.drawBitmap.every(v => v === 0)")
+
+
+def test_the_segmentation_just_made_and_a_volumes_slice(
+    opened: Callable[..., Page], server: Served, cut: Path, tmp_path: Path
+) -> None:
+    truth = read_image(cut, kind="labels")
+    stack = np.concatenate([truth.array, np.zeros_like(truth.array), truth.array], axis=3)
+    file = tmp_path / "stack.nii.gz"
+    volume = MedicalImage(stack, truth.affine, "nifti", kind="labels")
+    file.write_bytes(encode_image(volume, "nifti"))
+    page = opened("synthesize")
+    with page.expect_response("**/synthesize*"):
+        page.locator("#synthesize input[type=file]").set_input_files(file)
+    assert not sent_labels(page, server, "/synthesize").array.any()  # the middle one
+    expect(page.locator("#synthesize .slices")).to_contain_text("2 of 3")
+    with page.expect_response("**/synthesize*"):
+        page.locator("#synthesize .slices input").evaluate(
+            "slider => { slider.value = 2; slider.dispatchEvent(new Event('change')); }"
+        )
+    arrived = sent_labels(page, server, "/synthesize")
+    np.testing.assert_array_equal(arrived.array, truth.array)
+
+    page.goto(page.url.replace("#synthesize", "#segment"))
+    sample(page, "segment", "Another head")
+    expect(page.locator("#segment .answer")).to_be_visible()
+    with page.expect_response("**/synthesize*"):
+        page.locator("#to-synthesize").click()
+    wanted = caps_med.load_model("brain-t1-tissue").segment(samples.COLIN27_SLICE)
+    np.testing.assert_array_equal(sent_labels(page, server, "/synthesize").array, wanted.array)

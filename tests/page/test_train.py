@@ -1,0 +1,72 @@
+"""Train: findings, a run that is watched, a model that is used, a run that is cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+from tests.api.jobs import zipped
+from tests.page.conftest import sample
+
+JOB = "#train .job"
+
+
+def fill(page: Page, name: str, archive: bytes, **values: str) -> None:
+    page.locator("#train [name=name]").fill(name)
+    file = {"name": "data.zip", "mimeType": "application/zip", "buffer": archive}
+    page.locator("#train [name=archive]").set_input_files(file)  # type: ignore[arg-type]
+    page.locator("#train form summary").click()
+    for field, value in values.items():
+        page.locator(f"#train [name={field}]").fill(value)
+    page.locator("#train form .primary").click()
+
+
+def test_a_model_is_trained_and_used(opened: Callable[..., Page], discs: Path) -> None:
+    page = opened("train")
+    fill(page, "discs", zipped(discs), epochs="2", steps="2", batch_size="1", crop="64")
+    expect(page.locator(f"{JOB} .state")).to_contain_text("succeeded", timeout=180_000)
+    expect(page.locator(f"{JOB} .loss polyline")).to_have_count(1)
+    expect(page.locator(f"{JOB} .score polyline")).to_have_count(1)
+    picture = page.locator(f"{JOB} .pictures img").first
+    assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
+    page.locator(f"{JOB} .use").click()
+    expect(page.locator("#segment select.model")).to_have_value("discs")
+    with page.expect_response("**/v1/models/discs/segment*") as answered:
+        sample(page, "segment", "Another head")
+    assert answered.value.headers["caps-med-model"] == "discs"
+
+
+def test_a_run_is_cancelled(opened: Callable[..., Page], discs: Path) -> None:
+    page = opened("train")
+    fill(page, "long", zipped(discs), epochs="5000", steps="2", batch_size="1", crop="64")
+    expect(page.locator(f"{JOB} .cancel")).to_be_visible()
+    page.locator(f"{JOB} .cancel").click()
+    expect(page.locator(f"{JOB} .state")).to_contain_text("cancelled")
+    expect(page.locator("#train .jobs")).to_contain_text("cancelled")
+
+
+class TestRefused:
+    @pytest.fixture
+    def refusals(self) -> bool:
+        return True
+
+    def test_what_is_wrong_with_the_data(
+        self, opened: Callable[..., Page], discs: Path, tmp_path: Path
+    ) -> None:
+        for kind in ("images", "labels"):
+            (tmp_path / kind).mkdir()
+            for file in sorted((discs / kind).iterdir())[:2]:
+                (tmp_path / kind / file.name).write_bytes(file.read_bytes())
+        wrong = Image.fromarray(np.zeros((9, 9), np.uint8))
+        wrong.save(tmp_path / "labels" / "case0.png")
+        page = opened("train")
+        fill(page, "wrong", zipped(tmp_path))
+        findings = page.locator("#train .findings")
+        expect(findings).to_contain_text("case0.png")
+        expect(page.locator("#train .work .problem")).to_contain_text("make training wrong")
+        assert page.locator("#train .findings td").nth(2).inner_text()
