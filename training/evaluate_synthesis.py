@@ -50,8 +50,8 @@ Track = Callable[[Iterable[Repeats]], Iterable[Repeats]]
 
 #: Slices of a volume that are looked at, evenly among those with a label.
 SLICES = 8
-#: Label maps that are shown, and synthetic images of each.
-SHOWN, LOOKS = 4, 3
+#: Label maps that are shown; of each, real images beside it, and synthetic ones below: four a row.
+SHOWN, REPEATS, LOOKS = 4, 3, 4
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class _Survey:
         chosen = _slices(label, card.plane)
         z = chosen[len(chosen) // 2]
         stack = SliceStack.from_image(label, card.plane)
-        real = [card.normalization.apply(_stack(x, card.plane))[z] for x in reals[:LOOKS]]
+        real = [card.normalization.apply(_stack(x, card.plane))[z] for x in reals[:REPEATS]]
         self._shown.append(Shown(case.name, stack.array[z, 0], real, pictures, stack.spacing))
 
     def evaluation(self) -> SynthesisEvaluation:

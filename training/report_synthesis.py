@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from training.evaluate_synthesis import Shown, SynthesisEvaluation
+from training.evaluate_synthesis import Floats, Shown, SynthesisEvaluation
 from training.report import (
     Example,
     Measure,
@@ -39,7 +39,7 @@ def synthesis_report(path: Path, evaluation: SynthesisEvaluation) -> None:
         notes=summary.notes,
         columns=summary.models,
         measures=measures(summary),
-        examples=[_example(shown) for shown in evaluation.shown],
+        examples=[row for shown in evaluation.shown for row in _examples(shown)],
         recipe=flat(model.bundle.card.provenance.recipe),
     )
     write_report(path, page)
@@ -94,13 +94,13 @@ def _number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def _example(shown: Shown) -> Example:
-    pictures = [Picture(data_url(as_colours(shown.labels, shown.spacing)), "label map")]
-    pictures += _row(shown, shown.real, "real")
+def _examples(shown: Shown) -> Iterator[Example]:
+    """A row with the label map and real images, and one a model."""
+    label = Picture(data_url(as_colours(shown.labels, shown.spacing)), "label map")
+    yield Example(shown.case, [label, *_row(shown, shown.real, "real")])
     for model, images in shown.synthetic.items():
-        pictures += _row(shown, images, model)
-    return Example(shown.case, pictures)
+        yield Example(f"{shown.case}, {model}", _row(shown, images, "synthetic"))
 
 
-def _row(shown: Shown, images: Sequence[object], name: str) -> list[Picture]:
-    return [Picture(data_url(as_picture(image, shown.spacing)), name) for image in images]  # type: ignore[arg-type]
+def _row(shown: Shown, images: Sequence[Floats], name: str) -> list[Picture]:
+    return [Picture(data_url(as_picture(image, shown.spacing)), name) for image in images]
