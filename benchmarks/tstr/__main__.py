@@ -28,7 +28,7 @@ import torch
 from benchmarks.tstr import data, pictures
 from benchmarks.tstr.arms import ARMS, ModelOf, Sizes, samples_of
 from benchmarks.tstr.generators import cost_of, trained
-from benchmarks.tstr.quality import quality_of
+from benchmarks.tstr.quality import quality_of, quality_of_real
 from benchmarks.tstr.results import Results, opened, table, write_page
 from benchmarks.tstr.segmenter import dice_of_each, judge, train
 from caps_med.bundles import ModelRepository
@@ -88,9 +88,8 @@ def judge_images(
     """The measures of each generator that an arm needed."""
     needed = {arm.generator for name, arm in ARMS.items() if name in options.arms}
     segmenter = judge(options.work / "judge.safetensors", options.judge_steps, options.judge_images)
-    if results.judge is None:
-        dice = dice_of_each(segmenter, data.real_samples(data.TEST, sizes.tested))
-        results.judge = round(sum(dice) / len(dice), 4)
+    if needed != {None} and "real" not in results.quality:
+        results.quality["real"] = quality_of_real(segmenter, sizes.tested)
     for name in GENERATORS:
         if name in needed and name not in results.quality:
             results.quality[name] = quality_of(model_of(name), segmenter, sizes.tested)

@@ -11,8 +11,9 @@ from caps_med.images import Normalization
 from training.datasets import Sample, Source
 from training.datasets.phantoms import LABELS, axon_phantom
 
-#: Of the phantoms: those to learn from, to test on, more real ones, geometries without an image.
-REAL, TEST, MORE, NEW = 1, 2, 4, 3
+#: Seeds of the phantoms: those to learn from, to test on, geometries without an image, more real
+#: ones to learn from, and real ones that stand in the place of synthetic ones.
+REAL, TEST, NEW, MORE, OTHER = 1, 2, 3, 4, 5
 SCALE = Normalization()
 
 

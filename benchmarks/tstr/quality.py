@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
@@ -10,6 +12,7 @@ from benchmarks.tstr.arms import synthesized
 from benchmarks.tstr.segmenter import dice_of_each
 from caps_med.inference import Model
 from caps_med.networks import SegmentationNetwork
+from training.datasets import Sample
 from training.measures import DISTANCES, Diversity, ImageSet, distances, mean_pairwise
 
 #: Images of each label map that diversity is taken over, real and synthetic.
@@ -17,14 +20,14 @@ LOOKS = 6
 
 
 class Quality(BaseModel):
-    """Of one generator.
+    """Of one generator, or of real images beside other real images.
 
     Attributes:
-        parameters: of the generator.
+        parameters: of the generator; 0 of none.
         diversity: over that of real repeats, by distance.
-        geometry: mean Dice between new label maps and what a good segmenter finds.
-        frechet, mmd, spectrum, histogram: see `training.measures.SetDistances`; images of new
-            labels against real ones.
+        geometry: mean Dice between label maps and what a good segmenter finds in the images.
+        frechet, mmd, spectrum, histogram: to real images of other label maps, see
+            `training.measures.SetDistances`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -39,20 +42,40 @@ class Quality(BaseModel):
 
 
 def quality_of(model: Model, judge: SegmentationNetwork, maps: int) -> Quality:
-    """Measured on `maps` new label maps, against as many real images of other geometries."""
+    """Measured on `maps` new label maps."""
     labels = [data.label_map(data.NEW, case) for case in range(maps)]
-    samples = synthesized(model, labels, seed=9)
-    sets = ImageSet(), ImageSet()
-    for sample, real in zip(samples, data.real_samples(data.TEST, maps), strict=True):
-        sets[0].add(np.asarray(sample["image"], np.float32))
-        sets[1].add(np.asarray(real["image"], np.float32))
-    found = distances(*sets)
-    return Quality(
+    return _measured(
+        synthesized(model, labels, seed=9),
+        judge,
         parameters=sum(p.numel() for p in model.network.parameters()),
         diversity=diversity_of(model, max(2, maps // 8)),
+    )
+
+
+def quality_of_real(judge: SegmentationNetwork, maps: int) -> Quality:
+    """What a perfect generator would come to: `maps` real images as if they were synthetic."""
+    samples = data.real_samples(data.OTHER, maps)
+    return _measured(samples, judge, parameters=0, diversity=dict.fromkeys(DISTANCES, 1.0))
+
+
+def _measured(
+    samples: Sequence[Sample],
+    judge: SegmentationNetwork,
+    parameters: int,
+    diversity: dict[str, float],
+) -> Quality:
+    sets = ImageSet(), ImageSet()
+    for images, kept in zip(
+        (samples, data.real_samples(data.TEST, len(samples))), sets, strict=True
+    ):
+        for sample in images:
+            kept.add(np.asarray(sample["image"], np.float32))
+    return Quality(
+        parameters=parameters,
+        diversity=diversity,
         geometry=float(np.mean(dice_of_each(judge, samples))),
-        frechet=found.frechet, mmd=found.mmd, spectrum=found.spectrum, histogram=found.histogram,
-    )  # fmt: skip
+        **vars(distances(*sets)),
+    )
 
 
 def diversity_of(model: Model, maps: int) -> dict[str, float]:

@@ -16,6 +16,16 @@ from training.statistics import Spread, spread_of
 
 #: What stands between these lines of a page is replaced.
 _BEGIN, _END = "<!-- tstr -->", "<!-- end of tstr -->"
+#: What the tables call things, and how many digits they show.
+_NAMES = {"real": "real images", "capspix2pix": "CapsPix2Pix", "pix2pix": "pix2pix"}
+_DIVERSITY = {"l1": "absolute difference", "structure": "1 - SSIM"}
+_MEASURES = {
+    "geometry": ("geometry kept, Dice", 3),
+    "frechet": ("Fréchet distance", 2),
+    "mmd": ("MMD", 3),
+    "spectrum": ("power spectrum, decades", 3),
+    "histogram": ("intensities", 4),
+}
 #: Digits of a Dice that are kept.
 _DIGITS = 4
 
@@ -26,14 +36,12 @@ class Results(BaseModel):
     Attributes:
         settings: of the whole benchmark; other ones need another file.
         dice: arm -> seed -> Dice of each tested image.
-        judge: mean Dice of the segmenter that judges geometry, on the tested images.
-        quality: generator -> its images.
+        quality: generator -> its images; ``real`` -> real ones in the same place.
         costs: generator -> its training.
     """
 
     settings: dict[str, str]
     dice: dict[str, dict[int, list[float]]] = {}
-    judge: float | None = None
     quality: dict[str, Quality] = {}
     costs: dict[str, Cost] = {}
 
@@ -125,24 +133,23 @@ def _arms(results: Results, sizes: Sizes) -> Iterator[str]:
 
 
 def _generators(results: Results) -> Iterator[str]:
-    names = list(results.quality)
-    if not names:
+    found = results.quality
+    if not found:
         return
-    yield "| | " + " | ".join(names) + " |"
-    yield "|---|" + "---|" * len(names)
+    yield "| | " + " | ".join(_NAMES[name] for name in found) + " |"
+    yield "|---|" + "---|" * len(found)
+    costs = [results.costs.get(name) for name in found]
     rows = {
-        "parameters": [f"{q.parameters / 1e6:.2f} M" for q in results.quality.values()],
-        "training, minutes": [f"{c.minutes:.0f}" if (c := results.costs.get(n)) else ""
-                              for n in names],
-        "peak memory, MB": [f"{c.peak_mb:.0f}" if (c := results.costs.get(n)) else ""
-                            for n in names],
-    }  # fmt: skip
-    for distance in next(iter(results.quality.values())).diversity:
-        of = [f"{q.diversity[distance]:.2f}" for q in results.quality.values()]
-        rows[f"diversity over real repeats ({distance})"] = of
-    rows["geometry kept, Dice"] = [f"{q.geometry:.3f}" for q in results.quality.values()]
-    for measure, digits in (("frechet", 2), ("mmd", 3), ("spectrum", 3), ("histogram", 4)):
-        rows[measure] = [f"{getattr(q, measure):.{digits}f}" for q in results.quality.values()]
+        "parameters": [
+            f"{q.parameters / 1e6:.2f} M" if q.parameters else "" for q in found.values()
+        ],
+        "training, minutes": [f"{c.minutes:.0f}" if c else "" for c in costs],
+        "peak memory, MB": [f"{c.peak_mb:.0f}" if c else "" for c in costs],
+    }
+    for distance, name in _DIVERSITY.items():
+        rows[f"diversity, {name}"] = [f"{q.diversity[distance]:.2f}" for q in found.values()]
+    for measure, (name, digits) in _MEASURES.items():
+        rows[name] = [f"{getattr(q, measure):.{digits}f}" for q in found.values()]
     for row, cells in rows.items():
         yield f"| {row} | " + " | ".join(cells) + " |"
 
