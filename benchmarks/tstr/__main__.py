@@ -9,7 +9,8 @@ parameters, training time and memory.
 What is done is kept, in ``--work`` (generators, judge) and ``--out`` (scores), so the command goes
 on where it was stopped. It ends with the tables, which it prints and puts into
 ``docs/synthesis.md``, and ``docs/images/tstr-*.png``. ``--quick`` does everything with a few steps
-into ``--work`` alone, to see that it runs.
+into ``--work`` alone, to see that it runs. Several of it may share ``--work`` and ``--out``, each
+with other ``--seeds`` or ``--arms``.
 
 Recipes of the generators: ``--caps epochs=40 --caps noise_size=32 --pix2pix epochs=40`` (as
 ``caps-med train synthesis --set``). A model of one's own, put into ``WORK/models`` under the name
@@ -95,7 +96,7 @@ def judge_images(
             results.quality[name] = quality_of(model_of(name), segmenter, sizes.tested)
             if (cost := cost_of(name, options.work)) is not None:
                 results.costs[name] = cost
-            results.save(options.out)
+    results.save(options.out)
 
 
 def _options() -> argparse.Namespace:

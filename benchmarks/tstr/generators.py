@@ -20,6 +20,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 from benchmarks.tstr.data import REAL, SCALE, real_samples, source
+from benchmarks.tstr.locks import locked
 from caps_med.bundles import ModelRepository
 from caps_med.inference import Model
 from training.run import RunFolder
@@ -46,11 +47,12 @@ class Cost(BaseModel):
 def trained(name: str, work: Path, count: int, settings: Sequence[str], threads: int) -> Model:
     """The model of that name in ``work/models``, trained now if it is not there yet."""
     repository = ModelRepository(work / "models")
-    if name not in repository.names():
-        command = [sys.executable, "-m", "benchmarks.tstr.generators", "--work", str(work),
-                   "--name", name, "--count", str(count), "--threads", str(threads),
-                   *(part for setting in settings for part in ("--set", setting))]  # fmt: skip
-        subprocess.run(command, check=True)
+    command = [sys.executable, "-m", "benchmarks.tstr.generators", "--work", str(work),
+               "--name", name, "--count", str(count), "--threads", str(threads),
+               *(part for setting in settings for part in ("--set", setting))]  # fmt: skip
+    with locked(work / name):
+        if name not in repository.names():
+            subprocess.run(command, check=True)
     return Model(repository.find(name), device="cpu")
 
 

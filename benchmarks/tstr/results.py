@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from benchmarks.tstr.arms import ARMS, Sizes
 from benchmarks.tstr.generators import Cost
+from benchmarks.tstr.locks import locked
 from benchmarks.tstr.quality import Quality
 from training.statistics import Spread, spread_of
 
@@ -50,11 +51,20 @@ class Results(BaseModel):
         self.dice.setdefault(arm, {})[seed] = [round(value, _DIGITS) for value in dice]
 
     def save(self, file: Path) -> None:
-        """Write it, whole or not at all."""
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(".partial")
-        partial.write_text(self.model_dump_json(indent=1) + "\n")
-        partial.replace(file)
+        """Write it, whole or not at all, with what others have put there meanwhile."""
+        with locked(file):
+            if file.exists():
+                self._join(Results.model_validate_json(file.read_text()))
+            partial = file.with_suffix(".partial")
+            partial.write_text(self.model_dump_json(indent=1) + "\n")
+            partial.replace(file)
+
+    def _join(self, other: Results) -> None:
+        """Take in what only the other has."""
+        for arm, by_seed in other.dice.items():
+            self.dice[arm] = {**by_seed, **self.dice.get(arm, {})}
+        self.quality = {**other.quality, **self.quality}
+        self.costs = {**other.costs, **self.costs}
 
 
 def opened(file: Path, settings: Mapping[str, str]) -> Results:

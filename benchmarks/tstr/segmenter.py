@@ -11,6 +11,7 @@ from monai.metrics import compute_dice
 from monai.networks.utils import eval_mode
 
 from benchmarks.tstr.data import MORE, real_samples, source
+from benchmarks.tstr.locks import locked
 from caps_med.bundles.weights import load_weights, save_weights
 from caps_med.networks import SegmentationNetwork, UNet
 from training.datasets import Sample
@@ -54,11 +55,9 @@ def judge(file: Path, steps: int, count: int) -> SegmentationNetwork:
 
     MONAI's BasicUNet, trained on `count` real phantoms that no arm is tested on.
     """
-    if not file.exists():
-        network = train(real_samples(MORE, count), 0, steps, None)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        save_weights(network, file)
-        return network
+    with locked(file):
+        if not file.exists():
+            save_weights(train(real_samples(MORE, count), 0, steps, None), file)
     kept = UNet()
     load_weights(kept, file)
     return kept.eval()

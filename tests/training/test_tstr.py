@@ -97,6 +97,15 @@ def test_results_are_kept_and_other_settings_refused(tmp_path: Path) -> None:
     results.keep("real", 0, [0.123456, 1.0])
     results.save(file)
     assert opened(file, {"steps": "3"}).dice == {"real": {0: [0.1235, 1.0]}}
+    beside = opened(file, {"steps": "3"})  # another process
+    beside.keep("oracle", 1, [0.5])
+    beside.save(file)
+    results.keep("real", 1, [0.75])
+    results.save(file)
+    assert opened(file, {"steps": "3"}).dice == {
+        "real": {0: [0.1235, 1.0], 1: [0.75]},
+        "oracle": {1: [0.5]},
+    }
     with pytest.raises(SystemExit, match=r"other settings .*'steps': \('3', '4'\).*--out"):
         opened(file, {"steps": "4"})
 
