@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,20 @@ def test_doing_it_again_changes_nothing_and_other_values_are_refused(
         augment(order(phantoms, count=5), done, None, QUIET)
     with pytest.raises(InvalidParameter, match="is not empty"):
         Workshop(phantoms).open(order(phantoms))
+
+
+def test_a_reader_is_told_what_to_doubt(done: Path, phantoms: Path) -> None:
+    found = augment(order(phantoms), done, None, QUIET)
+
+    def notes(dice: float, real: float, **changes: Any) -> str:  # noqa: ANN401
+        drawn = [one.model_copy(update={"dice": dice, **changes}) for one in found.drawn]
+        judge = {**found.judge, "dice": {"a": real, "b": real}}
+        return " ".join(replace(found, drawn=drawn, judge=judge).notes())
+
+    assert notes(0.85, 0.85) == ""
+    assert "worth little" in notes(0.4, 0.4)
+    assert "easier than real ones" in notes(0.95, 0.85)
+    assert "0 of the 4 images that were asked for" in notes(0.2, 0.85, kept=False)
 
 
 def contents(out: Path) -> dict[str, str]:

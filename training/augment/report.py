@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from training.report_pictures import as_pixels, data_url, histogram, spread
 _ROWS, _DROPPED = 8, 4
 #: A share of dropped images that a reader should know of.
 _MANY = 0.3
+#: So much more Dice on synthetic images than on real ones says that they are too easy.
+_EASIER = 0.03
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,17 @@ class Result:
                 f"{len(self.dropped)} of {len(self.drawn)} images were dropped: the generator "
                 "often loses the geometry. A longer training may help."
             )
-        if sum(dice) / len(dice) < POOR:
+        if _mean(dice) < POOR:
             yield (
-                f"the judge finds the labels of real images with a Dice of only "
-                f"{sum(dice) / len(dice):.2f}: what it says of synthetic ones is worth little."
+                f"the judge finds the labels of real images with a Dice of only {_mean(dice):.2f}: "
+                "what it says of synthetic ones is worth little."
+            )
+        elif self.kept and _mean(one.dice for one in self.kept) > _mean(dice) + _EASIER:
+            yield (
+                f"the judge finds the labels of the kept images with a mean Dice of "
+                f"{_mean(one.dice for one in self.kept):.2f}, those of real ones with "
+                f"{_mean(dice):.2f}: the synthetic images are easier than real ones, cleaner "
+                "perhaps, and may teach less."
             )
         if self.judge["seen"]:
             yield (
@@ -93,12 +102,17 @@ class Result:
             if self.judge["given"]
             else "two standard deviations below the mean of what it finds in real images"
             + ("" if self.judge["seen"] else " that it has not seen")
-            + f" ({sum(dice) / len(dice):.3f} over {len(dice)}), at least a tenth below"
+            + f" ({_mean(dice):.3f} over {len(dice)}), at least a tenth below"
         )
         return (
             f"An image is kept where {how} its label map with a Dice of {threshold:.3f} or more: "
             f"{why}. {len(self.kept)} of {len(self.drawn)} images were kept."
         )
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
 
 
 def write_pages(result: Result, workshop: Workshop) -> None:
