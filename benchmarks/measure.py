@@ -15,6 +15,9 @@ from benchmarks.subjects import Network, Work, job
 
 Clock = Callable[[], float]
 
+#: Edge of the image on which a process warms up before its memory is measured, in pixels.
+WARM_UP = 64
+
 
 def alternate(
     jobs: Mapping[str, Callable[[], None]], rounds: int, clock: Clock = time.perf_counter
@@ -70,6 +73,7 @@ def resident_megabytes(field: str) -> float:
 
 
 def _main(network: Network, implementation: str, size: str, work: Work, device: str) -> None:
+    job(network, implementation, WARM_UP, work, device)()  # code that loads on the first call
     run = job(network, implementation, int(size), work, device)
     if device == "cpu":
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here

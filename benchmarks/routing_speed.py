@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 256, 512, 1024])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--networks", nargs="+", default=list(get_args(Network)))
+    parser.add_argument("--networks", nargs="*", default=list(get_args(Network)))
     parser.add_argument("--works", nargs="+", default=list(get_args(Work)))
     parser.add_argument("--implementations", nargs="+", help="all that the device can run")
     parser.add_argument(
@@ -67,12 +67,15 @@ def main(arguments: list[str] | None = None) -> None:
     results["machine"]["clock"] = "processor time" if options.cpu_time else "wall"
     print(json.dumps(results["machine"]))
     results["routing"] = [] if options.no_routing else routing_rows(min(options.sizes), options)
+    write(results, options.out)
     for network in options.networks:
         for size in options.sizes:
             for work in options.works:
                 row = network_row(network, size, work, options)
                 results["networks"].append(row)
                 write(results, options.out)
+    if not results["networks"]:
+        return
     pictures = ROOT / "docs" / "images" if options.out == RESULTS else options.out
     plot(results, pictures / "routing-speed.png")
 

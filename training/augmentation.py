@@ -139,6 +139,7 @@ def segmentation_transforms(
 
 
 def _intensities(masked: bool, augmentation: Augmentation) -> list[mt.Transform]:
+    blurred = 0.2 * (augmentation.blur > 0)
     blur = (min(0.25, augmentation.blur), augmentation.blur)
     gamma = (math.exp(-augmentation.contrast), math.exp(augmentation.contrast))
     return [
@@ -146,7 +147,7 @@ def _intensities(masked: bool, augmentation: Augmentation) -> list[mt.Transform]
         mt.RandBiasFieldd("image", prob=0.4, coeff_range=(0.0, augmentation.field)),
         mt.RandAdjustContrastd("image", prob=0.6 * (augmentation.contrast > 0), gamma=gamma),
         mt.RandScaleIntensityd("image", prob=0.5, factors=augmentation.brightness),
-        mt.RandGaussianSmoothd("image", prob=0.2, sigma_x=blur, sigma_y=blur, sigma_z=blur),
+        mt.RandGaussianSmoothd("image", prob=blurred, sigma_x=blur, sigma_y=blur, sigma_z=blur),
         mt.RandGaussianNoised("image", prob=0.5, std=augmentation.noise),
         *([mt.MaskIntensityd("image", mask_key="mask")] if masked else []),
         mt.ThresholdIntensityd("image", threshold=1.0, above=False, cval=1.0),
@@ -154,10 +155,12 @@ def _intensities(masked: bool, augmentation: Augmentation) -> list[mt.Transform]
     ]
 
 
-def synthesis_transforms(source: Source, crop: int) -> mt.Compose:
-    """From a `Sample` to a training crop whose intensities are left as they are."""
+def synthesis_transforms(source: Source, crop: int, augmentation: Augmentation) -> mt.Compose:
+    """From a `Sample` to a training crop, as for segmentation but without another individual."""
     clean = mt.SelectItemsd(("image", "label"))
-    return mt.Compose([*spatial(source, crop), clean])
+    masked = source.normalization.foreground_only
+    varied = _intensities(masked, augmentation)
+    return mt.Compose([*spatial(source, crop, augmentation), *varied, clean])
 
 
 class _KeepBackgroundd(mt.Transform):

@@ -128,14 +128,21 @@ def synthesis(
     patience: Patience = None,
     atoms: Atoms = None,
     start_from: StartFrom = None,
+    network: Annotated[
+        str | None, typer.Option(help="capspix2pix, or pix2pix, to compare with.")
+    ] = None,
     noise_source: Annotated[
         str | None,
-        typer.Option(help="input, broadcast, broadcast_conv, broadcast_latent or dropout."),
+        typer.Option(help="field, input, broadcast, broadcast_conv, broadcast_latent or dropout."),
     ] = None,
     noise_size: Annotated[int | None, typer.Option(help="Length of z.", min=2)] = None,
     adversarial_weight: Annotated[
         float | None, typer.Option(help="Weight of the adversarial loss beside L1.", min=0)
     ] = None,
+    discriminator: Annotated[
+        str | None, typer.Option(help="convolutional, patch, capsule or capsnet.")
+    ] = None,
+    adversarial_loss: Annotated[str | None, typer.Option(help="bce, lsgan or hinge.")] = None,
     seed: Seed = None,
     workers: Workers = 0,
 ) -> None:

@@ -30,6 +30,7 @@ from training.watch import Watch
 WARM_UP = 0.05
 
 Validate = Callable[[], Mapping[str, float]]
+Weights = dict[str, Tensor]
 
 
 class LossNotFinite(CapsMedError):
@@ -52,8 +53,16 @@ class Progress:
         self.trainer.state.iteration = state["epoch"] * self.trainer.state.epoch_length
 
 
-def start_from(network: CapsuleNetwork, model: str | None, models: Path | None) -> None:
+def start_from(
+    network: CapsuleNetwork,
+    model: str | None,
+    models: Path | None,
+    adapt: Callable[[Weights, Weights], Weights] = lambda weights, _: weights,
+) -> None:
     """Give the network the weights of a model, if one is named.
+
+    Args:
+        adapt: from the model's weights and the network's own to those that it starts with.
 
     Raises:
         ModelNotFound: there is no such model.
@@ -61,8 +70,9 @@ def start_from(network: CapsuleNetwork, model: str | None, models: Path | None) 
     """
     if model is None:
         return
-    weights = ModelRepository(models).find(model).load_network().state_dict()
-    problems = mismatches(weights, network.state_dict())
+    own = network.state_dict()
+    weights = adapt(ModelRepository(models).find(model).load_network().state_dict(), own)
+    problems = mismatches(weights, own)
     if problems:
         raise InvalidParameter(f"start_from={model}: it is another network: {problems}")
     network.load_state_dict(weights)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from caps_med.errors import InvalidParameter
 from caps_med.images import Normalization
 from training.datasets.card import Channel, DataCard
 from training.datasets.prepare import Preparation
@@ -64,6 +65,31 @@ def plan(card: DataCard, device: torch.device, dims: str | None = None) -> dict[
         "class_weights": _class_weights([background, *others]),
         "foreground": 0.5 if 1 - background < RARE else 0.0,
         "augmentation": {"flip_rows": 0.5 if card.kind == "pictures" else 0.0},
+    }
+
+
+def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None) -> dict[str, Any]:
+    """Values for a synthesis recipe: slices, and of pictures the scale that they share.
+
+    Segmentation brings every picture to its own percentiles. A generator has to learn how bright
+    pictures are, so theirs stays what it is.
+
+    Raises:
+        InvalidParameter: other `dims` than ``2d``.
+    """
+    if dims not in (None, "2d"):
+        raise InvalidParameter(f"--dims {dims}: images are synthesized slice by slice, 2d")
+    planned = plan(card, device, "2d")
+    preparation, crop = planned["preparation"], planned["crop"]
+    if card.kind == "pictures" and card.channels and preparation.normalization.window is None:
+        most = max(channel.all.maximum for channel in card.channels)
+        window = Normalization(window=(0, 255 if most <= 255 else most))
+        preparation = preparation.model_copy(update={"normalization": window})
+    return {
+        "preparation": preparation,
+        "crop": crop,
+        "batch_size": planned["batch_size"],
+        "augmentation": planned["augmentation"],
     }
 
 

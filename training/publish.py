@@ -16,7 +16,7 @@ from caps_med.bundles import (
     write_bundle,
 )
 from caps_med.errors import InvalidParameter
-from caps_med.networks import CapsPix2Pix, CapsuleNetwork, SegmentationNetwork, build_network
+from caps_med.networks import CapsuleNetwork, SegmentationNetwork, SynthesisNetwork, build_network
 from training import segmentation, synthesis
 from training.datasets.source import Source
 from training.evaluation import dice_scores, synthesis_scores
@@ -75,7 +75,7 @@ def publish_ensemble(
 def publish_synthesis(
     repository: ModelRepository,
     name: str,
-    network: CapsPix2Pix,
+    network: SynthesisNetwork,
     source: Source,
     recipe: synthesis.SynthesisRecipe,
     best: Best,
@@ -83,9 +83,10 @@ def publish_synthesis(
 ) -> Bundle:
     """Write the generator with its held-out SSIM."""
     _round_to_half(network)
-    scores = synthesis_scores(network, source.validation, source.class_channels, recipe.seed)
+    scores = synthesis_scores(network, source.validation, source.class_channels)
     arguments = synthesis.network_arguments(recipe, source)
-    card = _card("synthesis", "CapsPix2Pix", arguments, source, recipe, scores, command)
+    name_of = synthesis.NETWORK_NAMES[recipe.network]
+    card = _card("synthesis", name_of, arguments, source, recipe, scores, command)
     return _write(repository, name, network, card)
 
 

@@ -18,7 +18,7 @@ from caps_med.errors import InvalidInput, InvalidParameter
 from training import processes
 from training.datasets import REGISTERED, Source, load_source
 from training.datasets.check import Report, check, problems
-from training.planning import plan
+from training.planning import plan, plan_synthesis
 from training.publish import publish_ensemble, publish_segmentation, publish_synthesis
 from training.run import Recipe, RunFolder
 from training.segmentation import SegmentationRecipe, train_segmentation
@@ -27,16 +27,19 @@ from training.synthesis import SynthesisRecipe, train_synthesis
 
 @dataclass(frozen=True)
 class Task:
-    """One kind of training: its recipe, how it learns, how its result is published."""
+    """One kind of training: its recipe, what of it follows from the data, how it learns, how its
+    result is published.
+    """
 
     recipe: type[Recipe]
+    plan: Callable[..., Mapping[str, Any]]
     learn: Callable[..., Any]
     publish: Callable[..., Bundle]
 
 
 TASKS: Mapping[str, Task] = {
-    "segmentation": Task(SegmentationRecipe, train_segmentation, publish_segmentation),
-    "synthesis": Task(SynthesisRecipe, train_synthesis, publish_synthesis),
+    "segmentation": Task(SegmentationRecipe, plan, train_segmentation, publish_segmentation),
+    "synthesis": Task(SynthesisRecipe, plan_synthesis, train_synthesis, publish_synthesis),
 }
 
 
@@ -177,9 +180,7 @@ def _recipe(order: Order, task: Task, looked: Report | None) -> Recipe:
         return first.saved(task.recipe, given)
     planned: Mapping[str, Any] = {}
     if looked is not None and looked.card is not None:
-        planned = plan(looked.card, processes.device(), order.dims)
-        if order.task == "synthesis":
-            planned = {k: planned[k] for k in ("preparation", "crop", "batch_size")}
+        planned = task.plan(looked.card, processes.device(), order.dims)
     elif order.dims not in (None, "2d"):
         raise InvalidParameter(f"--dims {order.dims}: {order.data} has single slices alone")
     return build_recipe(task.recipe, [planned, given])

@@ -15,9 +15,9 @@ Call = Callable[..., Tensor]
 
 #: Positions that one pass takes: more slices go in several passes, larger ones in windows.
 PASS_POSITIONS = 512 * 512
-#: Edge of a window by spatial dimensions, and the part in which neighbours overlap.
-WINDOW = {2: 512, 3: 64}
-OVERLAP = 0.25
+#: Largest edge of a window by spatial dimensions, and the part of it that neighbours share.
+WINDOW = {2: 768, 3: 64}
+OVERLAP = {2: 1 / 24, 3: 1 / 4}
 #: Positions that can be taken as a whole where windows are no choice.
 WHOLE_POSITIONS = 2048 * 2048
 
@@ -120,10 +120,25 @@ def cropped(maps: Tensor, sizes: torch.Size) -> Tensor:
 
 
 def _in_windows(network: CapsuleNetwork, forward: Call, maps: Tensor) -> Tensor:
-    """Windows begin at multiples of the divisor, so that strided layers meet in step."""
+    """As few windows as will do, all of one size, blended where they overlap."""
     from monai.inferers import SlidingWindowInferer
 
     whole = pad_to(maps, network.divisor)
-    roi = [min(WINDOW[network.spatial_dims], size) for size in whole.shape[2:]]
-    inferer = SlidingWindowInferer(roi, overlap=OVERLAP, mode="gaussian")
+    axes = [_windows(n, network.spatial_dims, network.divisor) for n in whole.shape[2:]]
+    # MONAI rounds edge x (1 - overlap) down to the distance of two windows.
+    overlap = [max(0.0, 1 - (distance + 0.5) / edge) for edge, distance in axes]
+    inferer = SlidingWindowInferer([edge for edge, _ in axes], overlap=overlap, mode="gaussian")
     return cropped(torch.as_tensor(inferer(whole, forward)), maps.shape[2:])
+
+
+def _windows(size: int, spatial_dims: int, divisor: int) -> tuple[int, int]:
+    """Edge of the windows along an axis, and the distance from one to the next.
+
+    Both are multiples of the divisor, so that strided layers meet in step.
+    """
+    shared = int(WINDOW[spatial_dims] * OVERLAP[spatial_dims])
+    count = max(1, -(-(size - shared) // (WINDOW[spatial_dims] - shared)))
+    if count == 1:
+        return size, size
+    edge = -(-(size + (count - 1) * shared) // (count * divisor)) * divisor
+    return edge, (edge - shared) // divisor * divisor

@@ -1,4 +1,4 @@
-"""Capsule layers: votes by convolution, capsules by routing."""
+"""Capsule layers: votes by convolution or by one matrix a pair, capsules by routing."""
 
 from caps_med.layers.convolutional import (
     ConvCapsule,
@@ -7,5 +7,13 @@ from caps_med.layers.convolutional import (
     join_types,
     recompute_votes,
 )
+from caps_med.layers.dense import DenseCapsules
 
-__all__ = ["ConvCapsule", "DeconvCapsule", "Padding", "join_types", "recompute_votes"]
+__all__ = [
+    "ConvCapsule",
+    "DeconvCapsule",
+    "DenseCapsules",
+    "Padding",
+    "join_types",
+    "recompute_votes",
+]

@@ -84,9 +84,9 @@ class ConvCapsule(_CapsuleLayer):
         routing: iterations and competition.
         vote_bias: a bias in the convolution (CapsPix2Pix).
         routing_bias: a bias ``[J, A]`` before each squash, initially 0.1 (SegCaps).
-        padding: ``"symmetric"`` pads ``kernel_size // 2`` on both sides, as PyTorch code does;
-            ``"tensorflow"`` is TensorFlow's *same*: for stride 2 on an even size it pads one less
-            before than after.
+        padding: ``"symmetric"`` pads ``(kernel_size - 1) // 2`` on both sides, as PyTorch code
+            does; ``"tensorflow"`` is TensorFlow's *same*: for stride 2 on an even size it pads one
+            less before than after.
 
     Initial weights: normal, see `initialize_votes` (deviation: upstream starts He-normal or
     N(0, 0.02)); biases of the convolution zero.
@@ -119,7 +119,7 @@ class ConvCapsule(_CapsuleLayer):
             out_types * out_atoms,
             kernel_size,
             stride,
-            padding=kernel_size // 2 if padding == "symmetric" else 0,
+            padding=(kernel_size - 1) // 2 if padding == "symmetric" else 0,
             bias=vote_bias,
         )
         initialize_votes(self.conv, in_types, out_types, out_atoms, self.routing)

@@ -2,5 +2,6 @@
 
 from caps_med.losses.margin import MarginLoss
 from caps_med.losses.segmentation import CapsuleSegmentationLoss, length_cross_entropy
+from caps_med.losses.texture import TextureLoss
 
-__all__ = ["CapsuleSegmentationLoss", "MarginLoss", "length_cross_entropy"]
+__all__ = ["CapsuleSegmentationLoss", "MarginLoss", "TextureLoss", "length_cross_entropy"]

@@ -9,17 +9,27 @@ from caps_med.networks.base import (
 )
 from caps_med.networks.baseline import UNet
 from caps_med.networks.capspix2pix import CapsPix2Pix
-from caps_med.networks.discriminators import ConditionalDiscriminator
+from caps_med.networks.discriminators import (
+    CapsNetDiscriminator,
+    CapsuleDiscriminator,
+    ConditionalDiscriminator,
+    Discriminator,
+    PatchDiscriminator,
+    build_discriminator,
+)
 from caps_med.networks.ensemble import Ensemble
-from caps_med.networks.pix2pix import PatchDiscriminator, Pix2Pix
+from caps_med.networks.pix2pix import Pix2Pix
 from caps_med.networks.registry import NETWORKS, build_network
 from caps_med.networks.segcaps import SegCaps
 
 __all__ = [
     "NETWORKS",
+    "CapsNetDiscriminator",
     "CapsPix2Pix",
+    "CapsuleDiscriminator",
     "CapsuleNetwork",
     "ConditionalDiscriminator",
+    "Discriminator",
     "Ensemble",
     "LayerInfo",
     "PatchDiscriminator",
@@ -28,6 +38,7 @@ __all__ = [
     "SegmentationNetwork",
     "SynthesisNetwork",
     "UNet",
+    "build_discriminator",
     "build_network",
     "capsule_lengths",
 ]

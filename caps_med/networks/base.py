@@ -135,6 +135,11 @@ class SynthesisNetwork(CapsuleNetwork):
         """
         raise InvalidParameter(f"a {type(self).__name__} has no capsules to show")
 
+    def still_and_image(self, label: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The image without its grain, and the image; the same where there is no grain."""
+        image: Tensor = self(label, z)
+        return image, image
+
     def check(self, label: Tensor, z: Tensor) -> None:
         """See `CapsuleNetwork.check`."""
         check_input("label", label, self.label_channels, self.spatial_dims, self.divisor)

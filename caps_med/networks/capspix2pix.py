@@ -5,7 +5,7 @@ Bass et al. 2019, "Image synthesis with a convolutional capsule generative adver
 
 Deviations: any number of label channels (one-hot) and image channels; 2-D and 3-D; agreement per
 sample (upstream averages it over the batch: ``share_agreement`` of `caps_med.routing.Routing`);
-dense noise is one of five sources and not the default, because it fixes the image size; weights
+dense noise is one of six sources and not the default, because it fixes the image size; weights
 start He-normal, where upstream's N(0, 0.02) lets twelve squashes drive the signal to zero.
 """
 
@@ -25,9 +25,9 @@ from caps_med.layers.convolutional import channels_last, initialize
 from caps_med.networks.base import Output, SynthesisNetwork, sample_by_sample
 from caps_med.networks.noise import (
     INPUT_ROUTING,
-    BroadcastNoise,
     InputNoise,
     NoiseName,
+    NoiseSource,
     Shape,
     build_noise,
     capsule_layer,
@@ -45,7 +45,8 @@ class CapsPix2Pix(SynthesisNetwork):
         image_channels: channels of the image.
         noise_source: where z enters, see `caps_med.networks.noise`; all but ``"input"`` work at
             any size.
-        noise_size: length Z of z; ignored by ``"dropout"``, whose z has one entry per capsule type.
+        noise_size: length Z of z, even for ``"field"``; ignored by ``"dropout"``, whose z has one
+            entry per capsule type.
         image_size: the one size of ``noise_source="input"``.
         atoms: atoms of the first capsules; the published 16.
         dropout: channel dropout after each capsule layer while training (0.5 as published).
@@ -81,7 +82,9 @@ class CapsPix2Pix(SynthesisNetwork):
         self.image_channels = image_channels
         self.dropout, self.output = dropout, output
         a = atoms
-        self.noise = build_noise(noise_source, noise_size, spatial_dims, image_size, 8, 2 * a)
+        self.noise = build_noise(
+            noise_source, noise_size, spatial_dims, image_size, 8, 2 * a, a, image_channels
+        )
         conv = _CONV[spatial_dims]
         self.conv1 = conv(label_channels + self.noise.channels, a, 5, padding=2)
         self.convcaps1 = self._conv((1, a), (2, a), stride=2)
@@ -114,14 +117,22 @@ class CapsPix2Pix(SynthesisNetwork):
     @property
     def windowed(self) -> bool:
         """See `SynthesisNetwork.windowed`: noise a row or a pixel is another in a window."""
-        return not isinstance(self.noise, (BroadcastNoise, InputNoise))
+        return not self.noise.placed
 
     @sample_by_sample
     def forward(self, label: Tensor, z: Tensor) -> Tensor:
         """The image ``[B, C, *S]`` of a label map ``[B, L, *S]`` and noise ``[B, Z]``."""
+        return self.still_and_image(label, z)[1]
+
+    @sample_by_sample
+    def still_and_image(self, label: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """See `SynthesisNetwork.still_and_image`."""
         features = self.capsules(label, z)["convcaps10"].flatten(1, 2)
         maps = self.conv2(features)
-        return torch.sigmoid(maps) if self.output == "sigmoid" else torch.tanh(maps)
+        still = self._shown(maps)
+        if type(self.noise).grain is NoiseSource.grain:
+            return still, still
+        return still, self._shown(self.noise.grain(maps, features, z))
 
     @sample_by_sample
     def capsules(self, label: Tensor, z: Tensor) -> OrderedDict[str, Tensor]:
@@ -144,6 +155,9 @@ class CapsPix2Pix(SynthesisNetwork):
         c["deconvcaps3"] = self._drop(self.deconvcaps3(c["convcaps9"]))
         c["convcaps10"] = self.convcaps10(join_types(c["deconvcaps3"], c["conv1"]))
         return c
+
+    def _shown(self, maps: Tensor) -> Tensor:
+        return torch.sigmoid(maps) if self.output == "sigmoid" else torch.tanh(maps)
 
     def _first(self, label: Tensor, z: Tensor) -> Tensor:
         extra = self.noise.channel(z, label.shape[2:])

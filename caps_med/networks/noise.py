@@ -1,7 +1,9 @@
 """Where the noise vector z enters the CapsPix2Pix generator (Bass et al. 2019, section 2.2).
 
-Each source is one class behind the same two calls: extra input channels beside the label map, and
-a hook on the capsules at one eighth of the size. Sources that do not use one of them leave it be.
+Each source is one class behind the same three calls: extra input channels beside the label map, a
+hook on the capsules at one eighth of the size, and one on the maps that become the image. Sources
+that do not use one of them leave it be. The sixth source, ``"field"``, is this project's own: see
+`caps_med.networks.noise_field`.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from torch import Tensor, nn
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule
 from caps_med.layers.convolutional import initialize
+from caps_med.networks.noise_field import SCALES, patterns, spanned
 from caps_med.routing import Routing
 
-NoiseName = Literal["input", "broadcast", "broadcast_conv", "broadcast_latent", "dropout"]
+NoiseName = Literal["input", "broadcast", "broadcast_conv", "broadcast_latent", "dropout", "field"]
 
 #: Capsule types and atoms of one layer.
 Shape = tuple[int, int]
@@ -34,9 +37,12 @@ class NoiseSource(nn.Module):
     Attributes:
         noise_size: length Z of the noise vector ``[B, Z]``.
         channels: extra input channels beside the label map's.
+        placed: whether a pixel's noise depends on where it is; then an image is never cut into
+            windows, each of which would begin the noise anew.
     """
 
     channels = 0
+    placed = False
 
     def __init__(self, noise_size: int) -> None:
         super().__init__()
@@ -50,11 +56,22 @@ class NoiseSource(nn.Module):
         """The capsules ``[B, J, A, *S/8]`` with the noise in them."""
         return capsules
 
+    def grain(self, maps: Tensor, features: Tensor, z: Tensor) -> Tensor:
+        """The maps ``[B, C, *S]`` that become the image, with the noise of each pixel in them.
+
+        Args:
+            maps: without it.
+            features: ``[B, A, *S]``, the last capsules.
+            z: ``[B, Z]``.
+        """
+        return maps
+
 
 class InputNoise(NoiseSource):
     """A dense layer from z to one channel of the image; ties the generator to one size."""
 
     channels = 1
+    placed = True
 
     def __init__(self, noise_size: int, image_size: Sequence[int] | None) -> None:
         super().__init__(noise_size)
@@ -78,6 +95,7 @@ class BroadcastNoise(NoiseSource):
     """Row r of one extra channel holds z[r mod Z]."""
 
     channels = 1
+    placed = True
 
     def channel(self, z: Tensor, spatial: Sequence[int]) -> Tensor:
         """See `NoiseSource.channel`."""
@@ -143,6 +161,57 @@ class DropoutNoise(NoiseSource):
         return mixed * kept * 2
 
 
+class FieldNoise(NoiseSource):
+    """The first half of z is a look, the second half a random field (this project's own).
+
+    The published sources give every pixel the same numbers, so no noise vector can ask for the
+    grain of a detector or for clouds of background; and ``"broadcast_conv"`` brings all of z down
+    to one number. Here the look enters as `LOOKS` constant channels, and the fields of
+    `caps_med.networks.noise_field` as one channel a scale. They enter again in front of the
+    image, times an amplitude that the last capsules and the look decide at every pixel.
+    """
+
+    #: Channels that carry the look.
+    LOOKS = 8
+    channels = LOOKS + len(SCALES)
+    placed = True
+    patterns: Tensor
+
+    def __init__(
+        self, noise_size: int, spatial_dims: int, features: int, image_channels: int
+    ) -> None:
+        super().__init__(noise_size)
+        if noise_size < 4 or noise_size % 2:
+            raise InvalidParameter(
+                f"noise_size={noise_size}: noise_source='field' halves it: an even number from 4"
+            )
+        grains = image_channels * len(SCALES)
+        self.fc_look = nn.Linear(noise_size // 2, self.LOOKS)
+        self.fc_grain = nn.Linear(noise_size // 2, grains)
+        self.conv_grain = _CONV[spatial_dims](features, grains, 1)
+        initialize(self.conv_grain)
+        nn.init.constant_(self.fc_grain.bias, -3.0)  # softplus: noise of 0.05 before training
+        basis = patterns(noise_size // 2, spatial_dims)
+        self.register_buffer("patterns", basis, persistent=False)
+
+    def channel(self, z: Tensor, spatial: Sequence[int]) -> Tensor:
+        """See `NoiseSource.channel`."""
+        look, field = z.chunk(2, 1)
+        looks = self.fc_look(look).view(z.shape[0], self.LOOKS, *(1 for _ in spatial))
+        looks = looks.expand(-1, -1, *spatial)
+        return torch.cat((looks, spanned(field, self.patterns, spatial)), 1)
+
+    def grain(self, maps: Tensor, features: Tensor, z: Tensor) -> Tensor:
+        """See `NoiseSource.grain`."""
+        look, field = z.chunk(2, 1)
+        scale = self.fc_grain(look).view(z.shape[0], -1, *(1 for _ in maps.shape[2:]))
+        amplitude = F.softplus(self.conv_grain(features) + scale)
+        amplitude = amplitude.unflatten(1, (maps.shape[1], len(SCALES)))
+        fields = spanned(field, self.patterns, maps.shape[2:]).unsqueeze(1)
+        grain: Tensor = (amplitude * fields).sum(2)
+        return maps + grain
+
+
 def capsule_layer(
     spatial_dims: int, below: Shape, above: Shape, kernel_size: int = 5, stride: int = 1
 ) -> ConvCapsule:
@@ -166,8 +235,14 @@ def build_noise(
     image_size: Sequence[int] | None,
     types: int,
     atoms: int,
+    features: int,
+    image_channels: int,
 ) -> NoiseSource:
-    """The noise source of that name; `types` and `atoms` are those at one eighth of the size.
+    """The noise source of that name.
+
+    Args:
+        types, atoms: of the capsules at one eighth of the size.
+        features: atoms of the last capsules.
 
     Raises:
         InvalidParameter: an unknown name, or a size that the source cannot use.
@@ -178,6 +253,7 @@ def build_noise(
         "broadcast_conv": lambda: BroadcastConvNoise(noise_size, spatial_dims),
         "broadcast_latent": lambda: LatentNoise(noise_size, spatial_dims, types, atoms),
         "dropout": lambda: DropoutNoise(spatial_dims, types, atoms),
+        "field": lambda: FieldNoise(noise_size, spatial_dims, features, image_channels),
     }
     if name not in sources:
         raise InvalidParameter(f"noise_source={name!r}: must be one of {tuple(sources)}")

@@ -1,16 +1,15 @@
 """pix2pix: the conditional GAN that CapsPix2Pix is compared with, behind the same face.
 
 Isola et al. 2017, "Image-to-image translation with conditional adversarial networks" (CVPR),
-appendix 6.1: the U-Net generator of eight levels with skip connections and dropout as its noise,
-and the 70x70 patch discriminator.
+appendix 6.1: the U-Net generator of eight levels with skip connections and dropout as its noise.
+Its discriminator is `caps_med.networks.PatchDiscriminator`.
 
-Deviations, of the generator: group normalization, where the paper takes the statistics of the test
+Deviations: group normalization, where the paper takes the statistics of the test
 batch (an answer never depends on its neighbours; and one position, which is what a 128x128 image
 comes to at the seventh level, has no statistics of its own); dropout drops whole channels, those
 where z is negative, so that a seed gives the same image again; an odd size is padded by one on the
 way down and cropped on the way up, so that any size works (at multiples of 256 nothing is padded);
-a sigmoid and images in [0, 1], which is the paper's tanh and [-1, 1] on another scale. Of the
-discriminator: instance normalization instead of batch statistics.
+a sigmoid and images in [0, 1], which is the paper's tanh and [-1, 1] on another scale.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
-from caps_med.networks.base import Output, SynthesisNetwork, check_input, sample_by_sample
+from caps_med.networks.base import Output, SynthesisNetwork, sample_by_sample
 
 #: Channels of the levels on the way down, in units of the first level's.
 _LEVELS = (1, 2, 4, 8, 8, 8, 8, 8)
@@ -154,42 +153,6 @@ class _Up(nn.Module):
             grown = grown.narrow(axis, 0, edge)
         normalized: Tensor = self.norm(grown)
         return normalized
-
-
-class PatchDiscriminator(nn.Module):
-    """The conditional 70x70 patch discriminator of pix2pix, assembled by MONAI; 2-D.
-
-    Convolutions 4x4 to 64, 128, 256 (stride 2) and 512 channels (stride 1), and to one score a
-    patch: 2.8 million parameters.
-
-    Args:
-        label_channels: channels of the label map.
-        image_channels: channels of the image.
-        width: channels of the first convolution; the published 64.
-
-    ``disc(image [B, C, H, W], label [B, L, H, W])`` -> logits ``[B, 1, H', W']``, each of one patch
-    of 70x70 pixels, above zero for real; sizes from 32.
-
-    >>> disc = PatchDiscriminator(label_channels=1, image_channels=1)
-    >>> disc(torch.rand(2, 1, 128, 64), torch.zeros(2, 1, 128, 64)).shape
-    torch.Size([2, 1, 14, 6])
-    """
-
-    def __init__(self, label_channels: int = 1, image_channels: int = 1, width: int = 64) -> None:
-        super().__init__()
-        from monai.networks.nets import PatchDiscriminator as Patches
-
-        self.label_channels, self.image_channels = label_channels, image_channels
-        self.patches: nn.Module = Patches(
-            2, width, label_channels + image_channels, norm=("instance", {"affine": True})
-        )
-
-    def forward(self, image: Tensor, label: Tensor) -> Tensor:
-        """One logit a patch."""
-        check_input("image", image, self.image_channels, 2, 1)
-        check_input("label", label, self.label_channels, 2, 1)
-        scores: Tensor = self.patches(torch.cat((image, label), 1))[-1]
-        return scores
 
 
 def _initialize(module: nn.Module) -> None:

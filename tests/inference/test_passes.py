@@ -160,3 +160,25 @@ def test_a_device_that_is_not_there(models: Path, monkeypatch: pytest.MonkeyPatc
         caps_med.load_model("tiny-segmentation", models)
     monkeypatch.setenv("CAPS_MED_DEVICE", "cpu")
     assert passes.device_of(caps_med.load_model("tiny-synthesis", models).network).type == "cpu"
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+@pytest.mark.parametrize("divisor", [8, 16])
+def test_windows_cover_an_axis_with_little_to_spare(spatial_dims: int, divisor: int) -> None:
+    largest = passes.WINDOW[spatial_dims]
+    for size in range(divisor, 6 * largest, divisor):
+        edge, distance = passes._windows(size, spatial_dims, divisor)
+        assert edge <= max(largest + divisor, size if size <= largest else 0)
+        assert edge % divisor == 0 and distance % divisor == 0
+        count = 1 + max(0, -(-(size - edge) // distance))
+        assert (count - 1) * distance + edge >= size
+        if size > largest:
+            assert edge - distance >= largest * passes.OVERLAP[spatial_dims]
+
+
+def test_a_large_picture_is_not_computed_twice() -> None:
+    """Positions of all windows over those of the picture, along one axis."""
+    for size, most in ((1024, 1.05), (2048, 1.09)):
+        edge, distance = passes._windows(size, 2, 8)
+        count = 1 + -(-(size - edge) // distance)
+        assert count * edge / size <= most

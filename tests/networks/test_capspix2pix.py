@@ -10,6 +10,7 @@ from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.networks import CapsPix2Pix, CapsuleNetwork, build_network
+from caps_med.networks.noise import FieldNoise
 from tests.contract.networks import (
     CapsuleNetworkContract,
     Inputs,
@@ -63,6 +64,36 @@ class TestLatentNoise(GeneratorContract):
 
 class TestDropoutNoise(GeneratorContract):
     arguments: Mapping[str, object] = {"noise_source": "dropout"}
+
+
+class TestFieldNoise(GeneratorContract, TracedNetworkContract):
+    arguments: Mapping[str, object] = {"noise_source": "field", "noise_size": 16}
+
+    def test_the_last_capsules_alone_make_the_answer(self) -> None:
+        """But for the grain, which a z without field leaves out."""
+        network = self.network()
+        label, z = self.inputs(network, 1, (16, 16))
+        assert isinstance(network, CapsPix2Pix)
+        with torch.no_grad():
+            still, image = network.still_and_image(label, z)
+            assert (image - still).abs().mean() > 1e-3
+            last = list(self.capsules(network, (label, z)).values())[-1]
+            assert_close(self.head(network, last), still)
+            z[:, 8:] = 0
+            still, image = network.still_and_image(label, z)
+            assert_close(image, still)
+
+    def test_only_the_second_half_of_z_is_the_field(self) -> None:
+        network = self.network()
+        assert isinstance(network, CapsPix2Pix)
+        _, z = self.inputs(network, 1, (16, 16))
+        look, field = z.clone(), z.clone()
+        look[:, :8], field[:, 8:] = -z[:, :8], -z[:, 8:]
+        channels = [network.noise.channel(each, (16, 16))[0] for each in (z, look, field)]
+        looks = FieldNoise.LOOKS
+        assert torch.equal(channels[0][looks:], channels[1][looks:])
+        assert torch.equal(channels[0][:looks], channels[2][:looks])
+        assert_close(channels[0][looks:], -channels[2][looks:])
 
 
 @pytest.mark.parametrize(
@@ -125,6 +156,8 @@ def test_mistakes_are_named() -> None:
         CapsPix2Pix(noise_source="rows")  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match=r"needs image_size=\(H, W\)"):
         CapsPix2Pix(noise_source="input")
+    with pytest.raises(InvalidParameter, match=r"noise_size=7: .* an even number from 4"):
+        CapsPix2Pix(noise_source="field", noise_size=7)
     with pytest.raises(InvalidParameter, match=r"noise_size=20: .* use a multiple of 8"):
         CapsPix2Pix(noise_source="broadcast_latent", noise_size=20)
     with pytest.raises(InvalidParameter, match="output='relu': must be one of"):

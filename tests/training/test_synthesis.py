@@ -1,19 +1,124 @@
+"""Training a generator: every part of the family learns, resumes to the bit, and is served."""
+
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from fastapi.testclient import TestClient
 
-from training.datasets import load_source
+import caps_med
+from api.app import create_app
+from api.settings import Settings
+from caps_med.bundles import ModelRepository
+from caps_med.errors import InvalidParameter
+from caps_med.images import MedicalImage, encode_image
+from training.datasets import Source, load_source
+from training.datasets.phantoms import axon_phantoms, write_phantom
+from training.publish import publish_synthesis
 from training.run import RunFolder
-from training.synthesis import SynthesisRecipe, appearance, train_synthesis
+from training.synthesis import SynthesisRecipe, train_synthesis
+
+#: 50 steps, small.
+SMALL = {
+    "epochs": 5, "steps": 10, "batch_size": 2, "crop": 64, "atoms": 4, "seed": 3,
+    "discriminator_width": 8, "noise_size": 16, "average": 0.9,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def axons(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("axons")
+    for name, phantom in axon_phantoms(5, seed=1, size=64):
+        write_phantom(folder, name, phantom)
+    return folder
 
 
 def recipe(data: Path, **changes: object) -> SynthesisRecipe:
-    values = {"epochs": 2, "steps": 3, "batch_size": 2, "crop": 64, "atoms": 4, "seed": 3}
-    return SynthesisRecipe.model_validate({"data": str(data), **values, **changes})
+    return SynthesisRecipe.model_validate({"data": str(data), **SMALL, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"noise_source": "field"},
+        {"noise_source": "input"},
+        {"noise_source": "broadcast"},
+        {"noise_source": "broadcast_conv", "dropout": 0.2},
+        {"noise_source": "broadcast_latent"},
+        {"noise_source": "dropout", "style_weight": 0.0},
+        {"discriminator": "capsule", "adversarial_loss": "lsgan"},
+        {"discriminator": "capsnet", "discriminator_width": 16, "adversarial_loss": "hinge"},
+        {"discriminator": "patch", "diversity_weight": 0.01, "average": 0.0},
+    ],
+    ids=lambda changes: "-".join(str(v) for v in changes.values()),
+)
+def test_learns_resumes_to_the_bit_and_is_served(
+    axons: Path, tmp_path: Path, store: Path, changes: Mapping[str, object]
+) -> None:
+    source, chosen = load_source(str(axons), store), recipe(axons, **changes)
+    whole, again = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "again")
+    log = whole.log
+
+    def keep_what_a_kill_would_leave(scores: Mapping[str, float]) -> None:
+        if scores["epoch"] == chosen.epochs:
+            shutil.copytree(whole.path, again.path)
+        log(scores)
+
+    whole.log = keep_what_a_kill_would_leave  # type: ignore[method-assign]
+    generator, best = train_synthesis(source, chosen, whole, resume=False)
+    losses = [json.loads(line)["loss"] for line in whole.scores.read_text().splitlines()]
+    assert np.isfinite(losses).all()
+    assert losses[-1] < 0.95 * losses[0]
+    train_synthesis(source, chosen, again, resume=True)
+    assert again.scores.read_text() == whole.scores.read_text()
+    states = [torch.load(f.checkpoint, weights_only=True) for f in (whole, again)]
+    for part in ("network", "discriminator", "averaged"):
+        for name, value in states[0][part].items():
+            assert torch.equal(value, states[1][part][name]), (part, name)
+
+    models = tmp_path / "models"
+    publish_synthesis(ModelRepository(models), "axons", generator, source, chosen, best, "pytest")
+    sample = source.validation[0]["label"]
+    labels = MedicalImage(np.asarray(sample, np.uint8), format="png", kind="labels")
+    image = caps_med.load_model("axons", models).synthesize(labels, seed=4)
+    with TestClient(create_app(Settings(models=models, preload=("axons",)))) as client:
+        answer = client.post(
+            "/v1/models/axons/synthesize",
+            files={"labels": ("l.png", encode_image(labels, "png"), "image/png")},
+            data={"seed": "4"},
+        )
+    assert answer.status_code == 200
+    assert answer.content == encode_image(image, "png")
+
+
+def look_of(source: Source, recipe: SynthesisRecipe, folder: Path) -> tuple[float, float]:
+    """Mean of the synthetic axons at both ends of the first look."""
+    generator, _ = train_synthesis(source, recipe, RunFolder(folder), resume=False)
+    label = torch.zeros(1, 1, 64, 64)
+    label[..., 20:30, :] = 1
+    z = torch.zeros(2, generator.noise_size)
+    z[0, 0], z[1, 0] = -2, 2
+    with torch.no_grad():
+        dark, bright = generator(label.expand(2, -1, -1, -1), z)[..., 22:28, :].mean((1, 2, 3))
+    return float(dark), float(bright)
+
+
+def test_z_chooses_the_look(axons: Path, tmp_path: Path, store: Path) -> None:
+    """With looks the first number of z moves the brightness, without them hardly."""
+    source = load_source(str(axons), store)
+    chosen = recipe(axons, epochs=1, steps=80, atoms=8, style_weight=0.2, learning_rate=1e-2)
+    with_looks = look_of(source, chosen, tmp_path / "with")
+    published = chosen.model_copy(update={"style_weight": 0.0})
+    without = look_of(source, published, tmp_path / "without")
+    moved, ignored = (abs(bright - dark) for dark, bright in (with_looks, without))
+    assert moved > 0.05
+    assert moved > 2 * ignored
 
 
 def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
@@ -27,41 +132,70 @@ def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
     assert best.score > 0.02
 
 
+def test_a_judge_holds_the_geometry(axons: Path, tmp_path: Path, store: Path, models: Path) -> None:
+    source = load_source(str(axons), store)
+    with pytest.raises(InvalidParameter, match="judge must name a segmentation model"):
+        train_synthesis(
+            source, recipe(axons, geometry_weight=1.0), RunFolder(tmp_path / "a"), resume=False
+        )
+    with pytest.raises(InvalidParameter, match="judge=tiny-synthesis: a segmentation model"):
+        train_synthesis(
+            source,
+            recipe(axons, geometry_weight=1.0, judge="tiny-synthesis"),
+            RunFolder(tmp_path / "b"),
+            resume=False,
+            models=models,
+        )
+    with pytest.raises(InvalidParameter, match="tiny-segmentation: it has 3 classes"):
+        train_synthesis(
+            source,
+            recipe(axons, geometry_weight=1.0, judge="tiny-segmentation"),
+            RunFolder(tmp_path / "c"),
+            resume=False,
+            models=models,
+        )
+
+
+def test_pix2pix_has_its_own_recipe(axons: Path) -> None:
+    chosen = recipe(axons, network="pix2pix")
+    assert (chosen.discriminator, chosen.style_weight, chosen.texture_weight) == ("patch", 0, 0)
+    assert recipe(axons, network="pix2pix", discriminator="capsule").discriminator == "capsule"
+
+
 @pytest.mark.parametrize(
-    "source_name", ["input", "broadcast", "broadcast_conv", "broadcast_latent", "dropout"]
+    ("changes", "match"),
+    [
+        ({"discriminator": "critic"}, "discriminator='critic': one of"),
+        ({"adversarial_loss": "wgan"}, "adversarial_loss='wgan': must be one of"),
+    ],
 )
-def test_stopped_and_resumed_run_equals_an_undisturbed_one(
-    discs: Path, tmp_path: Path, source_name: str, store: Path
+def test_mistakes_are_named(
+    axons: Path, tmp_path: Path, store: Path, changes: dict[str, object], match: str
 ) -> None:
-    source = load_source(str(discs), store)
-    if source_name == "input":
-        cut = slice(0, 64)
-        small = [{k: v[:, cut, cut] for k, v in s.items()} for s in source.samples]
-        source = replace(source, samples=small)
-    chosen = recipe(discs, noise_source=source_name, noise_size=16, dropout=0.2)
-    whole, _ = train_synthesis(source, chosen, RunFolder(tmp_path / "a"), resume=False)
-    stopped = RunFolder(tmp_path / "b")
-    log = stopped.log
-
-    def interrupt(scores: dict[str, float]) -> None:
-        if scores["epoch"] == 2:
-            raise KeyboardInterrupt
-        log(scores)
-
-    stopped.log = interrupt  # type: ignore[method-assign, assignment]
-    with pytest.raises(KeyboardInterrupt):
-        train_synthesis(source, chosen, stopped, resume=False)
-    again, _ = train_synthesis(source, chosen, RunFolder(tmp_path / "b"), resume=True)
-    for name, value in whole.state_dict().items():
-        assert torch.equal(value, again.state_dict()[name]), name
+    with pytest.raises(InvalidParameter, match=match):
+        train_synthesis(
+            load_source(str(axons), store),
+            recipe(axons, **changes),
+            RunFolder(tmp_path / "run"),
+            resume=False,
+        )
 
 
-def test_appearance_follows_z_and_keeps_zero() -> None:
-    image = torch.tensor([0.0, 0.5, 1.0]).view(1, 1, 1, 3).repeat(3, 1, 1, 1)
-    z = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, -2.0]])
-    plain, darker_middle, dimmer = appearance(image, z)[:, 0, 0]
-    assert torch.equal(plain, torch.tensor([0.0, 0.5, 1.0]))
-    assert darker_middle[1] < 0.5
-    assert darker_middle[2] == 1
-    assert dimmer[0] == 0
-    assert dimmer[2] < 0.95
+def test_another_noise_source_starts_from_the_same_layers(
+    axons: Path, tmp_path: Path, store: Path
+) -> None:
+    """With a field that is silent at first, the generator starts as the one without it."""
+    source, models = load_source(str(axons), store), tmp_path / "models"
+    before = recipe(axons, epochs=1, noise_source="broadcast_conv")
+    first, best = train_synthesis(source, before, RunFolder(tmp_path / "a"), resume=False)
+    publish_synthesis(ModelRepository(models), "first", first, source, before, best, "pytest")
+    still = {"epochs": 1, "steps": 1, "learning_rate": 1e-12, "average": 0.0}
+    after = recipe(axons, start_from="first", **still)
+    second, _ = train_synthesis(
+        source, after, RunFolder(tmp_path / "b"), resume=False, models=models
+    )
+    for name, weight in second.named_parameters():
+        if not name.startswith("noise.") and name != "conv1.weight":
+            kept = dict(first.named_parameters())[name]
+            torch.testing.assert_close(weight, kept.half().float(), rtol=0, atol=1e-6)
+    assert second.get_parameter("conv1.weight")[:, 1:].abs().max() < 1e-6

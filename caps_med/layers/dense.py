@@ -1,0 +1,54 @@
+"""Capsules that see the whole image: one weight matrix for each pair of capsules."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from caps_med.errors import InvalidParameter
+from caps_med.layers.convolutional import VOTE_GAIN
+from caps_med.routing import Routing, route
+
+
+class DenseCapsules(nn.Module):
+    """Digit capsules (Sabour et al. 2017, equations 2 and 3, procedure 1).
+
+    Args:
+        in_capsules: input capsules I, those of all positions counted.
+        in_atoms: atoms of an input capsule.
+        out_types: output capsules J.
+        out_atoms: atoms A of an output capsule.
+        routing: iterations and competition; the published three over the outputs.
+
+    ``layer(capsules [B, I, A_in])`` -> ``[B, J, A]``. Weights start normal, scaled so that lengths
+    neither vanish nor saturate where outputs compete (deviation: published code draws them with a
+    standard deviation of 0.01, with which the first steps see no gradient).
+
+    >>> DenseCapsules(32, 8, out_types=2, out_atoms=16)(torch.rand(3, 32, 8)).shape
+    torch.Size([3, 2, 16])
+    """
+
+    def __init__(
+        self,
+        in_capsules: int,
+        in_atoms: int,
+        out_types: int,
+        out_atoms: int,
+        routing: Routing | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_capsules, self.in_atoms = in_capsules, in_atoms
+        self.routing = routing or Routing()
+        scale = VOTE_GAIN * out_types / (in_capsules * out_atoms) ** 0.5
+        self.weight = nn.Parameter(scale * torch.randn(in_capsules, out_types, out_atoms, in_atoms))
+
+    def forward(self, capsules: Tensor) -> Tensor:
+        """``[B, I, A_in]`` -> ``[B, J, A]``."""
+        if capsules.shape[1:] != (self.in_capsules, self.in_atoms):
+            raise InvalidParameter(
+                f"capsules have shape {tuple(capsules.shape)}: "
+                f"[B, {self.in_capsules}, {self.in_atoms}] is needed"
+            )
+        votes = torch.einsum("ijao,bio->bija", self.weight, capsules)
+        # One position and hundreds of inputs: their Gram matrix would be larger than the votes.
+        return route(votes.unsqueeze(-1), None, self.routing, backend="plain").squeeze(-1)

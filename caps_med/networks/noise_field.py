@@ -1,0 +1,56 @@
+"""White and smooth noise that a vector spans: the same at every size, seed after seed.
+
+A vector w of K numbers is the coordinates of a random field in K fixed patterns of white noise,
+``Σ w_k φ_k / |w|``: unit variance whatever w, another field for another w, a smooth passage from
+one to the next, and no random generator at inference. The patterns repeat every `PERIOD` pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+#: After so many pixels the patterns repeat, by number of spatial axes.
+PERIOD = {2: 192, 3: 32}
+#: Pixels over which the fields are smooth: detector noise, texture, haze.
+SCALES = (1, 4, 16)
+#: A vector shorter than this spans no field.
+_SHORTEST = 1e-6
+
+
+def patterns(count: int, spatial_dims: int) -> Tensor:
+    """The K fixed patterns ``[K, *P]``, standard normal.
+
+    NumPy's legacy generator, whose stream is frozen, so that every version draws the same.
+    """
+    shape = (count, *(PERIOD[spatial_dims],) * spatial_dims)
+    drawn = np.random.RandomState(20191).standard_normal(shape)
+    return torch.from_numpy(drawn.astype(np.float32))
+
+
+def spanned(w: Tensor, basis: Tensor, spatial: Sequence[int]) -> Tensor:
+    """Fields ``[B, len(SCALES), *S]`` of vectors ``[B, K]``; those of w = 0 are zero."""
+    length = w.norm(dim=1, keepdim=True)
+    unit = torch.where(length > _SHORTEST, w / length.clamp_min(_SHORTEST), 0)
+    tile = torch.tensordot(unit, basis.to(w.dtype), 1)
+    return torch.stack([_at_scale(tile, i, s, spatial) for i, s in enumerate(SCALES)], 1)
+
+
+def _at_scale(tile: Tensor, number: int, scale: int, spatial: Sequence[int]) -> Tensor:
+    """``[B, *S]``: another part of the tile for each scale, enlarged with linear interpolation."""
+    part = tile
+    for axis, size in enumerate(spatial, start=1):
+        count = (size + scale - 1) // scale + (scale > 1)
+        where = torch.arange(count, device=tile.device) + 61 * number
+        part = part.index_select(axis, where % tile.shape[axis])
+    if scale == 1:
+        return part
+    mode = "bilinear" if len(spatial) == 2 else "trilinear"
+    large = F.interpolate(part.unsqueeze(1), scale_factor=float(scale), mode=mode)[:, 0]
+    for axis, size in enumerate(spatial, start=1):
+        large = large.narrow(axis, scale // 2, size)
+    return large

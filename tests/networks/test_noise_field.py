@@ -1,0 +1,49 @@
+"""Random fields that a vector spans."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from caps_med.networks.noise_field import PERIOD, SCALES, patterns, spanned
+
+
+def vectors(count: int, size: int = 32) -> torch.Tensor:
+    return torch.randn(count, size, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("spatial", [(64, 96), (24, 16, 32)])
+def test_unit_variance_at_every_scale_and_smooth_over_it(spatial: tuple[int, ...]) -> None:
+    basis = patterns(32, len(spatial))
+    fields = spanned(vectors(16), basis, spatial)
+    assert fields.shape == (16, len(SCALES), *spatial)
+    for number, scale in enumerate(SCALES):
+        field = fields[:, number]
+        assert 0.25 < float(field.square().mean().sqrt()) < 1.1, scale
+        step = (field[..., 1:] - field[..., :-1]).square().mean().sqrt()
+        assert float(step) < 1.6 / scale, scale
+
+
+def test_a_pixel_has_its_noise_whatever_the_size_of_the_image() -> None:
+    basis, w = patterns(8, 2), vectors(1, 8)
+    large, small = spanned(w, basis, (80, 72)), spanned(w, basis, (40, 24))
+    torch.testing.assert_close(large[..., :40, :24], small)
+    wide = spanned(w, basis, (16, PERIOD[2] + 8))
+    torch.testing.assert_close(wide[:, 0, :, :8], wide[:, 0, :, PERIOD[2] :])
+
+
+def test_other_vectors_other_fields_and_a_smooth_way_between() -> None:
+    basis, w = patterns(32, 2), vectors(2)
+    one, other = spanned(w, basis, (64, 64))[:, 0].flatten(1)
+    correlation = float(torch.corrcoef(torch.stack((one, other)))[0, 1])
+    assert abs(correlation) < 0.5
+    near = spanned(w[:1] + 0.05 * w[1:], basis, (64, 64))[0, 0].flatten()
+    assert float((near - one).square().mean().sqrt()) < 0.1
+    assert spanned(torch.zeros(1, 32), basis, (8, 8)).abs().max() == 0
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+def test_patterns_are_frozen(spatial_dims: int) -> None:
+    """The noise of a seed must stay what it is."""
+    first = patterns(4, spatial_dims).flatten()[:3]
+    torch.testing.assert_close(first, torch.tensor([-0.8135859, 0.9119566, -0.2019975]))

@@ -1,0 +1,64 @@
+"""The discriminator's side of a GAN: what it learns, and what it holds against a generator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from monai.losses import PatchAdversarialLoss
+from torch import Tensor
+from torch.optim import Adam
+
+from caps_med.errors import InvalidParameter
+from caps_med.networks import Discriminator
+
+#: Names here of MONAI's criteria.
+CRITERIA: Mapping[str, str] = {"bce": "bce", "lsgan": "least_squares", "hinge": "hinge"}
+#: What the discriminator is told of a real and of a synthetic image under binary cross-entropy
+#: (one-sided smoothing would keep 0; both as published by Bass et al. 2019).
+REAL, FAKE = 0.9, 0.1
+
+
+class Adversary:
+    """A discriminator, its optimizer and its loss.
+
+    Args:
+        discriminator: on its device.
+        loss: ``bce`` with smoothed labels (Bass et al. 2019), ``lsgan`` (Mao et al. 2017) or
+            ``hinge`` (Lim & Ye 2017; MONAI's, whose scores pass a tanh first).
+        learning_rate: of Adam with betas 0.5 and 0.999, as published.
+
+    Raises:
+        InvalidParameter: an unknown loss.
+    """
+
+    def __init__(self, discriminator: Discriminator, loss: str, learning_rate: float) -> None:
+        if loss not in CRITERIA:
+            raise InvalidParameter(f"adversarial_loss={loss!r}: must be one of {tuple(CRITERIA)}")
+        self.discriminator = discriminator
+        self.optimizer = Adam(discriminator.parameters(), lr=learning_rate, betas=(0.5, 0.999))
+        self._smoothed, self._plain = (
+            PatchAdversarialLoss(criterion=CRITERIA[loss], no_activation_leastsq=True)
+            for _ in range(2)
+        )
+        if loss == "bce":
+            self._smoothed.real_label, self._smoothed.fake_label = REAL, FAKE
+
+    def learn(self, real: Tensor, fake: Tensor, condition: Tensor) -> Tensor:
+        """One optimizer step; its loss comes back, without gradient."""
+        self.discriminator.train()
+        self.optimizer.zero_grad()
+        judged = (self.discriminator(real, condition), self.discriminator(fake.detach(), condition))
+        loss: Tensor = self.discriminator.auxiliary_loss(real, condition)
+        for scores, is_real in zip(judged, (True, False), strict=True):
+            loss = loss + self._smoothed(scores, is_real, for_discriminator=True)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def against(self, fake: Tensor, condition: Tensor) -> Tensor:
+        """The loss of the generator: 1 is what a synthetic image wants to be told."""
+        loss: Tensor = self._plain(
+            self.discriminator(fake, condition), target_is_real=True, for_discriminator=False
+        )
+        return torch.as_tensor(loss)
