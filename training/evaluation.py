@@ -97,19 +97,30 @@ def synthesis_scores(
 
     SSIM as in Wang et al. 2004 with an 11 pixel Gaussian window, computed on the whole image and
     averaged over the pixels with a label other than background. ``score`` is the SSIM. The image
-    is that of z = 0: the average look, without the grain that no two images share.
+    is the one of `average_look`, without the grain that no two images share.
     """
-    z = torch.zeros(1, generator.noise_size)
+    z = average_look(generator)
     ssims, errors = [], []
     with eval_mode(generator):
         for image, label in _cases(samples, generator.divisor, generator):
-            fake = generator(one_hot(label, channels), z.to(image.device))
+            fake, _ = generator.still_and_image(one_hot(label, channels), z.to(image.device))
             inside = (label > 0).float()
             if inside.sum() > 0:
                 ssims.append(masked_ssim(fake, image, inside))
                 errors.append(float(((fake - image).abs() * inside).sum() / inside.sum()))
     ssim, error = (sum(values) / max(1, len(values)) for values in (ssims, errors))
     return {"score": ssim, "ssim": ssim, "mean absolute error": error}
+
+
+def average_look(generator: SynthesisNetwork) -> Tensor:
+    """A noise vector ``[1, Z]`` whose first half, where looks are, is zero; see `training.style`.
+
+    The rest is drawn, always the same: a generator that never saw a z without field does not know
+    what to make of it.
+    """
+    z = torch.randn(1, generator.noise_size, generator=torch.Generator().manual_seed(0))
+    z[:, : generator.noise_size // 2] = 0
+    return z
 
 
 def masked_ssim(image: Tensor, reference: Tensor, mask: Tensor) -> float:

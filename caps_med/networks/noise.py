@@ -175,6 +175,10 @@ class FieldNoise(NoiseSource):
     LOOKS = 8
     channels = LOOKS + len(SCALES)
     placed = True
+    #: Standard deviation of these channels, beside label maps of 0 and 1: a dozen channels at full
+    #: strength drown the labels, and weights that start small do not help, as Adam lets all grow
+    #: alike (seen: hardly any contrast after a hundred steps).
+    STRENGTH = 0.1
     patterns: Tensor
 
     def __init__(
@@ -189,8 +193,8 @@ class FieldNoise(NoiseSource):
         self.fc_look = nn.Linear(noise_size // 2, self.LOOKS)
         self.fc_grain = nn.Linear(noise_size // 2, grains)
         self.conv_grain = _CONV[spatial_dims](features, grains, 1)
-        initialize(self.conv_grain)
-        nn.init.constant_(self.fc_grain.bias, -3.0)  # softplus: noise of 0.05 before training
+        nn.init.normal_(self.conv_grain.weight, 0.0, 0.01)
+        nn.init.constant_(self.fc_grain.bias, -4.0)  # softplus: noise of 0.02 before training
         basis = patterns(noise_size // 2, spatial_dims)
         self.register_buffer("patterns", basis, persistent=False)
 
@@ -199,7 +203,7 @@ class FieldNoise(NoiseSource):
         look, field = z.chunk(2, 1)
         looks = self.fc_look(look).view(z.shape[0], self.LOOKS, *(1 for _ in spatial))
         looks = looks.expand(-1, -1, *spatial)
-        return torch.cat((looks, spanned(field, self.patterns, spatial)), 1)
+        return self.STRENGTH * torch.cat((looks, spanned(field, self.patterns, spatial)), 1)
 
     def grain(self, maps: Tensor, features: Tensor, z: Tensor) -> Tensor:
         """See `NoiseSource.grain`."""
