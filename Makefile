@@ -29,7 +29,7 @@ $(READY): pyproject.toml constraints.txt
 ifeq ($(NODE),fits)
 page: $(PAGE) ## The web page, into api/static
 
-$(PAGE): $(MODULES) $(wildcard api/web/*.html api/web/*.ts api/web/*.json api/web/src/*)
+$(PAGE): $(MODULES) $(wildcard api/web/*.html api/web/*.js api/web/*.json api/web/src/*)
 	cd api/web && npm run --silent build
 
 $(MODULES): api/web/package-lock.json

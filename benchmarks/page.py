@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -37,6 +39,7 @@ FLAGS = (
     "--disable-sync",
 )
 PATIENCE_MS = 120_000
+CLI = "from caps_med.cli import main; main()"
 #: Runs of a figure; the middle one is told.
 RUNS = 5
 SEGMENT = "/v1/models/brain-t1-tissue/segment"
@@ -71,9 +74,10 @@ def main() -> None:
         with serving(folder / "models", folder / "log", {}) as server:
             _overlay(browser, server.address, folder)
             _slider(browser, server.address, folder)
-            _volume(browser, server.address, arguments.volume or _noise(folder))
             if arguments.pictures:
                 _pictures(browser, server.address, arguments.pictures)
+            # last: what was cancelled is computed to its end
+            _volume(browser, server.address, arguments.volume or _noise(folder))
 
 
 @contextmanager
@@ -205,15 +209,21 @@ def show_capsules(page: Page) -> None:
 
 
 def show_train(page: Page) -> None:
-    """A short training on the template, watched to its end."""
-    page.locator("#train [name=name]").fill("tissue-again")
-    page.locator("#train form summary").click()
-    for field, value in {"epochs": 3, "steps": 12, "batch_size": 2, "crop": 96}.items():
-        page.locator(f"#train [name={field}]").fill(str(value))
-    page.locator("#train [name=start_from]").select_option("brain-t1-tissue")
-    page.locator("#train form .primary").click()
-    state = page.locator("#train .job .state")
-    expect(state).to_contain_text("succeeded", timeout=5 * PATIENCE_MS)
+    """A short training on simulated axons, watched to its end."""
+    with tempfile.TemporaryDirectory() as name:
+        axons = Path(name) / "axons"
+        command = ["data", "phantoms", "--kind", "axons", "--count", "8", "--out", str(axons)]
+        subprocess.run([sys.executable, "-c", CLI, *command], check=True, capture_output=True)
+        archive = shutil.make_archive(str(axons), "zip", axons)
+        page.locator("#train [name=archive]").set_input_files(archive)
+        page.locator("#train [name=name]").fill("axons")
+        page.locator("#train form summary").click()
+        for field, value in {"epochs": 4, "steps": 6, "batch_size": 1, "crop": 96}.items():
+            page.locator(f"#train [name={field}]").fill(str(value))
+        page.locator("#train form .primary").click()
+        state = page.locator("#train .job .state")
+        expect(state).to_contain_text("succeeded", timeout=2 * PATIENCE_MS)
+    page.locator("#train .pictures img").nth(3).wait_for()
 
 
 def show_models(page: Page) -> None:
@@ -245,7 +255,7 @@ def _picture(page: Page, path: Path) -> None:
     page.mouse.move(0, 0)
     page.screenshot(path=path, full_page=True)
     picture = Image.open(path).convert("RGB")
-    picture.quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+    picture.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":

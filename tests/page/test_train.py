@@ -28,6 +28,7 @@ def fill(page: Page, name: str, archive: bytes, **values: str) -> None:
 
 def test_a_model_is_trained_and_used(opened: Callable[..., Page], discs: Path) -> None:
     page = opened("train")
+    expect(page.locator("#train [name=data]")).to_have_value("mni152")
     fill(page, "discs", zipped(discs), epochs="2", steps="2", batch_size="1", crop="64")
     expect(page.locator(f"{JOB} .state")).to_contain_text("succeeded", timeout=180_000)
     expect(page.locator(f"{JOB} .loss polyline")).to_have_count(1)

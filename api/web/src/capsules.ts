@@ -36,6 +36,8 @@ export function capsulesView(view: HTMLElement): void {
   const load = (picked: Picked, index?: number) => work.run(`Looking into ${select.value}`, async (signal) => {
     [input, inputKind] = [picked, kind()];
     arrays.clear();
+    find('.inside', view).hidden = true;
+    find('.network', view).replaceChildren();
     point = undefined;
     const [answer, found] = await Promise.all([
       post('v1/images?format=png', { image: picked.content, kind: kind(), slice: index }, signal),

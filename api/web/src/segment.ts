@@ -26,8 +26,6 @@ export async function segmentView(view: HTMLElement): Promise<Viewer> {
     now = picked;
     find('.answer', view).hidden = true;
     const model = modelNamed(select.value);
-    const asked = post(`v1/models/${model.name}/segment?format=zip`, { image: picked.content }, signal);
-    asked.catch(() => undefined); // what the image's own request says comes first
     const image = await post('v1/images?format=nifti', { image: picked.content }, signal);
     const geometry = image.headers.get('Caps-Med-Geometry') === 'yes';
     await viewer.image(new Uint8Array(await image.arrayBuffer()), geometry);
@@ -35,7 +33,7 @@ export async function segmentView(view: HTMLElement): Promise<Viewer> {
     find<HTMLFieldSetElement>('.look', view).disabled = false;
     for (const control of view.querySelectorAll<HTMLElement>('.look .volume')) control.hidden = viewer.flat;
     if (viewer.flat && geometry) side.parentElement?.removeAttribute('hidden');
-    const answer = await asked;
+    const answer = await post(`v1/models/${model.name}/segment?format=zip`, { image: picked.content }, signal);
     const files = unzipSync(new Uint8Array(await answer.arrayBuffer()));
     const own = Object.keys(files)[0] ?? '';
     await viewer.labels(files['segmentation.nii.gz'] ?? new Uint8Array(), model, Number(opacity.value));

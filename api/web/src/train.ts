@@ -22,7 +22,7 @@ export function trainView(view: HTMLElement): void {
 
   const refresh = async () => {
     const listed = await json<{ jobs: Job[]; data_sets: string[] }>('v1/training-jobs');
-    fill(find('[name=data]', form), [...listed.data_sets.map((name): [string, string] => [name, name]), ['', 'none']]);
+    fill(find('[name=data]', form), listed.data_sets.map((name) => [name, name]));
     find('.jobs tbody', view).replaceChildren(...listed.jobs.map((job) => make('tr', {},
       make('td', {}, job.name), make('td', {}, job.task), make('td', {}, job.state),
       make('td', {}, new Date(job.created).toLocaleString('en')),
