@@ -32,6 +32,10 @@ export function fill(select: HTMLSelectElement, options: [value: string, text: s
 export const told = (value: number, digits = 3): string =>
   value.toLocaleString('en', { maximumSignificantDigits: digits });
 
+/** Once what was drawn is on the screen; a tab in the background does not wait for long. */
+export const seen = (): Promise<unknown> => Promise.race([
+  new Promise(requestAnimationFrame), new Promise((then) => { setTimeout(then, document.hidden ? 0 : 8000); })]);
+
 /** Run `then` once nothing has happened for a while. */
 export function later(milliseconds: number, then: () => void): () => void {
   let timer = 0;

@@ -1,7 +1,7 @@
 /** Drop an image, see its label map. */
 import { unzipSync } from 'fflate';
 import { modelNamed, modelSelect, type Model, type Picked, provenance } from './catalog.js';
-import { find, make, save, told } from './dom.js';
+import { find, make, save, seen, told } from './dom.js';
 import { hand } from './handed.js';
 import { post } from './service.js';
 import { source } from './source.js';
@@ -33,6 +33,7 @@ export async function segmentView(view: HTMLElement): Promise<Viewer> {
     find<HTMLFieldSetElement>('.look', view).disabled = false;
     for (const control of view.querySelectorAll<HTMLElement>('.look .volume')) control.hidden = viewer.flat;
     if (viewer.flat && geometry) side.parentElement?.removeAttribute('hidden');
+    await seen(); // a volume is drawn before a network takes the processor
     const answer = await post(`v1/models/${model.name}/segment?format=zip`, { image: picked.content }, signal);
     const files = unzipSync(new Uint8Array(await answer.arrayBuffer()));
     const own = Object.keys(files)[0] ?? '';
