@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from caps_med._version import __version__
+from caps_med.allocator import keep_freed_memory
 from caps_med.cli_weights import register as register_weights
 from caps_med.errors import CapsMedError, InvalidParameter, MissingExtra
 
@@ -337,6 +338,7 @@ def main() -> None:
     # machine, or under a container's CPU quota, seen to take 20 s for what takes 0.4 s. Read when
     # torch is imported, which comes later.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    keep_freed_memory()
     add_plugins(app)
     try:
         app()

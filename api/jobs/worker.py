@@ -19,6 +19,7 @@ from typing import Any
 from api.jobs.files import JobFiles, read_json, write_json
 from api.jobs.job import Job, Options
 from api.jobs.locks import FileLock
+from caps_med.allocator import keep_freed_memory
 
 #: Exit status of a worker that found another at work.
 BUSY = 75
@@ -41,6 +42,7 @@ def main(folder: Path) -> int:
     if spec is None or files.result.exists():
         return 0
     _limit(spec)
+    keep_freed_memory()
     job = Job(**{**spec["job"], "options": Options(**spec["job"]["options"])})
     os.chdir(folder)
     write_json(files.result, _outcome(job, Path(spec["models"]), files))
