@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 
 from benchmarks.subjects import Network, Work, job
-from caps_med.allocator import keep_freed_memory
 
 Clock = Callable[[], float]
 
@@ -74,7 +73,6 @@ def resident_megabytes(field: str) -> float:
 
 
 def _main(network: Network, implementation: str, size: str, work: Work, device: str) -> None:
-    keep_freed_memory()
     job(network, implementation, WARM_UP, work, device)()  # code that loads on the first call
     run = job(network, implementation, int(size), work, device)
     if device == "cpu":

@@ -21,7 +21,6 @@ import torch
 from benchmarks.measure import alternate, copy_rate, peak_megabytes, ratio
 from benchmarks.published import route_published
 from benchmarks.subjects import OURS, Network, Work, implementations, job
-from caps_med.allocator import keep_freed_memory
 from caps_med.layers import ConvCapsule, DeconvCapsule
 from caps_med.networks import CapsPix2Pix, SegCaps
 from caps_med.routing import active_backend, route
@@ -53,7 +52,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--no-routing", action="store_true", help="networks alone")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    keep_freed_memory()  # as the command does, for all implementations
     if options.device != "cpu" and not torch.cuda.is_available():
         print("no CUDA device at hand: nothing measured")
         return
