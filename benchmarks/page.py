@@ -27,6 +27,7 @@ from benchmarks.serving import serving
 from caps_med.images import MedicalImage, encode_image, read_image
 from caps_med.samples import COLIN27_SLICE, TISSUE
 
+#: Software rendering, and no call of the browser's own to anywhere; for the page's tests too.
 FLAGS = (
     "--no-sandbox",
     "--use-gl=angle",

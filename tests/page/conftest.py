@@ -15,21 +15,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from api.routes.page import STATIC
+from benchmarks.page import FLAGS
 from caps_med.images import MedicalImage, read_image
 from tests.api.serving import Served, serving
 
-#: Software rendering, and no call of the browser's own to anywhere.
-FLAGS = (
-    "--no-sandbox",
-    "--use-gl=angle",
-    "--use-angle=swiftshader",
-    "--enable-unsafe-swiftshader",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
 
