@@ -4,7 +4,7 @@ import { defineConfig } from 'vite';
 /** What goes into the bundle, each with its licence; NiiVue's package lacks the file. */
 const LICENCES = [
   'licences/niivue.txt',
-  ...['@lukeed/uuid/license', '@ungap/structured-clone/LICENSE', 'array-equal/LICENSE', 'fflate/LICENSE',
+  ...['@lukeed/uuid/license', '@ungap/structured-clone/LICENSE', 'array-equal/LICENSE', 'eventsource-parser/LICENSE', 'fflate/LICENSE',
     'gl-matrix/LICENSE.md', 'nifti-reader-js/LICENSE', 'zarrita/LICENSE', '@zarrita/storage/LICENSE', 'numcodecs/LICENSE',
     'unzipit/LICENSE.md', 'uzip-module/LICENSE', 'reference-spec-reader/LICENSE'].map((file) => `node_modules/${file}`),
 ];

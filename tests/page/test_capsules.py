@@ -47,7 +47,7 @@ def test_layers_lengths_and_atoms(looked: Page) -> None:
 def test_one_point(looked: Page) -> None:
     name = caps_med.load_model(MODEL).layers[1].name
     looked.locator("#capsules .network button").filter(has_text=name).first.click()
-    canvas = looked.locator("#capsules .pick canvas")
+    canvas = looked.locator("#capsules .pick")
     box = canvas.bounding_box()
     assert box is not None
     height, width = 233, 197

@@ -15,7 +15,7 @@ from caps_med.images import MedicalImage, encode_image, read_image
 from tests.page.conftest import sample, saved
 
 #: Of each volume: its size, and how many voxels have each value, 0 to 3.
-SHOWN = """() => capsMed.segment.nv.volumes.map(v => ({
+SHOWN = """() => capsMed.segment.volumes.map(v => ({
     dims: [...v.hdr.dims], counts: [0, 1, 2, 3].map(id => v.img.reduce((n, x) => n + (x === id), 0))
 }))"""
 
@@ -47,7 +47,7 @@ def test_a_sample_and_its_labels(opened: Callable[..., Page], tmp_path: Path) ->
     expect(page.locator("#segment .provenance")).to_contain_text(wanted.provenance.weights_sha256)
     opacity = page.locator("#segment .opacity")
     opacity.fill("0.2")
-    assert page.evaluate("() => capsMed.segment.nv.volumes[1].opacity") == pytest.approx(0.2)
+    assert page.evaluate("() => capsMed.segment.volumes[1].opacity") == pytest.approx(0.2)
 
 
 def test_a_picture_comes_back_as_a_picture(opened: Callable[..., Page], tmp_path: Path) -> None:
@@ -77,12 +77,12 @@ def test_a_volume_in_three_planes(opened: Callable[..., Page], tmp_path: Path) -
     image, labels = page.evaluate(SHOWN)
     assert image["dims"][:4] == labels["dims"][:4] == [3, *slab.spatial_shape]
     assert labels["counts"] == counts(wanted)
-    assert page.evaluate("() => capsMed.segment.nv.opts.sliceType") == 3
-    assert page.evaluate("() => capsMed.segment.nv.opts.isRadiologicalConvention") is True
+    assert page.evaluate("() => capsMed.segment.opts.sliceType") == 3
+    assert page.evaluate("() => capsMed.segment.opts.isRadiologicalConvention") is True
     page.locator("#segment .side").select_option("neurological")
-    assert page.evaluate("() => capsMed.segment.nv.opts.isRadiologicalConvention") is False
+    assert page.evaluate("() => capsMed.segment.opts.isRadiologicalConvention") is False
     page.locator("#segment .planes").select_option("Coronal")
-    assert page.evaluate("() => capsMed.segment.nv.opts.sliceType") == 1
+    assert page.evaluate("() => capsMed.segment.opts.sliceType") == 1
 
 
 def test_a_file_that_is_really_dropped(opened: Callable[..., Page]) -> None:

@@ -95,9 +95,7 @@ def test_what_is_painted_arrives(opened: Callable[..., Page], server: Served) ->
         for right, down in ((40, -40), (40, 40), (-40, 40), (-40, -40)):
             page.mouse.move(x + right, y + down, steps=4)
         page.mouse.up()
-    drawn = page.evaluate(
-        "() => capsMed.synthesize.viewer.nv.drawBitmap.reduce((n, v) => n + (v === 3), 0)"
-    )
+    drawn = page.evaluate("() => capsMed.synthesize.drawBitmap.reduce((n, v) => n + (v === 3), 0)")
     labels = sent_labels(page, server, "/synthesize")
     assert labels.spatial_shape == (128, 128, 1)
     assert drawn > 500
@@ -105,7 +103,7 @@ def test_what_is_painted_arrives(opened: Callable[..., Page], server: Served) ->
     finest(page)
     assert pixels(page, tile(1)) != empty
     page.locator("#synthesize .undo").click()
-    page.wait_for_function("() => capsMed.synthesize.viewer.nv.drawBitmap.every(v => v === 0)")
+    page.wait_for_function("() => capsMed.synthesize.drawBitmap.every(v => v === 0)")
 
 
 def test_the_segmentation_just_made_and_a_volumes_slice(

@@ -31,8 +31,8 @@ def test_a_model_is_trained_and_used(opened: Callable[..., Page], discs: Path) -
     expect(page.locator("#train [name=data]")).to_have_value("mni152")
     fill(page, "discs", zipped(discs), epochs="2", steps="2", batch_size="1", crop="64")
     expect(page.locator(f"{JOB} .state")).to_contain_text("succeeded", timeout=180_000)
-    expect(page.locator(f"{JOB} .loss polyline")).to_have_count(1)
-    expect(page.locator(f"{JOB} .score polyline")).to_have_count(1)
+    expect(page.locator(f"{JOB} .loss polyline[points]")).to_have_count(1)
+    expect(page.locator(f"{JOB} .score polyline[points]")).to_have_count(1)
     picture = page.locator(f"{JOB} .pictures img").first
     assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
     page.locator(f"{JOB} .use").click()

@@ -1,17 +1,49 @@
-/** The one element that a selector names. */
-export function find<T extends Element = HTMLElement>(selector: string, root: ParentNode = document): T {
-  const found = root.querySelector<T>(selector);
+/** Elements: found, made, filled. */
+
+type Tags = HTMLElementTagNameMap;
+type Tag<S extends string> = S extends `${string} ${infer Rest}` ? Tag<Rest>
+  : S extends `${infer Name}.${string}` ? Name : S extends `${infer Name}[${string}` ? Name : S;
+type Found<S extends string> = Tag<S> extends keyof Tags ? Tags[Tag<S>] : HTMLElement;
+
+/** Rows and columns that an arrow key goes. */
+export const ARROWS: Record<string, [rows: number, columns: number]> =
+  { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+/** The element that a selector names, of the type of the tag that it names: `input.seed`. */
+export function find<S extends string>(selector: S, root: ParentNode = document): Found<S> {
+  const found = root.querySelector<Found<S>>(selector);
   if (!found) throw new Error(`the page lacks ${selector}`);
   return found;
 }
 
-/** A new element with properties and children. */
-export function make<K extends keyof HTMLElementTagNameMap>(
-  tag: K, properties: Partial<HTMLElementTagNameMap[K]> = {}, ...children: (Node | string)[]
-): HTMLElementTagNameMap[K] {
-  const node = Object.assign(document.createElement(tag), properties);
-  node.append(...children);
+/** A new element with properties and children; `style` is text. */
+export function make<K extends keyof Tags>(
+  tag: K, properties: Partial<Omit<Tags[K], 'style'>> & { style?: string } = {}, ...children: (Node | string)[]
+): Tags[K] {
+  const node = document.createElement(tag);
+  Object.assign(node, properties).append(...children);
   return node;
+}
+
+/** Put text or elements into the elements of these classes. */
+export function put(root: ParentNode, parts: Record<string, string | Node | Node[]>): void {
+  for (const [name, part] of Object.entries(parts)) find(`.${name}`, root).replaceChildren(...[part].flat());
+}
+
+/** A row of a table. */
+export const row = (cells: (Node | string)[], className = ''): HTMLTableRowElement =>
+  make('tr', { className }, ...cells.map((cell) => (cell instanceof HTMLTableCellElement ? cell : make('td', {}, cell))));
+
+/** Names and what belongs to them, for a `dl`. */
+export const facts = (pairs: [name: string, text: string][]): HTMLElement[] =>
+  pairs.flatMap(([name, text]) => [make('dt', {}, name), make('dd', {}, text)]);
+
+/** The options of a select after any that is empty, the one chosen kept where it is still there. */
+export function fill(select: HTMLSelectElement, names: string[]): void {
+  const before = select.value;
+  const empty = [...select.options].filter((option) => !option.value);
+  select.replaceChildren(...empty, ...names.map((name) => new Option(name)));
+  if (names.includes(before)) select.value = before;
 }
 
 /** Offer bytes as a file to keep. */
@@ -21,26 +53,6 @@ export function save(content: Blob, name: string): void {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-/** The options of a select, the one chosen kept where it is still there. */
-export function fill(select: HTMLSelectElement, options: [value: string, text: string][]): void {
-  const before = select.value;
-  select.replaceChildren(...options.map(([value, text]) => make('option', { value }, text)));
-  if (options.some(([value]) => value === before)) select.value = before;
-}
-
 /** A number as people read it. */
 export const told = (value: number, digits = 3): string =>
   value.toLocaleString('en', { maximumSignificantDigits: digits });
-
-/** Once what was drawn is on the screen; a tab in the background does not wait for long. */
-export const seen = (): Promise<unknown> => Promise.race([
-  new Promise(requestAnimationFrame), new Promise((then) => { setTimeout(then, document.hidden ? 0 : 8000); })]);
-
-/** Run `then` once nothing has happened for a while. */
-export function later(milliseconds: number, then: () => void): () => void {
-  let timer = 0;
-  return () => {
-    clearTimeout(timer);
-    timer = window.setTimeout(then, milliseconds);
-  };
-}

@@ -1,71 +1,63 @@
 /** Numbers as colours: maps of capsules, bars of a pose, a table of couplings. */
-import { part, type Values } from './arrays.js';
-import { make } from './dom.js';
+import { cmapper, NVImage } from '@niivue/niivue';
+import { unzipSync } from 'fflate';
+import { make, row } from './dom.js';
 
-type Stops = [number, number, number][];
-const RISING: Stops = [[13, 17, 23], [32, 64, 104], [31, 138, 133], [146, 201, 120], [250, 240, 170]];
-const SIGNED: Stops = [[76, 154, 214], [38, 77, 118], [18, 22, 28], [130, 62, 34], [235, 140, 72]];
+const OPAQUE = [255, 255, 255, 255, 255];
+const EVENLY = [0, 64, 128, 192, 255];
+/** From 0 to the most; from the most below zero through 0 to the most above. */
+export const RISING = cmapper.makeLut([13, 32, 31, 146, 250], [17, 64, 138, 201, 240], [23, 104, 133, 120, 170], OPAQUE, EVENLY, false);
+export const SIGNED = cmapper.makeLut([76, 38, 18, 130, 235], [154, 77, 22, 62, 140], [214, 118, 28, 34, 72], OPAQUE, EVENLY, false);
 
-/** The colour at a share from 0 to 1 of the way along `stops`. */
-export function ramp(stops: Stops, share: number): [number, number, number] {
-  const at = Math.min(0.9999, Math.max(0, share)) * (stops.length - 1);
-  const [low, high, rest] = [stops[Math.floor(at)] as Stops[0], stops[Math.floor(at) + 1] as Stops[0], at % 1];
-  return [0, 1, 2].map((k) => (low[k] as number) * (1 - rest) + (high[k] as number) * rest) as Stops[0];
-}
+/** Maps `[N, H, W]` of one meaning, and their largest magnitude. */
+export interface Maps { width: number; height: number; data: Float32Array; most: number }
 
-/** Draw `[H, W]`: lengths from 0 to `most`, or signed values from `-most` to `most`. */
-export function drawMap(canvas: HTMLCanvasElement, { shape, data }: Values, most: number, signed: boolean): void {
-  const [height, width] = shape as [number, number];
-  Object.assign(canvas, { width, height });
-  const picture = new ImageData(width, height);
-  const table = Array.from({ length: 256 }, (_, i) => ramp(signed ? SIGNED : RISING, i / 255));
-  data.forEach((value, i) => {
-    const share = most ? value / most : 0;
-    const level = Math.round(255 * Math.min(1, Math.max(0, signed ? (share + 1) / 2 : share)));
-    picture.data.set([...(table[level] as number[]), 255], 4 * i);
+/** The arrays of an npz, by name. */
+export async function npz(bytes: Uint8Array): Promise<Record<string, Maps>> {
+  const arrays = Object.entries(unzipSync(bytes)).map(async ([name, url]): Promise<[string, Maps]> => {
+    const { hdr, img } = await NVImage.loadFromUrl({ url, name: 'array.npy' });
+    const [, width = 0, height = 0] = hdr?.dims ?? [];
+    return [name.replace(/\.npy$/, ''), part({ width, height, data: img as Float32Array, most: 0 }, 0)];
   });
-  canvas.getContext('2d')?.putImageData(picture, 0, 0);
+  return Object.fromEntries(await Promise.all(arrays));
 }
 
-/** A tile for each map of `[N, H, W]`; buttons where a click means something. */
-export function tiles(
-  maps: Values, names: string[], most: number, signed: boolean, chosen?: (index: number) => void,
-): HTMLElement[] {
-  return names.map((name, i) => {
-    const canvas = make('canvas');
-    drawMap(canvas, part(maps, i), most, signed);
-    const inside = [canvas, make('span', {}, name)];
-    if (!chosen) return make('figure', { className: 'tile' }, ...inside);
-    return make('button', { type: 'button', className: 'tile', onclick: () => chosen(i) }, ...inside);
-  });
+/** `count` maps from the one numbered `from` on, without a copy; by default all. */
+export function part({ width, height, data }: Maps, from: number, count = data.length / width / height): Maps {
+  const own = data.subarray(from * width * height, (from + count) * width * height);
+  return { width, height, data: own, most: own.reduce((most, value) => Math.max(most, Math.abs(value)), 0) };
 }
+
+/** A picture for each map, with its name. */
+export const pictures = (maps: Maps, names: string[], colors: Uint8ClampedArray): [HTMLCanvasElement, HTMLElement][] =>
+  names.map((name, i) => {
+    const { width, height, data } = part(maps, i, 1);
+    const canvas = make('canvas', { width, height });
+    const picture = new ImageData(width, height);
+    data.forEach((value, at) => {
+      const share = value / (maps.most || 1);
+      const level = Math.round(255 * (colors === SIGNED ? (share + 1) / 2 : share));
+      picture.data.set(colors.subarray(4 * level, 4 * level + 4), 4 * at);
+    });
+    canvas.getContext('2d')?.putImageData(picture, 0, 0);
+    return [canvas, make('span', {}, name)];
+  });
 
 /** Pose vectors `[J][A]` as signed bars, a row a capsule. */
-export function bars(poses: number[][], lengths: number[], names: string[]): HTMLElement[] {
+export function bars(poses: number[][], lengths: number[], names: string[]): HTMLElement {
   const most = Math.max(1e-6, ...poses.flat().map(Math.abs));
-  return poses.map((pose, j) => {
-    const row = make('div', { className: 'bars' });
-    row.setAttribute('role', 'img');
-    row.setAttribute('aria-label', `${names[j]}: ${pose.map((value) => value.toFixed(3)).join(', ')}`);
-    row.append(...pose.map((value, a) => {
-      const bar = make('i', { title: `atom ${a}: ${value.toFixed(4)}` }, make('b'));
-      bar.className = value < 0 ? 'down' : 'up';
-      (bar.firstElementChild as HTMLElement).style.height = `${(50 * Math.abs(value)) / most}%`;
-      return bar;
-    }));
-    return make('div', { className: 'pose' }, make('span', {}, `${names[j]}`), row,
-      make('span', { className: 'number' }, `length ${(lengths[j] ?? 0).toFixed(3)}`));
-  });
+  return make('table', {}, ...poses.map((pose, j) => row([names[j] ?? '', make('div', {
+    className: 'bars', role: 'img', ariaLabel: `${names[j]}: ${pose.map((value) => value.toFixed(3)).join(', ')}`,
+  }, ...pose.map((value, a) => make('i', {
+    title: `atom ${a}: ${value.toFixed(4)}`, className: value < 0 ? 'down' : 'up',
+    style: `--size: ${(50 * Math.abs(value)) / most}%`,
+  }))), `length ${(lengths[j] ?? 0).toFixed(3)}`], 'pose')));
 }
 
 /** Coupling coefficients `[J][J above]` as a table. */
 export function couplingTable(couplings: number[][], below: string[], above: string[]): HTMLElement {
   const most = Math.max(1e-6, ...couplings.flat());
-  const rows = couplings.map((row, i) => make('tr', {}, make('th', {}, below[i] ?? ''), ...row.map((value) => {
-    const cell = make('td', { className: 'number' }, value.toFixed(2));
-    cell.style.setProperty('--share', `${Math.round((70 * value) / most)}%`);
-    return cell;
-  })));
-  const head = make('tr', {}, make('th'), ...above.map((name) => make('th', {}, name)));
-  return make('table', { className: 'heat' }, make('thead', {}, head), make('tbody', {}, ...rows));
+  const heads = ['', ...above].map((name) => make('th', {}, name));
+  return make('table', { className: 'heat' }, row(heads), ...couplings.map((values, i) => row([make('th', {}, below[i] ?? ''),
+    ...values.map((value) => make('td', { style: `--share: ${(70 * value) / most}%` }, value.toFixed(2)))])));
 }

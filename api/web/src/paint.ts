@@ -1,42 +1,34 @@
-/** A label map that can be painted on. */
+/** A label map that can be painted on, by pointer or by keys. */
 import { cmapper, NVImage, SLICE_TYPE } from '@niivue/niivue';
-import type { Model } from './catalog.js';
-import { find, later, make } from './dom.js';
+import { ARROWS, find, make, put } from './dom.js';
+import { type Model, swatch } from './models.js';
 import { decoded, labelColors, Viewer } from './viewer.js';
 
 const SETTLED = 350; // milliseconds after a stroke
 const UINT8 = 2; // NIfTI's code
 
-export class Paint {
-  private constructor(readonly viewer: Viewer, private readonly panel: HTMLFieldSetElement) {}
-
+export class Paint extends Viewer {
   /** `changed` gets the label map as NIfTI once a stroke is done. */
-  static async on(canvas: HTMLCanvasElement, panel: HTMLFieldSetElement, changed: (nifti: Blob) => void): Promise<Paint> {
-    const paint = new Paint(await Viewer.on(canvas), panel);
-    const { nv } = paint.viewer;
-    nv.opts.crosshairWidth = 0;
-    nv.setDrawOpacity(1);
-    const settled = later(SETTLED, () => void paint.saved().then(changed));
-    nv.onDrawingChanged = (action) => {
-      if (action === 'draw' || action === 'undo') settled();
+  constructor(private readonly panel: HTMLFieldSetElement, changed: (nifti: Blob) => void) {
+    super();
+    this.opts.crosshairWidth = 0;
+    this.setDrawOpacity(1);
+    let timer = 0;
+    this.onDrawingChanged = (action) => {
+      if (action !== 'draw' && action !== 'undo') return;
+      clearTimeout(timer);
+      timer = window.setTimeout(() => void this.painted().then(changed), SETTLED);
     };
-    const size = find<HTMLInputElement>('.size', panel);
-    size.addEventListener('input', () => { nv.opts.penSize = Number(size.value); });
-    find('.filled', panel).addEventListener('change', () => paint.choose());
-    find('.undo', panel).addEventListener('click', () => nv.drawUndo());
-    find('.look', panel).addEventListener('click', () => paint.rest());
-    nv.opts.penSize = Number(size.value);
-    return paint;
+    panel.onchange = () => this.choose();
+    find('.undo', panel).onclick = () => this.drawUndo();
+    find('.rest', panel).onclick = () => this.rest();
   }
 
   /** Show a label map, NIfTI, in a model's colours. */
-  async load(bytes: Uint8Array, model: Model, geometry = true): Promise<void> {
-    const { nv } = this.viewer;
-    await this.viewer.image(bytes, geometry);
-    this.viewer.show(SLICE_TYPE.AXIAL);
-    const back = nv.volumes[0];
-    if (back) Object.assign(back, { cal_min: 1e6, cal_max: 1e7 }); // black: the drawing is what is seen
-    if (!nv.loadDrawing(await decoded(bytes))) throw new Error('this label map cannot be painted on');
+  async load(bytes: Uint8Array, model: Model, geometry: boolean): Promise<void> {
+    await this.image(bytes, geometry, SLICE_TYPE.AXIAL);
+    Object.assign(this.volumes[0] ?? {}, { cal_min: 1e6, cal_max: 1e7 }); // black: the drawing is what is seen
+    if (!this.loadDrawing(await decoded(bytes))) throw new Error('this label map cannot be painted on');
     this.colors(model);
     this.panel.disabled = false;
   }
@@ -49,36 +41,50 @@ export class Paint {
 
   /** A pen for each label. */
   colors(model: Model): void {
-    this.viewer.nv.drawLut = cmapper.makeDrawLut(labelColors(model));
-    this.viewer.nv.updateGLVolume();
-    const pens = Object.entries(model.labels).map(([id, name]) => {
-      const input = make('input', { type: 'radio', name: 'pen', value: id, onchange: () => this.choose() });
-      const swatch = make('span', { className: 'swatch' });
-      swatch.style.backgroundColor = `rgb(${model.colors[id]?.join(' ')})`;
-      return make('label', { className: 'pen' }, input, swatch, name);
+    this.drawLut = cmapper.makeDrawLut(labelColors(model));
+    this.updateGLVolume();
+    put(this.panel, {
+      pens: Object.keys(model.labels).map((id) => make('label', { className: 'pen' },
+        make('input', { type: 'radio', name: 'pen', value: id }), ...swatch(model, id))),
     });
-    find('.pens', this.panel).replaceChildren(...pens);
     this.rest();
   }
 
+  /** Arrow keys move a crosshair, the space bar paints there. */
+  key(event: KeyboardEvent): void {
+    const [rows, columns] = ARROWS[event.key] ?? [0, 0];
+    if (!ARROWS[event.key] && (event.key !== ' ' || !this.opts.drawingEnabled)) return;
+    event.preventDefault();
+    this.opts.crosshairWidth = 1;
+    const step = [this.opts.isRadiologicalConvention ? -columns : columns, columns, -rows];
+    if (this.thin > 0) step[1] = -rows; // in the plane's own axes: across, then up
+    step[this.thin] = 0;
+    this.moveCrosshairInVox(step[0] ?? 0, step[1] ?? 0, step[2] ?? 0);
+    if (event.key !== ' ') return;
+    const [x = 0, y = 0, z = 0] = this.frac2vox(this.scene.crosshairPos);
+    this.drawPenAxCorSag = this.opts.sliceType;
+    this.drawPt(x, y, z, this.opts.penValue);
+    this.refreshDrawing();
+    this.drawAddUndoBitmap(false);
+    this.onDrawingChanged('draw');
+  }
+
   /** The label map as it is now. */
-  async saved(): Promise<Blob> {
-    const bytes = await this.viewer.nv.saveImage({ filename: '', isSaveDrawing: true, volumeByIndex: 0 });
+  private async painted(): Promise<Blob> {
+    const bytes = await this.saveImage({ filename: '', isSaveDrawing: true, volumeByIndex: 0 });
     if (!(bytes instanceof Uint8Array)) throw new Error('there is nothing painted');
     return new Blob([new Uint8Array(bytes)]);
   }
 
   private choose(): void {
-    const chosen = this.panel.querySelector<HTMLInputElement>('input[name=pen]:checked');
-    if (!chosen) return;
-    const filled = find<HTMLInputElement>('.filled', this.panel).checked;
-    this.viewer.nv.setDrawingEnabled(true);
-    this.viewer.nv.setPenValue(Number(chosen.value), filled);
-    this.viewer.nv.opts.penSize = Number(find<HTMLInputElement>('.size', this.panel).value);
+    this.opts.penSize = find('input.size', this.panel).valueAsNumber;
+    const pen = this.panel.querySelector<HTMLInputElement>('[name=pen]:checked');
+    this.setDrawingEnabled(pen !== null);
+    if (pen) this.setPenValue(Number(pen.value), find('input.filled', this.panel).checked);
   }
 
   private rest(): void {
-    for (const pen of this.panel.querySelectorAll<HTMLInputElement>('input[name=pen]')) pen.checked = false;
-    this.viewer.nv.setDrawingEnabled(false);
+    for (const pen of this.panel.querySelectorAll<HTMLInputElement>('[name=pen]')) pen.checked = false;
+    this.choose();
   }
 }

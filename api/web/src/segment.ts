@@ -1,93 +1,82 @@
 /** Drop an image, see its label map. */
-import { unzipSync } from 'fflate';
-import { modelNamed, modelSelect, type Model, type Picked, provenance } from './catalog.js';
-import { find, make, save, seen, told } from './dom.js';
-import { hand } from './handed.js';
+import { strFromU8, unzipSync } from 'fflate';
+import { facts, find, make, put, row, save, told } from './dom.js';
+import { type Model, modelNamed, swatch } from './models.js';
 import { post } from './service.js';
-import { source } from './source.js';
+import { handed, hasGeometry, type Picked, source } from './source.js';
 import { Viewer } from './viewer.js';
 import { Work } from './work.js';
 
 interface Answer { volumes: Record<string, number>; unit: string; shape: number[]; warnings: string[] }
 
 export async function segmentView(view: HTMLElement): Promise<Viewer> {
-  const viewer = await Viewer.on(find<HTMLCanvasElement>('canvas', view), (text) => {
-    find('.place', view).textContent = text;
-  });
+  const viewer = new Viewer();
   const work = new Work(find('.work', view));
-  const select = modelSelect(view, 'segmentation');
-  const opacity = find<HTMLInputElement>('.opacity', view);
-  const planes = find<HTMLSelectElement>('.planes', view);
-  const side = find<HTMLSelectElement>('.side', view);
-  let now: Picked | undefined;
-  let labels: Picked | undefined;
+  const [select, opacity] = [find('select.model', view), find('input.opacity', view)];
+  const [planes, side] = [find('select.planes', view), find('select.side', view)];
+  viewer.onLocationChange = (place) => put(view, { place: (place as { string: string }).string });
+  await viewer.attachToCanvas(find('canvas', view));
 
   const segment = (picked: Picked) => work.run(`Segmenting ${picked.name}`, async (signal) => {
-    now = picked;
+    handed.image = picked;
+    delete handed.labels;
     find('.answer', view).hidden = true;
     const model = modelNamed(select.value);
     const image = await post('v1/images?format=nifti', { image: picked.content }, signal);
-    const geometry = image.headers.get('Caps-Med-Geometry') === 'yes';
-    await viewer.image(new Uint8Array(await image.arrayBuffer()), geometry);
-    find('.empty', view).hidden = true;
-    find<HTMLFieldSetElement>('.look', view).disabled = false;
-    for (const control of view.querySelectorAll<HTMLElement>('.look .volume')) control.hidden = viewer.flat;
-    if (viewer.flat && geometry) side.parentElement?.removeAttribute('hidden');
-    await seen(); // a volume is drawn before a network takes the processor
+    const geometry = hasGeometry(image);
+    await viewer.image(new Uint8Array(await image.arrayBuffer()), geometry, Number(planes.value));
+    find('fieldset', view).disabled = false;
+    find('label:has(.planes)', view).hidden = viewer.thin >= 0;
+    find('label:has(.side)', view).hidden = viewer.thin >= 0 && !geometry;
+    await drawn(); // a volume is on the screen before a network takes the processor
     const answer = await post(`v1/models/${model.name}/segment?format=zip`, { image: picked.content }, signal);
     const files = unzipSync(new Uint8Array(await answer.arrayBuffer()));
-    const own = Object.keys(files)[0] ?? '';
-    await viewer.labels(files['segmentation.nii.gz'] ?? new Uint8Array(), model, Number(opacity.value));
-    labels = {
-      content: new Blob([bytes(files, own)]),
-      name: `${picked.name.replace(/(\.nii)?\.[^.]*$/, '')}-${model.name}${own.slice(own.indexOf('.'))}`,
-    };
-    table(view, viewer, model, JSON.parse(new TextDecoder().decode(bytes(files, 'answer.json'))) as Answer);
-    find('.provenance dl', view).replaceChildren(
-      ...provenance(answer).flatMap(([name, value]) => [make('dt', {}, name), make('dd', {}, value)]));
+    const file = (name: string) => new Uint8Array(files[name] ?? []);
+    await viewer.labels(file('segmentation.nii.gz'), model, opacity.valueAsNumber);
+    table(view, viewer, model, JSON.parse(strFromU8(file('answer.json'))));
+    put(view, { from: facts(provenance(answer)) });
     find('.answer', view).hidden = false;
-    hand({ image: picked, labels: { ...labels, original: picked.content } });
+    const own = Object.keys(files)[0] ?? ''; // in the input's format
+    const name = `${picked.name.replace(/(\.nii)?\.[^.]*$/, '')}-${model.name}${own.slice(own.indexOf('.'))}`;
+    handed.labels = { content: new Blob([file(own)]), name, original: picked.content };
   });
 
   source(view, work, () => 'image', (picked) => void segment(picked));
-  select.addEventListener('change', () => now && void segment(now));
-  opacity.addEventListener('input', () => {
-    if (viewer.nv.volumes[1]) viewer.nv.setOpacity(1, Number(opacity.value));
-  });
-  planes.addEventListener('change', () => viewer.show(Number(planes.value)));
-  side.addEventListener('change', () => viewer.nv.setRadiologicalConvention(side.value === 'radiological'));
-  find('.download', view).addEventListener('click', () => labels && save(labels.content, labels.name));
+  select.onchange = () => handed.image && void segment(handed.image);
+  opacity.oninput = () => viewer.volumes[1] && viewer.setOpacity(1, opacity.valueAsNumber);
+  planes.onchange = () => viewer.setSliceType(Number(planes.value));
+  side.onchange = () => viewer.setRadiologicalConvention(side.value === 'radiological');
+  find('.download', view).onclick = () => handed.labels && save(handed.labels.content, handed.labels.name);
   return viewer;
 }
 
-function bytes(files: Record<string, Uint8Array>, name: string): Uint8Array<ArrayBuffer> {
-  return new Uint8Array(files[name] ?? []);
-}
+/** Once what was asked to be drawn is drawn; a tab in the background draws nothing and does not wait. */
+const drawn = (): Promise<unknown> => Promise.race([
+  new Promise(requestAnimationFrame), new Promise((then) => { setTimeout(then, document.hidden ? 0 : 8000); })]);
+
+/** Where an answer comes from, as its headers say. */
+const provenance = ({ headers }: Response): [string, string][] =>
+  [...headers].filter(([name]) => name.startsWith('caps-med-'))
+    .map(([name, value]) => [name.slice('caps-med-'.length).replaceAll('-', ' '), value]);
 
 /** Each label with its colour, its volume, its share of all labels, and whether it is shown. */
-function table(view: HTMLElement, viewer: Viewer, model: Model, answer: Answer): void {
+function table(view: HTMLElement, viewer: Viewer, model: Model, { volumes, unit, shape, warnings }: Answer): void {
   const hidden = new Set<number>();
-  const whole = Object.values(answer.volumes).reduce((sum, volume) => sum + volume, 0) || 1;
-  const cubic = answer.unit === 'mm3';
-  const large = cubic && whole > 1e5;
-  find('.unit', view).textContent = !cubic ? 'Area [pixels]' : large ? 'Volume [cm³]' : 'Volume [mm³]';
-  const rows = Object.entries(model.labels).filter(([, name]) => name in answer.volumes).map(([id, name]) => {
-    const volume = answer.volumes[name] ?? 0;
-    const shown = make('input', { type: 'checkbox', checked: true });
-    shown.setAttribute('aria-label', `Show ${name}`);
-    shown.addEventListener('change', () => {
+  const whole = Object.values(volumes).reduce((sum, volume) => sum + volume, 0) || 1;
+  const large = unit === 'mm3' && whole > 1e5;
+  const rows = Object.entries(model.labels).filter(([, name]) => name in volumes).map(([id, name]) => {
+    const volume = volumes[name] ?? 0;
+    const shown = make('input', { type: 'checkbox', checked: true, ariaLabel: `Show ${name}` });
+    shown.onchange = () => {
       hidden[shown.checked ? 'delete' : 'add'](Number(id));
       viewer.hide(model, hidden);
-    });
-    const swatch = make('span', { className: 'swatch' });
-    swatch.style.backgroundColor = `rgb(${model.colors[id]?.join(' ')})`;
-    return make('tr', {},
-      make('td', {}, swatch, name),
-      make('td', { className: 'number' }, large ? told(volume / 1000, 4) : told(volume, 6)),
-      make('td', { className: 'number' }, `${((100 * volume) / whole).toFixed(1)} %`),
-      make('td', {}, shown));
+    };
+    return row([make('td', {}, ...swatch(model, id)), large ? told(volume / 1000, 4) : told(volume, 6),
+      `${((100 * volume) / whole).toFixed(1)} %`, shown]);
   });
-  find('.legend tbody', view).replaceChildren(...rows);
-  const caption = [`${answer.shape.join(' × ')} ${answer.shape.length === 2 ? 'pixels' : 'voxels'}`, ...answer.warnings];
-  find('.legend caption', view).textContent = caption.join('. ');
+  const size = `${shape.join(' × ')} ${shape.length === 2 ? 'pixels' : 'voxels'}`;
+  put(view, {
+    rows, found: [size, ...warnings].join('. '),
+    unit: unit !== 'mm3' ? 'Area [pixels]' : large ? 'Volume [cm³]' : 'Volume [mm³]',
+  });
 }

@@ -1,47 +1,40 @@
-/** Pictures on the way from one end of a slider to the other: a few at once, then more of them. */
+/** Pictures under a slider: a few at once, then more of them; nothing is blended. */
 
-/** One PNG with `count` pictures side by side. */
-export type Fetch = (count: number, signal: AbortSignal) => Promise<Blob>;
-
-/** Which of `count` pictures lies nearest to a position from 0 to 1. */
-export const nearest = (position: number, count: number): number =>
-  Math.round(Math.min(1, Math.max(0, position)) * (count - 1));
+/** Which of `count` pictures lies nearest to a place from 0 to 1. */
+export const nearest = (place: number, count: number): number =>
+  Math.round(Math.min(1, Math.max(0, place)) * (count - 1));
 
 export class Strip {
   private sheet: ImageBitmap | undefined;
-  /** How many pictures there are now. */
   count = 0;
 
-  /** Fetch coarse, then finer strips; `arrived` is called after each. */
-  async load(fetch: Fetch, counts: number[], signal: AbortSignal, arrived: () => void): Promise<void> {
-    this.clear();
+  /** `moved` is called when another picture may be shown. */
+  constructor(private readonly slider: HTMLInputElement, private readonly moved: () => void) {
+    slider.oninput = moved;
+  }
+
+  /** Fetch pictures side by side, coarse first, then finer. */
+  async load(counts: number[], fetch: (count: number) => Promise<Response>): Promise<void> {
+    this.slider.disabled = true;
     for (const count of counts) {
-      const blob = await fetch(count, signal);
-      this.clear();
-      this.sheet = await createImageBitmap(blob);
+      this.sheet = await createImageBitmap(await (await fetch(count)).blob());
       this.count = count;
-      arrived();
+      this.slider.disabled = false;
+      this.moved();
     }
   }
 
-  clear(): void {
-    this.sheet?.close();
-    this.sheet = undefined;
-    this.count = 0;
-  }
-
-  /** Draw the picture nearest to a position; which one it was. */
-  draw(canvas: HTMLCanvasElement, position: number): number {
-    if (!this.sheet) return -1;
-    const at = nearest(position, this.count);
-    drawCell(canvas, this.sheet, at, this.count);
+  /** Draw the picture nearest to the slider, or to a place from 0 to 1; which one it was. */
+  draw(canvas: HTMLCanvasElement, place?: number): number {
+    const [low, high] = [Number(this.slider.min), Number(this.slider.max)];
+    const at = nearest(place ?? (this.slider.valueAsNumber - low) / (high - low), this.count);
+    if (this.sheet) drawCell(canvas, this.sheet, at, this.count);
     return at;
   }
 }
 
-/** Draw one picture of a strip into a canvas of its size. */
+/** Draw one of the pictures side by side into a canvas of its size. */
 export function drawCell(canvas: HTMLCanvasElement, sheet: ImageBitmap, at: number, count: number): void {
-  const width = sheet.width / count;
-  if (canvas.width !== width || canvas.height !== sheet.height) Object.assign(canvas, { width, height: sheet.height });
-  canvas.getContext('2d')?.drawImage(sheet, at * width, 0, width, sheet.height, 0, 0, width, sheet.height);
+  Object.assign(canvas, { width: sheet.width / count, height: sheet.height });
+  canvas.getContext('2d')?.drawImage(sheet, -at * canvas.width, 0);
 }

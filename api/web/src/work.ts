@@ -2,52 +2,49 @@
 import { make } from './dom.js';
 import { Problem } from './service.js';
 
+export type Say = (text: string) => void;
+
 export class Work {
-  private controller: AbortController | undefined;
+  private now = new AbortController();
 
-  constructor(private readonly root: HTMLElement) {
-    root.setAttribute('role', 'status');
-  }
+  constructor(private readonly root: HTMLElement) {}
 
-  /** Do something that can be stopped; what was going on before is. Whether it came to its end. */
-  async run(what: string, job: (signal: AbortSignal, say: (text: string) => void) => Promise<void>): Promise<boolean> {
-    this.controller?.abort();
-    const controller = new AbortController();
-    this.controller = controller;
+  /** Do something that can be stopped; what was going on before is. */
+  async run(what: string, job: (signal: AbortSignal, say: Say) => Promise<void>): Promise<void> {
+    this.now.abort();
+    const now = new AbortController();
+    this.now = now;
     const began = performance.now();
-    const text = make('span', {}, what);
-    const clock = make('span', { className: 'clock' });
-    const stop = make('button', { type: 'button', className: 'quiet', onclick: () => controller.abort() }, 'Cancel');
+    const [text, clock] = [make('span', {}, what), make('span')];
     const tick = setInterval(() => {
       clock.textContent = `${((performance.now() - began) / 1000).toFixed(1)} s`;
     }, 100);
-    this.root.replaceChildren(make('p', { className: 'busy' }, text, ' ', clock, stop), make('progress'));
+    const stop = make('button', { type: 'button', className: 'quiet', onclick: () => now.abort() }, 'Cancel');
+    this.root.replaceChildren(make('p', { className: 'busy' }, text, clock, stop), make('progress'));
     try {
-      await job(controller.signal, (said) => text.replaceChildren(said));
-      if (this.controller === controller) this.root.replaceChildren();
-      return true;
+      await job(now.signal, (said) => text.replaceChildren(said));
+      if (this.now === now) this.root.replaceChildren();
     } catch (error) {
-      if (this.controller !== controller) return false; // another run has begun
-      if (controller.signal.aborted) this.root.replaceChildren(make('p', { className: 'note' }, 'Cancelled.'));
+      if (this.now !== now) return; // another run has begun
+      if (now.signal.aborted) this.root.replaceChildren(make('p', { className: 'note' }, 'Cancelled.'));
       else this.fail(error);
-      controller.abort(); // what else this run has asked for
-      return false;
+      now.abort(); // what else this run has asked for
     } finally {
       clearInterval(tick);
     }
   }
 
-  stop(): void {
-    this.controller?.abort();
+  /** Do something short. */
+  async quick(job: Promise<unknown>): Promise<void> {
+    await job.catch((error) => this.fail(error));
   }
 
   /** Say what went wrong, and what to do where the service knows. */
   fail(error: unknown): void {
-    if (!(error instanceof Problem)) console.error(error);
-    const title = error instanceof Problem ? error.title : 'this page failed';
-    const detail = error instanceof Error ? error.message : String(error);
-    const box = make('div', { className: 'problem' }, make('strong', {}, title), make('p', {}, detail));
-    box.setAttribute('role', 'alert');
-    this.root.replaceChildren(box);
+    const known = error instanceof Problem;
+    if (!known) console.error(error);
+    this.root.replaceChildren(make('div', { className: 'problem', role: 'alert' },
+      make('strong', {}, known ? error.title : 'this page failed'),
+      make('p', {}, error instanceof Error ? error.message : String(error))));
   }
 }

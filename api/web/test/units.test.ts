@@ -1,33 +1,32 @@
 import { describe, expect, it } from 'vitest';
-import { largest, npy, part } from '../src/arrays.js';
-import { points } from '../src/curve.js';
-import { ramp } from '../src/maps.js';
+import { part, RISING, SIGNED } from '../src/maps.js';
+import { capsuleNames, type Detail } from '../src/models.js';
 import { deltas } from '../src/move.js';
-import { parsed, Problem } from '../src/service.js';
+import { Problem } from '../src/service.js';
 import { nearest } from '../src/strip.js';
+import { points } from '../src/train.js';
 
-/** As NumPy writes version 1.0 of the format. */
-function saved(header: string, values: number[]): Uint8Array {
-  const text = `${header.padEnd(117)}\n`;
-  const bytes = new Uint8Array(10 + text.length + 4 * values.length);
-  bytes.set([0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 1, 0, text.length, 0]);
-  bytes.set(new TextEncoder().encode(text), 10);
-  bytes.set(new Uint8Array(new Float32Array(values).buffer), 10 + text.length);
-  return bytes;
-}
-
-describe('arrays of NumPy', () => {
-  it('have their shape and values', () => {
-    const found = npy(saved("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", [1, 2, 3, -4, 5, 6]));
-    expect(found.shape).toEqual([2, 3]);
-    expect([...part(found, 1).data]).toEqual([-4, 5, 6]);
-    expect(part(found, 1).shape).toEqual([3]);
-    expect(largest(part(found, 0).data)).toBe(3);
-    expect(largest(found.data)).toBe(6);
+describe('maps of capsules', () => {
+  const maps = { width: 3, height: 1, data: new Float32Array([1, 2, 3, -4, 5, -6]), most: 6 };
+  it('are parts of an array, each with its largest magnitude', () => {
+    expect(part(maps, 1)).toEqual({ width: 3, height: 1, data: new Float32Array([-4, 5, -6]), most: 6 });
+    expect(part(maps, 0, 1).most).toBe(3);
+    expect([...part(maps, 0).data]).toEqual([...maps.data]);
   });
-  it('are float32 in C order, or refused', () => {
-    expect(() => npy(saved("{'descr': '<f8', 'fortran_order': False, 'shape': (0,), }", []))).toThrow('no float32');
-    expect(() => npy(saved("{'descr': '<f4', 'fortran_order': True, 'shape': (0,), }", []))).toThrow('no float32');
+  it('rise from dark to bright, and go through dark between two colours', () => {
+    expect([...RISING.slice(0, 4), ...RISING.slice(-4)]).toEqual([13, 17, 23, 255, 250, 240, 170, 255]);
+    expect([...SIGNED.slice(4 * 128, 4 * 128 + 4)]).toEqual([18, 22, 28, 255]);
+  });
+});
+
+describe('capsules', () => {
+  const model = { task: 'segmentation', labels: { 0: 'background', 1: 'axon' }, layers: [{ name: 'first' }, { name: 'last' }] };
+  const names = (name: string, types: number) =>
+    capsuleNames(model as unknown as Detail, { name, types, atoms: 16, stride: 1 });
+  it('of the last layer are called as its labels, the only one as the only class', () => {
+    expect(names('first', 3)).toEqual(['type 0', 'type 1', 'type 2']);
+    expect(names('last', 2)).toEqual(['background', 'axon']);
+    expect(names('last', 1)).toEqual(['axon']);
   });
 });
 
@@ -40,22 +39,14 @@ describe('a strip', () => {
   });
 });
 
-describe('colours and curves', () => {
-  it('meet their stops', () => {
-    expect(ramp([[0, 0, 0], [100, 200, 50]], 0.5)).toEqual([50, 100, 25]);
-    expect(ramp([[0, 0, 0], [100, 200, 50]], -3)).toEqual([0, 0, 0]);
-  });
-  it('fill their box, the largest value on top', () => {
+describe('a curve', () => {
+  it('fills its box, the largest value on top', () => {
     expect(points([1, 3, 2])).toBe('0.0,114.0 160.0,6.0 320.0,60.0');
     expect(points([7])).toBe('160.0,114.0');
   });
 });
 
 describe('what the service says', () => {
-  it('is an event, or a sign of life', () => {
-    expect(parsed('event: log\ndata: {"lines": ["a: b"]}')).toEqual(['log', { lines: ['a: b'] }]);
-    expect(parsed(': still here')).toBeUndefined();
-  });
   it('is a problem with its code, and when to try again', async () => {
     const body = JSON.stringify({ title: 'overloaded', detail: 'too much waits', code: 'overloaded' });
     const problem = await Problem.of(new Response(body, { status: 503, headers: { 'Retry-After': '2' } }));
