@@ -11,7 +11,7 @@ Bass et al. 2019 average the agreement over the batch in their code; here that i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
@@ -77,9 +77,9 @@ def route(
     if torch.compiler.is_compiling():  # also while exporting
         from caps_med.routing.plain import route_plain
 
-        return route_plain(votes, bias, routing)
+        return route_plain(votes, bias, _needed(votes, routing))
     name = active_backend(votes.device, backend)
-    return BACKENDS[name].route(votes, bias, routing)
+    return BACKENDS[name].route(votes, bias, _needed(votes, routing))
 
 
 def couplings(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
@@ -88,6 +88,12 @@ def couplings(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
     from caps_med.routing.eager import couplings_eager
 
     return couplings_eager(votes, bias, routing)
+
+
+def _needed(votes: Tensor, routing: Routing) -> Routing:
+    """One iteration where there is one type to choose from: its couplings stay one."""
+    settled = votes.shape[routing.softmax_dim] == 1
+    return replace(routing, iterations=1) if settled else routing
 
 
 def _check(votes: Tensor, bias: Tensor | None) -> None:

@@ -1,34 +1,38 @@
 """Routing of a block of positions as native code, compiled by Numba; see `caps_med.routing.numba`.
 
-All arithmetic is in the votes' type: constants are float32, because a Python number would turn it
-into float64. `atoms` is a tuple with one entry an atom: its length is part of its type, so the
-compiler knows how long the innermost loops are and turns them into vector instructions.
+Sixteen positions at a time (`caps_med.routing.lanes`): their votes are turned into lanes once, all
+iterations run on those, and the result is turned back. So sums over atoms or types need no
+horizontal additions, and exponentials and roots are vector instructions too. Of a last group with
+fewer positions the missing lanes repeat the last one, and write the same as it once more.
+
+All that is routed within a group lies in arrays of lanes, whose last axis is the position: votes
+``[J, I, A, 16]``, sums ``[K, J, A, 16]`` and so on, where K counts the iterations that are kept.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.extending import overload
 from numpy.typing import NDArray
 
-from caps_med.routing.squash import EPSILON as SQUASH_EPSILON
+from caps_med.routing.lanes import LANES, exp, larger, load, spread, sqrt, store, turn_in, turn_out
+from caps_med.routing.squash import EPSILON
 
 Array = NDArray[Any]
 
-ZERO, ONE, TWO, EPSILON = (np.float32(x) for x in (0, 1, 2, SQUASH_EPSILON))
+#: Bytes of a cache line, where arrays of lanes start: a vector across two of them costs twice.
+LINE = 64
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _native(function: Function, inline: bool = False) -> Function:
-    """Compile at the first call. Sums may be reordered; NaN and infinity keep their meaning."""
+    """Compile at the first call. No sum is reordered; NaN and infinity keep their meaning."""
     compiler = numba.njit(
-        fastmath={"reassoc", "contract", "nsz", "arcp"},
+        fastmath={"contract", "nsz", "arcp"},
         nogil=True,
         error_model="numpy",
         cache=True,
@@ -52,7 +56,6 @@ def forward_block(
     stop: int,
     iterations: int,
     outputs: bool,
-    atoms: tuple[int, ...],
 ) -> None:
     """Write the capsules of the positions from `start` to `stop` of sample `b`.
 
@@ -63,17 +66,21 @@ def forward_block(
         b, start, stop: what to route.
         iterations: routing iterations.
         outputs: whether the output types compete, or else the input types.
-        atoms: a tuple of length A.
     """
-    I, J, A, R = votes.shape[1], votes.shape[3], len(atoms), iterations
-    logits, coupling = np.empty((I, J), votes.dtype), np.empty((R, I, J), votes.dtype)
-    total, scale = np.empty((R, J, A), votes.dtype), np.empty((R, J), votes.dtype)
-    for n in range(start, stop):
-        _iterate(votes, bias, b, n, logits, coupling, total, scale, outputs, atoms)
+    _, I, N, J, A = votes.shape
+    source, target = votes.reshape(-1), capsules.reshape(-1)
+    turned, logits = _room((J, I, A, LANES), votes), _room((J, I, LANES), votes)
+    coupling, total = _room((1, J, I, LANES), votes), _room((1, J, A, LANES), votes)
+    scale, rows = _room((1, J, LANES), votes), np.empty(LANES, np.int64)
+    for n in range(start, stop, LANES):
+        _choose(rows, n, stop)
+        _turn_votes_in(source, b * I * N, N, rows, turned)
+        _iterate(turned, bias, logits, coupling, total, scale, iterations, outputs)
         for j in range(J):
-            length = scale[R - 1, j]
-            for a in range(len(atoms)):
-                capsules[b, j, n, a] = length * total[R - 1, j, a]
+            length = load(scale, (0, j))
+            for a in range(A):
+                store(total, (0, j, a), length * load(total, (0, j, a)))
+            _turn_out(total, (0, j), target, (b * J + j) * N * A, A, rows)
 
 
 @_native
@@ -87,9 +94,10 @@ def backward_block(
     stop: int,
     iterations: int,
     outputs: bool,
-    atoms: tuple[int, ...],
 ) -> Array:
-    """Write the gradient by the votes of a block, return that by the bias.
+    """Write the gradient by the votes of a block, return that by the bias, ``[J, A, 16]``.
+
+    The latter is still to be summed over its last axis.
 
     Args:
         grad: the gradient by the capsules, ``[B, J, N, A]``.
@@ -97,85 +105,152 @@ def backward_block(
 
     The other arguments are those of `forward_block`.
     """
-    I, J, A, R = votes.shape[1], votes.shape[3], len(atoms), iterations
-    logits, coupling = np.empty((I, J), votes.dtype), np.empty((R, I, J), votes.dtype)
-    total, scale = np.empty((R, J, A), votes.dtype), np.empty((R, J), votes.dtype)
-    by_total, by_logits = np.empty((R, J, A), votes.dtype), np.zeros((R, I, J), votes.dtype)
-    by_coupling, by_bias = np.empty((I, J), votes.dtype), np.zeros((J, A), votes.dtype)
-    for n in range(start, stop):
-        _iterate(votes, bias, b, n, logits, coupling, total, scale, outputs, atoms)
+    _, I, N, J, A = votes.shape
+    source, given, target = votes.reshape(-1), grad.reshape(-1), grad_votes.reshape(-1)
+    R = iterations
+    turned, logits = _room((J, I, A, LANES), votes), _room((J, I, LANES), votes)
+    coupling, total = _room((R, J, I, LANES), votes), _room((R, J, A, LANES), votes)
+    scale, rows = _room((R, J, LANES), votes), np.empty(LANES, np.int64)
+    by_total, by_logits = _room((R, J, A, LANES), votes), _room((R, J, I, LANES), votes)
+    by_coupling, by_vote = _room((J, I, LANES), votes), _room((1, A, LANES), votes)
+    by_bias, counted = _room((J, A, LANES), votes), _room((1, LANES), votes)
+    by_bias[:] = 0
+    by_logits[R - 1] = 0
+    for n in range(start, stop, LANES):
+        _choose(rows, n, stop)
+        _turn_votes_in(source, b * I * N, N, rows, turned)
+        _iterate(turned, bias, logits, coupling, total, scale, R, outputs)
         for j in range(J):
-            for a in range(len(atoms)):
-                by_total[R - 1, j, a] = grad[b, j, n, a]
-        _squash_backward(total, by_total, R - 1, atoms)
+            _turn_in(given, (b * J + j) * N * A, A, rows, by_total, (R - 1, j))
+            _squash_backward(total, by_total, R - 1, j)
         for r in range(R - 2, -1, -1):
-            for i in range(I):
-                for j in range(J):
-                    by_coupling[i, j] = _agree(votes, b, n, by_total, r + 1, i, j, atoms)
+            _by_coupling(turned, by_total, r + 1, by_coupling)
             _softmax_backward(coupling, by_coupling, by_logits, r, outputs)
             for j in range(J):
-                for a in range(len(atoms)):
-                    by_total[r, j, a] = ZERO
-            _weigh(votes, b, n, by_logits, r, by_total, atoms)
-            _squash_backward(total, by_total, r, atoms)
-        for r in range(R):
+                _by_total(turned, by_logits, r, j, by_total)
+                _squash_backward(total, by_total, r, j)
+        for p in range(LANES):
+            counted[0, p] = 1 if n + p < stop else 0
+        _add_by_bias(by_total, load(counted, (0,)), by_bias)
+        for i in range(I):
             for j in range(J):
-                for a in range(len(atoms)):
-                    by_bias[j, a] += by_total[r, j, a]
-        _write_gradient(coupling, by_logits, scale, total, by_total, grad_votes, b, n, atoms)
+                _by_vote(coupling, by_logits, scale, total, by_total, i, j, by_vote)
+                _turn_out(by_vote, (0,), target, ((b * I + i) * N * J + j) * A, J * A, rows)
     return by_bias
+
+
+@_inlined
+def _room(shape: Any, like: Array) -> Array:  # noqa: ANN401 - a tuple of any length
+    """An empty array of the votes' type that starts on a cache line."""
+    size, step = 1, LINE // like.itemsize
+    for length in shape:
+        size *= length
+    room = np.empty(size + step, like.dtype)
+    start = -(room.ctypes.data // like.itemsize) % step
+    aligned: Array = room[start : start + size].reshape(shape)
+    return aligned
+
+
+@_inlined
+def _choose(rows: Array, n: int, stop: int) -> None:
+    """The positions of a group; its last one again where there are no more."""
+    for p in range(LANES):
+        rows[p] = min(n + p, stop - 1)
+
+
+@_inlined
+def _turn_votes_in(source: Array, first: int, N: int, rows: Array, turned: Array) -> None:
+    """Lanes ``[J, I, A]`` of votes ``[I, N, J, A]`` that start `first` positions into `source`."""
+    J, I, A = turned.shape[:3]
+    for i in range(I):
+        for j in range(J):
+            _turn_in(source, ((first + i * N) * J + j) * A, J * A, rows, turned, (j, i))
+
+
+@_inlined
+def _turn_in(
+    source: Array, first: int, stride: int, rows: Array, lanes: Array, index: tuple[int, ...]
+) -> None:
+    """``lanes[*index]`` ``[A]`` from rows of A numbers, `stride` apart from `first` on."""
+    A = lanes.shape[-2]
+    whole = A - A % LANES
+    for a in range(0, whole, LANES):
+        turn_in(source, first + a, rows, stride, lanes, (*index, a))
+    for a in range(whole, A):
+        for p in range(LANES):
+            place = (*index, a, p)
+            lanes[place] = source[first + stride * rows[p] + a]
+
+
+@_inlined
+def _turn_out(
+    lanes: Array, index: tuple[int, ...], target: Array, first: int, stride: int, rows: Array
+) -> None:
+    """The reverse of `_turn_in`."""
+    A = lanes.shape[-2]
+    whole = A - A % LANES
+    for a in range(0, whole, LANES):
+        turn_out(lanes, (*index, a), target, first + a, rows, stride)
+    for a in range(whole, A):
+        for p in range(LANES):
+            place = (*index, a, p)
+            target[first + stride * rows[p] + a] = lanes[place]
 
 
 @_inlined
 def _iterate(
     votes: Array,
     bias: Array,
-    b: int,
-    n: int,
     logits: Array,
     coupling: Array,
     total: Array,
     scale: Array,
+    iterations: int,
     outputs: bool,
-    atoms: tuple[int, ...],
 ) -> None:
-    """Coupling, weighted sum and squash's factor of every iteration at one position."""
-    I, J = logits.shape
-    share = bias.dtype.type(1) / bias.dtype.type(J if outputs else I)
-    for r in range(len(total)):
-        for i in range(I if r == 0 else 0):  # every logit is zero
-            for j in range(J):
-                coupling[0, i, j] = share
-                logits[i, j] = ZERO
-        if r > 0:
-            _softmax(logits, coupling, r, outputs)
+    """Coupling, weighted sum and squash's factor of every iteration, or of the last one alone."""
+    J, I, _ = logits.shape
+    for r in range(iterations):
+        kept = min(r, len(total) - 1)
+        if r == 0:
+            _couple_equally(logits, coupling, outputs)
+        else:
+            _softmax(logits, coupling, kept, outputs)
         for j in range(J):
-            for a in range(len(atoms)):
-                total[r, j, a] = bias[j, a]
-        _weigh(votes, b, n, coupling, r, total, atoms)
-        _squash_scale(total, scale, r, atoms)
-        for i in range(I if r + 1 < len(total) else 0):
-            for j in range(J):
-                logits[i, j] += scale[r, j] * _agree(votes, b, n, total, r, i, j, atoms)
+            _weigh(votes, bias, coupling, kept, j, total, scale)
+            for i in range(I if r + 1 < iterations else 0):
+                step = load(scale, (kept, j)) * _agree(votes, total, kept, i, j)
+                store(logits, (j, i), load(logits, (j, i)) + step)
+
+
+@_inlined
+def _couple_equally(logits: Array, coupling: Array, outputs: bool) -> None:
+    """The first iteration, whose logits are zero."""
+    J, I, _ = logits.shape
+    for j in range(J):
+        for i in range(I):
+            store(logits, (j, i), 0.0)
+            store(coupling, (0, j, i), 1.0 / (J if outputs else I))
 
 
 @_inlined
 def _softmax(logits: Array, coupling: Array, r: int, outputs: bool) -> None:
-    I, J = logits.shape
+    J, I, _ = logits.shape
     outer, inner = (I, J) if outputs else (J, I)
     for x in range(outer):
-        top = logits[x, 0] if outputs else logits[0, x]
+        top = load(logits, _types(x, 0, outputs))
         for y in range(1, inner):
-            top = max(top, logits[x, y] if outputs else logits[y, x])
-        total = ZERO
+            top = larger(top, load(logits, _types(x, y, outputs)))
+        total = top * 0.0
         for y in range(inner):
-            i, j = (x, y) if outputs else (y, x)
-            coupling[r, i, j] = _exp(logits[i, j] - top)
-            total += coupling[r, i, j]
-        share = ONE / total
+            j, i = _types(x, y, outputs)
+            weight = exp(load(logits, (j, i)) - top)
+            store(coupling, (r, j, i), weight)
+            total = total + weight
+        share = 1.0 / total
         for y in range(inner):
-            i, j = (x, y) if outputs else (y, x)
-            coupling[r, i, j] *= share
+            j, i = _types(x, y, outputs)
+            store(coupling, (r, j, i), load(coupling, (r, j, i)) * share)
 
 
 @_inlined
@@ -183,137 +258,117 @@ def _softmax_backward(
     coupling: Array, grad: Array, grad_logits: Array, r: int, outputs: bool
 ) -> None:
     """``grad_logits[r]``: that of the iteration after it, and what came through its softmax."""
-    I, J = grad.shape
+    J, I, _ = grad.shape
     outer, inner = (I, J) if outputs else (J, I)
     for x in range(outer):
-        mean = ZERO
+        j, i = _types(x, 0, outputs)
+        mean = load(coupling, (r + 1, j, i)) * load(grad, (j, i))
+        for y in range(1, inner):
+            j, i = _types(x, y, outputs)
+            mean = mean + load(coupling, (r + 1, j, i)) * load(grad, (j, i))
         for y in range(inner):
-            i, j = (x, y) if outputs else (y, x)
-            mean += coupling[r + 1, i, j] * grad[i, j]
-        for y in range(inner):
-            i, j = (x, y) if outputs else (y, x)
-            step = coupling[r + 1, i, j] * (grad[i, j] - mean)
-            grad_logits[r, i, j] = grad_logits[r + 1, i, j] + step
+            j, i = _types(x, y, outputs)
+            step = load(coupling, (r + 1, j, i)) * (load(grad, (j, i)) - mean)
+            store(grad_logits, (r, j, i), load(grad_logits, (r + 1, j, i)) + step)
+
+
+@_inlined
+def _types(x: int, y: int, outputs: bool) -> tuple[int, int]:
+    """Output and input type, where `y` competes and `x` does not."""
+    return (y, x) if outputs else (x, y)
 
 
 @_inlined
 def _weigh(
-    votes: Array, b: int, n: int, coupling: Array, r: int, total: Array, atoms: tuple[int, ...]
+    votes: Array, bias: Array, coupling: Array, r: int, j: int, total: Array, scale: Array
 ) -> None:
-    """Add ``Σ_i c_i û_i`` to ``total[r]``, four input types at a time."""
-    I, J = votes.shape[1], votes.shape[3]
-    fours = I - I % 4
-    for i in range(0, fours, 4):
-        for j in range(J):
-            c0, c1 = coupling[r, i, j], coupling[r, i + 1, j]
-            c2, c3 = coupling[r, i + 2, j], coupling[r, i + 3, j]
-            for a in range(len(atoms)):
-                total[r, j, a] += (
-                    c0 * votes[b, i, n, j, a]
-                    + c1 * votes[b, i + 1, n, j, a]
-                    + c2 * votes[b, i + 2, n, j, a]
-                    + c3 * votes[b, i + 3, n, j, a]
-                )
-    for i in range(fours, I):
-        for j in range(J):
-            weight = coupling[r, i, j]
-            for a in range(len(atoms)):
-                total[r, j, a] += weight * votes[b, i, n, j, a]
+    """``total[r, j]``, the bias and ``Σ_i c_i û_i``, and the factor by which squash scales it."""
+    I, A = votes.shape[1], votes.shape[2]
+    squared = spread(bias.dtype.type(0))
+    for a in range(A):
+        sum_ = spread(bias[j, a])
+        for i in range(I):
+            sum_ = sum_ + load(coupling, (r, j, i)) * load(votes, (j, i, a))
+        store(total, (r, j, a), sum_)
+        squared = squared + sum_ * sum_
+    store(scale, (r, j), sqrt(squared + EPSILON) / (squared + 1.0))
 
 
 @_inlined
-def _agree(
-    votes: Array, b: int, n: int, capsules: Array, r: int, i: int, j: int, atoms: tuple[int, ...]
-) -> Any:  # noqa: ANN401 - a number of the votes' type
-    product = ZERO
-    for a in range(len(atoms)):
-        product += votes[b, i, n, j, a] * capsules[r, j, a]
+def _agree(votes: Array, capsules: Array, r: int, i: int, j: int) -> Any:  # noqa: ANN401 - lanes
+    """The inner product of a vote and ``capsules[r, j]``."""
+    product = load(votes, (j, i, 0)) * load(capsules, (r, j, 0))
+    for a in range(1, votes.shape[2]):
+        product = product + load(votes, (j, i, a)) * load(capsules, (r, j, a))
     return product
 
 
 @_inlined
-def _squash_scale(total: Array, scale: Array, r: int, atoms: tuple[int, ...]) -> None:
-    for j in range(total.shape[1]):
-        squared = ZERO
-        for a in range(len(atoms)):
-            squared += total[r, j, a] * total[r, j, a]
-        scale[r, j] = math.sqrt(squared + EPSILON) / (ONE + squared)
+def _by_coupling(votes: Array, by_total: Array, r: int, by_coupling: Array) -> None:
+    J, I = votes.shape[:2]
+    for j in range(J):
+        for i in range(I):
+            store(by_coupling, (j, i), _agree(votes, by_total, r, i, j))
 
 
 @_inlined
-def _squash_backward(total: Array, grad: Array, r: int, atoms: tuple[int, ...]) -> None:
+def _by_total(votes: Array, by_logits: Array, r: int, j: int, by_total: Array) -> None:
+    """The gradient by the squashed sum, through the agreements."""
+    I, A = votes.shape[1], votes.shape[2]
+    for a in range(A):
+        sum_ = load(by_logits, (r, j, 0)) * load(votes, (j, 0, a))
+        for i in range(1, I):
+            sum_ = sum_ + load(by_logits, (r, j, i)) * load(votes, (j, i, a))
+        store(by_total, (r, j, a), sum_)
+
+
+@_inlined
+def _squash_backward(total: Array, grad: Array, r: int, j: int) -> None:
     """From the gradient by the squashed sum to that by the sum, in place."""
-    for j in range(total.shape[1]):
-        squared, along = ZERO, ZERO
-        for a in range(len(atoms)):
-            squared += total[r, j, a] * total[r, j, a]
-            along += total[r, j, a] * grad[r, j, a]
-        root, below = math.sqrt(squared + EPSILON), ONE + squared
-        along *= (below / root - TWO * root) / (below * below)
-        across = root / below
-        for a in range(len(atoms)):
-            grad[r, j, a] = grad[r, j, a] * across + total[r, j, a] * along
+    squared = load(total, (r, j, 0)) * load(total, (r, j, 0))
+    along = load(total, (r, j, 0)) * load(grad, (r, j, 0))
+    for a in range(1, total.shape[2]):
+        squared = squared + load(total, (r, j, a)) * load(total, (r, j, a))
+        along = along + load(total, (r, j, a)) * load(grad, (r, j, a))
+    root, below = sqrt(squared + EPSILON), squared + 1.0
+    along = along * (below / root - root * 2.0) / (below * below)
+    across = root / below
+    for a in range(total.shape[2]):
+        step = load(grad, (r, j, a)) * across + load(total, (r, j, a)) * along
+        store(grad, (r, j, a), step)
 
 
 @_inlined
-def _write_gradient(
+def _add_by_bias(by_total: Array, counted: Any, by_bias: Array) -> None:  # noqa: ANN401 - lanes
+    """The sums of all iterations have the bias; a position that is there twice counts once."""
+    R, J, A = by_total.shape[:3]
+    for j in range(J):
+        for a in range(A):
+            sum_ = load(by_total, (0, j, a))
+            for r in range(1, R):
+                sum_ = sum_ + load(by_total, (r, j, a))
+            store(by_bias, (j, a), load(by_bias, (j, a)) + counted * sum_)
+
+
+@_inlined
+def _by_vote(
     coupling: Array,
     by_logits: Array,
     scale: Array,
     total: Array,
     by_total: Array,
-    grad_votes: Array,
-    b: int,
-    n: int,
-    atoms: tuple[int, ...],
+    i: int,
+    j: int,
+    by_vote: Array,
 ) -> None:
     """Through the sums of all iterations, and through the agreements of all but the last."""
-    R, I, J = coupling.shape
-    for i in range(I):
-        for j in range(J):
-            last = coupling[R - 1, i, j]
-            if R == 1:
-                for a in range(len(atoms)):
-                    grad_votes[b, i, n, j, a] = last * by_total[0, j, a]
-                continue
-            weight, along = coupling[0, i, j], by_logits[0, i, j] * scale[0, j]
-            for a in range(len(atoms)):
-                first = weight * by_total[0, j, a] + along * total[0, j, a]
-                grad_votes[b, i, n, j, a] = last * by_total[R - 1, j, a] + first
-            for r in range(1, R - 1):
-                weight, along = coupling[r, i, j], by_logits[r, i, j] * scale[r, j]
-                for a in range(len(atoms)):
-                    step = weight * by_total[r, j, a] + along * total[r, j, a]
-                    grad_votes[b, i, n, j, a] += step
-
-
-def _exp(x: float) -> float:
-    """exp of x <= 0."""
-    return math.exp(x)
-
-
-def _compile_exp(x: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - Numba's types
-    """In float32 2**n times a polynomial, to 2e-7 relative (Moshier's Cephes, expf)."""
-    return _single_exp if x == numba.types.float32 else _double_exp
-
-
-def _double_exp(x: Any) -> Any:  # noqa: ANN401
-    return math.exp(x)
-
-
-def _single_exp(x: Any) -> Any:  # noqa: ANN401
-    x = max(x, np.float32(-87))
-    n = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
-    x = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
-    y = np.float32(1.9875691500e-4)
-    y = y * x + np.float32(1.3981999507e-3)
-    y = y * x + np.float32(8.3334519073e-3)
-    y = y * x + np.float32(4.1665795894e-2)
-    y = y * x + np.float32(1.6666665459e-1)
-    y = y * x + np.float32(5.0000001201e-1)
-    y = y * x * x + x + ONE
-    power = np.int32((np.int32(n) + np.int32(127)) << 23)
-    return y * power.view(np.float32)
-
-
-overload(_exp)(_compile_exp)
+    R, A = total.shape[0], total.shape[2]
+    last = load(coupling, (R - 1, j, i))
+    for a in range(A):
+        store(by_vote, (0, a), last * load(by_total, (R - 1, j, a)))
+    for r in range(R - 1):
+        weight = load(coupling, (r, j, i))
+        along = load(by_logits, (r, j, i)) * load(scale, (r, j))
+        for a in range(A):
+            step = weight * load(by_total, (r, j, a)) + along * load(total, (r, j, a))
+            store(by_vote, (0, a), load(by_vote, (0, a)) + step)

@@ -1,12 +1,12 @@
 """Routing by a native CPU kernel: Numba compiles it, no C compiler is needed.
 
-One position at a time does all its iterations on votes that sit in the innermost cache, so votes
-are read from memory once, and once more in the backward pass, which recomputes all the rest.
-Blocks of positions are shared out to as many threads as PyTorch has. A position's arithmetic is
-the same whatever the batch, the block or the number of threads.
+Sixteen positions at a time do all their iterations on votes that sit in the cache, so votes are
+read from memory once, and once more in the backward pass, which recomputes all the rest. Blocks of
+positions are shared out to as many threads as PyTorch has. A position's arithmetic is the same
+whatever the batch, the block or the number of threads.
 
-The kernels are compiled for each number of atoms, which takes some seconds on a machine's first
-use; Numba keeps the result on disk.
+The kernels are compiled on a machine's first use, which takes some seconds; Numba keeps the result
+on disk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from caps_med.routing import eager, native
 from caps_med.routing.agreement import Routing
+from caps_med.routing.lanes import LANES
 from caps_med.routing.native import Array
 
 #: Votes in one piece of work: fixed, so that sums over positions do not depend on threads.
@@ -57,9 +58,9 @@ class _Routing(torch.autograd.Function):
         if grad_votes.dtype != eager.wide_dtype(votes):
             grad_votes = grad_votes.to(eager.wide_dtype(votes))
         target = _array(eager.positions_last_but_two(grad_votes))
-        arrays, kind = (flat, wide_bias, wide_grad, target), _kind(votes, ctx.routing)
-        sums = _in_blocks(flat, lambda *block: native.backward_block(*arrays, *block, *kind))
-        by_bias = None if bias is None else torch.from_numpy(np.sum(sums, 0)).to(bias.dtype)
+        work = partial(native.backward_block, flat, wide_bias, wide_grad, target)
+        sums = _in_blocks(flat, work, ctx.routing)
+        by_bias = None if bias is None else torch.from_numpy(np.sum(sums, (0, -1))).to(bias.dtype)
         return grad_votes.to(votes.dtype), by_bias, None
 
 
@@ -69,8 +70,7 @@ def _forward(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
         capsules = capsules.to(eager.wide_dtype(votes))
     flat, wide_bias = _array(eager.positions_last_but_two(votes)), _bias(votes, bias)
     target = _array(_positions_last_but_one(capsules))
-    kind = _kind(votes, routing)
-    _in_blocks(flat, lambda *block: native.forward_block(flat, wide_bias, target, *block, *kind))
+    _in_blocks(flat, partial(native.forward_block, flat, wide_bias, target), routing)
     return capsules.to(votes.dtype)
 
 
@@ -93,20 +93,17 @@ def _bias(votes: Tensor, bias: Tensor | None) -> Array:
     return array
 
 
-def _in_blocks(flat: Array, work: Callable[[int, int, int], Any]) -> list[Any]:
-    """Results of ``work(sample, start, stop)`` over all blocks of positions, in order."""
+def _in_blocks(flat: Array, kernel: Callable[..., Any], routing: Routing) -> list[Any]:
+    """What the kernel returns for each block of positions, in order."""
     B, I, N, J, A = flat.shape
-    step = max(1, BLOCK_VOTES // (I * J * A))
+    step = max(1, BLOCK_VOTES // (I * J * A * LANES)) * LANES
     blocks = [(b, n, min(n + step, N)) for b in range(B) for n in range(0, N, step)]
+
+    def work(block: tuple[int, int, int]) -> Any:  # noqa: ANN401
+        return kernel(*block, routing.iterations, routing.competition == "outputs")
+
     threads = min(torch.get_num_threads(), len(blocks))
-    if threads == 1:
-        return [work(*block) for block in blocks]
-    return list(_pool(threads).map(lambda block: work(*block), blocks))
-
-
-def _kind(votes: Tensor, routing: Routing) -> Any:  # noqa: ANN401 - a tuple of three
-    """The kernels' last three arguments."""
-    return routing.iterations, routing.competition == "outputs", (0,) * votes.shape[3]
+    return list(map(work, blocks) if threads == 1 else _pool(threads).map(work, blocks))
 
 
 @lru_cache(maxsize=8)

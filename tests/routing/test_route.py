@@ -11,6 +11,7 @@ from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.routing import Routing, couplings, route, squash
+from caps_med.routing.agreement import Competition
 from caps_med.routing.eager import route_eager
 from caps_med.routing.numba import route_numba
 from caps_med.routing.plain import couplings_plain, route_plain
@@ -72,7 +73,8 @@ def test_gradients_equal_finite_differences(case: Case, backend: Route) -> None:
 @pytest.mark.parametrize("competition", ["outputs", "inputs"])
 def test_gradients_over_many_chunks_equal_autograd(competition: str, layout: str) -> None:
     """Enough positions that the backends work in several chunks, the last one short."""
-    case = Case("outputs" if competition == "outputs" else "inputs", with_bias=True, S=(47, 61))
+    which: Competition = "outputs" if competition == "outputs" else "inputs"
+    case = Case(which, with_bias=True, A=24, S=(47, 61))
     votes, bias = case.inputs()
     assert bias is not None
     if layout == "atoms last":
@@ -105,6 +107,40 @@ def test_one_input_type_under_input_competition_is_only_squashed(
     votes, _ = Case("inputs", I=1).inputs()
     capsules = backend(votes, None, Routing(iterations, "inputs"))
     torch.testing.assert_close(capsules, squash(votes[:, 0]))
+
+
+@pytest.mark.parametrize("competition", ["outputs", "inputs"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_native_routing_is_the_same_to_the_bit_wherever_a_position_lies(
+    competition: Competition, threads: int
+) -> None:
+    """Among other neighbours, in another lane or block, by another thread."""
+    case = Case(competition, with_bias=True, B=1, A=24, S=(1200,))
+    votes, bias = case.inputs()
+    weights = torch.randn(case.B, case.J, case.A, *case.S)
+    before = torch.get_num_threads()
+    found = []
+    for place, used in ((slice(None), threads), (slice(5, 1143), 1)):
+        leaf = votes[..., place].clone().requires_grad_()
+        torch.set_num_threads(used)
+        try:
+            capsules = route_numba(leaf, bias, case.routing)
+            (grad,) = torch.autograd.grad((capsules * weights[..., place]).sum(), leaf)
+        finally:
+            torch.set_num_threads(before)
+        found.append((capsules, grad))
+    for whole, part in zip(*found, strict=True):
+        assert torch.equal(whole[..., 5:1143], part)
+
+
+@pytest.mark.parametrize("backend", ["eager", "numba"])
+def test_one_output_type_leaves_nothing_to_choose(backend: str) -> None:
+    """One iteration gives what five would."""
+    votes, bias = Case("outputs", with_bias=True, J=1).inputs()
+    routing = Routing(5, "outputs")
+    torch.testing.assert_close(
+        route(votes, bias, routing, backend), route_plain(votes, bias, routing)
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=by_name)
