@@ -17,6 +17,7 @@ from api.engine.devices import Streams
 from api.engine.tasks import Task
 from api.metrics import Metrics
 from caps_med.inference import Model
+from caps_med.inference.passes import while_wanted
 
 T = TypeVar("T")
 
@@ -166,9 +167,8 @@ class ModelQueue:
         for entry in batch:
             self._metrics.seconds.labels("queue").observe(start - entry.since)
         self._metrics.batch_size.observe(len(batch))
-        model, tasks = batch[0].model, [entry.task for entry in batch]
         try:
-            outcomes = await self._places.thread(lambda: outcomes_of(model, tasks))
+            outcomes = await self._places.thread(lambda: _outcomes(batch))
         except Exception as error:  # no thread to be had, say
             outcomes = [error] * len(batch)
         except BaseException:
@@ -191,6 +191,12 @@ class ModelQueue:
 
     def _note_length(self) -> None:
         self._metrics.queue_length.labels(self.name).set(len(self._waiting))
+
+
+def _outcomes(batch: Sequence[_Entry]) -> list[Any]:
+    """What `outcomes_of` says; given up between two passes once all callers have left."""
+    with while_wanted(lambda: not all(entry.answer.done() for entry in batch)):
+        return outcomes_of(batch[0].model, [entry.task for entry in batch])
 
 
 def outcomes_of(model: Model, tasks: Sequence[Task[Any]]) -> list[Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +22,22 @@ WINDOW = {2: 768, 3: 64}
 OVERLAP = {2: 1 / 24, 3: 1 / 4}
 #: Positions that can be taken as a whole where windows are no choice.
 WHOLE_POSITIONS = 2048 * 2048
+
+_wanted: ContextVar[Callable[[], bool]] = ContextVar("wanted", default=lambda: True)
+
+
+class Unwanted(Exception):
+    """Nobody waits for the answer any more."""
+
+
+@contextmanager
+def while_wanted(wanted: Callable[[], bool]) -> Iterator[None]:
+    """In this context `in_passes` asks before each pass, and raises `Unwanted` after a no."""
+    before = _wanted.set(wanted)
+    try:
+        yield
+    finally:
+        _wanted.reset(before)
 
 
 def in_passes(
@@ -48,11 +66,15 @@ def in_passes(
 
     Raises:
         InputTooLarge: over `WHOLE_POSITIONS`, and not `windowed`.
+        Unwanted: see `while_wanted`.
     """
     maps = as_maps(network, slices)
     device = device_of(network)
+    wanted = _wanted.get()
 
     def forward(part: Tensor, vector: Tensor | None) -> Tensor:
+        if not wanted():
+            raise Unwanted
         padded = pad_to(part.to(device), network.divisor)
         beside = () if vector is None else (vector.to(device).expand(len(part), -1),)
         return cropped(call(padded, *beside), part.shape[2:]).float().cpu()

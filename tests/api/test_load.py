@@ -11,16 +11,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 import caps_med
 from api.client import Client, ServiceError
 from api.engine import Busy, Call
 from api.engine.queue import ModelQueue, Places
+from api.engine.tasks import Segment
 from api.metrics import Metrics
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
-from caps_med.images import encode_image
+from caps_med.images import MedicalImage, encode_image
+from caps_med.inference import passes
 from tests.api.running import Running, running, until
 from tests.conftest import tiny_card, write_tiny
 
@@ -140,6 +143,39 @@ def test_work_of_a_client_that_left_is_dropped(models: Path, picture: bytes) -> 
             until(lambda: server.waiting() == 0)
         until(lambda: server.count(outcome="gone", route=ROUTE) == 1)
         assert post(server, picture).status_code == 200
+
+
+def test_a_volume_ends_between_two_slices_when_its_caller_has_left(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "PASS_POSITIONS", 16 * 16)
+    model = caps_med.load_model(NAME, models)
+    volume = MedicalImage(np.zeros((1, 16, 16, 8), np.uint8))
+    begun, release = threading.Event(), threading.Event()
+    seen: list[bool] = []
+
+    def hold(*_: object) -> None:
+        begun.set()
+        seen.append(release.wait(60))
+
+    async def leave(patient: bool) -> int:
+        """How many slices go through the network."""
+        for one in (begun, release, seen):
+            one.clear()
+        queue = ModelQueue("x", Places(1), 10, 1, 60, Metrics())
+        work = asyncio.create_task(queue.submit(model, Segment(volume)))
+        await asyncio.to_thread(begun.wait, 60)
+        if not patient:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+        release.set()
+        while not queue.idle:
+            await asyncio.sleep(0.01)
+        return len(seen)
+
+    with model.segmenter.network.register_forward_pre_hook(hold):
+        assert asyncio.run(leave(patient=True)) == 8
+        assert asyncio.run(leave(patient=False)) == 1
 
 
 def test_half_a_body_is_no_work(models: Path, picture: bytes) -> None:

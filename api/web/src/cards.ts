@@ -1,8 +1,7 @@
 /** A card for each model. */
+import { allSamples, type Detail, leadTo, loadModels, type Model, sampleFile, swatch } from './catalog.js';
 import { facts, find, make, put, told } from './dom.js';
-import { type Detail, leadTo, loadModels, type Model, swatch } from './models.js';
 import { json, picture, post } from './service.js';
-import { allSamples, sampleFile } from './source.js';
 import { Work } from './work.js';
 
 export function cardsView(view: HTMLElement): void {

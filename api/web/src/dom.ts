@@ -1,13 +1,8 @@
 /** Elements: found, made, filled. */
 
 type Tags = HTMLElementTagNameMap;
-type Tag<S extends string> = S extends `${string} ${infer Rest}` ? Tag<Rest>
-  : S extends `${infer Name}.${string}` ? Name : S extends `${infer Name}[${string}` ? Name : S;
+type Tag<S extends string> = S extends `${string} ${infer Rest}` ? Tag<Rest> : S extends `${infer Name}.${string}` ? Name : S;
 type Found<S extends string> = Tag<S> extends keyof Tags ? Tags[Tag<S>] : HTMLElement;
-
-/** Rows and columns that an arrow key goes. */
-export const ARROWS: Record<string, [rows: number, columns: number]> =
-  { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /** The element that a selector names, of the type of the tag that it names: `input.seed`. */
 export function find<S extends string>(selector: S, root: ParentNode = document): Found<S> {
@@ -47,12 +42,13 @@ export function fill(select: HTMLSelectElement, names: string[]): void {
 }
 
 /** Offer bytes as a file to keep. */
-export function save(content: Blob, name: string): void {
-  const url = URL.createObjectURL(content);
-  make('a', { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000);
-}
+export const save = (content: Blob, download: string): void =>
+  make('a', { href: URL.createObjectURL(content), download }).click();
 
 /** A number as people read it. */
-export const told = (value: number, digits = 3): string =>
-  value.toLocaleString('en', { maximumSignificantDigits: digits });
+export const told = (value: number, maximumSignificantDigits = 3): string =>
+  value.toLocaleString('en', { maximumSignificantDigits });
+
+/** Rows and columns that an arrow key goes. */
+export const ARROWS: Record<string, [rows: number, columns: number]> =
+  { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };

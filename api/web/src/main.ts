@@ -1,8 +1,8 @@
 /** The page: five views, one at a time. */
 import { capsulesView } from './capsules.js';
 import { cardsView } from './cards.js';
+import { loadModels } from './catalog.js';
 import { find, put } from './dom.js';
-import { loadModels } from './models.js';
 import { segmentView } from './segment.js';
 import { forgetKey, holdsKey } from './service.js';
 import { synthesizeView } from './synthesize.js';
@@ -11,11 +11,11 @@ import { trainView } from './train.js';
 const views = [...document.querySelectorAll<HTMLElement>('main > section')];
 
 /** What each view does once, when it is first shown. */
-const begin = new Map<string, (view: HTMLElement) => unknown>(Object.entries({
+const begin: Record<string, ((view: HTMLElement) => unknown) | undefined> = {
   segment: segmentView, synthesize: synthesizeView, capsules: capsulesView, train: trainView, models: cardsView,
-}));
-/** NiiVue, for who looks from the console, or from a test. */
-const capsMed: Record<string, unknown> = Object.assign(window, { capsMed: {} }).capsMed;
+};
+/** NiiVue of each view, for who looks from the console, or from a test. */
+const capsMed: Record<string, unknown> = {};
 
 /** Show the view that the address names. */
 async function show(): Promise<void> {
@@ -25,8 +25,8 @@ async function show(): Promise<void> {
     link.ariaCurrent = link.hash === `#${view.id}` ? 'page' : null;
   }
   document.title = `${view.ariaLabel} · caps_med`;
-  const first = begin.get(view.id);
-  begin.delete(view.id);
+  const first = begin[view.id];
+  delete begin[view.id];
   if (first) capsMed[view.id] = await first(view);
   view.dispatchEvent(new Event('shown'));
 }
@@ -59,6 +59,7 @@ find('#lock').onclick = () => {
   location.reload();
 };
 document.addEventListener('key', () => void greet());
+Object.assign(window, { capsMed });
 addEventListener('hashchange', () => void show());
 void greet();
 void show();

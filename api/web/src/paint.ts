@@ -1,11 +1,14 @@
 /** A label map that can be painted on, by pointer or by keys. */
 import { cmapper, NVImage, SLICE_TYPE } from '@niivue/niivue';
+import { type Model, swatch } from './catalog.js';
 import { ARROWS, find, make, put } from './dom.js';
-import { type Model, swatch } from './models.js';
 import { decoded, labelColors, Viewer } from './viewer.js';
 
 const SETTLED = 350; // milliseconds after a stroke
-const UINT8 = 2; // NIfTI's code
+
+/** An empty square of `size` pixels of 1 mm, as NIfTI. */
+export const blank = (size: number): Blob => new Blob([new Uint8Array(
+  NVImage.createNiftiArray([size, size, 1], undefined, undefined, undefined, new Uint8Array(size * size)))]);
 
 export class Paint extends Viewer {
   /** `changed` gets the label map as NIfTI once a stroke is done. */
@@ -21,7 +24,6 @@ export class Paint extends Viewer {
     };
     panel.onchange = () => this.choose();
     find('.undo', panel).onclick = () => this.drawUndo();
-    find('.rest', panel).onclick = () => this.rest();
   }
 
   /** Show a label map, NIfTI, in a model's colours. */
@@ -33,33 +35,26 @@ export class Paint extends Viewer {
     this.panel.disabled = false;
   }
 
-  /** An empty square of `size` pixels of 1 mm, as NIfTI. */
-  static blank(size: number): Uint8Array {
-    const affine = [1, 0, 0, -size / 2, 0, 1, 0, -size / 2, 0, 0, 1, 0, 0, 0, 0, 1];
-    return NVImage.createNiftiArray([size, size, 1], [1, 1, 1], affine, UINT8, new Uint8Array(size * size));
-  }
-
-  /** A pen for each label. */
+  /** A pen for each label, and none. */
   colors(model: Model): void {
     this.drawLut = cmapper.makeDrawLut(labelColors(model));
     this.updateGLVolume();
-    put(this.panel, {
-      pens: Object.keys(model.labels).map((id) => make('label', { className: 'pen' },
-        make('input', { type: 'radio', name: 'pen', value: id }), ...swatch(model, id))),
-    });
-    this.rest();
+    const pen = (value: string, ...name: (Node | string)[]) => make('label', { className: 'pen' },
+      make('input', { type: 'radio', name: 'pen', className: 'pen', value, checked: !value }), ...name);
+    put(this.panel, { pens: [pen('', 'none: only look'), ...Object.keys(model.labels).map((id) => pen(id, ...swatch(model, id)))] });
+    this.choose();
   }
 
   /** Arrow keys move a crosshair, the space bar paints there. */
   key(event: KeyboardEvent): void {
-    const [rows, columns] = ARROWS[event.key] ?? [0, 0];
-    if (!ARROWS[event.key] && (event.key !== ' ' || !this.opts.drawingEnabled)) return;
+    const step = ARROWS[event.key] ?? (event.key === ' ' && this.opts.drawingEnabled ? [0, 0] : undefined);
+    if (!step) return;
     event.preventDefault();
+    const [across, up] = [0, 1, 2].filter((axis) => axis !== this.thin) as [number, number];
+    const by: [number, number, number] = [0, 0, 0];
+    [by[across], by[up]] = [across ? step[1] : -step[1], -step[0]]; // the patient's right is on the left
     this.opts.crosshairWidth = 1;
-    const step = [this.opts.isRadiologicalConvention ? -columns : columns, columns, -rows];
-    if (this.thin > 0) step[1] = -rows; // in the plane's own axes: across, then up
-    step[this.thin] = 0;
-    this.moveCrosshairInVox(step[0] ?? 0, step[1] ?? 0, step[2] ?? 0);
+    this.moveCrosshairInVox(...by);
     if (event.key !== ' ') return;
     const [x = 0, y = 0, z = 0] = this.frac2vox(this.scene.crosshairPos);
     this.drawPenAxCorSag = this.opts.sliceType;
@@ -77,14 +72,9 @@ export class Paint extends Viewer {
   }
 
   private choose(): void {
+    const pen = find('input.pen:checked', this.panel).value;
     this.opts.penSize = find('input.size', this.panel).valueAsNumber;
-    const pen = this.panel.querySelector<HTMLInputElement>('[name=pen]:checked');
-    this.setDrawingEnabled(pen !== null);
-    if (pen) this.setPenValue(Number(pen.value), find('input.filled', this.panel).checked);
-  }
-
-  private rest(): void {
-    for (const pen of this.panel.querySelectorAll<HTMLInputElement>('[name=pen]')) pen.checked = false;
-    this.choose();
+    this.setDrawingEnabled(pen !== '');
+    if (pen) this.setPenValue(Number(pen), find('input.filled', this.panel).checked);
   }
 }

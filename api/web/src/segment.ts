@@ -1,9 +1,8 @@
 /** Drop an image, see its label map. */
 import { strFromU8, unzipSync } from 'fflate';
+import { handed, hasGeometry, type Model, modelNamed, type Picked, source, swatch } from './catalog.js';
 import { facts, find, make, put, row, save, told } from './dom.js';
-import { type Model, modelNamed, swatch } from './models.js';
 import { post } from './service.js';
-import { handed, hasGeometry, type Picked, source } from './source.js';
 import { Viewer } from './viewer.js';
 import { Work } from './work.js';
 
@@ -24,17 +23,18 @@ export async function segmentView(view: HTMLElement): Promise<Viewer> {
     const model = modelNamed(select.value);
     const image = await post('v1/images?format=nifti', { image: picked.content }, signal);
     const geometry = hasGeometry(image);
-    await viewer.image(new Uint8Array(await image.arrayBuffer()), geometry, Number(planes.value));
+    await viewer.image(await image.bytes(), geometry, Number(planes.value));
     find('fieldset', view).disabled = false;
     find('label:has(.planes)', view).hidden = viewer.thin >= 0;
     find('label:has(.side)', view).hidden = viewer.thin >= 0 && !geometry;
     await drawn(); // a volume is on the screen before a network takes the processor
     const answer = await post(`v1/models/${model.name}/segment?format=zip`, { image: picked.content }, signal);
-    const files = unzipSync(new Uint8Array(await answer.arrayBuffer()));
+    const files = unzipSync(await answer.bytes());
     const file = (name: string) => new Uint8Array(files[name] ?? []);
     await viewer.labels(file('segmentation.nii.gz'), model, opacity.valueAsNumber);
+    const said = [...answer.headers].filter(([name]) => name.startsWith('caps-med-'));
+    put(view, { from: facts(said.map(([name, value]) => [name.replace('caps-med-', '').replaceAll('-', ' '), value])) });
     table(view, viewer, model, JSON.parse(strFromU8(file('answer.json'))));
-    put(view, { from: facts(provenance(answer)) });
     find('.answer', view).hidden = false;
     const own = Object.keys(files)[0] ?? ''; // in the input's format
     const name = `${picked.name.replace(/(\.nii)?\.[^.]*$/, '')}-${model.name}${own.slice(own.indexOf('.'))}`;
@@ -54,29 +54,18 @@ export async function segmentView(view: HTMLElement): Promise<Viewer> {
 const drawn = (): Promise<unknown> => Promise.race([
   new Promise(requestAnimationFrame), new Promise((then) => { setTimeout(then, document.hidden ? 0 : 8000); })]);
 
-/** Where an answer comes from, as its headers say. */
-const provenance = ({ headers }: Response): [string, string][] =>
-  [...headers].filter(([name]) => name.startsWith('caps-med-'))
-    .map(([name, value]) => [name.slice('caps-med-'.length).replaceAll('-', ' '), value]);
-
 /** Each label with its colour, its volume, its share of all labels, and whether it is shown. */
 function table(view: HTMLElement, viewer: Viewer, model: Model, { volumes, unit, shape, warnings }: Answer): void {
-  const hidden = new Set<number>();
   const whole = Object.values(volumes).reduce((sum, volume) => sum + volume, 0) || 1;
   const large = unit === 'mm3' && whole > 1e5;
   const rows = Object.entries(model.labels).filter(([, name]) => name in volumes).map(([id, name]) => {
     const volume = volumes[name] ?? 0;
     const shown = make('input', { type: 'checkbox', checked: true, ariaLabel: `Show ${name}` });
-    shown.onchange = () => {
-      hidden[shown.checked ? 'delete' : 'add'](Number(id));
-      viewer.hide(model, hidden);
-    };
+    shown.onchange = () => viewer.toggle(Number(id), shown.checked);
     return row([make('td', {}, ...swatch(model, id)), large ? told(volume / 1000, 4) : told(volume, 6),
       `${((100 * volume) / whole).toFixed(1)} %`, shown]);
   });
   const size = `${shape.join(' × ')} ${shape.length === 2 ? 'pixels' : 'voxels'}`;
-  put(view, {
-    rows, found: [size, ...warnings].join('. '),
-    unit: unit !== 'mm3' ? 'Area [pixels]' : large ? 'Volume [cm³]' : 'Volume [mm³]',
-  });
+  const measure = unit !== 'mm3' ? 'Area [pixels]' : large ? 'Volume [cm³]' : 'Volume [mm³]';
+  put(view, { rows, found: [size, ...warnings].join('. '), unit: measure });
 }

@@ -71,11 +71,14 @@ export function post(path: string, fields: object, signal?: AbortSignal): Promis
 export const picture = async (answer: Promise<Response>): Promise<string> =>
   URL.createObjectURL(await (await answer).blob());
 
-/** Hear server-sent events to their end; by fetch, which unlike EventSource can send a key. */
-export async function hear(
-  path: string, signal: AbortSignal, heard: (name: string | undefined, data: unknown) => void,
-): Promise<void> {
-  const { body } = await call(path, { signal });
-  await body?.pipeThrough(new TextDecoderStream()).pipeThrough(new EventSourceParserStream())
-    .pipeTo(new WritableStream({ write: ({ event, data }) => heard(event, JSON.parse(data)) }), { signal });
+/** Hear server-sent events until they end or are not wanted; by fetch, which unlike EventSource can send a key. */
+export async function hear(path: string, signal: AbortSignal, heard: Record<string, (data: never) => void>): Promise<void> {
+  const write = ({ event = '', data }: { event?: string | undefined; data: string }) => heard[event]?.(JSON.parse(data) as never);
+  try {
+    const { body } = await call(path, { signal });
+    await body?.pipeThrough(new TextDecoderStream()).pipeThrough(new EventSourceParserStream())
+      .pipeTo(new WritableStream({ write }), { signal });
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
 }

@@ -1,6 +1,6 @@
 /** Train a model on the service, and watch. */
+import { leadTo, loadModels, type Task } from './catalog.js';
 import { fill, find, make, put, row, told } from './dom.js';
-import { leadTo, loadModels, type Task } from './models.js';
 import { call, type Finding, hear, json, picture, post, Problem } from './service.js';
 import { Work } from './work.js';
 
@@ -26,19 +26,19 @@ export function trainView(view: HTMLElement): void {
   let losses: number[] = [];
 
   const refresh = async () => {
-    const listed = await json<{ jobs: Job[]; data_sets: string[] }>('v1/training-jobs').catch((error) => {
+    const { jobs, data_sets } = await json<{ jobs: Job[]; data_sets: string[] }>('v1/training-jobs').catch((error) => {
       if (error.code !== 'not_found') throw error;
       throw new Problem('no training here', "This service does not train. Install caps-med with the extra 'train' and start it again.");
     });
-    fill(find('select[name=data]', form), listed.data_sets);
+    fill(find('select.data', form), data_sets);
     put(view, {
-      jobs: listed.jobs.map((job) => row([job.name, job.task, job.state, new Date(job.created).toLocaleString('en'),
+      jobs: jobs.map((job) => row([job.name, job.task, job.state, new Date(job.created).toLocaleString('en'),
         make('button', { type: 'button', className: 'quiet', onclick: () => void work.quick(follow(job)) }, 'Look')])),
     });
   };
 
   /** What is wrong with the data, as the check found it. */
-  const findings = (found: Finding[]) => {
+  const findings = (found: Finding[] = []) => {
     find('.findings', view).hidden = found.length === 0;
     put(view, { wrong: found.map(({ file, what, fix, severity }) => row([file, what, fix], severity)) });
   };
@@ -47,16 +47,13 @@ export function trainView(view: HTMLElement): void {
     const { epoch, epochs, step, steps, loss } = job.progress;
     if (loss !== undefined && loss !== losses.at(-1)) losses.push(loss);
     const scores = job.scores.map((one) => one.score ?? Number.NaN).filter(Number.isFinite);
-    for (const [name, values] of Object.entries({ loss: losses, score: scores })) {
-      const figure = find(`.${name}`, panel);
-      find('output', figure).textContent = told(values.at(-1) ?? Number.NaN, 4);
-      if (values.length) find('polyline', figure).setAttribute('points', points(values));
+    for (const [name, values] of [['loss', losses], ['score', scores]] as const) {
+      find(`.${name} output`, panel).textContent = told(values.at(-1) ?? Number.NaN, 4);
+      if (values.length) find(`.${name} polyline`, panel).setAttribute('points', points(values));
     }
-    put(panel, {
-      title: job.name, state: [job.state, job.position && `place ${job.position} in the queue`,
-        epoch && `epoch ${epoch} of ${epochs ?? '?'}`, job.seconds_left && `about ${told(job.seconds_left, 2)} s left`,
-        job.error].filter(Boolean).join(' · '),
-    });
+    const state = [job.state, job.position && `place ${job.position} in the queue`, epoch && `epoch ${epoch} of ${epochs ?? '?'}`,
+      job.seconds_left && `about ${told(job.seconds_left, 2)} s left`, job.error].filter(Boolean).join(' · ');
+    put(panel, { title: job.name, state });
     find('progress', panel).value = job.state === 'succeeded' ? 1 : (step ?? 0) / (steps ?? 1);
     find('.cancel', panel).hidden = OVER.includes(job.state);
     leadTo(find('a.use', panel), job).hidden = !job.model;
@@ -73,28 +70,26 @@ export function trainView(view: HTMLElement): void {
     panel.hidden = false;
     show(job);
     find('.cancel', panel).onclick = () => void work.quick(call(path, { method: 'DELETE' }));
-    await hear(`${path}/events`, signal, (event, data) => {
-      if (event === 'job') show(data as Job);
-      if (event === 'log') find('.log', panel).append(`${(data as { lines: string[] }).lines.join('\n')}\n`);
-      if (event !== 'picture') return;
-      const { name } = data as { name: string };
-      const image = make('img', { alt: `Validation, ${name}` });
-      find('.pictures', panel).append(make('figure', {}, image, make('figcaption', {}, name.replace(/\.png$/, ''))));
-      void picture(call(`${path}/pictures/${name}`, { signal })).then((url) => { image.src = url; }, () => undefined);
-    }).catch((error) => {
-      if (!signal.aborted) throw error;
+    await hear(`${path}/events`, signal, {
+      job: show,
+      log: ({ lines }: { lines: string[] }) => find('.log', panel).append(`${lines.join('\n')}\n`),
+      picture: ({ name }: { name: string }) => {
+        const image = make('img', { alt: `Validation, ${name}` });
+        find('.pictures', panel).append(make('figure', {}, image, make('figcaption', {}, name.replace(/\.png$/, ''))));
+        void picture(call(`${path}/pictures/${name}`, { signal })).then((url) => { image.src = url; }, () => undefined);
+      },
     });
     if (!signal.aborted) await Promise.all([refresh(), loadModels()]);
   };
 
   form.onsubmit = (event) => {
     event.preventDefault();
-    findings([]);
+    findings();
     void work.run('Looking at the data', async (signal) => {
       const fields = Object.fromEntries(new FormData(form));
       delete fields[archive.files?.length ? 'data' : 'archive'];
       const answer = await post('v1/training-jobs', fields, signal).catch((error) => {
-        findings(error.findings ?? []);
+        findings(error.findings);
         throw error;
       });
       void work.quick(follow(await answer.json()));

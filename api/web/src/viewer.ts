@@ -1,16 +1,14 @@
 /** NiiVue, as this page uses it. */
 import { MULTIPLANAR_TYPE, Niivue, NVImage, SHOW_RENDER, SLICE_TYPE } from '@niivue/niivue';
-import type { Model } from './models.js';
+import type { Model } from './catalog.js';
 
-type ColorMap = Parameters<NVImage['setColormapLabel']>[0];
 const OWN_PLANE = [SLICE_TYPE.SAGITTAL, SLICE_TYPE.CORONAL, SLICE_TYPE.AXIAL];
 
-/** The colours of a model's labels; background and what is hidden let the image through. */
-export function labelColors(model: Model, hidden: ReadonlySet<number> = new Set()): ColorMap {
-  const I = Object.keys(model.labels).map(Number);
-  const [R, G, B] = [0, 1, 2].map((k) => I.map((id) => model.colors[id]?.[k] ?? 255)) as [number[], number[], number[]];
-  const A = I.map((id) => (id === 0 || hidden.has(id) ? 0 : 255));
-  return { R, G, B, A, I, labels: Object.values(model.labels) };
+/** The colours of a model's labels; the background lets the image through. */
+export function labelColors({ labels, colors }: Model): Parameters<NVImage['setColormapLabel']>[0] {
+  const I = Object.keys(labels).map(Number);
+  const channel = (k: 0 | 1 | 2) => I.map((id) => colors[id]?.[k] ?? 255);
+  return { R: channel(0), G: channel(1), B: channel(2), A: I.map((id) => (id ? 255 : 0)), I, labels: Object.values(labels) };
 }
 
 /** NIfTI bytes as NiiVue holds them. */
@@ -50,9 +48,10 @@ export class Viewer extends Niivue {
     this.addVolume(volume);
   }
 
-  /** Show the label map without some of its labels. */
-  hide(model: Model, hidden: ReadonlySet<number>): void {
-    this.volumes[1]?.setColormapLabel(labelColors(model, hidden));
+  /** Show a label of it, or let the image through. */
+  toggle(id: number, shown: boolean): void {
+    const colors = this.volumes[1]?.colormapLabel;
+    if (colors) colors.lut[4 * (id - (colors.min ?? 0)) + 3] = shown ? 255 : 0;
     this.updateGLVolume();
   }
 }

@@ -16,9 +16,7 @@ export class Work {
     this.now = now;
     const began = performance.now();
     const [text, clock] = [make('span', {}, what), make('span')];
-    const tick = setInterval(() => {
-      clock.textContent = `${((performance.now() - began) / 1000).toFixed(1)} s`;
-    }, 100);
+    const tick = setInterval(() => clock.replaceChildren(`${((performance.now() - began) / 1000).toFixed(1)} s`), 100);
     const stop = make('button', { type: 'button', className: 'quiet', onclick: () => now.abort() }, 'Cancel');
     this.root.replaceChildren(make('p', { className: 'busy' }, text, clock, stop), make('progress'));
     try {
@@ -27,7 +25,7 @@ export class Work {
     } catch (error) {
       if (this.now !== now) return; // another run has begun
       if (now.signal.aborted) this.root.replaceChildren(make('p', { className: 'note' }, 'Cancelled.'));
-      else this.fail(error);
+      else this.fail(error as Error);
       now.abort(); // what else this run has asked for
     } finally {
       clearInterval(tick);
@@ -35,16 +33,13 @@ export class Work {
   }
 
   /** Do something short. */
-  async quick(job: Promise<unknown>): Promise<void> {
-    await job.catch((error) => this.fail(error));
-  }
+  quick = (job: Promise<unknown>): Promise<unknown> => job.catch((error) => this.fail(error));
 
   /** Say what went wrong, and what to do where the service knows. */
-  fail(error: unknown): void {
+  private fail(error: Error): void {
     const known = error instanceof Problem;
     if (!known) console.error(error);
     this.root.replaceChildren(make('div', { className: 'problem', role: 'alert' },
-      make('strong', {}, known ? error.title : 'this page failed'),
-      make('p', {}, error instanceof Error ? error.message : String(error))));
+      make('strong', {}, known ? error.title : 'this page failed'), make('p', {}, error.message)));
   }
 }

@@ -1,9 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { part, RISING, SIGNED } from '../src/maps.js';
-import { capsuleNames, type Detail } from '../src/models.js';
-import { deltas } from '../src/move.js';
+import { deltas } from '../src/capsules.js';
+import { capsuleNames, type Detail } from '../src/catalog.js';
+import { nearest, part, RISING, SIGNED } from '../src/pictures.js';
 import { Problem } from '../src/service.js';
-import { nearest } from '../src/strip.js';
 import { points } from '../src/train.js';
 
 describe('maps of capsules', () => {
