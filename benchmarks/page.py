@@ -77,7 +77,7 @@ def main() -> None:
             _slider(browser, server.address, folder)
             if arguments.pictures:
                 _pictures(browser, server.address, arguments.pictures)
-            # last: what was cancelled is computed to its end
+            # last: what was cancelled ends the slice that it is at
             _volume(browser, server.address, arguments.volume or _noise(folder))
 
 

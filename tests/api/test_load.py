@@ -160,8 +160,9 @@ def test_a_volume_ends_between_two_slices_when_its_caller_has_left(
 
     async def leave(patient: bool) -> int:
         """How many slices go through the network."""
-        for one in (begun, release, seen):
-            one.clear()
+        begun.clear()
+        release.clear()
+        seen.clear()
         queue = ModelQueue("x", Places(1), 10, 1, 60, Metrics())
         work = asyncio.create_task(queue.submit(model, Segment(volume)))
         await asyncio.to_thread(begun.wait, 60)
