@@ -20,7 +20,6 @@ from caps_med.images import (
     one_slice,
     slice_count,
 )
-from caps_med.inference.segmenter import card_palette
 
 router = APIRouter(prefix="/v1/images", tags=["images"])
 
@@ -43,14 +42,12 @@ async def convert(
     kind: Annotated[Literal["image", "labels"], Form(description="What the values are.")] = "image",
     plane: Annotated[Plane, Form(description="In which `slice` is counted.")] = "axial",
     slice: Annotated[int | None, Form(description="This slice alone.")] = None,
-    model: Annotated[str | None, Form(description="A PNG of labels in its colours.")] = None,
     format: Format = None,
     accept: Accept = None,
 ) -> Response:
     """As the models see it: decoded, with its geometry, colour pictures in grey.
 
-    As PNG: one slice (the middle one) as a person sees it, 8-bit; of labels their ids
-    with a palette. The headers
+    As PNG: one slice (the middle one) as a person sees it, 8-bit; of labels their ids. The headers
     say how many slices there are in `plane`, and whether the source has a geometry.
     """
     form = negotiate(format, accept, ["nifti", "png"])
@@ -59,9 +56,6 @@ async def convert(
     if form == "nifti" and slice is None and _is_that_already(content, decoded):
         answer = content
     else:
-        if model and kind == "labels":
-            card = (await engine.load(model)).bundle.card
-            decoded = decoded.with_array(decoded.array, palette=card_palette(card))
         answer = await engine.run("encode", lambda: encode(_grey(decoded), form, slice, plane))
     headers = {
         "Caps-Med-Slices": str(slice_count(decoded, plane)),

@@ -139,7 +139,7 @@ class Segmenter:
         classes = (lengths > THRESHOLD)[0].astype(int) if binary else lengths.argmax(0)
         dtype = np.uint8 if ids.max() < 256 else np.uint16
         labels = image.with_array(
-            ids[classes][None].astype(dtype), kind="labels", palette=card_palette(self.card)
+            ids[classes][None].astype(dtype), kind="labels", palette=_palette(self.card)
         )
         return answer(
             Segmentation,
@@ -150,8 +150,7 @@ class Segmenter:
         )
 
 
-def card_palette(card: ModelCard) -> NDArray[np.uint8]:
-    """The `[256, 3]` colours of a model's labels, those of `label_palette` where it names none."""
+def _palette(card: ModelCard) -> NDArray[np.uint8]:
     palette = np.asarray(label_palette(), dtype=np.uint8)
     for label, color in card.colors.items():
         if 0 <= label < len(palette):

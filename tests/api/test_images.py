@@ -65,14 +65,6 @@ def test_a_slice_as_a_picture(client: TestClient, volume: bytes, labels: bytes) 
     ids = client.post(f"{IMAGES}?format=png", files={"image": labels}, data={"kind": "labels"})
     found = read_image(ids.content, kind="labels")
     np.testing.assert_array_equal(found.array, read_image(labels, kind="labels").array)
-    data = {"kind": "labels", "model": "tiny-segmentation"}
-    coloured = client.post(f"{IMAGES}?format=png", files={"image": labels}, data=data)
-    colours = client.get("/v1/models/tiny-segmentation").json()["colors"]
-    palette = np.array(Image.open(BytesIO(coloured.content)).getpalette()).reshape(-1, 3)
-    assert colours
-    assert {id: palette[int(id)].tolist() for id in colours} == colours
-    found = read_image(coloured.content, kind="labels")
-    np.testing.assert_array_equal(found.array, read_image(labels, kind="labels").array)
 
 
 def test_a_slice_that_is_not_there(client: TestClient, volume: bytes, picture: bytes) -> None:

@@ -33,8 +33,7 @@ export function capsulesView(view: HTMLElement): void {
     [input, inputKind, row, column] = [picked, kind(), undefined, undefined];
     find('.inside', view).hidden = true;
     put(view, { network: [] });
-    const shown = { image: picked.content, kind: inputKind, slice: index, model: select.value };
-    const image = await post('v1/images?format=png', shown, signal);
+    const image = await post('v1/images?format=png', { image: picked.content, kind: inputKind, slice: index }, signal);
     slice = chooseSlice(view, image, index);
     find('.pick img', view).src = await picture(Promise.resolve(image));
     detail = await json<Detail>(`v1/models/${select.value}`);

@@ -71,7 +71,7 @@ export function source(view: HTMLElement, work: Work, kind: () => Kind, picked: 
     if (file) picked({ content: file, name: file.name });
     input.value = ''; // the same file may be chosen again
   };
-  const list = () => void work.quick(Promise.all([allSamples(), models.length || loadModels()]).then(([all]) => put(view, {
+  const list = () => void work.quick(allSamples().then((all) => put(view, {
     samples: all.filter((sample) => sample.kind === kind()).map((sample) => button(sample, work, picked)),
   })));
   document.addEventListener('key', list);
@@ -81,8 +81,7 @@ export function source(view: HTMLElement, work: Work, kind: () => Kind, picked: 
 
 function button({ name, title, kind, file, description, image_of }: Sample, work: Work, picked: (file: Picked) => void): HTMLElement {
   const image = make('img', { alt: '', width: 48, height: 48 });
-  const model = models.find(({ task }) => task === 'synthesis')?.name; // its colours are those of label maps
-  void sampleFile(name).then((content) => picture(post('v1/images?format=png', { image: content, kind, model })))
+  void sampleFile(name).then((content) => picture(post('v1/images?format=png', { image: content, kind })))
     .then((url) => { image.src = url; }, () => undefined); // the title is enough
   const take = async () => picked({
     content: await sampleFile(name), name: file, ...(image_of && { original: await sampleFile(image_of) }),
