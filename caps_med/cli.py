@@ -142,18 +142,26 @@ def interpolate(
     seed: Seed = 0,
     to_seed: Annotated[int, typer.Option(help="The seed to arrive at.", min=0)] = 1,
     steps: Annotated[int, typer.Option(help="Images, both ends included.", min=2)] = 9,
+    features: Annotated[
+        bool, typer.Option("--features", help="Rows below: the last layer's capsules.")
+    ] = False,
     models: Models = None,
 ) -> None:
     """Images on the way from one seed to another, side by side in one picture.
 
     Example: caps-med interpolate --model brain-t1-synthesis tissue.nii.gz --out strip.png
+
+    With --features, below each image: how long the last layer's capsules are, and the three of
+    their atoms that change most.
     """
     from caps_med.inference.strip import strip
 
     _check_file(out)
     loaded = _load(model, models)
-    images = loaded.interpolate(labels, seed, to_seed, steps)
-    strip(images, loaded.bundle.card.plane).save(out)
+    read = loaded.read(labels, "labels")
+    images = loaded.interpolate(read, seed, to_seed, steps)
+    below = loaded.interpolate_features(read, seed, to_seed, steps) if features else []
+    strip(images, loaded.bundle.card.plane, below).save(out)
     _say(f"{loaded.bundle.reference}, seed {seed} to {to_seed} in {steps} images -> {out}")
 
 

@@ -52,6 +52,11 @@ class Augmentation(BaseModel):
     blur: Amount = 0.9
     noise: Amount = 0.04
 
+    @property
+    def warps(self) -> bool:
+        """Whether pixels are resampled."""
+        return any((self.rotation, self.zoom, self.shear, self.elastic))
+
 
 def spatial(
     source: Source,
@@ -160,7 +165,8 @@ def synthesis_transforms(source: Source, crop: int, augmentation: Augmentation) 
     clean = mt.SelectItemsd(("image", "label"))
     masked = source.normalization.foreground_only
     varied = _intensities(masked, augmentation)
-    return mt.Compose([*spatial(source, crop, augmentation), *varied, clean])
+    warp = augmentation.warps
+    return mt.Compose([*spatial(source, crop, augmentation, warp), *varied, clean])
 
 
 class _KeepBackgroundd(mt.Transform):

@@ -26,6 +26,8 @@ MEMORY_SHARE = 0.4
 #: Largest crop edge and batch by kind of device, in 2-D and in 3-D.
 LARGEST_CROP = {("cpu", 2): 128, ("cuda", 2): 256, ("cpu", 3): 32, ("cuda", 3): 64}
 LARGEST_BATCH = {"cpu": 4, "cuda": 16}
+#: Largest crop edge of pictures that a generator learns from.
+SYNTHESIS_CROP = 64
 #: Epochs and steps in each, which a CPU does in about a quarter of an hour.
 LENGTH = {"cpu": (25, 25), "cuda": (60, 100)}
 #: Slices this many times as far apart as their pixels say nothing of each other.
@@ -72,7 +74,8 @@ def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None
     """Values for a synthesis recipe: slices, and of pictures the scale that they share.
 
     Segmentation brings every picture to its own percentiles. A generator has to learn how bright
-    pictures are, so theirs stays what it is.
+    pictures are, so theirs stays what it is; and it learns their looks from crops of
+    `SYNTHESIS_CROP` pixels, in a quarter of the time.
 
     Raises:
         InvalidParameter: other `dims` than ``2d``.
@@ -85,6 +88,8 @@ def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None
         most = max(channel.all.maximum for channel in card.channels)
         window = Normalization(window=(0, 255 if most <= 255 else most))
         preparation = preparation.model_copy(update={"normalization": window})
+    if card.kind == "pictures":
+        crop = min(crop, SYNTHESIS_CROP)
     return {
         "preparation": preparation,
         "crop": crop,

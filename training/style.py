@@ -21,9 +21,9 @@ SMALLEST = 24
 #: image, which keeps the logarithm finite.
 SMOOTH, STILL = 1.5, 0.004
 #: Whitened statistics beyond this many standard deviations are cut off.
-FARTHEST = 3.0
+FARTHEST = 2.0
 #: Directions with less than this share of the largest variance carry no look.
-LEAST_VARIANCE = 1e-3
+LEAST_VARIANCE = 0.1
 
 
 class Style:

@@ -35,6 +35,19 @@ from training.synthesis_losses import GeneratorLoss, Made, at_ease, diversity
 
 #: Crops that the looks of a data set are measured on.
 STYLE_CROPS = 256
+#: Nothing that would soften or add grain, which is to be learned: crops are not resampled. Their
+#: intensities vary so that looks lie closer together than images.
+GENTLE = Augmentation(
+    rotation=0.0,
+    zoom=0.0,
+    shear=0.0,
+    elastic=0.0,
+    field=0.0,
+    contrast=0.2,
+    brightness=0.1,
+    blur=0.0,
+    noise=0.0,
+)
 #: What differs where the network is pix2pix: as published (Isola et al. 2017, 100 L1 to 1 GAN).
 PIX2PIX = {
     "learning_rate": 2e-4,
@@ -68,7 +81,7 @@ class SynthesisRecipe(Recipe):
         diversity_weight: of `training.synthesis_losses.diversity`.
         average: decay of the running average of the weights, which is what is kept; 0 keeps
             the weights themselves.
-        augmentation: of the crops; intensities vary so that looks lie closer together than images.
+        augmentation: of the crops, where it differs from `GENTLE`.
     """
 
     epochs: int = 24
@@ -84,24 +97,26 @@ class SynthesisRecipe(Recipe):
     discriminator_width: int = 32
     discriminator_rate: float = 2e-4
     adversarial_loss: str = "bce"
-    adversarial_weight: float = 0.01
+    adversarial_weight: float = 0.03
     l1_weight: float = 1.0
     structure_weight: float = 0.25
     texture_weight: float = 2.0
     geometry_weight: float = 0.0
     judge: str | None = None
-    style_weight: float = 0.02
+    style_weight: float = 0.15
     free: float = 0.25
     diversity_weight: float = 0.0
     average: float = 0.99
-    augmentation: Augmentation = Augmentation(
-        field=0.0, contrast=0.2, brightness=0.1, blur=0.0, noise=0.0
-    )
+    augmentation: Augmentation = GENTLE
 
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**PIX2PIX, **values} if values.get("network") == "pix2pix" else values
+        own = PIX2PIX if values.get("network") == "pix2pix" else {}
+        changed = values.get("augmentation", {})
+        if isinstance(changed, Mapping):
+            changed = {**GENTLE.model_dump(), **changed}
+        return {**own, **values, "augmentation": changed}
 
 
 def network_arguments(recipe: SynthesisRecipe, source: Source) -> dict[str, Any]:
@@ -149,9 +164,7 @@ def train_synthesis(
     assert isinstance(network, SynthesisNetwork)  # noqa: S101 - both names in the registry are
     start_from(network, recipe.start_from, models, lambda w, own: _other_noise(w, own, source))
     generator = network.to(device)
-    averaged = AveragedModel(
-        generator, multi_avg_fn=get_ema_multi_avg_fn(recipe.average), use_buffers=True
-    )
+    averaged = _averaged(generator, recipe.average)
     discriminator = build_discriminator(
         recipe.discriminator,
         source.class_channels,
@@ -187,15 +200,14 @@ def train_synthesis(
         iteration_update=step,
         decollate=False,
     )
-    kept = averaged.module if recipe.average else generator
+    kept = generator if averaged is None else averaged.module
     assert isinstance(kept, SynthesisNetwork)  # noqa: S101 - a copy of the generator
     run = Run(
         folder=folder,
         recipe=recipe,
         parts={
             "network": kept,
-            "generator": generator,
-            "averaged": averaged,
+            **({} if averaged is None else {"generator": generator, "averaged": averaged}),
             "discriminator": adversary.discriminator,
             "optimizer": optimizer,
             "discriminator_optimizer": adversary.optimizer,
@@ -217,7 +229,7 @@ class _Step:
     """One training step: the discriminator learns first, then the generator."""
 
     generator: SynthesisNetwork
-    averaged: AveragedModel
+    averaged: AveragedModel | None
     adversary: Adversary
     optimizer: Adam
     style: Style | None
@@ -237,7 +249,8 @@ class _Step:
         total = error + self._beside(made, z)
         total.backward()
         self.optimizer.step()
-        self.averaged.update_parameters(self.generator)
+        if self.averaged is not None:
+            self.averaged.update_parameters(self.generator)
         return {"loss": error.detach()}
 
     def _noise(self, real: Tensor, condition: Tensor) -> tuple[Tensor, int]:
@@ -263,6 +276,13 @@ class _Step:
             other = self.generator(made.condition, other_z)
             total = total + recipe.diversity_weight * diversity(made.image, other, z, other_z)
         return total
+
+
+def _averaged(generator: SynthesisNetwork, decay: float) -> AveragedModel | None:
+    """The running average of the weights; None where they are kept as they are."""
+    if not decay:
+        return None
+    return AveragedModel(generator, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
 
 
 def _other_noise(weights: Weights, own: Weights, source: Source) -> Weights:

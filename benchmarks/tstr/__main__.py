@@ -30,7 +30,7 @@ from benchmarks.tstr import data, pictures
 from benchmarks.tstr.arms import ARMS, ModelOf, Sizes, samples_of
 from benchmarks.tstr.generators import cost_of, trained
 from benchmarks.tstr.quality import quality_of, quality_of_real
-from benchmarks.tstr.results import Results, opened, table, write_page
+from benchmarks.tstr.results import MARKS, Results, opened, table, write_page
 from benchmarks.tstr.segmenter import dice_of_each, judge, train
 from caps_med.bundles import ModelRepository
 from caps_med.inference import Model
@@ -65,7 +65,7 @@ def main() -> None:
     shown = {name: model_of(name) for name in results.quality if name in known}
     drawn = pictures.write(options.pictures, shown) if shown else {}
     print(table(results, sizes))
-    write_page(options.docs, table(results, sizes), drawn)
+    write_page(options.docs, MARKS, table(results, sizes), drawn)
 
 
 def run_arms(

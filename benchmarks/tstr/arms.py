@@ -15,6 +15,9 @@ from training.datasets import Sample
 #: From a generator's name to the model.
 ModelOf = Callable[[str], Model]
 
+#: Synthetic images for each that is drawn of a real one, where they are mixed.
+BESIDE_REAL = 3
+
 #: Synthesized images of every arm and repetition have seeds of their own from here on.
 _FIRST_SEED = 1_000_000
 
@@ -27,7 +30,7 @@ class Arm:
         title: what is learned from.
         real: whether the real images are among it.
         generator: which one synthesizes; None for real images alone.
-        labels: label maps that are synthesized from: ``real``, ``new``.
+        labels: label maps that are synthesized from: ``real`` or ``new``.
         more: whether as many further real images as others have synthetic ones are added: how far
             synthetic images could lead at best.
     """
@@ -35,26 +38,25 @@ class Arm:
     title: str
     real: bool = False
     generator: str | None = None
-    labels: tuple[str, ...] = ()
+    labels: str = "new"
     more: bool = False
 
 
-_BOTH = ("real", "new")
 ARMS: Mapping[str, Arm] = {
     "real": Arm("real", real=True),
-    "caps-real": Arm("CapsPix2Pix, real labels", generator="capspix2pix", labels=("real",)),
-    "caps-new": Arm("CapsPix2Pix, new labels", generator="capspix2pix", labels=("new",)),
-    "pix2pix-real": Arm("pix2pix, real labels", generator="pix2pix", labels=("real",)),
-    "pix2pix-new": Arm("pix2pix, new labels", generator="pix2pix", labels=("new",)),
-    "real+caps": Arm("real + CapsPix2Pix", True, "capspix2pix", _BOTH),
-    "real+pix2pix": Arm("real + pix2pix", True, "pix2pix", _BOTH),
+    "caps-real": Arm("CapsPix2Pix, real labels", generator="capspix2pix", labels="real"),
+    "caps-new": Arm("CapsPix2Pix, new labels", generator="capspix2pix"),
+    "pix2pix-real": Arm("pix2pix, real labels", generator="pix2pix", labels="real"),
+    "pix2pix-new": Arm("pix2pix, new labels", generator="pix2pix"),
+    "real+caps": Arm("real + CapsPix2Pix", True, "capspix2pix"),
+    "real+pix2pix": Arm("real + pix2pix", True, "pix2pix"),
     "oracle": Arm("real + as many further real images", real=True, more=True),
 }
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many images there are: real ones, synthetic ones of each kind of labels, tested ones."""
+    """How many images there are: real ones, synthetic ones (`BESIDE_REAL` times that), tested."""
 
     real: int = 8
     synthetic: int = 100
@@ -64,20 +66,18 @@ class Sizes:
 def samples_of(arm: Arm, sizes: Sizes, seed: int, model_of: ModelOf) -> list[Sample]:
     """What an arm learns from in one repetition.
 
-    Where real and synthetic images are mixed, the real ones are repeated until both are drawn
-    about as often: of 8 beside 200, a network would hardly see the real ones.
+    Where real and synthetic images are mixed, the real ones are repeated until a quarter of all is
+    real: of 8 beside 300, a network would hardly see the real ones.
     """
     real = data.real_samples(data.REAL, sizes.real) if arm.real else []
-    added: list[Sample] = []
-    if arm.generator is not None:
-        model = model_of(arm.generator)
-        for labels in arm.labels:
-            added += synthesized(model, _label_maps(labels, sizes), seed)
+    count = BESIDE_REAL * sizes.synthetic if arm.real else sizes.synthetic
     if arm.more:
-        added = data.real_samples(data.MORE, 2 * sizes.synthetic)
-    if not (real and arm.generator):
-        return [*real, *added]
-    return [*real * max(1, round(len(added) / len(real))), *added]
+        return [*real, *data.real_samples(data.MORE, count)]
+    if arm.generator is None:
+        return real
+    labels = _label_maps(arm.labels, count, sizes.real)
+    added = synthesized(model_of(arm.generator), labels, seed)
+    return [*real * max(1, round(count / BESIDE_REAL / max(1, len(real)))), *added]
 
 
 def synthesized(model: Model, labels: Sequence[np.ndarray], seed: int) -> list[Sample]:
@@ -91,7 +91,7 @@ def synthesized(model: Model, labels: Sequence[np.ndarray], seed: int) -> list[S
     return found
 
 
-def _label_maps(which: str, sizes: Sizes) -> list[np.ndarray]:
+def _label_maps(which: str, count: int, real: int) -> list[np.ndarray]:
     if which == "new":
-        return [data.label_map(data.NEW, case) for case in range(sizes.synthetic)]
-    return [data.label_map(data.REAL, case % sizes.real) for case in range(sizes.synthetic)]
+        return [data.label_map(data.NEW, case) for case in range(count)]
+    return [data.label_map(data.REAL, case % real) for case in range(count)]

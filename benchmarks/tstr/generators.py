@@ -74,6 +74,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     task, folder = TASKS["synthesis"], _folder(options.work, options.name)
     planned = {"data": "axons", "seed": 0, "crop": 128, "batch_size": 4,
+               "augmentation": {"flip_rows": 0.5},
                "preparation": {"normalization": SCALE.model_dump()}}  # fmt: skip
     recipe = build_recipe(task.recipe, [planned, wishes(None, options.settings)])
     samples = source(real_samples(REAL, options.count))

@@ -24,6 +24,7 @@ MAPS, LOOKS = 4, 6
 def write(folder: Path, models: Mapping[str, Model]) -> dict[Path, str]:
     """``tstr-side-by-side.png`` and ``tstr-looks.png``, and what each shows."""
     folder.mkdir(parents=True, exist_ok=True)
+    models = {TITLES[name]: model for name, model in models.items()}
     drawn = {
         "tstr-side-by-side.png": (side_by_side(models), "Label maps, real and synthetic images"),
         "tstr-looks.png": (looks(models), "Many images of one label map, real and synthetic"),
@@ -42,20 +43,20 @@ def side_by_side(models: Mapping[str, Model]) -> Image.Image:
     }
     for name, model in models.items():
         images = [s["image"] for s in synthesized(model, labels, seed=1)]
-        columns[TITLES[name]] = [np.asarray(image, np.float32) for image in images]
+        columns[name] = [np.asarray(image, np.float32) for image in images]
     rows = [[column[row] for column in columns.values()] for row in range(MAPS)]
     return sheet(list(columns), rows)
 
 
 def looks(models: Mapping[str, Model]) -> Image.Image:
-    """A row a source: real repeats of one label map, then what each generator makes of it."""
+    """A row a source: real repeats of one label map, then what each generator (by title) makes."""
     label = data.label_map(data.TEST, 0)
     rows = [data.repeats(data.TEST, 0, LOOKS)]
     for model in models.values():
         images = synthesized(model, [label] * LOOKS, seed=2)
         rows.append([np.asarray(s["image"], np.float32) for s in images])
     shown = label.astype(np.float32)
-    titles = ["real repeats", *(TITLES[name] for name in models)]
+    titles = ["real repeats", *models]
     return sheet(["labels"], [[shown, *row] for row in rows], titles)
 
 

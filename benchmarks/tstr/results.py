@@ -16,7 +16,7 @@ from benchmarks.tstr.quality import Quality
 from training.statistics import Spread, spread_of
 
 #: What stands between these lines of a page is replaced.
-_BEGIN, _END = "<!-- tstr -->", "<!-- end of tstr -->"
+MARKS = "<!-- tstr -->", "<!-- end of tstr -->"
 #: What the tables call things, and how many digits they show.
 _NAMES = {"real": "real images", "capspix2pix": "CapsPix2Pix", "pix2pix": "pix2pix"}
 _DIVERSITY = {"l1": "absolute difference", "structure": "1 - SSIM"}
@@ -112,17 +112,18 @@ def table(results: Results, sizes: Sizes) -> str:
     return "\n".join([*_arms(results, sizes), "", *_generators(results)])
 
 
-def write_page(file: Path, tables: str, drawn: Mapping[Path, str]) -> None:
-    """Put tables and pictures between the marks of a Markdown file; a new file is all of it."""
-    links = [f"![{text}]({os.path.relpath(path, file.parent)})" for path, text in drawn.items()]
-    found = "\n\n".join([_BEGIN, tables, *links, _END])
+def write_page(file: Path, marks: tuple[str, str], text: str, drawn: Mapping[Path, str]) -> None:
+    """Put a text and pictures between the marks of a Markdown file; a new file is all of it."""
+    begin, end = marks
+    links = [f"![{name}]({os.path.relpath(path, file.parent)})" for path, name in drawn.items()]
+    found = "\n\n".join([begin, text, *links, end])
     if not file.exists():
         file.write_text(found + "\n", encoding="utf-8")
         return
-    before, mark, rest = file.read_text(encoding="utf-8").partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not mark or not end:
-        raise SystemExit(f"{file}: the marks {_BEGIN} and {_END} are missing")
+    before, mark, rest = file.read_text(encoding="utf-8").partition(begin)
+    _, closing, after = rest.partition(end)
+    if not mark or not closing:
+        raise SystemExit(f"{file}: the marks {begin} and {end} are missing")
     file.write_text(before + found + after, encoding="utf-8")
 
 

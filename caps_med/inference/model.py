@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from caps_med.bundles import Bundle, BundleMetadata, ModelRepository
 from caps_med.errors import InvalidBundle, InvalidParameter, WrongTask
@@ -115,6 +117,34 @@ class Model:
         """
         return self.synthesizer.between(self.read(labels, "labels"), seed, to_seed, steps)
 
+    def interpolate_features(
+        self,
+        labels: ImageSource,
+        seed: int = 0,
+        to_seed: int = 1,
+        steps: int = 9,
+        slice: int | None = None,
+    ) -> list[Features]:
+        """The last layer's capsules of each image of `interpolate`, in one slice.
+
+        Raises:
+            What `interpolate` raises. InvalidParameter: no such slice, or no capsules.
+        """
+        layers = self._network(SynthesisNetwork).layers
+        if not layers:
+            raise InvalidParameter(f"model={self.provenance.model}: its network has no capsules")
+        read, way = self.read(labels, "labels"), self.synthesizer.way(seed, to_seed, steps)
+        return [
+            self._synthesis_features(
+                replace(self.provenance, seed=seed, to_seed=to_seed, position=position),
+                read,
+                layers[-1].name,
+                slice,
+                z,
+            )
+            for position, z in way
+        ]
+
     def manipulator(self, image: ImageSource, slice: int | None = None) -> Manipulator:
         """The class capsules of one slice, whose atoms can be moved.
 
@@ -174,24 +204,25 @@ class Model:
         explorer = FeatureExplorer(self.network, self.provenance)
         explorer.check_layer(layer)
         if self.task == "synthesis":
-            return self._synthesis_features(explorer, source, layer, slice, seed)
+            z = self.synthesizer.noise(seed)
+            origin = self.provenance.with_seed(seed)
+            return self._synthesis_features(origin, source, layer, slice, z)
         _, slices = self.segmenter.prepare(self.read(source, "image"))
         return explorer(slices, self._network(SegmentationNetwork).capsules, layer, slice)
 
     def _synthesis_features(
         self,
-        explorer: FeatureExplorer,
+        provenance: Provenance,
         source: ImageSource,
         layer: str | None,
         slice: int | None,
-        seed: int,
+        z: Tensor,
     ) -> Features:
         network, synthesizer = self._network(SynthesisNetwork), self.synthesizer
         _, classes = synthesizer.classes(self.read(source, "labels"))
-        z = synthesizer.noise(seed).to(device_of(network))
-        explorer = FeatureExplorer(network, self.provenance.with_seed(seed))
-        capsules = lambda c: network.capsules(synthesizer.one_hot(c), z)  # noqa: E731
-        return explorer(classes, capsules, layer, slice)
+        noise = z.to(device_of(network))
+        capsules = lambda c: network.capsules(synthesizer.one_hot(c), noise)  # noqa: E731
+        return FeatureExplorer(network, provenance)(classes, capsules, layer, slice)
 
     def read(self, source: ImageSource, kind: Kind) -> MedicalImage:
         """`source` itself, or read under this model's bounds."""

@@ -2,30 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from caps_med.images import MedicalImage, SliceStack
 from caps_med.images.slices import Plane
+from caps_med.inference.features import Features
 
 Picture = NDArray[np.generic]
 
 
-def strip(images: Sequence[MedicalImage], plane: Plane) -> MedicalImage:
+#: Atoms that `strip` shows of the capsules, those that change most from image to image.
+ATOMS = 3
+
+
+def strip(
+    images: Sequence[MedicalImage], plane: Plane, features: Sequence[Features] = ()
+) -> MedicalImage:
     """Images of one size from left to right, as an 8-bit picture `[C, H, N W]`.
 
     Of volumes the middle slice in `plane` is shown. Values are taken from 0 to 1, or as they are
     where they are 8-bit.
+
+    Args:
+        features: of one layer of each image, shown in rows below: the longest capsule's length
+            (black 0, white 1), then `ATOMS` atoms of that capsule type, black and white the
+            largest values of either sign in the row.
     """
     shown = [SliceStack.from_image(image, plane).array for image in images]
-    return sheet([[one[len(one) // 2] for one in shown]])
+    row = [_in_8_bits(one[len(one) // 2]) for one in shown]
+    channels, *size = row[0].shape
+    below = [
+        [np.repeat(_in_8_bits(_enlarged(value, size))[None], channels, 0) for value in values]
+        for values in (_capsule_rows(features) if features else ())
+    ]
+    return sheet([row, *below])
+
+
+def _capsule_rows(features: Sequence[Features]) -> Iterator[NDArray[np.float32]]:
+    """Rows `[N, H, W]` in [0, 1], see `strip`."""
+    [capsules] = (np.stack(x) for x in zip(*(f.layers.values() for f in features), strict=True))
+    lengths = np.linalg.norm(capsules, axis=2)  # [N, J, H, W]
+    longest = int(lengths.mean((0, 2, 3)).argmax())
+    yield np.asarray(lengths[:, longest])
+    atoms = capsules[:, longest].swapaxes(0, 1)  # [A, N, H, W]
+    for atom in atoms[np.argsort(-atoms.std(1).mean((1, 2)), kind="stable")[:ATOMS]]:
+        yield 0.5 + 0.5 * atom / max(float(np.abs(atom).max()), 1e-6)
+
+
+def _enlarged(value: NDArray[np.float32], size: Sequence[int]) -> NDArray[np.float32]:
+    """To another size, by the nearest neighbour."""
+    rows, columns = (np.arange(n) * m // n for n, m in zip(size, value.shape, strict=True))
+    return value[rows][:, columns]
+
+
+def _in_8_bits(values: Picture) -> NDArray[np.uint8]:
+    if values.dtype == np.uint8:
+        return values.astype(np.uint8)
+    return np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
 
 
 def sheet(rows: Sequence[Sequence[Picture]]) -> MedicalImage:
     """Rows of pictures `[C, H, W]` of one size, as an 8-bit picture without gaps."""
     whole = np.concatenate([np.concatenate(row, axis=2) for row in rows], axis=1)
-    if whole.dtype != np.uint8:
-        whole = np.rint(np.clip(whole, 0, 1) * 255).astype(np.uint8)
-    return MedicalImage(whole, format="png")
+    return MedicalImage(_in_8_bits(whole), format="png")

@@ -89,18 +89,24 @@ class Synthesizer:
         Raises:
             InvalidParameter: fewer than two steps. What a call raises.
         """
+        images = []
+        for position, z in self.way(seed, to_seed, steps):
+            [pixels] = self._pixels([labels], [z])
+            source = replace(self.provenance, seed=seed, to_seed=to_seed, position=position)
+            images.append(self._answer(labels, pixels, source))
+        return images
+
+    def way(self, seed: int, to_seed: int, steps: int) -> list[tuple[float, Tensor]]:
+        """Positions from 0 to 1 and the noise vectors there, see `between`.
+
+        Raises:
+            InvalidParameter: fewer than two steps, or a seed is out of range.
+        """
         if steps < 2:
             raise InvalidParameter(f"steps={steps}: at least 2, the images of the two seeds")
         start, end = self.noise(seed), self.noise(to_seed)
-        images = []
-        for step in range(steps):
-            position = step / (steps - 1)
-            [pixels] = self._pixels([labels], [spherical(start, end, position)])
-            source = replace(
-                self.provenance, seed=seed, to_seed=to_seed, position=round(position, 6)
-            )
-            images.append(self._answer(labels, pixels, source))
-        return images
+        positions = [step / (steps - 1) for step in range(steps)]
+        return [(round(p, 6), spherical(start, end, p)) for p in positions]
 
     def _pixels(
         self, labels: Sequence[MedicalImage], noise: Sequence[Tensor]

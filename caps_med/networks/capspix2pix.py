@@ -128,7 +128,7 @@ class CapsPix2Pix(SynthesisNetwork):
     def still_and_image(self, label: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         """See `SynthesisNetwork.still_and_image`."""
         features = self.capsules(label, z)["convcaps10"].flatten(1, 2)
-        maps = self.conv2(features)
+        maps = self.conv2(self.noise.lit(features, z))
         still = self._shown(maps)
         if type(self.noise).grain is NoiseSource.grain:
             return still, still

@@ -1,8 +1,8 @@
 """Where the noise vector z enters the CapsPix2Pix generator (Bass et al. 2019, section 2.2).
 
-Each source is one class behind the same three calls: extra input channels beside the label map, a
-hook on the capsules at one eighth of the size, and one on the maps that become the image. Sources
-that do not use one of them leave it be. The sixth source, ``"field"``, is this project's own: see
+Each source is one class behind the same four calls: extra input channels beside the label map, a
+hook on the capsules at one eighth of the size, and two on what becomes the image. Sources that do
+not use one of them leave it be. The sixth source, ``"field"``, is this project's own: see
 `caps_med.networks.noise_field`.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule
 from caps_med.layers.convolutional import initialize
-from caps_med.networks.noise_field import SCALES, patterns, spanned
+from caps_med.networks.noise_field import COUNT, patterns, spanned
 from caps_med.routing import Routing
 
 NoiseName = Literal["input", "broadcast", "broadcast_conv", "broadcast_latent", "dropout", "field"]
@@ -55,6 +55,10 @@ class NoiseSource(nn.Module):
     def latent(self, capsules: Tensor, z: Tensor) -> Tensor:
         """The capsules ``[B, J, A, *S/8]`` with the noise in them."""
         return capsules
+
+    def lit(self, features: Tensor, z: Tensor) -> Tensor:
+        """The last capsules ``[B, A, *S]`` as the image is to show them."""
+        return features
 
     def grain(self, maps: Tensor, features: Tensor, z: Tensor) -> Tensor:
         """The maps ``[B, C, *S]`` that become the image, with the noise of each pixel in them.
@@ -167,18 +171,24 @@ class FieldNoise(NoiseSource):
     The published sources give every pixel the same numbers, so no noise vector can ask for the
     grain of a detector or for clouds of background; and ``"broadcast_conv"`` brings all of z down
     to one number. Here the look enters as `LOOKS` constant channels, and the fields of
-    `caps_med.networks.noise_field` as one channel a scale. They enter again in front of the
-    image, times an amplitude that the last capsules and the look decide at every pixel.
+    `caps_med.networks.noise_field` as one channel a scale. Both enter again in front of the image:
+    the look as a gain and a shift of each feature (as in Perez et al. 2018, FiLM), for what enters
+    at the label map has twelve squashes to pass, the fields times an amplitude that the last
+    capsules and the look decide at every pixel.
     """
 
     #: Channels that carry the look.
     LOOKS = 8
-    channels = LOOKS + len(SCALES)
+    channels = LOOKS + COUNT
     placed = True
     #: Standard deviation of these channels, beside label maps of 0 and 1: a dozen channels at full
     #: strength drown the labels, and weights that start small do not help, as Adam lets all grow
     #: alike (seen: hardly any contrast after a hundred steps).
     STRENGTH = 0.1
+    #: Before training, of each field, before a softplus: 0.13, 0.02, 0.2 and 0.7.
+    AMPLITUDES = (-2.0, -4.0, -1.5, 0.0)
+    #: Beyond so many standard deviations a look stays as it is: no training image has been there.
+    FARTHEST = 2.0
     patterns: Tensor
 
     def __init__(
@@ -189,28 +199,50 @@ class FieldNoise(NoiseSource):
             raise InvalidParameter(
                 f"noise_size={noise_size}: noise_source='field' halves it: an even number from 4"
             )
-        grains = image_channels * len(SCALES)
+        grains = image_channels * COUNT
         self.fc_look = nn.Linear(noise_size // 2, self.LOOKS)
+        self.fc_gain = nn.Linear(noise_size // 2, features)
+        self.fc_shift = nn.Linear(noise_size // 2, features)
+        for layer in (self.fc_gain, self.fc_shift):
+            nn.init.normal_(layer.weight, 0.0, 0.01)
+            nn.init.zeros_(layer.bias)
         self.fc_grain = nn.Linear(noise_size // 2, grains)
         self.conv_grain = _CONV[spatial_dims](features, grains, 1)
         nn.init.normal_(self.conv_grain.weight, 0.0, 0.01)
-        nn.init.constant_(self.fc_grain.bias, -4.0)  # softplus: noise of 0.02 before training
+        nn.init.normal_(self.fc_grain.weight, 0.0, 0.01)
+        with torch.no_grad():
+            self.fc_grain.bias.copy_(torch.tensor(self.AMPLITUDES).repeat(image_channels))
         basis = patterns(noise_size // 2, spatial_dims)
         self.register_buffer("patterns", basis, persistent=False)
 
     def channel(self, z: Tensor, spatial: Sequence[int]) -> Tensor:
         """See `NoiseSource.channel`."""
-        look, field = z.chunk(2, 1)
+        look, field = self._halves(z)
         looks = self.fc_look(look).view(z.shape[0], self.LOOKS, *(1 for _ in spatial))
         looks = looks.expand(-1, -1, *spatial)
         return self.STRENGTH * torch.cat((looks, spanned(field, self.patterns, spatial)), 1)
 
+    def _halves(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Look and field ``[B, Z / 2]``."""
+        look, field = z.chunk(2, 1)
+        return look.clamp(-self.FARTHEST, self.FARTHEST), field
+
+    def lit(self, features: Tensor, z: Tensor) -> Tensor:
+        """See `NoiseSource.lit`."""
+        look, _ = self._halves(z)
+        gain, shift = (
+            layer(look).view(*features.shape[:2], *(1 for _ in features.shape[2:]))
+            for layer in (self.fc_gain, self.fc_shift)
+        )
+        lit: Tensor = features * (1 + gain) + shift
+        return lit
+
     def grain(self, maps: Tensor, features: Tensor, z: Tensor) -> Tensor:
         """See `NoiseSource.grain`."""
-        look, field = z.chunk(2, 1)
+        look, field = self._halves(z)
         scale = self.fc_grain(look).view(z.shape[0], -1, *(1 for _ in maps.shape[2:]))
         amplitude = F.softplus(self.conv_grain(features) + scale)
-        amplitude = amplitude.unflatten(1, (maps.shape[1], len(SCALES)))
+        amplitude = amplitude.unflatten(1, (maps.shape[1], COUNT))
         fields = spanned(field, self.patterns, maps.shape[2:]).unsqueeze(1)
         grain: Tensor = (amplitude * fields).sum(2)
         return maps + grain

@@ -16,8 +16,13 @@ from torch import Tensor
 
 #: After so many pixels the patterns repeat, by number of spatial axes.
 PERIOD = {2: 192, 3: 32}
-#: Pixels over which the fields are smooth: detector noise, texture, haze.
+#: Pixels over which the fields are smooth, powers of two: detector noise, texture, haze.
 SCALES = (1, 4, 16)
+#: Pixels over which the two fields of `_fibres` are smooth, how thin these are, and what brings
+#: them near unit variance.
+FIBRE_SCALE, THINNESS, FIBRE_STRENGTH = 32, 6.0, 4.0
+#: Fields that a vector spans: one a scale, and the fibres.
+COUNT = len(SCALES) + 1
 #: A vector shorter than this spans no field.
 _SHORTEST = 1e-6
 
@@ -33,24 +38,39 @@ def patterns(count: int, spatial_dims: int) -> Tensor:
 
 
 def spanned(w: Tensor, basis: Tensor, spatial: Sequence[int]) -> Tensor:
-    """Fields ``[B, len(SCALES), *S]`` of vectors ``[B, K]``; those of w = 0 are zero."""
+    """Fields ``[B, COUNT, *S]`` of vectors ``[B, K]``; those of w = 0 are zero."""
     length = w.norm(dim=1, keepdim=True)
     unit = torch.where(length > _SHORTEST, w / length.clamp_min(_SHORTEST), 0)
     tile = torch.tensordot(unit, basis.to(w.dtype), 1)
-    return torch.stack([_at_scale(tile, i, s, spatial) for i, s in enumerate(SCALES)], 1)
+    fields = [_at_scale(tile, i, s, spatial) for i, s in enumerate(SCALES)]
+    return torch.stack([*fields, _fibres(tile, spatial)], 1)
+
+
+def _fibres(tile: Tensor, spatial: Sequence[int]) -> Tensor:
+    """Curved ridges ``[B, *S]``, at least zero: where one smooth field is zero, and where another
+    one is positive as bright as that. What lies behind the focal plane looks so, and no sum of
+    Gaussian fields does.
+    """
+    course, strength = (_at_scale(tile, len(SCALES) + i, FIBRE_SCALE, spatial) for i in range(2))
+    ridges = torch.exp(-(THINNESS * course).square()) * F.relu(strength)
+    return FIBRE_STRENGTH * ridges
 
 
 def _at_scale(tile: Tensor, number: int, scale: int, spatial: Sequence[int]) -> Tensor:
-    """``[B, *S]``: another part of the tile for each scale, enlarged with linear interpolation."""
-    part = tile
+    """``[B, *S]``: another part of the tile for each scale, enlarged.
+
+    Doubled with linear interpolation as often as it takes, which is a quadratic B-spline (Chaikin's
+    corners): enlarged at once, fields show the grid as ridges along the axes. Three cells more than
+    needed, so that the edges have no part in it.
+    """
+    part, wider = tile, 3 if scale > 1 else 0
     for axis, size in enumerate(spatial, start=1):
-        count = (size + scale - 1) // scale + (scale > 1)
+        count = (size + scale - 1) // scale + wider
         where = torch.arange(count, device=tile.device) + 61 * number
         part = part.index_select(axis, where % tile.shape[axis])
-    if scale == 1:
-        return part
     mode = "bilinear" if len(spatial) == 2 else "trilinear"
-    large = F.interpolate(part.unsqueeze(1), scale_factor=float(scale), mode=mode)[:, 0]
+    for _ in range(scale.bit_length() - 1):
+        part = F.interpolate(part.unsqueeze(1), scale_factor=2.0, mode=mode)[:, 0]
     for axis, size in enumerate(spatial, start=1):
-        large = large.narrow(axis, scale // 2, size)
-    return large
+        part = part.narrow(axis, wider * scale // 2, size)
+    return part

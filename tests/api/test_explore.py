@@ -32,6 +32,20 @@ def test_the_ends_are_byte_for_byte_the_seeds(client: TestClient, labels: bytes)
     assert numbers["positions"][-1] == 1
 
 
+def test_capsules_beside_the_images(client: TestClient, labels: bytes) -> None:
+    sent, form = {"labels": ("l", labels)}, {"seed": 3, "to_seed": 9, "steps": 4, "features": True}
+    strip = client.post(f"{GENERATOR}/interpolate?format=png", files=sent, data=form)
+    assert read_image(strip.content).array.shape == (1, 5 * 21, 120)
+    answer = client.post(f"{GENERATOR}/interpolate?format=npz", files=sent, data=form)
+    arrays = np.load(io.BytesIO(answer.content))
+    alone = client.post(
+        f"{GENERATOR}/features?format=npz", files={"image": ("l", labels)}, data={"seed": 9}
+    )
+    layers = np.load(io.BytesIO(alone.content))
+    assert np.array_equal(arrays["capsules03/convcaps10"], layers["convcaps10"])
+    assert client.post(f"{GENERATOR}/interpolate", files=sent, data=form).status_code == 422
+
+
 def test_too_many_steps(client: TestClient, labels: bytes) -> None:
     answer = client.post(
         f"{GENERATOR}/interpolate", files={"labels": ("l", labels)}, data={"steps": 65}

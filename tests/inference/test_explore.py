@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from caps_med.errors import InvalidParameter, LayerNotFound, WrongTask
 from caps_med.images import MedicalImage
 from caps_med.inference import load_model
-from caps_med.inference.strip import strip
+from caps_med.inference.strip import ATOMS, strip
 from caps_med.inference.synthesizer import spherical
 from caps_med.layers import ConvCapsule
 from caps_med.routing import couplings
@@ -43,6 +44,36 @@ def test_the_ends_are_the_seeds_images(models: Path, labels: MedicalImage) -> No
     assert np.array_equal(picture.array[..., :30], images[0].array)
     with pytest.raises(InvalidParameter, match="steps=1"):
         model.interpolate(labels, 3, 11, 1)
+
+
+def test_no_step_is_a_leap() -> None:
+    """Each step changes the image by less than a third of what the whole way does."""
+    model = load_model("brain-t1-synthesis")
+    label = np.zeros((1, 48, 48), np.uint8)
+    for value, edge in ((2, 8), (3, 14), (1, 20)):
+        label[0, edge:-edge, edge:-edge] = value
+    images = model.interpolate(MedicalImage(label, kind="labels"), 3, 11, 9)
+    arrays = [image.array.astype(np.float32) for image in images]
+    steps = [float(np.abs(b - a).mean()) for a, b in pairwise(arrays)]
+    assert max(steps) < float(np.abs(arrays[-1] - arrays[0]).mean()) / 3
+
+
+def test_capsules_along_the_way(models: Path, labels: MedicalImage) -> None:
+    model = load_model("tiny-synthesis", models)
+    found = model.interpolate_features(labels, 3, 11, 5)
+    last = model.layers[-1].name
+    for at, seed in ((0, 3), (-1, 11)):
+        alone = model.features(labels, last, seed=seed).layers[last]
+        assert np.array_equal(found[at].layers[last], alone)
+    assert [f.provenance.position for f in found] == [0, 0.25, 0.5, 0.75, 1]
+    images = model.interpolate(labels, 3, 11, 5)
+    picture = strip(images, "axial", found).array
+    assert picture.shape == (1, (1 + 1 + ATOMS) * 21, 150)
+    assert np.array_equal(picture[:, :21], strip(images, "axial").array)
+    lengths = np.rint(np.clip(found[2].lengths(last)[0], 0, 1) * 255)
+    assert np.array_equal(picture[0, 21:42, 60:90], lengths)
+    rows = picture[0, 42:].reshape(ATOMS, 21, 150).astype(float)
+    assert all(np.abs(row - 127.5).max() == 127.5 for row in rows)
 
 
 def test_the_way_is_a_great_circle() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from caps_med.networks.noise_field import PERIOD, SCALES, patterns, spanned
+from caps_med.networks.noise_field import COUNT, PERIOD, SCALES, patterns, spanned
 
 
 def vectors(count: int, size: int = 32) -> torch.Tensor:
@@ -16,12 +16,20 @@ def vectors(count: int, size: int = 32) -> torch.Tensor:
 def test_unit_variance_at_every_scale_and_smooth_over_it(spatial: tuple[int, ...]) -> None:
     basis = patterns(32, len(spatial))
     fields = spanned(vectors(16), basis, spatial)
-    assert fields.shape == (16, len(SCALES), *spatial)
+    assert fields.shape == (16, COUNT, *spatial)
     for number, scale in enumerate(SCALES):
         field = fields[:, number]
         assert 0.25 < float(field.square().mean().sqrt()) < 1.1, scale
         step = (field[..., 1:] - field[..., :-1]).square().mean().sqrt()
         assert float(step) < 1.6 / scale, scale
+
+
+def test_fibres_are_few_thin_and_bright() -> None:
+    fibres = spanned(vectors(32), patterns(32, 2), (128, 128))[:, -1]
+    assert fibres.min() >= 0
+    assert 0.2 < float(fibres.square().mean().sqrt()) < 1.5
+    assert float((fibres > 0.5 * fibres.amax((1, 2), keepdim=True)).float().mean()) < 0.1
+    assert float(fibres.amax((1, 2)).median()) > 1
 
 
 def test_a_pixel_has_its_noise_whatever_the_size_of_the_image() -> None:

@@ -18,6 +18,7 @@ from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, encode_image
+from training.augmentation import synthesis_transforms
 from training.datasets import Source, load_source
 from training.datasets.phantoms import axon_phantoms, write_phantom
 from training.evaluation import average_look
@@ -79,7 +80,8 @@ def test_learns_resumes_to_the_bit_and_is_served(
     train_synthesis(source, chosen, again, resume=True)
     assert again.scores.read_text() == whole.scores.read_text()
     states = [torch.load(f.checkpoint, weights_only=True) for f in (whole, again)]
-    for part in ("network", "discriminator", "averaged"):
+    assert ("averaged" in states[0]) == bool(chosen.average)
+    for part in ("network", "discriminator", *(["averaged"] if chosen.average else [])):
         for name, value in states[0][part].items():
             assert torch.equal(value, states[1][part][name]), (part, name)
 
@@ -165,6 +167,18 @@ def test_pix2pix_has_its_own_recipe(axons: Path) -> None:
     chosen = recipe(axons, network="pix2pix")
     assert (chosen.discriminator, chosen.style_weight, chosen.texture_weight) == ("patch", 0, 0)
     assert recipe(axons, network="pix2pix", discriminator="capsule").discriminator == "capsule"
+
+
+def test_crops_are_real_pixels(axons: Path, store: Path) -> None:
+    """What follows from the data adds to the gentle augmentation; nothing is resampled."""
+    chosen = recipe(axons, augmentation={"flip_rows": 0.5, "contrast": 0.0, "brightness": 0.0})
+    assert chosen.augmentation.flip_rows == 0.5
+    assert chosen.augmentation.noise == 0 == chosen.augmentation.blur
+    assert not chosen.augmentation.warps
+    assert recipe(axons, augmentation={"elastic": 2.0}).augmentation.warps
+    sample = load_source(str(axons), store).training[0]
+    crop = synthesis_transforms(load_source(str(axons), store), 32, chosen.augmentation)(sample)
+    assert set(crop["image"].unique().tolist()) <= set(np.unique(sample["image"]).tolist())
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,15 @@ from training.augment.order import GENERATOR, SEGMENTER, AugmentOrder
 from training.augment.trained import FOLDS
 from training.synthesis import SynthesisRecipe
 
-#: Seconds of one crop of 128 x 128 pixels in a training step, and of one synthetic image with its
-#: label map and judgement, where the convolution of `_slowness` takes `_REFERENCE_S`.
-_GENERATOR_S, _SEGMENTER_S, _IMAGE_S = 0.25, 0.04, 0.7
+#: Seconds of one crop in a training step (64 x 64 pixels of the generator's, 128 x 128 of the
+#: segmenters'), and of one synthetic image with its label map and judgement, where the convolution
+#: of `_slowness` takes `_REFERENCE_S`.
+_GENERATOR_S, _SEGMENTER_S, _IMAGE_S = 0.08, 0.04, 0.7
 _REFERENCE_S = 0.024
 
 
 def minutes(order: AugmentOrder, groups: int) -> float:
-    """What the order takes on this machine, in minutes; crops are taken to be 128 x 128."""
+    """What the order takes on this machine, in minutes; crops are taken to be of the usual size."""
     usual = {name: field.default for name, field in SynthesisRecipe.model_fields.items()}
     generator = {**usual, **GENERATOR, **order.generator}
     judge, segmenter = ({**SEGMENTER, **given} for given in (order.judge, order.segmenter))
