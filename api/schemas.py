@@ -45,6 +45,9 @@ class ModelList(BaseModel):
     """Every model's latest version."""
 
     models: list[ModelSummary]
+    preloaded: list[str] = Field(
+        description="Those that the service loads when it starts: they answer at once."
+    )
 
 
 class Layer(BaseModel):

@@ -1,4 +1,4 @@
-"""Cut the samples: one axial slice of the MNI152 template, and another head.
+"""Make the samples: an axial slice of the MNI152 template, another head, simulated axons.
 
     python -m benchmarks.make_samples [--colin27 ch2bet.nii.gz]
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from caps_med import samples
 from caps_med.images import MedicalImage, SliceStack, read_image, write_image
 from training.datasets.mni152 import template_volumes
+from training.datasets.phantoms import axon_phantom
 from training.datasets.source import HELD_OUT
 
 #: Height of the slice in voxels from the template's lowest; held out: its rank is 2 modulo 5.
@@ -34,6 +35,15 @@ def main() -> None:
     if file := parser.parse_args().colin27:
         _colin27(read_image(file))
     _mni152()
+    _axons()
+
+
+def _axons() -> None:
+    """A phantom whose geometry and look no built-in model has seen (they learn from seed 100)."""
+    image, label = axon_phantom(seed=900, case=0)
+    pixels = np.rint(image * 255).astype(np.uint8)
+    write_image(MedicalImage(pixels, format="png"), samples.AXONS)
+    write_image(MedicalImage(label, format="png"), samples.AXON_LABELS)
 
 
 def _mni152() -> None:

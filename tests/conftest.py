@@ -15,6 +15,8 @@ from caps_med.bundles import ModelCard, ModelRepository, NetworkSpec, Provenance
 from caps_med.networks import build_network
 
 LABELS = {0: "background", 2: "nucleus", 7: "membrane"}
+#: The models that come along, as they are listed.
+BUILT_IN_NAMES = ("axon-segmentation", "axon-synthesis", "brain-t1-synthesis", "brain-t1-tissue")
 
 
 def tiny_card(task: str, spacing: tuple[float, float] | None = (1.0, 1.0)) -> ModelCard:

@@ -14,7 +14,8 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 async def list_models(engine: EngineDependency) -> ModelList:
     """Names, tasks, labels and scores."""
     bundles = await engine.run("list", engine.repository.list)
-    return ModelList(models=[ModelSummary.of(bundle) for bundle in bundles])
+    preloaded = [reference.partition("@")[0] for reference in engine.settings.preload]
+    return ModelList(models=[ModelSummary.of(b) for b in bundles], preloaded=preloaded)
 
 
 @router.get("/{model}", summary="One model: layers, labels, scores, provenance",

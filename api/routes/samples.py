@@ -24,6 +24,7 @@ class SampleView(BaseModel):
     kind: str = Field(description="image or labels", examples=["image"])
     description: str
     file: str = Field(description="What to call it.", examples=["t1.nii.gz"])
+    model: str = Field(description="The model it suits.", examples=["brain-t1-tissue"])
     image_of: str | None = Field(description="Of labels: the sample that they are of.")
 
 
@@ -35,7 +36,7 @@ class SampleList(BaseModel):
 
 @router.get("", summary="Samples to try the service on")
 async def list_samples() -> SampleList:
-    """Real images, and a label map."""
+    """Images and label maps."""
     return SampleList(
         samples=[
             SampleView(
@@ -44,6 +45,7 @@ async def list_samples() -> SampleList:
                 kind=sample.kind,
                 description=sample.description,
                 file=sample.path.name,
+                model=sample.model,
                 image_of=sample.image_of,
             )
             for name, sample in SAMPLES.items()

@@ -15,6 +15,7 @@ import caps_med
 from api.app import create_app
 from api.settings import Settings
 from caps_med.images import MedicalImage, encode_image, read_image
+from tests.conftest import BUILT_IN_NAMES
 
 SEGMENT = "/v1/models/tiny-segmentation/segment"
 SYNTHESIZE = "/v1/models/tiny-synthesis/synthesize"
@@ -29,7 +30,7 @@ def test_health(client: TestClient) -> None:
 
 def test_models_list_their_layers(client: TestClient, models: Path) -> None:
     names = [model["name"] for model in client.get("/v1/models").json()["models"]]
-    assert names == ["brain-t1-synthesis", "brain-t1-tissue", "tiny-segmentation", "tiny-synthesis"]
+    assert names == [*BUILT_IN_NAMES, "tiny-segmentation", "tiny-synthesis"]
     detail = client.get("/v1/models/tiny-segmentation@1").json()
     wanted = caps_med.load_model("tiny-segmentation", models)
     assert detail["layers"] == [info.__dict__ for info in wanted.layers]

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from api.settings import Settings
 from caps_med.bundles import ModelRepository, NetworkSpec
-from tests.conftest import tiny_card, write_tiny
+from tests.conftest import BUILT_IN_NAMES, tiny_card, write_tiny
 
 PATIENCE = 60.0
 
@@ -76,7 +76,7 @@ def test_a_damaged_model_does_not_stop_the_others(
     (ModelRepository(root).find("tiny-segmentation").path / "configs/metadata.json").write_text("x")
     with service(root) as client, caplog.at_level(logging.INFO):
         names = [model["name"] for model in client.get("/v1/models").json()["models"]]
-        assert names == ["brain-t1-synthesis", "brain-t1-tissue", "tiny-synthesis"]
+        assert names == [*BUILT_IN_NAMES, "tiny-synthesis"]
         assert client.get("/").status_code == 200
         answer = client.get("/v1/models/tiny-segmentation")
         assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")

@@ -13,7 +13,7 @@ from caps_med.bundles.repository import default_root
 from caps_med.bundles.weights import sha256
 from caps_med.errors import InvalidBundle, InvalidParameter, ModelNotFound
 from caps_med.networks import build_network
-from tests.conftest import tiny_card, write_tiny
+from tests.conftest import BUILT_IN_NAMES, tiny_card, write_tiny
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_versions_count_up_and_are_found(tmp_path: Path) -> None:
 
 def test_built_in_models_are_always_there(tmp_path: Path) -> None:
     names = [bundle.name for bundle in ModelRepository(tmp_path / "none").list()]
-    assert names == ["brain-t1-synthesis", "brain-t1-tissue"]
+    assert tuple(names) == BUILT_IN_NAMES
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "A", "x@", "x@0", "x@1@2", ".draft", "x" * 65])
@@ -212,5 +212,5 @@ def test_a_damaged_model_does_not_hide_the_others(
 ) -> None:
     edit(copy, lambda m: m.pop("caps_med"))
     names = [bundle.name for bundle in copy.list()]
-    assert names == ["brain-t1-synthesis", "brain-t1-tissue", "tiny-synthesis"]
+    assert names == [*BUILT_IN_NAMES, "tiny-synthesis"]
     assert "not listed: tiny-segmentation@1: metadata.json, caps_med: Field required" in caplog.text

@@ -14,6 +14,7 @@ import caps_med
 from caps_med import cli, samples
 from caps_med.errors import MissingExtra
 from caps_med.images import MedicalImage, read_image
+from tests.conftest import BUILT_IN_NAMES
 
 COMMAND = Path(sys.executable).parent / "caps-med"
 
@@ -129,7 +130,7 @@ def test_features(models: Path, image: Path, tmp_path: Path) -> None:
 
 def test_models(models: Path) -> None:
     listed = call("models", "list", "--models", models)
-    for name in ("brain-t1-synthesis", "brain-t1-tissue", "tiny-segmentation", "tiny-synthesis"):
+    for name in (*BUILT_IN_NAMES, "tiny-segmentation", "tiny-synthesis"):
         assert name in listed
     shown = call("models", "show", "tiny-synthesis@1", "--models", models)
     assert "convcaps10" in shown

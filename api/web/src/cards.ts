@@ -38,7 +38,8 @@ function card(model: Model, work: Work): HTMLElement {
 /** What the model makes of a sample: a label map in its own colours, or three images. */
 async function show({ name, task }: Model, signal: AbortSignal): Promise<HTMLImageElement> {
   const makes = task === 'synthesis';
-  const sample = (await allSamples()).find((one) => (makes ? one.kind === 'labels' : one.file.endsWith('.png')));
+  const fit = (await allSamples()).filter((one) => (makes ? one.kind === 'labels' : one.file.endsWith('.png')));
+  const sample = fit.find((one) => one.model === name) ?? fit[0];
   const input = await sampleFile(sample?.name ?? '');
   const src = await picture(makes
     ? post(`v1/models/${name}/synthesize?format=png`, { labels: input, seed: 1, count: 3 }, signal)

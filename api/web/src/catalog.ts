@@ -13,7 +13,9 @@ export interface Layer { name: string; types: number; atoms: number; stride: num
 export interface Detail extends Model { preprocessing: string; layers: Layer[]; weights: { sha256: string; command: string } }
 
 export type Kind = 'image' | 'labels';
-interface Sample { name: string; title: string; kind: Kind; description: string; file: string; image_of: string | null }
+interface Sample {
+  name: string; title: string; kind: Kind; description: string; file: string; model: string; image_of: string | null;
+}
 /** A file to look at; `original`: the image that a label map is of. */
 export interface Picked { content: Blob; name: string; original?: Blob }
 
@@ -21,9 +23,11 @@ export interface Picked { content: Blob; name: string; original?: Blob }
 export const handed: { image?: Picked; labels?: Picked } = {};
 let models: Model[] = [];
 
-/** Ask for the models anew, into every select of them; one may say of which task. */
+/** Ask for the models anew, into every select of them, preloaded ones first; one may say of which task. */
 export async function loadModels(): Promise<Model[]> {
-  models = (await json<{ models: Model[] }>('v1/models')).models.sort((a, b) => a.task.localeCompare(b.task));
+  const { models: known, preloaded } = await json<{ models: Model[]; preloaded: string[] }>('v1/models');
+  const ready = ({ name }: Model) => Number(preloaded.includes(name));
+  models = known.sort((a, b) => ready(b) - ready(a) || a.task.localeCompare(b.task));
   for (const select of document.querySelectorAll<HTMLSelectElement>('select.model')) {
     const ofTask = models.filter((model) => model.task === (select.dataset.task ?? model.task));
     fill(select, ofTask.map((model) => model.name));
@@ -72,7 +76,14 @@ export function source(view: HTMLElement, work: Work, kind: () => Kind, picked: 
     input.value = ''; // the same file may be chosen again
   };
   const list = () => void work.quick(allSamples().then((all) => put(view, {
-    samples: all.filter((sample) => sample.kind === kind()).map((sample) => button(sample, work, picked)),
+    samples: all.filter((sample) => sample.kind === kind()).map((sample) => button(sample, work, (file) => {
+      const select = find('select.model', view); // a model of other samples gives way, one of the user's stays
+      if (select.value !== sample.model && all.some(({ model }) => model === select.value)) {
+        select.value = sample.model;
+        select.dispatchEvent(new Event('change'));
+      }
+      picked(file);
+    })),
   })));
   document.addEventListener('key', list);
   list();
