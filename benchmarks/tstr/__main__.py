@@ -12,7 +12,8 @@ on where it was stopped. It ends with the tables, which it prints and puts into
 into ``--work`` alone, to see that it runs. Several of it may share ``--work`` and ``--out``, each
 with other ``--seeds`` or ``--arms``.
 
-Recipes of the generators: ``--caps epochs=40 --caps noise_size=32 --pix2pix epochs=40`` (as
+Recipes of the generators, beside 64 x 64 crops for CapsPix2Pix and, as published, whole images one
+at a time for pix2pix: ``--caps epochs=40 --caps noise_size=32 --pix2pix epochs=40`` (as
 ``caps-med train synthesis --set``). A model of one's own, put into ``WORK/models`` under the name
 ``capspix2pix`` or ``pix2pix``, is taken as it is.
 """
@@ -115,8 +116,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tested", type=int, default=64)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
-    parser.add_argument("--caps", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--pix2pix", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--caps", action="append", default=["crop=64"], metavar="NAME=VALUE")
+    parser.add_argument(
+        "--pix2pix", action="append", default=["epochs=20", "batch_size=1"], metavar="NAME=VALUE"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only-show", action="store_true", help="train nothing")
     parser.add_argument("--quick", action="store_true", help="a few steps, into --work alone")

@@ -88,6 +88,7 @@ def summary(results: Results, arm: str) -> tuple[Spread, list[float]] | None:
     by_seed = results.dice.get(arm)
     if not by_seed:
         return None
+    by_seed = dict(sorted(by_seed.items()))
     values = [value for dice in by_seed.values() for value in dice]
     images = [str(i) for dice in by_seed.values() for i in range(len(dice))]
     found = spread_of(values, images)
