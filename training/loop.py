@@ -130,12 +130,12 @@ class Run:
 def run_epochs(trainer: SupervisedTrainer, run: Run, resume: bool) -> Best:
     """Train to the recipe's last epoch, or until the score has not risen for `patience` epochs.
 
-    After each epoch: validate, keep the weights with the best ``score``, write the checkpoint.
+    After each epoch: validate, keep the weights that the recipe wants, write the checkpoint.
     Networks' randomness (noise, dropout) is seeded by the epoch, so a resumed run draws what an
     undisturbed one would have drawn.
 
     Returns:
-        The best score and its epoch; the best weights are in the folder's ``best`` file.
+        The score and the epoch of the weights that are in the folder's ``best`` file.
 
     Raises:
         LossNotFinite: the loss became NaN or infinite.
@@ -198,15 +198,15 @@ def _attach(
     def finish(engine: Engine) -> None:
         epoch = engine.state.epoch
         scores = {"epoch": epoch, "loss": sum(losses) / len(losses), **run.validate()}
-        risen = scores["score"] > best.score
-        if risen:
+        chosen = scores["score"] > best.score or (recipe.keep == "last" and not recipe.patience)
+        if chosen:
             best.score, best.epoch = scores["score"], epoch
         if watch:
             folder.log(scores)
             watch.epoch(scores)
             if run.picture:
                 watch.picture(epoch, run.picture())
-            if risen:
+            if chosen:
                 folder.save(folder.best, {"network": run.parts["network"]})
             folder.save(folder.checkpoint, state)
         idist.barrier()

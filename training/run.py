@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -25,6 +25,8 @@ class Recipe(BaseModel):
         learning_rate: its peak; it warms up over the first 5 % and falls as a cosine.
         atoms: atoms of the first capsules.
         patience: epochs without a better score after which the run ends; 0 never ends it early.
+        keep: ``best`` keeps the weights of the epoch with the best score, ``last`` those of the
+            last epoch; with `patience`, always the best.
         preparation: how a folder's images become samples; a registered data set decides itself.
         start_from: a model whose weights the network starts with; None starts afresh.
     """
@@ -41,6 +43,7 @@ class Recipe(BaseModel):
     atoms: int = 16
     start_from: str | None = None
     patience: int = 0
+    keep: Literal["best", "last"] = "best"
     preparation: Preparation | None = None
 
 

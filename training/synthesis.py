@@ -57,6 +57,7 @@ PIX2PIX = {
     "texture_weight": 0.0,
     "style_weight": 0.0,
     "average": 0.0,
+    "keep": "best",
 }
 
 
@@ -65,6 +66,8 @@ class SynthesisRecipe(Recipe):
 
     Attributes:
         network: ``capspix2pix``, or ``pix2pix``, the baseline of Isola et al. 2017.
+        keep: the last epoch; the score is that of the average look without grain, which says how
+            near and not how good.
         noise_source, noise_size: see `caps_med.networks.CapsPix2Pix`.
         dropout: channel dropout after each capsule layer while training.
         discriminator: ``convolutional``, ``patch``, ``capsule`` or ``capsnet``, see
@@ -86,6 +89,7 @@ class SynthesisRecipe(Recipe):
 
     epochs: int = 24
     steps: int = 50
+    keep: Literal["best", "last"] = "last"
     batch_size: int = 4
     crop: int = 128
     learning_rate: float = 5e-3

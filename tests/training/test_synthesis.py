@@ -77,6 +77,7 @@ def test_learns_resumes_to_the_bit_and_is_served(
     losses = [json.loads(line)["loss"] for line in whole.scores.read_text().splitlines()]
     assert np.isfinite(losses).all()
     assert losses[-1] < 0.95 * losses[0]
+    assert best.epoch == chosen.epochs  # the last is kept
     train_synthesis(source, chosen, again, resume=True)
     assert again.scores.read_text() == whole.scores.read_text()
     states = [torch.load(f.checkpoint, weights_only=True) for f in (whole, again)]
