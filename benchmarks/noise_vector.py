@@ -35,7 +35,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "looks": ("and looks in z instead", {**ALONE, "style_weight": 0.15}),
     "looks-field": ("looks, field noise, texture: the default", {}),
 }
-SAME = {"epochs": 12, "steps": 50, "crop": 64, "batch_size": 4}
+SAME = {"epochs": 8, "steps": 50, "crop": 64, "batch_size": 4}
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path("runs/tstr"), help="generators, judge")
     parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs" / "synthesis.md")
-    parser.add_argument("--maps", type=int, default=32, help="label maps to synthesize")
+    parser.add_argument("--maps", type=int, default=24, help="label maps to synthesize")
     parser.add_argument("--threads", type=int, default=2)
     return parser.parse_args()
 
