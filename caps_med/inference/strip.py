@@ -55,7 +55,7 @@ def _capsule_rows(features: Sequence[Features]) -> Iterator[NDArray[np.float32]]
 def _enlarged(value: NDArray[np.float32], size: Sequence[int]) -> NDArray[np.float32]:
     """To another size, by the nearest neighbour."""
     rows, columns = (np.arange(n) * m // n for n, m in zip(size, value.shape, strict=True))
-    return value[rows][:, columns]
+    return np.asarray(value[rows][:, columns])
 
 
 def _in_8_bits(values: Picture) -> NDArray[np.uint8]:

@@ -57,5 +57,5 @@ def _difference(energies: Tensor, reference: Tensor) -> Tensor:
     Place by place, what lies where nobody can know (a fibre behind the focal plane) is best
     answered with a little everywhere; the sorted energies ask for much in a few places.
     """
-    ranked = (each.flatten(2).sort(-1).values for each in (energies, reference))
-    return (F.l1_loss(energies, reference) + F.l1_loss(*ranked)) / 2
+    ours, theirs = (each.flatten(2).sort(-1).values for each in (energies, reference))
+    return (F.l1_loss(energies, reference) + F.l1_loss(ours, theirs)) / 2

@@ -38,9 +38,7 @@ def test_capsules_beside_the_images(client: TestClient, labels: bytes) -> None:
     assert read_image(strip.content).array.shape == (1, 5 * 21, 120)
     answer = client.post(f"{GENERATOR}/interpolate?format=npz", files=sent, data=form)
     arrays = np.load(io.BytesIO(answer.content))
-    alone = client.post(
-        f"{GENERATOR}/features?format=npz", files={"image": ("l", labels)}, data={"seed": 9}
-    )
+    alone = client.post(f"{GENERATOR}/features?format=npz", files=sent, data={"seed": 9})
     layers = np.load(io.BytesIO(alone.content))
     assert np.array_equal(arrays["capsules03/convcaps10"], layers["convcaps10"])
     assert client.post(f"{GENERATOR}/interpolate", files=sent, data=form).status_code == 422
