@@ -29,7 +29,7 @@ from training.synthesis import SynthesisRecipe, train_synthesis
 #: 50 steps, small.
 SMALL = {
     "epochs": 5, "steps": 10, "batch_size": 2, "crop": 64, "atoms": 4, "seed": 3,
-    "discriminator_width": 8, "noise_size": 16, "average": 0.9,
+    "discriminator_width": 8, "noise_size": 16, "average": 0.9, "learning_rate": 2e-2,
 }  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def test_z_chooses_the_look(axons: Path, tmp_path: Path, store: Path) -> None:
 
 def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
     source = load_source(str(discs), store)
-    chosen = recipe(discs, epochs=2, steps=70, atoms=8, learning_rate=1e-2)
+    chosen = recipe(discs, epochs=3, steps=80, atoms=8, learning_rate=5e-3)
     generator, best = train_synthesis(source, chosen, RunFolder(tmp_path / "run"), resume=False)
     label = torch.zeros(1, 1, 64, 64)
     label[..., 20:40, 20:40] = 1
