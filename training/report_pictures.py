@@ -15,7 +15,14 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from caps_med.images import MedicalImage, Normalization, Plane, SliceStack, label_palette
+from caps_med.images import (
+    MedicalImage,
+    Normalization,
+    Plane,
+    SliceStack,
+    eight_bits,
+    label_palette,
+)
 
 RGB = NDArray[np.uint8]
 #: Longest edge of a picture, and of one that is smaller than this, enlarged.
@@ -79,7 +86,7 @@ def case_pictures(
 def as_picture(channels: NDArray[np.float32], spacing: tuple[float, float] | None = None) -> RGB:
     """An image ``[C, H, W]`` in [0, 1] as ``[H, W, 3]``, of a size that is fit to be looked at."""
     grey = np.moveaxis(channels if len(channels) == 3 else channels[:1].repeat(3, 0), 0, -1)
-    pixels = np.rint(np.clip(grey, 0, 1) * 255).astype(np.uint8)
+    pixels = eight_bits(grey)
     return _resized(pixels, _size(grey.shape[:2], spacing), Image.Resampling.BICUBIC)
 
 

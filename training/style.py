@@ -15,13 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from caps_med.networks.noise import FieldNoise
+
 #: A class smaller than this, in pixels, has no look of its own; it is given the average one.
 SMALLEST = 24
 #: Standard deviation in pixels below which structure counts as grain, and the grain of a still
 #: image, which keeps the logarithm finite.
 SMOOTH, STILL = 1.5, 0.004
-#: Whitened statistics beyond this many standard deviations are cut off.
-FARTHEST = 2.0
 #: Directions with less than this share of the largest variance carry no look.
 LEAST_VARIANCE = 0.1
 
@@ -56,13 +56,15 @@ class Style:
     def look(self, image: Tensor, condition: Tensor) -> Tensor:
         """The look ``[B, size]`` of images ``[B, C, H, W]`` in [0, 1]; differentiable.
 
+        Cut off where the generator cuts it off (`FieldNoise.FARTHEST` standard deviations).
+
         Args:
             image: real or synthetic.
             condition: the label map, ``[B, 1, H, W]`` binary or ``[B, K, H, W]`` one-hot.
         """
         centred = self._centred(measured(image, condition))
         scale, whitening = (x.to(centred) for x in (self.scale, self.whitening))
-        return (centred / scale @ whitening).clamp(-FARTHEST, FARTHEST)
+        return (centred / scale @ whitening).clamp(-FieldNoise.FARTHEST, FieldNoise.FARTHEST)
 
     def _centred(self, statistics: Tensor) -> Tensor:
         difference = statistics - self.mean.to(statistics)

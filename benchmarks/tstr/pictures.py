@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from benchmarks.tstr import data
 from benchmarks.tstr.arms import synthesized
+from caps_med.images import eight_bits
 from caps_med.inference import Model
 
 Floats = NDArray[np.float32]
@@ -78,6 +79,7 @@ def sheet(
         if titles:
             draw.text((GAP, line + 3), titles[y], INK, font)
         for x, image in enumerate(row):
-            pixels = np.rint(np.clip(image[0], 0, 1) * 255).astype(np.uint8)
-            canvas.paste(Image.fromarray(pixels), (GAP + x * (width + GAP), line + above))
+            canvas.paste(
+                Image.fromarray(eight_bits(image[0])), (GAP + x * (width + GAP), line + above)
+            )
     return canvas

@@ -15,7 +15,7 @@ from caps_med.images.files import count_pictures, encode_image, read_image, writ
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.labels import label_format, label_palette, match_labels
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
-from caps_med.images.normalization import Normalization
+from caps_med.images.normalization import Normalization, eight_bits
 from caps_med.images.slices import Plane, SliceStack, chosen_slice, one_slice, slice_count
 
 FORMATS = tuple(CODECS)
@@ -33,6 +33,7 @@ __all__ = [
     "SliceStack",
     "chosen_slice",
     "count_pictures",
+    "eight_bits",
     "encode_image",
     "label_format",
     "label_palette",

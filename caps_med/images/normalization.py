@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,3 +72,9 @@ class Normalization(BaseModel):
         if self.foreground_only:
             scaled[values <= 0] = 0
         return scaled.astype(np.float32)
+
+
+def eight_bits(intensities: NDArray[Any]) -> NDArray[np.uint8]:
+    """Intensities in [0, 1] as the pixels of a picture, 0 to 255; what lies beyond is cut off."""
+    pixels: NDArray[np.uint8] = np.rint(np.clip(intensities, 0, 1) * 255).astype(np.uint8)
+    return pixels

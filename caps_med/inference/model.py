@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -134,10 +135,11 @@ class Model:
         if not layers:
             raise InvalidParameter(f"model={self.provenance.model}: its network has no capsules")
         read, way = self.read(labels, "labels"), self.synthesizer.way(seed, to_seed, steps)
+        _, classes = self.synthesizer.classes(read)
         return [
             self._synthesis_features(
                 replace(self.provenance, seed=seed, to_seed=to_seed, position=position),
-                read,
+                classes,
                 layers[-1].name,
                 slice,
                 z,
@@ -206,22 +208,26 @@ class Model:
         if self.task == "synthesis":
             z = self.synthesizer.noise(seed)
             origin = self.provenance.with_seed(seed)
-            return self._synthesis_features(origin, source, layer, slice, z)
+            _, classes = self.synthesizer.classes(self.read(source, "labels"))
+            return self._synthesis_features(origin, classes, layer, slice, z)
         _, slices = self.segmenter.prepare(self.read(source, "image"))
         return explorer(slices, self._network(SegmentationNetwork).capsules, layer, slice)
 
     def _synthesis_features(
         self,
         provenance: Provenance,
-        source: ImageSource,
+        classes: Tensor,
         layer: str | None,
         slice: int | None,
         z: Tensor,
     ) -> Features:
-        network, synthesizer = self._network(SynthesisNetwork), self.synthesizer
-        _, classes = synthesizer.classes(self.read(source, "labels"))
+        """Of class indices ``[D, 1, H, W]`` and a noise vector ``[1, Z]``."""
+        network = self._network(SynthesisNetwork)
         noise = z.to(device_of(network))
-        capsules = lambda c: network.capsules(synthesizer.one_hot(c), noise)  # noqa: E731
+
+        def capsules(part: Tensor) -> OrderedDict[str, Tensor]:
+            return network.capsules(self.synthesizer.one_hot(part), noise)
+
         return FeatureExplorer(network, provenance)(classes, capsules, layer, slice)
 
     def read(self, source: ImageSource, kind: Kind) -> MedicalImage:

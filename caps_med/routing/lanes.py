@@ -49,8 +49,8 @@ class _LanesModel(models.PrimitiveModel):
 
 
 def larger(x: Compiler, y: Compiler) -> Compiler:
-    """The larger of two numbers in each lane; NaN where `x` is."""
-    raise NotImplementedError("for compiled code only")
+    """The larger of two numbers in each lane; NaN where `x` is. `_define` below compiles it."""
+    raise NotImplementedError("lanes are a type of compiled code: Python has none")
 
 
 def _define(function: Build, instruction: Build) -> None:
@@ -166,8 +166,8 @@ sqrt, floor, _accurate_exp = _unary("sqrt"), _unary("floor"), _unary("exp")
 
 
 def exp(x: Compiler) -> Compiler:
-    """exp of lanes <= 0."""
-    raise NotImplementedError("for compiled code only")
+    """exp of lanes <= 0. `overload` below compiles it."""
+    raise NotImplementedError("lanes are a type of compiled code: Python has none")
 
 
 def _single_exp(x: Compiler) -> Compiler:

@@ -99,7 +99,7 @@ def _in_blocks(flat: Array, kernel: Callable[..., Any], routing: Routing) -> lis
     step = max(1, BLOCK_VOTES // (I * J * A * LANES)) * LANES
     blocks = [(b, n, min(n + step, N)) for b in range(B) for n in range(0, N, step)]
 
-    def work(block: tuple[int, int, int]) -> Any:  # noqa: ANN401
+    def work(block: tuple[int, int, int]) -> Any:  # noqa: ANN401 - what the kernel returns
         return kernel(*block, routing.iterations, routing.competition == "outputs")
 
     threads = min(torch.get_num_threads(), len(blocks))
