@@ -53,7 +53,7 @@ SWEEP = """async () => {
     while (performance.now() - began < 2000) {
         await new Promise(requestAnimationFrame);
         slider.value = Math.abs(((performance.now() - began) / 1000) % 2 - 1);
-        slider.dispatchEvent(new Event('input'));
+        slider.dispatchEvent(new Event('input', {bubbles: true}));
         const now = document.querySelector('#synthesize .where').textContent
             + canvas.getContext('2d').getImageData(64, 64, 8, 8).data.join();
         shown += now !== before;
@@ -246,10 +246,7 @@ VIEWS = {
 
 
 def _slide(page: Page, selector: str, value: float) -> None:
-    page.locator(selector).evaluate(
-        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }",
-        value,
-    )
+    page.locator(selector).fill(str(value))
 
 
 def _picture(page: Page, path: Path) -> None:

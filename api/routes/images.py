@@ -42,6 +42,9 @@ async def convert(
     kind: Annotated[Literal["image", "labels"], Form(description="What the values are.")] = "image",
     plane: Annotated[Plane, Form(description="In which `slice` is counted.")] = "axial",
     slice: Annotated[int | None, Form(description="This slice alone.")] = None,
+    model: Annotated[
+        str | None, Form(description="Show labels as PNG in the colours of this model.")
+    ] = None,
     format: Format = None,
     accept: Accept = None,
 ) -> Response:
@@ -53,6 +56,9 @@ async def convert(
     form = negotiate(format, accept, ["nifti", "png"])
     content = await read_upload(image)
     decoded = await engine.decode(content, kind)
+    if model and kind == "labels":
+        bundle = await engine.run("list", lambda: engine.repository.find(model))
+        decoded = decoded.with_array(decoded.array, palette=bundle.card.palette)
     if form == "nifti" and slice is None and _is_that_already(content, decoded):
         answer = content
     else:

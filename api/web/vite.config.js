@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { defineConfig } from 'vite';
 
 /** What goes into the bundle, each with its licence; NiiVue's package lacks the file. */
@@ -22,6 +23,6 @@ export default defineConfig({
     outDir: '../static', emptyOutDir: true, assetsInlineLimit: 0, modulePreload: false, target: 'es2022',
     chunkSizeWarningLimit: 1200,
   },
-  plugins: [notices],
+  plugins: [svelte(), notices],
   server: { proxy: { '/v1': 'http://127.0.0.1:8000', '/healthz': 'http://127.0.0.1:8000' } },
 });

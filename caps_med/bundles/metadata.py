@@ -6,6 +6,8 @@ import importlib.metadata
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
 
 from caps_med._version import __version__
@@ -98,6 +100,15 @@ class ModelCard(_Section):
         usual = label_palette()
         usual_of = {label: usual[label % len(usual)].tolist() for label in self.labels}
         return {label: self.colors.get(label, (r, g, b)) for label, (r, g, b) in usual_of.items()}
+
+    @property
+    def palette(self) -> NDArray[np.uint8]:
+        """``[256, 3]``: the usual palette of a label map with the card's own colours."""
+        palette = np.asarray(label_palette(), dtype=np.uint8)
+        for label, color in self.colors.items():
+            if 0 <= label < len(palette):
+                palette[label] = color
+        return palette
 
     @property
     def binary(self) -> bool:

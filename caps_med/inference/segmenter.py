@@ -12,7 +12,7 @@ from torch import Tensor
 
 from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
-from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, label_palette
+from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage
 from caps_med.inference.passes import in_passes
 from caps_med.inference.planes import Planes, with_neighbours
 from caps_med.inference.provenance import Provenance, answer
@@ -139,7 +139,7 @@ class Segmenter:
         classes = (lengths > THRESHOLD)[0].astype(int) if binary else lengths.argmax(0)
         dtype = np.uint8 if ids.max() < 256 else np.uint16
         labels = image.with_array(
-            ids[classes][None].astype(dtype), kind="labels", palette=_palette(self.card)
+            ids[classes][None].astype(dtype), kind="labels", palette=self.card.palette
         )
         return answer(
             Segmentation,
@@ -148,11 +148,3 @@ class Segmenter:
             probabilities=image.with_array(lengths, kind="image"),
             provenance=self.provenance,
         )
-
-
-def _palette(card: ModelCard) -> NDArray[np.uint8]:
-    palette = np.asarray(label_palette(), dtype=np.uint8)
-    for label, color in card.colors.items():
-        if 0 <= label < len(palette):
-            palette[label] = color
-    return palette

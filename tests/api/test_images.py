@@ -67,6 +67,21 @@ def test_a_slice_as_a_picture(client: TestClient, volume: bytes, labels: bytes) 
     np.testing.assert_array_equal(found.array, read_image(labels, kind="labels").array)
 
 
+def test_labels_in_the_colours_of_a_model(client: TestClient, labels: bytes) -> None:
+    listed = client.get("/v1/models").json()["models"]
+    for model in listed:
+        data = {"kind": "labels", "model": model["name"]}
+        answer = client.post(f"{IMAGES}?format=png", files={"image": labels}, data=data)
+        shown, ids = Image.open(BytesIO(answer.content)), read_image(labels, kind="labels").array
+        colours = np.asarray(shown.convert("RGB"))
+        for label in set(np.unique(ids)) & {int(label) for label in model["colors"]}:
+            found = np.unique(colours[ids[0] == label], axis=0).tolist()
+            assert found == [model["colors"][str(label)]]
+    data["model"] = "x"
+    unknown = client.post(f"{IMAGES}?format=png", files={"image": labels}, data=data)
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "model_not_found")
+
+
 def test_a_slice_that_is_not_there(client: TestClient, volume: bytes, picture: bytes) -> None:
     for content in (volume, picture):
         for form in ("nifti", "png"):

@@ -125,11 +125,8 @@ def sent_labels(page: Page, server: Served, part: str) -> MedicalImage:
 
 
 def slide(page: Page, selector: str, value: float) -> None:
-    """Move a slider as a hand does, with its input event."""
-    page.locator(selector).evaluate(
-        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }",
-        value,
-    )
+    """Move a slider, with its events."""
+    page.locator(selector).fill(str(value))
 
 
 def sample(page: Page, view: str, title: str) -> None:

@@ -28,7 +28,7 @@ def test_cards(opened: Callable[..., Page]) -> None:
         card.get_by_role("button", name="Show a sample").click()
         picture = card.locator("img")
         assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") >= 181
-    card.get_by_role("link", name="Use it").click()
+    card.get_by_role("link", name="Use the model").click()
     expect(page.locator("#synthesize select.model")).to_have_value("brain-t1-synthesis")
 
 

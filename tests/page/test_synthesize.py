@@ -120,9 +120,7 @@ def test_the_segmentation_just_made_and_a_volumes_slice(
     assert not sent_labels(page, server, "/synthesize").array.any()  # the middle one
     expect(page.locator("#synthesize .slices")).to_contain_text("2 of 3")
     with page.expect_response("**/synthesize*"):
-        page.locator("#synthesize .slices input").evaluate(
-            "slider => { slider.value = 2; slider.dispatchEvent(new Event('change')); }"
-        )
+        page.locator("#synthesize .slices input").fill("2")
     arrived = sent_labels(page, server, "/synthesize")
     np.testing.assert_array_equal(arrived.array, truth.array)
 

@@ -1,10 +1,13 @@
 /** A label map that can be painted on, by pointer or by keys. */
 import { cmapper, NVImage, SLICE_TYPE } from '@niivue/niivue';
-import { type Model, swatch } from './catalog.js';
-import { ARROWS, find, make, put } from './dom.js';
+import type { Model } from './catalog.svelte.js';
 import { decoded, labelColors, Viewer } from './viewer.js';
 
 const SETTLED = 350; // milliseconds after a stroke
+
+/** Rows and columns that an arrow key goes. */
+export const ARROWS: Record<string, [rows: number, columns: number]> =
+  { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /** An empty square of `size` pixels of 1 mm, as NIfTI. */
 export const blank = (size: number): Blob => new Blob([new Uint8Array(
@@ -12,7 +15,7 @@ export const blank = (size: number): Blob => new Blob([new Uint8Array(
 
 export class Paint extends Viewer {
   /** `changed` gets the label map as NIfTI once a stroke is done. */
-  constructor(private readonly panel: HTMLFieldSetElement, changed: (nifti: Blob) => void) {
+  constructor(changed: (nifti: Blob) => void) {
     super();
     this.opts.crosshairWidth = 0;
     this.setDrawOpacity(1);
@@ -22,8 +25,6 @@ export class Paint extends Viewer {
       clearTimeout(timer);
       timer = window.setTimeout(() => void this.painted().then(changed), SETTLED);
     };
-    panel.onchange = () => this.choose();
-    find('.undo', panel).onclick = () => this.drawUndo();
   }
 
   /** Show a label map, NIfTI, in a model's colours. */
@@ -32,21 +33,22 @@ export class Paint extends Viewer {
     Object.assign(this.volumes[0] ?? {}, { cal_min: 1e6, cal_max: 1e7 }); // black: the drawing is what is seen
     if (!this.loadDrawing(await decoded(bytes))) throw new Error('this label map cannot be painted on');
     this.colors(model);
-    this.panel.disabled = false;
   }
 
-  /** A pen for each label, and none. */
   colors(model: Model): void {
     this.drawLut = cmapper.makeDrawLut(labelColors(model));
     this.updateGLVolume();
-    const pen = (value: string, ...name: (Node | string)[]) => make('label', { className: 'pen' },
-      make('input', { type: 'radio', name: 'pen', className: 'pen', value, checked: !value }), ...name);
-    put(this.panel, { pens: [pen('', 'none: only look'), ...Object.keys(model.labels).map((id) => pen(id, ...swatch(model, id)))] });
-    this.choose();
+  }
+
+  /** Paint this label, or with '' only look; `filled`: also what a stroke encloses. */
+  choose(label: string, size: number, filled: boolean): void {
+    this.opts.penSize = size;
+    this.setDrawingEnabled(label !== '');
+    if (label) this.setPenValue(Number(label), filled);
   }
 
   /** Arrow keys move a crosshair, the space bar paints there. */
-  key(event: KeyboardEvent): void {
+  key = (event: KeyboardEvent): void => {
     const step = ARROWS[event.key] ?? (event.key === ' ' && this.opts.drawingEnabled ? [0, 0] : undefined);
     if (!step) return;
     event.preventDefault();
@@ -62,19 +64,12 @@ export class Paint extends Viewer {
     this.refreshDrawing();
     this.drawAddUndoBitmap(false);
     this.onDrawingChanged('draw');
-  }
+  };
 
   /** The label map as it is now. */
   private async painted(): Promise<Blob> {
     const bytes = await this.saveImage({ filename: '', isSaveDrawing: true, volumeByIndex: 0 });
     if (!(bytes instanceof Uint8Array)) throw new Error('there is nothing painted');
     return new Blob([new Uint8Array(bytes)]);
-  }
-
-  private choose(): void {
-    const pen = find('input.pen:checked', this.panel).value;
-    this.opts.penSize = find('input.size', this.panel).valueAsNumber;
-    this.setDrawingEnabled(pen !== '');
-    if (pen) this.setPenValue(Number(pen), find('input.filled', this.panel).checked);
   }
 }

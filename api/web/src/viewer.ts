@@ -1,8 +1,11 @@
 /** NiiVue, as this page uses it. */
 import { MULTIPLANAR_TYPE, Niivue, NVImage, SHOW_RENDER, SLICE_TYPE } from '@niivue/niivue';
-import type { Model } from './catalog.js';
+import type { Model } from './catalog.svelte.js';
 
 const OWN_PLANE = [SLICE_TYPE.SAGITTAL, SLICE_TYPE.CORONAL, SLICE_TYPE.AXIAL];
+/** The viewers by view, for who looks from the console, or from a test. */
+const capsMed: Record<string, Viewer> = {};
+Object.assign(globalThis, { capsMed });
 
 /** The colours of a model's labels; the background lets the image through. */
 export function labelColors({ labels, colors }: Model): Parameters<NVImage['setColormapLabel']>[0] {
@@ -17,6 +20,7 @@ export const decoded = (url: Uint8Array): Promise<NVImage> => NVImage.loadFromUr
 export class Viewer extends Niivue {
   /** The axis along which the image is one voxel thin; -1 of a volume. */
   thin = -1;
+  private ready: Promise<unknown> = Promise.resolve();
 
   constructor() {
     super({
@@ -26,9 +30,14 @@ export class Viewer extends Niivue {
     });
   }
 
+  /** Draw in a canvas of the view of this name. */
+  into = (name: string) => (canvas: HTMLCanvasElement): void => {
+    this.ready = this.attachToCanvas(canvas).then(() => { capsMed[name] = this; });
+  };
+
   /** Show an image alone, in `planes`, a flat one in its own. `geometry`: whether it has a left and right. */
   async image(bytes: Uint8Array, geometry: boolean, planes: SLICE_TYPE): Promise<void> {
-    const image = await decoded(bytes);
+    const [image] = await Promise.all([decoded(bytes), this.ready]);
     this.closeDrawing();
     for (const old of [...this.volumes].reverse()) this.removeVolume(old);
     this.addVolume(image);
@@ -36,7 +45,6 @@ export class Viewer extends Niivue {
     this.setIsOrientationTextVisible(geometry);
     this.setInterpolation(!geometry);
     this.setSliceType(OWN_PLANE[this.thin] ?? planes);
-    this.canvas?.classList.add('used');
   }
 
   /** Lay a label map over it. */

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { deltas } from '../src/capsules.js';
-import { capsuleNames, type Detail } from '../src/catalog.js';
-import { nearest, part, RISING, SIGNED } from '../src/pictures.js';
-import { Problem } from '../src/service.js';
-import { points } from '../src/train.js';
+import { capsuleNames, type Detail } from '../src/catalog.svelte.js';
+import { points } from '../src/curve.js';
+import { part, RISING, SIGNED } from '../src/maps.js';
+import { Problem } from '../src/service.svelte.js';
+import { deltas, nearest } from '../src/strip.svelte.js';
 
 describe('maps of capsules', () => {
   const maps = { width: 3, height: 1, data: new Float32Array([1, 2, 3, -4, 5, -6]), most: 6 };

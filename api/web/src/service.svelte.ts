@@ -1,6 +1,5 @@
 /** Calls to the service: the key, its problems, its streams. */
 import { EventSourceParserStream } from 'eventsource-parser/stream';
-import { find, put } from './dom.js';
 
 export interface Finding { severity: string; code: string; file: string; what: string; fix: string }
 
@@ -19,42 +18,48 @@ export class Problem extends Error {
 }
 
 const SLOT = 'caps-med-key';
-let asking: Promise<boolean> | undefined;
 
-/** Whether a key was entered in this tab. */
-export const holdsKey = (): boolean => sessionStorage.getItem(SLOT) !== null;
-export const forgetKey = (): void => sessionStorage.removeItem(SLOT);
+/** The key of this tab. */
+class Key {
+  text = $state(globalThis.sessionStorage?.getItem(SLOT) ?? '');
+  /** Why one is asked for; undefined while none is. */
+  asked = $state<string>();
+  /** End the asking, with a key or without. */
+  give: (text: string) => void = () => undefined;
+  private asking: Promise<boolean> | undefined;
 
-/** Ask for a key, once however many calls need it; whether one was given. */
-function askForKey(why: string): Promise<boolean> {
-  asking ??= new Promise((answered) => {
-    const [dialog, field] = [find('dialog'), find('dialog input')];
-    put(dialog, { why });
-    dialog.returnValue = '';
-    dialog.onclose = () => {
-      const given = dialog.returnValue === 'ok';
-      if (given) sessionStorage.setItem(SLOT, field.value.trim());
-      field.value = '';
-      asking = undefined;
-      answered(given);
-      document.dispatchEvent(new Event('key'));
-    };
-    dialog.showModal();
-  });
-  return asking;
+  /** Ask for one, once however many calls need it; whether one was given. */
+  ask(why: string): Promise<boolean> {
+    this.asking ??= new Promise((answered) => {
+      this.asked = why;
+      this.give = (text) => {
+        this.asking = this.asked = undefined;
+        if (text) sessionStorage.setItem(SLOT, text);
+        this.text = text || this.text;
+        answered(text !== '');
+      };
+    });
+    return this.asking;
+  }
+
+  forget(): void {
+    sessionStorage.removeItem(SLOT);
+    location.reload();
+  }
 }
+export const key = new Key();
 
 /** One call; what is refused is thrown as a `Problem`. Paths are relative, so that a proxy may add a prefix. */
 export async function call(path: string, init: RequestInit = {}): Promise<Response> {
-  const key = sessionStorage.getItem(SLOT);
-  const headers = key ? { Authorization: `Bearer ${key}` } : {};
-  const answer = await fetch(path, { ...init, headers }).catch((error: unknown) => {
+  const { text } = key;
+  const answer = await fetch(path, { ...init, headers: text ? { Authorization: `Bearer ${text}` } : {} }).catch((error) => {
     if (init.signal?.aborted) throw error;
     throw new Problem('no answer', 'The service does not answer. Does it still run? Start it with: caps-med serve');
   });
   if (answer.ok) return answer;
   const problem = await Problem.of(answer);
-  if (answer.status === 401 && (await askForKey(key ? 'The key is unknown or was revoked.' : ''))) return call(path, init);
+  const renewed = () => key.text !== text || key.ask(text ? 'The key is unknown or was revoked.' : '');
+  if (answer.status === 401 && (await renewed())) return call(path, init);
   throw problem;
 }
 
@@ -68,8 +73,11 @@ export function post(path: string, fields: object, signal?: AbortSignal): Promis
 }
 
 /** The address of a picture that the service has made. */
-export const picture = async (answer: Promise<Response>): Promise<string> =>
+export const picture = async (answer: Response | Promise<Response>): Promise<string> =>
   URL.createObjectURL(await (await answer).blob());
+
+/** Pictures side by side, as the service has made them. */
+export const sheet = async (answer: Promise<Response>): Promise<ImageBitmap> => createImageBitmap(await (await answer).blob());
 
 /** Hear server-sent events until they end or are not wanted; by fetch, which unlike EventSource can send a key. */
 export async function hear(path: string, signal: AbortSignal, heard: Record<string, (data: never) => void>): Promise<void> {
@@ -82,3 +90,7 @@ export async function hear(path: string, signal: AbortSignal, heard: Record<stri
     if (!signal.aborted) throw error;
   }
 }
+
+/** Offer bytes as a file to keep. */
+export const save = (content: Blob, download: string): void =>
+  Object.assign(document.createElement('a'), { href: URL.createObjectURL(content), download }).click();

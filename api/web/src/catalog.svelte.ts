@@ -1,0 +1,68 @@
+/** What the service has, and what was given to it: models, samples, files. */
+import { json } from './service.svelte.js';
+
+export type Task = 'segmentation' | 'synthesis';
+export interface Model {
+  name: string; version: number; task: Task; labels: Record<string, string>; scores: Record<string, number>;
+  colors: Record<string, [red: number, green: number, blue: number]>;
+  description: string; data: string; license: string; size_bytes: number;
+}
+export interface Layer { name: string; types: number; atoms: number; stride: number }
+export interface Detail extends Model { preprocessing: string; layers: Layer[]; weights: { sha256: string; command: string } }
+
+export type Kind = 'image' | 'labels';
+export interface Sample {
+  name: string; title: string; kind: Kind; description: string; file: string; model: string; image_of: string | null;
+}
+/** A file to look at; `original`: the image that a label map is of. */
+export interface Picked { content: Blob; name: string; original?: Blob }
+
+class Catalog {
+  /** Preloaded ones first. */
+  models = $state.raw<Model[]>([]);
+  samples = $state.raw<Sample[]>([]);
+  /** The model chosen for each task. */
+  chosen = $state<Record<Task, string>>({ segmentation: '', synthesis: '' });
+  /** The last image that was segmented, its label map, and a label map to synthesize from. */
+  image = $state.raw<Picked>();
+  labels = $state.raw<Picked>();
+  passed = $state.raw<Picked>();
+
+  async load(): Promise<void> {
+    const { models, preloaded } = await json<{ models: Model[]; preloaded: string[] }>('v1/models');
+    const ready = ({ name }: Model) => Number(preloaded.includes(name));
+    this.models = models.sort((a, b) => ready(b) - ready(a) || a.task.localeCompare(b.task));
+    if (!this.samples.length) this.samples = (await json<{ samples: Sample[] }>('v1/samples')).samples;
+  }
+
+  model(name: string): Model {
+    const found = this.models.find((model) => model.name === name);
+    if (!found) throw new Error(`there is no model ${name} any more: load this page again`);
+    return found;
+  }
+}
+export const catalog = new Catalog();
+
+/** What the capsules of a layer are called: those of a segmenter's last one stand for its labels. */
+export function capsuleNames(model: Detail, { name, types }: Layer): string[] {
+  const last = model.task === 'segmentation' && name === model.layers.at(-1)?.name;
+  const labels = last ? Object.values(model.labels).slice(types === 1 ? 1 : 0) : [];
+  return Array.from({ length: types }, (_, j) => labels[j] ?? `type ${j}`);
+}
+
+/** Whether left and right mean anything in what `v1/images` has answered. */
+export const hasGeometry = (answer: Response): boolean => answer.headers.get('Caps-Med-Geometry') === 'yes';
+
+/** Which slice is looked at, of how many; `slice`: what to ask the service for, of a volume. */
+export interface Slices { count: number; at: number; slice?: number }
+
+/** The slices of what `v1/images` has answered; the middle one unless told. */
+export function slicesOf(answer: Response, index?: number): Slices {
+  const count = Number(answer.headers.get('Caps-Med-Slices'));
+  const at = index ?? Math.floor(count / 2);
+  return { count, at, ...(count > 1 && { slice: at }) };
+}
+
+/** A number as people read it. */
+export const told = (value: number, maximumSignificantDigits = 3): string =>
+  value.toLocaleString('en', { maximumSignificantDigits });

@@ -1,0 +1,44 @@
+/** Pictures side by side under a slider. */
+
+/** Which of `count` pictures lies nearest to a place from 0 to 1. */
+export const nearest = (place: number, count: number): number => Math.round(Math.min(1, Math.max(0, place)) * (count - 1));
+
+/** Draw one of `count` pictures side by side into a canvas of its size. */
+export const drawCell = (sheet: ImageBitmap, at: number, count: number) => (canvas: HTMLCanvasElement): void => {
+  Object.assign(canvas, { width: sheet.width / count, height: sheet.height });
+  canvas.getContext('2d')?.drawImage(sheet, -at * canvas.width, 0);
+};
+
+export const REACH = 0.25; // how far an atom is moved in LaLonde's figure
+/** Shifts of an atom from -REACH to REACH, as the service takes them. */
+export const deltas = (count: number): string =>
+  Array.from({ length: count }, (_, i) => (REACH * ((2 * i) / (count - 1) - 1)).toFixed(4)).join(',');
+
+/** A few pictures at once, then more of them; nothing is blended. */
+export class Strip {
+  /** How many pictures lie under it; none before the first have come. */
+  count = $state(0);
+  /** Where the slider is, from 0 to 1. */
+  place = $state(0);
+  private sheet = $state.raw<ImageBitmap>();
+
+  constructor(place = 0) {
+    this.place = place;
+  }
+
+  /** How far the picture that is shown lies from the first to the last. */
+  get share(): number {
+    return nearest(this.place, this.count) / (this.count - 1);
+  }
+
+  /** Fetch pictures side by side, coarse first, then finer. */
+  async load(counts: number[], fetch: (count: number) => Promise<ImageBitmap>): Promise<void> {
+    this.count = 0;
+    for (const count of counts) [this.sheet, this.count] = [await fetch(count), count];
+  }
+
+  /** Draw the picture nearest to the slider, or to a place from 0 to 1. */
+  draw = (place?: number) => (canvas: HTMLCanvasElement): void => {
+    if (this.sheet && this.count) drawCell(this.sheet, nearest(place ?? this.place, this.count), this.count)(canvas);
+  };
+}

@@ -1,0 +1,42 @@
+/** Long work of one view: what goes on and for how long, a way to stop it, and what went wrong. */
+import { untrack } from 'svelte';
+
+export type Say = (text: string) => void;
+
+export class Work {
+  said = $state('');
+  seconds = $state(0);
+  state = $state<'idle' | 'busy' | 'cancelled' | 'failed'>('idle');
+  error = $state.raw<Error>();
+  private now = new AbortController();
+
+  stop = (): void => this.now.abort();
+
+  /** Do something that can be stopped; what was going on before is. */
+  async run(what: string, job: (signal: AbortSignal, say: Say) => Promise<unknown>): Promise<void> {
+    this.stop();
+    const now = new AbortController();
+    const mine = (change: Partial<Work>) => this.now === now && Object.assign(this, change); // no other run has begun
+    const began = performance.now();
+    const tick = setInterval(() => mine({ seconds: (performance.now() - began) / 1000 }), 100);
+    this.now = now;
+    mine({ state: 'busy', said: what, seconds: 0 });
+    try {
+      await untrack(() => job(now.signal, (said) => mine({ said })));
+      mine({ state: 'idle' });
+    } catch (error) {
+      if (now.signal.aborted) mine({ state: 'cancelled' });
+      else if (this.now === now) this.fail(error as Error);
+      now.abort(); // what else this run has asked for
+    } finally {
+      clearInterval(tick);
+    }
+  }
+
+  /** Do something short. */
+  quick = (job: Promise<unknown>): Promise<unknown> => job.catch((error) => this.fail(error));
+
+  private fail(error: Error): void {
+    Object.assign(this, { state: 'failed', error });
+  }
+}
