@@ -174,12 +174,16 @@ def _tell(what: str, value: float, unit: str) -> None:
 
 
 def _pictures(browser: Browser, address: str, folder: Path) -> None:
-    """Each view at work, light and dark in turn."""
+    """Each view at work, light and dark in turn; one as wide as a tablet."""
     for i, (view, show) in enumerate(VIEWS.items()):
         page = _open(browser, address, view, theme=("light", "dark")[i % 2])
         show(page)
         _picture(page, folder / f"page-{view}.png")
         page.close()
+    page = _open(browser, address, "synthesize", width=820)
+    show_synthesize(page)
+    _picture(page, folder / "page-tablet.png")
+    page.close()
 
 
 def show_segment(page: Page) -> None:
@@ -190,7 +194,7 @@ def show_segment(page: Page) -> None:
 
 def show_synthesize(page: Page) -> None:
     """Seeds, and the middle between two of them."""
-    page.locator("#synthesize .sample").click()
+    page.locator("#synthesize .sample", has_text="Tissue labels").click()
     expect(page.locator("#synthesize .frames")).to_contain_text("17 images", timeout=PATIENCE_MS)
     _slide(page, "#synthesize .position", 0.5)
 
@@ -240,8 +244,8 @@ VIEWS = {
     "segment": show_segment,
     "synthesize": show_synthesize,
     "capsules": show_capsules,
-    "train": show_train,
     "models": show_models,
+    "train": show_train,
 }
 
 

@@ -6,7 +6,7 @@ import { defineConfig } from 'vite';
 const LICENCES = [
   'licences/niivue.txt',
   ...['@lukeed/uuid/license', '@ungap/structured-clone/LICENSE', 'array-equal/LICENSE', 'eventsource-parser/LICENSE', 'fflate/LICENSE',
-    'gl-matrix/LICENSE.md', 'nifti-reader-js/LICENSE', 'zarrita/LICENSE', '@zarrita/storage/LICENSE', 'numcodecs/LICENSE',
+    'gl-matrix/LICENSE.md', 'svelte/LICENSE.md', 'clsx/license', 'nifti-reader-js/LICENSE', 'zarrita/LICENSE', '@zarrita/storage/LICENSE', 'numcodecs/LICENSE',
     'unzipit/LICENSE.md', 'uzip-module/LICENSE', 'reference-spec-reader/LICENSE'].map((file) => `node_modules/${file}`),
 ];
 const notices = {

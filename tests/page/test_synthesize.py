@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 
 import caps_med
 from caps_med import samples
+from caps_med.bundles import ModelRepository
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.serving import Served
 from tests.page.conftest import pixels, sample, saved, sent_labels, slide
@@ -19,6 +20,17 @@ from tests.page.conftest import pixels, sample, saved, sent_labels, slide
 BETWEEN, POSITION = "#synthesize .between", "#synthesize .position"
 
 
+#: The different colours of a picture.
+COLOURS = """async image => {
+    await image.decode();
+    const canvas = new OffscreenCanvas(image.naturalWidth, image.naturalHeight);
+    const context = canvas.getContext('2d');
+    context.drawImage(image, 0, 0);
+    const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
+    const found = new Set();
+    for (let i = 0; i < data.length; i += 4) found.add(data.slice(i, i + 3).join());
+    return [...found].map(text => text.split(',').map(Number));
+}"""
 #: What is cut from the sample: ventricles and what is around them.
 CUT = (..., slice(52, 132), slice(92, 188), slice(None))
 HEIGHT, WIDTH = 96, 80
@@ -49,6 +61,9 @@ def test_the_sample(opened: Callable[..., Page]) -> None:
     expect(page.locator("#synthesize .gallery figure")).to_have_count(6)
     assert pixels(page, tile(1))[:2] == [197, 233]
     assert pixels(page, tile(1)) != pixels(page, tile(2))
+    thumbnail = page.locator("#synthesize .sample img").first.evaluate(COLOURS)
+    colours = ModelRepository(Path("none")).find("brain-t1-synthesis").card.shown_colors
+    assert {tuple(colour) for colour in thumbnail} == set(colours.values())
     picture = page.locator("#synthesize .original img")
     assert picture.evaluate("image => image.decode().then(() => image.naturalHeight)") == 233
 
@@ -106,7 +121,28 @@ def test_what_is_painted_arrives(opened: Callable[..., Page], server: Served) ->
     page.wait_for_function("() => capsMed.synthesize.drawBitmap.every(v => v === 0)")
 
 
-def test_the_segmentation_just_made_and_a_volumes_slice(
+def test_what_is_painted_by_keys_arrives(opened: Callable[..., Page], server: Served) -> None:
+    page = opened("synthesize")
+    page.locator("#synthesize .blank").click()
+    finest(page)
+    page.locator("#synthesize .pen", has_text="grey matter").click()
+    canvas = page.locator("#synthesize .paint")
+    strokes = "() => capsMed.synthesize.drawBitmap.reduce((n, v) => n + (v === 2), 0)"
+    canvas.press("Space")
+    one = page.evaluate(strokes)
+    assert one > 0
+    for _ in range(8):
+        canvas.press("ArrowRight")
+    with page.expect_response("**/synthesize*"):
+        canvas.press("Space")
+    assert page.evaluate(strokes) == 2 * one
+    ids = sent_labels(page, server, "/synthesize").array[0, ..., 0]
+    assert int((ids == 2).sum()) == int((ids > 0).sum()) == 2 * one
+    ends = [np.argwhere(ids == 2)[:, axis] for axis in (0, 1)]
+    assert [int(np.ptp(end)) for end in ends] == [8 + round(one**0.5) - 1, round(one**0.5) - 1]
+
+
+def test_a_volumes_slice(
     opened: Callable[..., Page], server: Served, cut: Path, tmp_path: Path
 ) -> None:
     truth = read_image(cut, kind="labels")
@@ -124,7 +160,9 @@ def test_the_segmentation_just_made_and_a_volumes_slice(
     arrived = sent_labels(page, server, "/synthesize")
     np.testing.assert_array_equal(arrived.array, truth.array)
 
-    page.goto(page.url.replace("#synthesize", "#segment"))
+
+def test_the_segmentation_just_made(opened: Callable[..., Page], server: Served) -> None:
+    page = opened("segment")
     sample(page, "segment", "Another head")
     expect(page.locator("#segment .answer")).to_be_visible()
     with page.expect_response("**/synthesize*"):
