@@ -19,13 +19,12 @@ from caps_med.images import (
     encode_image,
     one_slice,
     slice_count,
+    with_channels,
 )
 
 router = APIRouter(prefix="/v1/images", tags=["images"])
 
 _GZIP = b"\x1f\x8b"
-#: Shares of red, green and blue in what a colour picture looks like in grey (ITU-R BT.601).
-_LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 #: The percentile of intensities that a PNG shows as white.
 _WHITE = 99.5
 
@@ -62,7 +61,9 @@ async def convert(
     if form == "nifti" and slice is None and _is_that_already(content, decoded):
         answer = content
     else:
-        answer = await engine.run("encode", lambda: encode(_grey(decoded), form, slice, plane))
+        answer = await engine.run(
+            "encode", lambda: encode(with_channels(decoded, 1), form, slice, plane)
+        )
     headers = {
         "Caps-Med-Slices": str(slice_count(decoded, plane)),
         "Caps-Med-Geometry": "no" if decoded.spacing is None else "yes",
@@ -84,13 +85,6 @@ def encode(image: MedicalImage, form: str, slice: int | None, plane: Plane) -> b
 
 def _is_that_already(content: bytes, decoded: MedicalImage) -> bool:
     return decoded.format == "nifti" and content.startswith(_GZIP)
-
-
-def _grey(image: MedicalImage) -> MedicalImage:
-    if len(image.array) != len(_LUMINANCE):
-        return image
-    grey = np.rint(np.tensordot(_LUMINANCE, image.array, 1)).astype(image.array.dtype)
-    return image.with_array(grey[None])
 
 
 def _shown(pixels: NDArray[Any], image: MedicalImage) -> NDArray[np.uint8]:

@@ -10,6 +10,7 @@
 (2.0, 2.0, 3.0)
 """
 
+from caps_med.images.channels import with_channels
 from caps_med.images.codecs import CODECS, Codec
 from caps_med.images.files import count_pictures, encode_image, read_image, write_image
 from caps_med.images.image import Kind, MedicalImage
@@ -41,5 +42,6 @@ __all__ = [
     "one_slice",
     "read_image",
     "slice_count",
+    "with_channels",
     "write_image",
 ]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
-from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage
+from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, with_channels
 from caps_med.inference.passes import in_passes
 from caps_med.inference.planes import Planes, with_neighbours
 from caps_med.inference.provenance import Provenance, answer
@@ -89,6 +89,7 @@ class Segmenter:
         Raises:
             What a call raises, for the first image that does.
         """
+        images = [self.fitting(image) for image in images]
         prepared = [self.prepare(image) for image in images]
         lengths = self.lengths(torch.cat([slices for _, slices in prepared]))
         parts = lengths.split([len(slices) for _, slices in prepared])
@@ -101,7 +102,7 @@ class Segmenter:
         Raises:
             InvalidInput, InputTooLarge: as for a call.
         """
-        self.check(image)
+        image = self.fitting(image)
         planes = Planes.of(image, self.card, self.limits)
         scaled = self.card.normalization.apply(planes.stack.array)
         slices = planes.at_network_spacing(scaled)
@@ -111,23 +112,18 @@ class Segmenter:
         around = [with_neighbours(array, z, self.card.neighbours) for z in range(len(array))]
         return planes, torch.from_numpy(np.stack(around))
 
-    def check(self, image: MedicalImage) -> None:
-        """Refuse an image that this network cannot take.
+    def fitting(self, image: MedicalImage) -> MedicalImage:
+        """The image with the channels that this network takes, grey or colour.
 
         Raises:
-            InvalidInput: it has other channels, or is a picture where a volume is needed.
+            InvalidInput: it is neither, or a picture where a volume is needed.
         """
-        channels = image.array.shape[0]
         if image.spatial_dims < self.network.spatial_dims:
             raise InvalidInput(
                 f"the image is a picture: {self.provenance.model} takes volumes; send NIfTI"
             )
         trained_on = self.network.in_channels // (2 * self.card.neighbours + 1)
-        if channels != trained_on:
-            raise InvalidInput(
-                f"the image has {channels} channel(s): {self.provenance.model} was trained on "
-                f"{trained_on}; convert it to {'grey' if channels > 1 else 'colour'}"
-            )
+        return with_channels(image, trained_on)
 
     def lengths(self, slices: Tensor) -> Tensor:
         """Capsule lengths `[D, K, H, W]` of normalized slices `[D, C, H, W]` of any size."""

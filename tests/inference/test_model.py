@@ -16,7 +16,7 @@ from caps_med.errors import (
     UnknownLabel,
     WrongTask,
 )
-from caps_med.images import MedicalImage, SliceStack, encode_image, read_image
+from caps_med.images import MedicalImage, SliceStack, encode_image, read_image, with_channels
 from caps_med.inference import Model, passes
 
 
@@ -117,10 +117,22 @@ def test_all_zero_image_has_no_nan(segmentation: Model) -> None:
     assert np.isfinite(result.probabilities.array).all()
 
 
-def test_wrong_channels_are_refused(segmentation: Model) -> None:
-    colour = MedicalImage(np.zeros((3, 16, 16), np.uint8), format="png")
-    with pytest.raises(InvalidInput, match=r"3 channel.*trained on 1; convert it to grey"):
-        segmentation.segment(colour)
+def test_colour_is_taken_as_grey(segmentation: Model) -> None:
+    rng = np.random.default_rng(3)
+    grey = rng.integers(0, 256, (1, 16, 16)).astype(np.uint8)
+    wanted = segmentation.segment(MedicalImage(grey, format="png"))
+    saved_in_colour = MedicalImage(np.repeat(grey, 3, 0), format="png")
+    found = segmentation.segment(saved_in_colour)
+    np.testing.assert_array_equal(found.array, wanted.array)
+    assert found.warnings == ()
+    colour = MedicalImage(rng.integers(0, 256, (3, 16, 16)).astype(np.uint8), format="png")
+    assert "in colour" in segmentation.segment(colour).warnings[0]
+    np.testing.assert_array_equal(
+        segmentation.features(colour).layers["seg_caps"],
+        segmentation.features(with_channels(colour, 1)).layers["seg_caps"],
+    )
+    with pytest.raises(InvalidInput, match=r"2 channel"):
+        segmentation.segment(MedicalImage(np.zeros((2, 16, 16), np.uint8)))
 
 
 def test_same_seed_same_bytes(synthesis: Model) -> None:
