@@ -35,8 +35,10 @@ class Catalog {
     if (!this.samples.length) this.samples = (await json<{ samples: Sample[] }>('v1/samples')).samples;
   }
 
+  find = (name: string): Model | undefined => this.models.find((model) => model.name === name);
+
   model(name: string): Model {
-    const found = this.models.find((model) => model.name === name);
+    const found = this.find(name);
     if (!found) throw new Error(`there is no model ${name} any more: load this page again`);
     return found;
   }
