@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch.utils.tensorboard import SummaryWriter
 
 from training.run import Recipe, RunFolder
+from training.tracking import Tracking
 
 #: Seconds between two lines of the progress file.
 EVERY_S = 2.0
@@ -27,8 +27,8 @@ class Watch:
     """Tells people and programs how a run goes; of several processes only the first has one.
 
     In the run folder: ``progress.jsonl``, a line every two seconds (epoch, epochs, step, steps,
-    loss, score, seconds_left, time); ``tensorboard/``; ``pictures/``. With MLflow installed also a
-    run there, under `MLFLOW_TRACKING_URI`.
+    loss, score, seconds_left, time); ``tensorboard/``; ``pictures/``. A run in MLflow, where one is
+    asked for (`training.tracking`).
 
     Args:
         folder: of the run.
@@ -44,7 +44,7 @@ class Watch:
         self._written, self._started = 0.0, time.monotonic()
         self._first_step: int | None = None
         self.board = SummaryWriter(str(folder.path / "tensorboard"))
-        self.mlflow = _mlflow(folder.path.name, recipe)
+        self.tracking = Tracking(folder, recipe, self.say)
         self.bar = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(),
@@ -62,11 +62,10 @@ class Watch:
         self.bar.start()
         return self
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self.bar.stop()
         self.board.close()
-        if self.mlflow is not None:
-            self.mlflow.end_run()
+        self.tracking.end(error)
 
     def step(self, step: int, loss: float) -> None:
         """One optimizer step was done; `step` counts from the run's beginning."""
@@ -92,9 +91,7 @@ class Watch:
         named = {k: v for k, v in scores.items() if k != "epoch"}
         for name, value in named.items():
             self.board.add_scalar(f"validation/{name}", value, number * self.recipe.steps)
-        if self.mlflow is not None:
-            metrics = {k.replace(" ", "_"): v for k, v in named.items()}
-            self.mlflow.log_metrics(metrics, step=number)
+        self.tracking.epoch(number, named)
         shown = ", ".join(f"{k} {v:.4f}" for k, v in named.items())
         self.console.print(f"epoch {number}/{self.recipe.epochs}: {shown}", highlight=False)
         self._follow(number, number * self.recipe.steps, named.get("loss", float("nan")))
@@ -125,18 +122,6 @@ class Watch:
         }  # fmt: skip
         with self.file.open("a") as file:
             file.write(json.dumps(line) + "\n")
-
-
-def _mlflow(name: str, recipe: Recipe) -> Any:  # noqa: ANN401 - an optional package's module
-    if util.find_spec("mlflow") is None:
-        return None
-    import mlflow
-
-    mlflow.set_experiment("caps_med")
-    mlflow.start_run(run_name=name)
-    flat = {k: str(v)[:250] for k, v in recipe.model_dump(mode="json").items()}
-    mlflow.log_params(flat)
-    return mlflow
 
 
 def newest_picture(run: Path) -> Path | None:
