@@ -92,6 +92,16 @@ def measured(image: Tensor, condition: Tensor) -> Tensor:
     return torch.where((area < SMALLEST).unsqueeze(3), torch.nan, found).flatten(1)
 
 
+def smooth_alone(image: Tensor, still: Tensor) -> Tensor:
+    """The image, whose gradient reaches of the still one only what is smooth.
+
+    Its grain is asked for in a number a class, and the cheapest way to bring that up is a fixed
+    pattern of stripes from the transposed convolutions: the noise alone is to answer for it.
+    """
+    fine = still - _smoothed(still)
+    return image - fine + fine.detach()
+
+
 def _smoothed(image: Tensor) -> Tensor:
     """Gaussian blur with mirrored edges."""
     reach = round(3 * SMOOTH)

@@ -30,7 +30,7 @@ from training.evaluation import one_hot, synthesis_scores
 from training.loop import Run, Weights, loader, run_epochs, schedule, start_from
 from training.run import Best, Recipe, RunFolder
 from training.sampling import DrawnDataset, EpochSampler
-from training.style import Style
+from training.style import Style, smooth_alone
 from training.synthesis_losses import GeneratorLoss, Made, at_ease, diversity
 
 #: Crops that the looks of a data set are measured on.
@@ -80,6 +80,8 @@ class SynthesisRecipe(Recipe):
             segments in the synthetic image.
         style_weight: of the look that a synthetic image must give back, see `training.style`;
             at 0 z is drawn without regard to the target, as published.
+        style_fine: whether the grain of the look is asked of the capsules too, or of the noise
+            alone, which keeps the transposed convolutions from answering with a grid.
         free: share of each batch that is given a look of its own; those have no target.
         diversity_weight: of `training.synthesis_losses.diversity`.
         average: decay of the running average of the weights, which is what is kept; 0 keeps
@@ -108,6 +110,7 @@ class SynthesisRecipe(Recipe):
     geometry_weight: float = 0.0
     judge: str | None = None
     style_weight: float = 0.15
+    style_fine: bool = True
     free: float = 0.25
     diversity_weight: float = 0.0
     average: float = 0.99
@@ -273,7 +276,9 @@ class _Step:
         recipe = self.recipe
         total = recipe.adversarial_weight * self.adversary.against(made.image, made.condition)
         if self.style is not None:
-            found = self.style.look(made.image, made.condition)
+            alone = made.grained and not recipe.style_fine
+            image = smooth_alone(made.image, made.still) if alone else made.image
+            found = self.style.look(image, made.condition)
             total = total + recipe.style_weight * (found - z[:, : self.style.size]).abs().mean()
         if recipe.diversity_weight:
             other_z = torch.randn_like(z)

@@ -31,6 +31,11 @@ class Made:
     condition: Tensor
     paired: int
 
+    @property
+    def grained(self) -> bool:
+        """Whether the generator has grain of its own."""
+        return not torch.equal(self.image, self.still)
+
 
 class GeneratorLoss:
     """The weighted sum of all but the adversarial loss.
@@ -84,7 +89,7 @@ def _texture(made: Made) -> Tensor:
     from the transposed convolutions (seen after 800 steps on eight images).
     """
     image = made.image
-    if not torch.equal(made.image, made.still):
+    if made.grained:
         image = made.still.detach() + (made.image - made.still)
     loss: Tensor = TextureLoss()(image[: made.paired], made.real[: made.paired])
     return loss

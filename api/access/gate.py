@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -95,14 +95,22 @@ class Gate:
 
     def _foreign(self, method: str, headers: Headers) -> JSONResponse | None:
         host = headers.get("host", "")
-        if self._hosts and (urlsplit(f"//{host}").hostname or "") not in self._hosts:
+        if self._hosts and (_parts(f"//{host}").hostname or "") not in self._hosts:
             return problem(FORBIDDEN, "this service does not answer to that host name")
         origin = headers.get("origin")
         if method in _READING or origin is None or origin in self._origins:
             return None
-        if urlsplit(origin).netloc == host:
+        if host and _parts(origin).netloc == host:
             return None
         return problem(FORBIDDEN, "pages of another site may not call this service")
+
+
+def _parts(text: str) -> SplitResult:
+    """Of an address; of what is none, empty ones."""
+    try:
+        return urlsplit(text)
+    except ValueError:
+        return urlsplit("")
 
 
 def _presented(headers: Headers) -> str:

@@ -121,16 +121,24 @@ class Engine:
         with span("predict", model=reference):
             return await self._queues[reference].submit(model, task)
 
-    async def decode(self, content: bytes, kind: Kind) -> MedicalImage:
+    async def decode(
+        self,
+        content: bytes,
+        kind: Kind,
+        fitting: Callable[[MedicalImage], MedicalImage] | None = None,
+    ) -> MedicalImage:
         """An upload as an image or label map, decoded where it can do no harm.
 
-        What the reader had to decide is noted, and stands in the answer's ``Caps-Med-Warnings``.
+        What the reader or `fitting`, which makes it fit a model, had to decide is noted, and stands
+        in the answer's ``Caps-Med-Warnings``.
 
         Raises:
             CapsMedError: what is wrong with it.
         """
         with span("decode"), self.metrics.seconds.labels("decode").time():
             image = await self.decoders.decode(content, kind)
+            if fitting is not None:
+                image = await to_thread.run_sync(fitting, image)
         if image.warnings:
             note(warnings="; ".join(image.warnings))
         return image
@@ -152,5 +160,5 @@ def _run_once(model: Model) -> None:
         size = model.synthesizer.network.image_size or size
         model.synthesizer(MedicalImage(np.zeros((1, *size), np.uint8), kind="labels"))
     else:
-        channels = model.segmenter.network.in_channels
+        channels = model.segmenter.channels
         model.segment(MedicalImage(np.zeros((channels, *size), np.uint8)))

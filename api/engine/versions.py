@@ -69,7 +69,10 @@ class Versions:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(news.wait(), seconds)
             news.clear()
-            await self.renew()
+            try:
+                await self.renew()
+            except Exception:
+                log.exception("looking for new versions failed; the next look is in its time")
 
     def look(self) -> None:
         """Have the watch look now. May be called from any thread."""

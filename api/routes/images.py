@@ -54,16 +54,14 @@ async def convert(
     """
     form = negotiate(format, accept, ["nifti", "png"])
     content = await read_upload(image)
-    decoded = await engine.decode(content, kind)
+    decoded = await engine.decode(content, kind, lambda image: with_channels(image, 1))
     if model and kind == "labels":
         bundle = await engine.run("list", lambda: engine.repository.find(model))
         decoded = decoded.with_array(decoded.array, palette=bundle.card.palette)
     if form == "nifti" and slice is None and _is_that_already(content, decoded):
         answer = content
     else:
-        answer = await engine.run(
-            "encode", lambda: encode(with_channels(decoded, 1), form, slice, plane)
-        )
+        answer = await engine.run("encode", lambda: encode(decoded, form, slice, plane))
     headers = {
         "Caps-Med-Slices": str(slice_count(decoded, plane)),
         "Caps-Med-Geometry": "no" if decoded.spacing is None else "yes",

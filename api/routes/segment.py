@@ -38,7 +38,7 @@ async def segment(
     """
     content = await read_upload(image)
     loaded = await engine.load(model)
-    decoded = await engine.decode(content, "image")
+    decoded = await engine.decode(content, "image", loaded.segmenter.fitting)
     own = label_format(decoded.format)
     form = negotiate(format, accept, [*image_forms(decoded, own), "npz", "zip", "json"])
     result = await engine.predict(loaded, Segment(decoded))

@@ -112,6 +112,11 @@ class Segmenter:
         around = [with_neighbours(array, z, self.card.neighbours) for z in range(len(array))]
         return planes, torch.from_numpy(np.stack(around))
 
+    @property
+    def channels(self) -> int:
+        """Channels of an image: those of the network are its slices' and their neighbours'."""
+        return self.network.in_channels // (2 * self.card.neighbours + 1)
+
     def fitting(self, image: MedicalImage) -> MedicalImage:
         """The image with the channels that this network takes, grey or colour.
 
@@ -122,8 +127,7 @@ class Segmenter:
             raise InvalidInput(
                 f"the image is a picture: {self.provenance.model} takes volumes; send NIfTI"
             )
-        trained_on = self.network.in_channels // (2 * self.card.neighbours + 1)
-        return with_channels(image, trained_on)
+        return with_channels(image, self.channels)
 
     def lengths(self, slices: Tensor) -> Tensor:
         """Capsule lengths `[D, K, H, W]` of normalized slices `[D, C, H, W]` of any size."""

@@ -259,6 +259,16 @@ class TestBrowsers:
         assert guarded.post(SEGMENT, files={"image": picture}, headers=own).status_code == 200
         null = {"Origin": "null"}
         assert guarded.post(SEGMENT, files={"image": picture}, headers=null).status_code == 403
+        for broken in ({"Origin": "http://["}, {"Origin": "http://[", "Host": ""}):
+            answer = guarded.post(SEGMENT, files={"image": picture}, headers=broken)
+            assert code(answer) == (403, "forbidden")
+
+    def test_a_host_that_is_no_address(self, models: Path) -> None:
+        settings = Settings(models=models, preload=(), allowed_hosts=("localhost",))
+        with TestClient(create_app(settings)) as client:
+            assert client.get(MODELS, headers={"Host": "localhost"}).status_code == 200
+            for host in ("[", "", "localhost@[", "evil.example"):
+                assert code(client.get(MODELS, headers={"Host": host})) == (403, "forbidden")
 
     def test_a_site_that_the_operator_names(self, models: Path, picture: bytes) -> None:
         viewer = "https://viewer.example"

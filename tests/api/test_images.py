@@ -67,6 +67,15 @@ def test_a_slice_as_a_picture(client: TestClient, volume: bytes, labels: bytes) 
     np.testing.assert_array_equal(found.array, read_image(labels, kind="labels").array)
 
 
+def test_colours_given_up_are_told(client: TestClient) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 16, 24)).astype(np.uint8)
+    colour = encode_image(MedicalImage(pixels, format="png"), "png")
+    model = "/v1/models/tiny-segmentation"
+    for url in (IMAGES, f"{model}/segment", f"{model}/features"):
+        answer = client.post(url, files={"image": colour})
+        assert "luminance" in answer.headers["caps-med-warnings"]
+
+
 def test_labels_in_the_colours_of_a_model(client: TestClient, labels: bytes) -> None:
     listed = client.get("/v1/models").json()["models"]
     for model in listed:

@@ -120,3 +120,8 @@ class TestRefused:
         sample(page, "segment", "T1 slice")  # and it goes on
         wait_for_answer(page)
         expect(page.locator("#segment .problem")).to_have_count(0)
+        page.locator("#segment input[type=file]").set_input_files(file)
+        expect(page.locator("#segment .problem")).to_contain_text(detail)
+        expect(page.locator("#segment .legend")).to_be_visible()  # of what is still shown
+        page.get_by_role("link", name="See its capsules").click()
+        expect(page.locator("#capsules .inside")).to_be_visible()

@@ -137,6 +137,9 @@ def test_what_is_painted_by_keys_arrives(opened: Callable[..., Page], server: Se
         canvas.press("Space")
     assert page.evaluate(strokes) == 2 * one
     ids = sent_labels(page, server, "/synthesize").array[0, ..., 0]
+    page.locator("#synthesize .pen", has_text="white matter").click()
+    canvas.press("Space")  # over what is there
+    assert page.evaluate(strokes) == one
     assert int((ids == 2).sum()) == int((ids > 0).sum()) == 2 * one
     ends = [np.argwhere(ids == 2)[:, axis] for axis in (0, 1)]
     assert [int(np.ptp(end)) for end in ends] == [8 + round(one**0.5) - 1, round(one**0.5) - 1]

@@ -23,7 +23,7 @@ def fill(page: Page, name: str, archive: bytes, **values: str) -> None:
     page.locator("#train form summary").click()
     for field, value in values.items():
         page.locator(f"#train [name={field}]").fill(value)
-    page.locator("#train form .primary").click()
+    page.locator("#train form .primary").dblclick()  # as people do
 
 
 def test_a_model_is_trained_and_used(opened: Callable[..., Page], discs: Path) -> None:
@@ -31,6 +31,7 @@ def test_a_model_is_trained_and_used(opened: Callable[..., Page], discs: Path) -
     expect(page.locator("#train [name=data]")).to_have_value("mni152")
     fill(page, "discs", zipped(discs), epochs="2", steps="2", batch_size="1", crop="64")
     expect(page.locator(f"{JOB} .state")).to_contain_text("succeeded", timeout=180_000)
+    expect(page.locator("#train .jobs tr", has_text="discs")).to_have_count(1)
     expect(page.locator(f"{JOB} .loss polyline[points]")).to_have_count(1)
     expect(page.locator(f"{JOB} .score polyline[points]")).to_have_count(1)
     picture = page.locator(f"{JOB} .pictures img").first

@@ -203,7 +203,7 @@ def test_models_of_other_labels_and_tasks_are_refused(
     phantoms: Path, models: Path, done: Path, tmp_path: Path
 ) -> None:
     wrong = order(phantoms, model="tiny-segmentation")
-    with pytest.raises(ValueError, match="does not synthesize"):
+    with pytest.raises(ValueError, match="a model for synthesis is needed"):
         augment(wrong, tmp_path / "a", models, QUIET)
     with pytest.raises(InvalidInput, match="does not know the labels 1"):
         augment(order(phantoms, model="tiny-synthesis"), tmp_path / "b", models, QUIET)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from training.style import Style, measured
+from training.style import Style, measured, smooth_alone
 
 
 def images(count: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
@@ -74,3 +74,15 @@ def test_a_constant_statistic_carries_no_look() -> None:
     style = Style.fit([(label * shades, label)], most=8)
     assert torch.isfinite(style.look(label * shades, label)).all()
     assert style.size < 6
+
+
+def test_what_is_fine_in_a_still_image_gets_no_gradient() -> None:
+    image, label = images(4)
+    still = image.clone().requires_grad_()
+    grain = torch.zeros_like(image).requires_grad_()
+    shown = smooth_alone(still + grain, still)
+    assert torch.allclose(shown, image, atol=1e-6)
+    measured(shown, label)[:, [2, 5]].sum().backward()
+    assert still.grad is not None and grain.grad is not None
+    fine = [float(each.diff(dim=3).abs().mean()) for each in (still.grad, grain.grad)]
+    assert fine[0] < 0.1 * fine[1]

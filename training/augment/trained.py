@@ -38,10 +38,7 @@ def train_generator(
 ) -> Mapping[str, Any]:
     """The generator's reference, repository and checksum, after training it or finding it."""
     if order.model is not None:
-        bundle = ModelRepository(models).find(order.model)
-        if bundle.card.task != "synthesis":
-            raise WrongTask(f"--model {order.model}: does not synthesize ({bundle.card.task})")
-        return _described(bundle, models)
+        return _described(_given("--model", order.model, "synthesis", models), models)
     given = {**GENERATOR, "seed": order.seed, **order.generator}
     bundle = _train(order, parts, workshop, "synthesis", "generator", given, 0, console)
     return _described(bundle, workshop.models)
@@ -52,9 +49,7 @@ def train_judge(
 ) -> Mapping[str, Any]:
     """The judge's reference, repository and checksum, its held-out Dice, and the threshold."""
     if order.judge_model is not None:
-        bundle = ModelRepository(models).find(order.judge_model)
-        if bundle.card.task != "segmentation":
-            raise WrongTask(f"--judge {order.judge_model}: does not segment ({bundle.card.task})")
+        bundle = _given("--judge", order.judge_model, "segmentation", models)
         dice = dice_on(Model(bundle), parts.cases)
         found = {**_described(bundle, models), "seen": True}
     else:
@@ -108,6 +103,13 @@ def fresh_run(folder: RunFolder, folds: int = 0) -> bool:
         return False
     shutil.rmtree(folder.path, ignore_errors=True)
     return True
+
+
+def _given(option: str, reference: str, task: str, models: Path | None) -> Bundle:
+    bundle = ModelRepository(models).find(reference)
+    if bundle.card.task != task:
+        raise WrongTask(f"{option} {reference}: a model for {task} is needed ({bundle.card.task})")
+    return bundle
 
 
 def _train(

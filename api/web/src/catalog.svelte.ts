@@ -1,5 +1,5 @@
 /** What the service has, and what was given to it: models, samples, files. */
-import { json } from './service.svelte.js';
+import { json, Problem } from './service.svelte.js';
 
 export type Task = 'segmentation' | 'synthesis';
 export interface Model {
@@ -38,6 +38,7 @@ class Catalog {
   find = (name: string): Model | undefined => this.models.find((model) => model.name === name);
 
   model(name: string): Model {
+    if (!name) throw new Problem('no model', 'The service has no model for this, or its list has not come yet: try again.');
     const found = this.find(name);
     if (!found) throw new Error(`there is no model ${name} any more: load this page again`);
     return found;

@@ -62,7 +62,7 @@ export class Paint extends Viewer {
     this.drawPenAxCorSag = this.opts.sliceType;
     this.drawPt(x, y, z, this.opts.penValue);
     this.refreshDrawing();
-    this.drawAddUndoBitmap(false);
+    this.drawAddUndoBitmap();
     this.onDrawingChanged('draw');
   };
 

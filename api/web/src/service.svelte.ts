@@ -92,5 +92,8 @@ export async function hear(path: string, signal: AbortSignal, heard: Record<stri
 }
 
 /** Offer bytes as a file to keep. */
-export const save = (content: Blob, download: string): void =>
-  Object.assign(document.createElement('a'), { href: URL.createObjectURL(content), download }).click();
+export function save(content: Blob, download: string): void {
+  const href = URL.createObjectURL(content);
+  Object.assign(document.createElement('a'), { href, download }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 60_000);
+}

@@ -32,13 +32,22 @@ export class Strip {
   }
 
   /** Fetch pictures side by side, coarse first, then finer. */
-  async load(counts: number[], fetch: (count: number) => Promise<ImageBitmap>): Promise<void> {
+  async load(counts: number[], signal: AbortSignal, fetch: (count: number) => Promise<ImageBitmap>): Promise<void> {
     this.count = 0;
-    for (const count of counts) [this.sheet, this.count] = [await fetch(count), count];
+    for (const count of counts) {
+      const sheet = await fetch(count);
+      signal.throwIfAborted(); // another strip may lie here by now
+      [this.sheet, this.count] = [sheet, count];
+    }
+  }
+
+  clear(): void {
+    [this.sheet, this.count] = [undefined, 0];
   }
 
   /** Draw the picture nearest to the slider, or to a place from 0 to 1. */
   draw = (place?: number) => (canvas: HTMLCanvasElement): void => {
-    if (this.sheet && this.count) drawCell(this.sheet, nearest(place ?? this.place, this.count), this.count)(canvas);
+    if (!this.sheet) canvas.width = 0; // empty
+    else if (this.count) drawCell(this.sheet, nearest(place ?? this.place, this.count), this.count)(canvas);
   };
 }
