@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -47,11 +48,10 @@ def serve(
     from api.access.listening import check_exposure
     from api.app import create_app
     from api.server import run
-    from api.settings import Settings
 
     if (tls_cert is None) != (tls_key is None):
         raise InvalidParameter("--tls-cert and --tls-key belong together: give both, or neither")
-    settings = Settings() if models is None else Settings(models=models)
+    settings = _settings({} if models is None else {"models": models})
     keys = KeyStore(settings.keys or default_path()).holds_any() or settings.require_keys
     check_exposure(host, keys, without_keys)
     settings = settings.model_copy(update=_access(host, settings, keys))
@@ -62,6 +62,26 @@ def serve(
     typer.echo(f"caps_med on {scheme}://{host}:{listener.getsockname()[1]}", err=True)
     tls = (tls_cert, tls_key) if tls_cert and tls_key else None
     run(create_app(settings), listener, settings, tls)
+
+
+def _settings(given: dict[str, Any]) -> Settings:
+    from pydantic import ValidationError
+    from pydantic_settings import SettingsError
+
+    from api.settings import Settings
+
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "_".join(str(part) for part in first["loc"]).upper()
+        raise InvalidParameter(f"CAPS_MED_{name}: {first['msg']}") from error
+    except SettingsError as error:
+        field = re.search(r'field "(\w+)"', str(error))
+        name = field[1].upper() if field else "..."
+        raise InvalidParameter(
+            f'CAPS_MED_{name}: a list in JSON is needed, as ["one", "two"]'
+        ) from error
 
 
 def _access(host: str, settings: Settings, keys: bool) -> dict[str, object]:

@@ -23,6 +23,7 @@ from caps_med.cli_weights import register as register_weights
 from caps_med.errors import CapsMedError, InvalidParameter, MissingExtra
 
 if TYPE_CHECKING:
+    from caps_med.images import Kind, MedicalImage
     from caps_med.inference import Model
 
 #: The entry-point group through which ``training`` and ``api`` bring their commands, and for each
@@ -97,10 +98,13 @@ def segment(
 
     Example: caps-med segment --model brain-t1-tissue t1.nii.gz --out tissue.nii.gz
     """
-    _check_file(out)
+    _check_file(out, image)
     loaded = _load(model, models)
+    classes = loaded.segmenter.network.out_channels
+    read = loaded.read(image, "image")
+    _check_holds(out, read, *(("image", classes) if probabilities else ("labels", 1)))
     with console.status(f"segmenting {escape(image.name)}"):
-        result = loaded.segment(image)
+        result = loaded.segment(read)
     written = result.probabilities if probabilities else result
     written.save(out)
     for note in result.warnings:
@@ -125,9 +129,11 @@ def synthesize(
     """
     from rich.progress import track
 
-    _check_file(out)
+    _check_file(out, labels)
     loaded = _load(model, models)
+    channels = loaded.synthesizer.network.image_channels
     read = loaded.read(labels, "labels")
+    _check_holds(out, read, "image", channels)
     for current in track(range(seed, seed + count), "synthesizing", disable=count == 1):
         path = out if count == 1 else seeded_path(out, current)
         loaded.synthesize(read, current).save(path)
@@ -156,7 +162,7 @@ def interpolate(
     """
     from caps_med.inference.strip import strip
 
-    _check_file(out)
+    _check_file(out, labels)
     loaded = _load(model, models)
     read = loaded.read(labels, "labels")
     images = loaded.interpolate(read, seed, to_seed, steps)
@@ -179,7 +185,7 @@ def manipulate(
 
     Example: caps-med manipulate --model brain-t1-tissue t1.nii.gz --capsule 3 --out atoms.png
     """
-    _check_file(out)
+    _check_file(out, image)
     deltas = spread(range)
     loaded = _load(model, models)
     loaded.manipulator(image, slice).sheet(capsule, deltas).save(out)
@@ -201,8 +207,8 @@ def features(
     Example: caps-med features --model brain-t1-tissue t1.nii.gz --out capsules
     """
     if out.suffix == ".npz":
-        _check_folder(out)
-    elif out.suffix:
+        _check_file(out, image)
+    elif out.suffix or out.is_file():
         raise InvalidParameter(f"--out {out}: name a .npz file, or a folder without a suffix")
     loaded = _load(model, models)
     found = loaded.features(image, layer, slice, seed)
@@ -290,17 +296,26 @@ def _say(text: str, to: Console = console) -> None:
     to.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _check_file(out: Path) -> None:
-    """Refuse, before any work, a file that could not be written after it."""
+def _check_file(out: Path, source: Path) -> None:
+    """Refuse, before any work, a file that could not be written after it, or that is the input."""
     from caps_med.images.codecs import codec_of_path
 
     codec_of_path(out)
-    _check_folder(out)
-
-
-def _check_folder(out: Path) -> None:
     if not out.parent.is_dir():
         raise InvalidParameter(f"--out {out}: there is no folder {out.parent}; create it first")
+    if out.exists() and source.exists() and out.samefile(source):
+        raise InvalidParameter(f"--out {out}: that is the input, which would be lost; name another")
+
+
+def _check_holds(out: Path, source: MedicalImage, kind: Kind, channels: int) -> None:
+    """Refuse, before any work, a format that cannot hold such an answer: one voxel is tried."""
+    import numpy as np
+
+    from caps_med.images import MedicalImage, encode_image
+    from caps_med.images.codecs import codec_of_path
+
+    voxel = np.zeros((channels, *(1,) * source.spatial_dims), np.uint8)
+    encode_image(MedicalImage(voxel, kind=kind), codec_of_path(out).name)
 
 
 def _load(name: str, models: Path | None) -> Model:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
+from pydantic import ValidationError
 
 from training.run import Recipe, RunFolder
 
@@ -62,4 +63,9 @@ def _smaller(recipe: R) -> R | None:
     if recipe.batch_size > 1:
         return recipe.model_copy(update={"batch_size": recipe.batch_size // 2})
     crop = recipe.crop // 2 // 16 * 16
-    return recipe.model_copy(update={"crop": crop}) if crop >= SMALLEST_CROP else None
+    if crop < SMALLEST_CROP:
+        return None
+    try:
+        return type(recipe).model_validate({**recipe.model_dump(), "crop": crop})
+    except ValidationError:  # a discriminator needs more
+        return None

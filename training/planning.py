@@ -18,6 +18,9 @@ from caps_med.images import Normalization
 from training.datasets.card import Channel, DataCard
 from training.datasets.prepare import Preparation
 
+#: Ways to look at a volume: slices, slices with neighbours, the whole.
+DIMS = ("2d", "2.5d", "3d")
+
 #: Bytes of a training step for each position of a crop: measured with SegCaps at 512 x 512, see
 #: docs/performance.md; MONAI's U-Net stays below. In 3-D capsules have 1.5 times the votes.
 BYTES_A_POSITION = {2: 6_000, 3: 9_000}
@@ -48,7 +51,7 @@ def plan(card: DataCard, device: torch.device, dims: str | None = None) -> dict[
             with a neighbour on each side (2.5d), or, on a GPU, whole volumes (3d) where voxels are
             about as deep as wide.
     """
-    dims = dims or _dims(card, device)
+    dims = _checked(dims, card) or _dims(card, device)
     spatial = 3 if dims == "3d" else 2
     crop = _crop(card, device, spatial)
     background, *others = (share.share for share in card.classes)
@@ -68,6 +71,14 @@ def plan(card: DataCard, device: torch.device, dims: str | None = None) -> dict[
         "foreground": 0.5 if 1 - background < RARE else 0.0,
         "augmentation": {"flip_rows": 0.5 if card.kind == "pictures" else 0.0},
     }
+
+
+def _checked(dims: str | None, card: DataCard) -> str | None:
+    if dims not in (None, *DIMS):
+        raise InvalidParameter(f"--dims {dims}: must be one of {', '.join(DIMS)}")
+    if card.kind == "pictures" and dims not in (None, "2d"):
+        raise InvalidParameter(f"--dims {dims}: the data are pictures, which have no neighbours")
+    return dims
 
 
 def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None) -> dict[str, Any]:

@@ -6,13 +6,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from caps_med.errors import InvalidParameter
 from training.datasets.prepare import Preparation
+
+#: Edge of a crop; every network here halves it three times.
+Crop = Annotated[int, Field(ge=8, multiple_of=8)]
 
 
 class Recipe(BaseModel):
@@ -37,7 +40,7 @@ class Recipe(BaseModel):
     epochs: int
     steps: int
     batch_size: int
-    crop: int
+    crop: Crop
     learning_rate: float
     seed: int
     atoms: int = 16
@@ -92,16 +95,24 @@ class RunFolder:
             InvalidParameter: a run is there and `resume` is not given; or there is none to resume;
                 or it followed another recipe.
         """
-        started = self.checkpoint.exists()
-        if started and not resume:
-            raise InvalidParameter(
-                f"{self.path} holds a run already: add --resume to go on with it, or delete it"
-            )
-        if resume and not started:
+        if not resume:
+            self.refuse_started()
+        if resume and not self.checkpoint.exists():
             raise InvalidParameter(f"{self.path} holds no checkpoint: start without --resume")
         if resume:
             self._check(recipe)
         self.write(recipe)
+
+    def refuse_started(self) -> None:
+        """Leave a run that is here alone.
+
+        Raises:
+            InvalidParameter: one is.
+        """
+        if self.checkpoint.exists():
+            raise InvalidParameter(
+                f"{self.path} holds a run already: add --resume to go on with it, or delete it"
+            )
 
     def write(self, recipe: Recipe) -> None:
         """Replace the run's recipe."""

@@ -21,7 +21,7 @@ from training.datasets.source import Source, evenly
 from training.evaluation import dice_scores, one_hot, validation_picture
 from training.loop import Run, loader, run_epochs, schedule, start_from
 from training.memory import with_less_memory
-from training.run import Best, Recipe, RunFolder
+from training.run import Best, Crop, Recipe, RunFolder
 from training.sampling import DrawnDataset
 
 #: Peak learning rates that learn well, by network.
@@ -51,7 +51,7 @@ class SegmentationRecipe(Recipe):
     epochs: int = 10
     steps: int = 100
     batch_size: int = 4
-    crop: int = 128
+    crop: Crop = 128
     network: Literal["segcaps", "unet"] = "segcaps"
     features: tuple[int, int, int, int, int, int] | None = None
     variant: Literal["r3", "r1"] = "r3"
@@ -67,8 +67,15 @@ class SegmentationRecipe(Recipe):
     @classmethod
     def _own_rate(cls, values: Any) -> Any:  # noqa: ANN401 - whatever was given
         if isinstance(values, dict) and values.get("learning_rate") is None:
-            return {**values, "learning_rate": RATES.get(values.get("network", "segcaps"))}
+            rate = RATES.get(values.get("network", "segcaps"), RATES["segcaps"])
+            return {**values, "learning_rate": rate}
         return values
+
+    @model_validator(mode="after")
+    def _fits_the_network(self) -> SegmentationRecipe:
+        if self.network == "unet" and self.crop % 16:
+            raise ValueError(f"crop {self.crop}: unet needs a multiple of 16")
+        return self
 
 
 def network_spec(recipe: SegmentationRecipe, source: Source) -> tuple[str, dict[str, Any]]:

@@ -28,7 +28,7 @@ from training.augmentation import Augmentation, synthesis_transforms
 from training.datasets.source import Source
 from training.evaluation import one_hot, synthesis_scores
 from training.loop import Run, Weights, loader, run_epochs, schedule, start_from
-from training.run import Best, Recipe, RunFolder
+from training.run import Best, Crop, Recipe, RunFolder
 from training.sampling import DrawnDataset, EpochSampler
 from training.style import Style, smooth_alone
 from training.synthesis_losses import GeneratorLoss, Made, at_ease, diversity
@@ -48,6 +48,8 @@ GENTLE = Augmentation(
     blur=0.0,
     noise=0.0,
 )
+#: Discriminators that look at a whole crop at one sixteenth of its size, through 4 x 4 positions.
+LEAST_CROP = {"convolutional": 64, "capsule": 64}
 #: What differs where the network is pix2pix: as published (Isola et al. 2017, 100 L1 to 1 GAN).
 PIX2PIX = {
     "learning_rate": 2e-4,
@@ -93,7 +95,7 @@ class SynthesisRecipe(Recipe):
     steps: int = 50
     keep: Literal["best", "last"] = "last"
     batch_size: int = 4
-    crop: int = 128
+    crop: Crop = 128
     learning_rate: float = 5e-3
     network: Literal["capspix2pix", "pix2pix"] = "capspix2pix"
     noise_source: str = "field"
@@ -124,6 +126,15 @@ class SynthesisRecipe(Recipe):
         if isinstance(changed, Mapping):
             changed = {**GENTLE.model_dump(), **changed}
         return {**own, **values, "augmentation": changed}
+
+    @model_validator(mode="after")
+    def _fits_the_discriminator(self) -> SynthesisRecipe:
+        least = LEAST_CROP.get(self.discriminator, 0)
+        if self.crop < least:
+            raise ValueError(
+                f"crop {self.crop}: discriminator={self.discriminator} needs {least} or more"
+            )
+        return self
 
 
 def network_arguments(recipe: SynthesisRecipe, source: Source) -> dict[str, Any]:

@@ -78,6 +78,11 @@ class Order:
         """Of the run."""
         return RunFolder(self.runs / self.name)
 
+    @property
+    def first_folder(self) -> RunFolder:
+        """Of the first network."""
+        return RunFolder(self.folder.path / "fold-1") if self.folds else self.folder
+
 
 def train(order: Order, console: Console) -> Bundle | None:
     """Check the data, derive the recipe, train, publish; the first process returns the model.
@@ -89,6 +94,9 @@ def train(order: Order, console: Console) -> Bundle | None:
     """
     task, repository = TASKS[order.task], ModelRepository(order.models)
     repository.check_name(order.name)
+    repository.make_ready()
+    if not order.resume:
+        order.first_folder.refuse_started()
     looked = _look(order, console)
     recipe = _recipe(order, task, looked)
     folder = order.folder
@@ -176,8 +184,7 @@ def _recipe(order: Order, task: Task, looked: Report | None) -> Recipe:
     """The saved recipe of a run that goes on, or a new one that follows from the data."""
     given = {"data": order.data, **order.given}
     if order.resume:
-        first = order.folder if not order.folds else RunFolder(order.folder.path / "fold-1")
-        return first.saved(task.recipe, given)
+        return order.first_folder.saved(task.recipe, given)
     planned: Mapping[str, Any] = {}
     if looked is not None and looked.card is not None:
         planned = task.plan(looked.card, processes.device(), order.dims)
@@ -248,8 +255,8 @@ def wishes(recipe_file: Path | None, settings: Sequence[str]) -> dict[str, Any]:
     if recipe_file is not None:
         try:
             read = yaml.safe_load(recipe_file.read_text())
-        except (OSError, yaml.YAMLError) as error:
-            raise InvalidInput(f"--recipe {recipe_file}: {error}") from error
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise InvalidInput(f"--recipe {recipe_file}: no YAML file: {error}") from error
         if not isinstance(read, dict):
             raise InvalidInput(f"--recipe {recipe_file}: a mapping of names to values is needed")
         values = read
@@ -257,7 +264,10 @@ def wishes(recipe_file: Path | None, settings: Sequence[str]) -> dict[str, Any]:
         name, equals, text = setting.partition("=")
         if not equals:
             raise InvalidParameter(f"--set {setting}: name=value is needed")
-        value: Any = yaml.safe_load(text)
+        try:
+            value: Any = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise InvalidParameter(f"--set {setting}: {text!r} is no value in YAML") from error
         for part in reversed(name.split(".")):
             value = {part: value}
         values = _joined(values, value)

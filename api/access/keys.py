@@ -143,9 +143,13 @@ class KeyStore:
         if create and not self.path.exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
-        with closing(sqlite3.connect(self.path, timeout=10)) as database, database:
+        try:
+            opened = sqlite3.connect(self.path, timeout=10)
+            opened.execute(_TABLE)
+        except sqlite3.DatabaseError as error:
+            raise InvalidParameter(f"{self.path}: no file of API keys: {error}") from error
+        with closing(opened) as database, database:
             database.row_factory = sqlite3.Row
-            database.execute(_TABLE)
             yield database
 
 

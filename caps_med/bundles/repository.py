@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import tempfile
 from pathlib import Path
 
 from caps_med.bundles.bundle import Bundle
@@ -50,6 +51,19 @@ class ModelRepository:
                 "a letter or digit"
             )
         return name
+
+    def make_ready(self) -> None:
+        """Make its folder, and see that a model can be put there.
+
+        Raises:
+            InvalidParameter: it cannot.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".", dir=self.root):
+                pass
+        except OSError as error:
+            raise InvalidParameter(f"--models {self.root}: {error.strerror}") from error
 
     def names(self) -> list[str]:
         """Names of all models, sorted."""
@@ -100,7 +114,8 @@ class ModelRepository:
 
     def _known(self) -> str:
         names = self.names()
-        return f"there is {', '.join(names)}" if names else "there is none"
+        known = f"there is {', '.join(names)}" if names else "there is none"
+        return known if self.root.is_dir() else f"{known} (no folder {self.root})"
 
 
 def _readable(bundle: Bundle) -> bool:

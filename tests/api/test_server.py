@@ -61,3 +61,22 @@ def test_it_is_ready_and_counts(address: str) -> None:
         client.post(f"{address}/v1/models/tiny-segmentation/segment", files={"image": b"x"})
         assert client.get(f"{address}/healthz").status_code == 200
         assert 'outcome="415"' in client.get(f"{address}/metrics").text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("CAPS_MED_WORKERS", "abc", "CAPS_MED_WORKERS: "),
+        ("CAPS_MED_PRELOAD", "brain-t1-tissue", "CAPS_MED_PRELOAD: a list in JSON"),
+        ("CAPS_MED_KEYS", __file__, "no file of API keys"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(name: str, value: str, message: str) -> None:
+    command = [str(COMMAND), "serve", "--port", "0"]
+    answer = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, name: value}, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert answer.returncode == 2
+    assert message in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1

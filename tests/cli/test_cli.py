@@ -14,6 +14,7 @@ import caps_med
 from caps_med import cli, samples
 from caps_med.errors import MissingExtra
 from caps_med.images import MedicalImage, read_image
+from caps_med.inference import Model
 from tests.conftest import BUILT_IN_NAMES
 
 COMMAND = Path(sys.executable).parent / "caps-med"
@@ -208,6 +209,33 @@ def test_what_cannot_be_written_is_refused_before_the_work(
     assert answer.returncode == 2
     assert message in answer.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["segment", "synthesize", "interpolate", "manipulate"])
+def test_the_input_is_never_written_over(models: Path, labels: Path, command: str) -> None:
+    before = labels.read_bytes()
+    answer = run(command, labels, "--model", "tiny-synthesis", "--out", labels, "--models", models)
+    assert (answer.returncode, labels.read_bytes()) == (2, before)
+    assert "that is the input, which would be lost" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("out", "more", "message"),
+    [
+        ("o.png", (), "a volume cannot be written as png"),
+        ("o.jpg", (), "labels cannot be written as jpeg"),
+        ("o.tif", ("--probabilities",), "cannot be written as tiff"),
+    ],
+)
+def test_a_format_that_cannot_hold_the_answer_is_refused_before_the_work(
+    models: Path, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str,
+    more: tuple[str, ...], message: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(Model, "segment", lambda *_: pytest.fail("it was segmented"))
+    arguments = ["segment", str(image), "--model", "tiny-segmentation", "--out",
+                 str(tmp_path / out), "--models", str(models), *more]  # fmt: skip
+    result = CliRunner().invoke(cli.app, arguments)
+    assert message in str(result.exception)
 
 
 def test_paths_are_printed_as_they_are(models: Path, image: Path, tmp_path: Path) -> None:

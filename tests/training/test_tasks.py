@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,9 @@ def test_the_recipe_is_kept_with_the_model_and_every_value_can_be_set(
         ({"epochs": "many"}, "recipe: epochs: .*integer"),
         ({"dropout": 1}, "recipe: dropout: .*known are data, epochs"),
         ({"augmentation": {"wiggle": 1}}, "recipe: augmentation.wiggle"),
+        ({"crop": 50}, "recipe: crop: .*multiple of 8"),
+        ({"network": "pix2pix"}, "recipe: network: .*segcaps"),
+        ({"network": "unet", "crop": 40}, "unet needs a multiple of 16"),
         ({"augmentation": {"noise": -1}}, "recipe: augmentation.noise: .*greater than or equal"),
     ],
 )
@@ -195,7 +199,28 @@ def test_wishes_are_read_from_file_and_settings(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("- a\n")
     with pytest.raises(InvalidInput, match="a mapping of names to values is needed"):
         wishes(tmp_path / "list.yaml", [])
+    (tmp_path / "picture.yaml").write_bytes(b"\x89PNG\xff")
+    with pytest.raises(InvalidInput, match="no YAML file"):
+        wishes(tmp_path / "picture.yaml", [])
+    with pytest.raises(InvalidParameter, match="no value in YAML"):
+        wishes(None, ["epochs=[1"])
     assert wishes(None, ["a.b=1", "a.c=x"]) == {"a": {"b": 1, "c": "x"}}
+
+
+def test_what_cannot_be_trained_is_refused_before_the_data_are_prepared(
+    discs: Path, tmp_path: Path
+) -> None:
+    order = Order("segmentation", str(discs), "mine", {}, models=tmp_path, runs=tmp_path / "runs")
+    for dims, message in (("3D", "must be one of 2d, 2.5d, 3d"), ("3d", "the data are pictures")):
+        with pytest.raises(InvalidParameter, match=message):
+            train(replace(order, dims=dims), Console(quiet=True))
+    small = replace(order, task="synthesis", given={"crop": 48, "seed": 0})
+    with pytest.raises(InvalidParameter, match="discriminator=convolutional needs 64 or more"):
+        train(small, Console(quiet=True))
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidParameter, match=r"--models .*file"):
+        train(replace(order, models=tmp_path / "file"), Console(quiet=True))
+    assert not (tmp_path / "runs").exists()
 
 
 def test_what_follows_from_volumes(tmp_path: Path) -> None:
