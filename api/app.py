@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from api import document, examples, jobs, problems
@@ -30,6 +30,7 @@ from api.routes import (
     segment,
     synthesize,
 )
+from api.routes.common import known_parameters
 from api.settings import Settings
 from api.uploads import BodyLimit
 from caps_med import __version__
@@ -78,7 +79,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in (
         health, models, segment, synthesize, interpolate, features, manipulate, images, samples,
     ):  # fmt: skip
-        app.include_router(router.router)
+        app.include_router(router.router, dependencies=[Depends(known_parameters)])
     page.install(app)
     training = jobs.install(app, engine)
     app.add_middleware(BodyLimit, bounds=settings.body_bounds)

@@ -53,7 +53,7 @@ PROBLEMS: Mapping[str, Problem] = {
     errors.UnsupportedFormat.code: Problem(415, "The content is of no format that is read."),
     errors.InvalidInput.code: Problem(422, "The content is cut, broken, or means nothing."),
     errors.UnknownLabel.code: Problem(422, "A label map holds an id that the model lacks."),
-    errors.InvalidParameter.code: Problem(422, "A parameter is missing or out of its range."),
+    errors.InvalidParameter.code: Problem(422, "A parameter is missing, unknown or out of range."),
     errors.WrongTask.code: Problem(422, "The model does another job."),
     DecodeTimeout.code: Problem(422, "The file takes longer to decode than is allowed."),
     DecoderDied.code: Problem(422, "The process that decoded the file died."),

@@ -120,7 +120,7 @@ def _overlay(browser: Browser, address: str, folder: Path) -> None:
         start = time.perf_counter()
         page.locator("#segment input[type=file]").set_input_files(file)
         page.locator("#segment .busy").wait_for()
-        page.locator("#segment .answer").wait_for()
+        page.locator("#segment .busy").wait_for(state="detached")
         page.evaluate("() => new Promise(requestAnimationFrame)")
         whole.append(time.perf_counter() - start)
     beyond = float(np.median(whole) - np.median(alone))

@@ -6,7 +6,9 @@ import logging
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
+
+from api.routes.common import known_parameters
 
 if TYPE_CHECKING:
     from api.engine import Engine
@@ -34,5 +36,5 @@ def install(app: FastAPI, engine: Engine) -> Jobs | None:
         log.warning("no training jobs: %s cannot be written", error.filename)
         return None
     app.state.jobs = jobs
-    app.include_router(training_jobs.router)
+    app.include_router(training_jobs.router, dependencies=[Depends(known_parameters)])
     return jobs

@@ -10,6 +10,7 @@ from api.encoding import MEDIA_TYPES
 from api.engine import Engine
 from api.problems import MEDIA_TYPE
 from api.schemas import Problem
+from caps_med.errors import InvalidParameter
 
 
 def engine_of(request: Request) -> Engine:
@@ -19,6 +20,39 @@ def engine_of(request: Request) -> Engine:
 
 
 EngineDependency = Annotated[Engine, Depends(engine_of)]
+
+
+async def known_parameters(request: Request) -> None:
+    """Refuse what a route that takes a form does not know: a misspelt one would change nothing.
+
+    Raises:
+        InvalidParameter: one part or query parameter is unknown.
+    """
+    if request.method != "POST":
+        return
+    parts, query = _documented(request.app.openapi(), request.scope["route"].path_format)
+    given = (
+        ("part", await request.form(), parts),
+        ("query parameter", request.query_params, query),
+    )
+    for kind, names, known in given:
+        for name in names:
+            if name not in known:
+                listed = ", ".join(known) or "none"
+                raise InvalidParameter(f"there is no {kind} {name!r}: known are {listed}")
+
+
+def _documented(document: dict[str, Any], path: str) -> tuple[list[str], list[str]]:
+    """Names of the parts and of the query parameters that a POST to this path takes."""
+    operation = document["paths"][path]["post"]
+    (content,) = operation["requestBody"]["content"].values()
+    schema = content["schema"]
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    query = [each["name"] for each in operation["parameters"] if each["in"] == "query"]
+    return list(schema["properties"]), query
+
+
 Format = Annotated[
     str | None,
     Query(description="Overrules Accept: nifti, png, tiff, npy, npz, zip or json."),

@@ -41,6 +41,16 @@ def test_wrong_task(client: TestClient, picture: bytes) -> None:
     post(client, path, 422, "wrong_task", files={"image": picture})
 
 
+def test_a_misspelt_parameter(client: TestClient, picture: bytes, labels: bytes) -> None:
+    path, files = "/v1/models/tiny-synthesis/synthesize", {"labels": labels}
+    detail = post(client, path, 422, "invalid_parameter", files=files, data={"sed": 7})
+    assert detail == "there is no part 'sed': known are labels, seed, count"
+    detail = post(client, f"{path}?seed=7", 422, "invalid_parameter", files=files)
+    assert "no query parameter 'seed': known are format" in detail
+    files = {"image": picture, "labels": labels}
+    post(client, "/v1/models/tiny-segmentation/segment", 422, "invalid_parameter", files=files)
+
+
 def test_unknown_layer_and_slice(client: TestClient, picture: bytes) -> None:
     path, files = "/v1/models/tiny-segmentation/features", {"image": picture}
     post(client, path, 404, "layer_not_found", files=files, data={"layer": "x"})

@@ -85,6 +85,18 @@ def test_a_volume_in_three_planes(opened: Callable[..., Page], tmp_path: Path) -
     assert page.evaluate("() => capsMed.segment.opts.sliceType") == 1
 
 
+def test_a_volume_is_cancelled(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    name = f"{'sub-01_ses-02_acq-highres_' * 6}T1w.nii.gz"  # pushes nothing out of reach
+    content = samples.COLIN27.read_bytes()
+    file = {"name": name, "mimeType": "application/gzip", "buffer": content}
+    page.locator("#segment input[type=file]").set_input_files(file)  # type: ignore[arg-type]
+    page.locator("#segment fieldset:enabled").wait_for()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#segment .work")).to_have_text("Cancelled.")
+    expect(page.locator("#segment .answer")).to_have_count(0)
+
+
 def test_a_file_that_is_really_dropped(opened: Callable[..., Page]) -> None:
     page = opened("segment")
     page.locator("#segment .sample").first.wait_for()
