@@ -22,6 +22,11 @@ from tests.api.serving import Served, serving
 PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
 
+AXE = Path(__file__).parents[2] / "api" / "web" / "node_modules" / "axe-core" / "axe.min.js"
+#: What is broken: the rule, and the elements.
+BROKEN_RULES = """async () => (await axe.run({
+    runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa'],
+})).violations.map(one => [one.id, ...one.nodes.map(node => node.html.slice(0, 200))])"""
 #: Keeps the label maps that the page sends: a browser tells no test what a file's bytes are.
 KEEP_LABELS = """
 const send = window.fetch;
@@ -127,6 +132,18 @@ def sent_labels(page: Page, server: Served, part: str) -> MedicalImage:
 def slide(page: Page, selector: str, value: float) -> None:
     """Move a slider, with its events."""
     page.locator(selector).fill(str(value))
+
+
+def check_accessible(page: Page) -> None:
+    """No rule of WCAG 2.2, A and AA, is broken that axe-core can check, light or dark."""
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: npm ci in api/web")
+    page.evaluate(AXE.read_text())
+    broken = {}
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+        broken[theme] = page.evaluate(BROKEN_RULES)
+    assert broken == {"light": [], "dark": []}
 
 
 def sample(page: Page, view: str, title: str) -> None:

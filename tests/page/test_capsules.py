@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 import caps_med
 from caps_med import samples
-from tests.page.conftest import pixels, sample, slide
+from tests.page.conftest import check_accessible, pixels, sample, slide
 
 MODEL = "brain-t1-tissue"
 
@@ -68,6 +68,7 @@ def test_one_point(looked: Page) -> None:
     np.testing.assert_allclose(shown, wanted.couplings.ravel(), atol=0.0051)
     canvas.press("ArrowDown")
     expect(looked.locator("#capsules .spot")).to_contain_text(f"row {row + 1}")
+    check_accessible(looked)
 
 
 def test_an_atom_that_moves(looked: Page) -> None:

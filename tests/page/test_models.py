@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from api.access.keys import KeyStore
 from caps_med.bundles import ModelRepository
 from tests.api.serving import Served, serving
-from tests.page.conftest import sample
+from tests.page.conftest import check_accessible, sample
 
 
 def test_cards(opened: Callable[..., Page]) -> None:
@@ -28,6 +28,7 @@ def test_cards(opened: Callable[..., Page]) -> None:
         card.get_by_role("button", name="Show a sample").click()
         picture = card.locator("img")
         assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") >= 181
+    check_accessible(page)
     card.get_by_role("link", name="Use the model").click()
     expect(page.locator("#synthesize select.model")).to_have_value("brain-t1-synthesis")
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 import caps_med
 from caps_med import samples
 from caps_med.images import MedicalImage, encode_image, read_image
-from tests.page.conftest import sample, saved
+from tests.page.conftest import check_accessible, sample, saved
 
 #: Of each volume: its size, and how many voxels have each value, 0 to 3.
 SHOWN = """() => capsMed.segment.volumes.map(v => ({
@@ -45,6 +45,7 @@ def test_a_sample_and_its_labels(opened: Callable[..., Page], tmp_path: Path) ->
     assert file.read_bytes() == encode_image(wanted, "nifti")
     page.locator("#segment .provenance summary").click()
     expect(page.locator("#segment .provenance")).to_contain_text(wanted.provenance.weights_sha256)
+    check_accessible(page)
     opacity = page.locator("#segment .opacity")
     opacity.fill("0.2")
     assert page.evaluate("() => capsMed.segment.volumes[1].opacity") == pytest.approx(0.2)

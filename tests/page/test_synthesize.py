@@ -15,7 +15,7 @@ from caps_med import samples
 from caps_med.bundles import ModelRepository
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.serving import Served
-from tests.page.conftest import pixels, sample, saved, sent_labels, slide
+from tests.page.conftest import check_accessible, pixels, sample, saved, sent_labels, slide
 
 BETWEEN, POSITION = "#synthesize .between", "#synthesize .position"
 
@@ -66,6 +66,7 @@ def test_the_sample(opened: Callable[..., Page]) -> None:
     assert {tuple(colour) for colour in thumbnail} == set(colours.values())
     picture = page.locator("#synthesize .original img")
     assert picture.evaluate("image => image.decode().then(() => image.naturalHeight)") == 233
+    check_accessible(page)
 
 
 def test_between_two_seeds(opened: Callable[..., Page], cut: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from tests.api.jobs import zipped
-from tests.page.conftest import sample
+from tests.page.conftest import check_accessible, sample
 
 JOB = "#train .job"
 
@@ -36,6 +36,7 @@ def test_a_model_is_trained_and_used(opened: Callable[..., Page], discs: Path) -
     expect(page.locator(f"{JOB} .score polyline[points]")).to_have_count(1)
     picture = page.locator(f"{JOB} .pictures img").first
     assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
+    check_accessible(page)
     page.locator(f"{JOB} .use").click()
     expect(page.locator("#segment select.model")).to_have_value("discs")
     with page.expect_response("**/v1/models/discs/segment*") as answered:

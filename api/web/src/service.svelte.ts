@@ -76,6 +76,9 @@ export function post(path: string, fields: object, signal?: AbortSignal): Promis
 export const picture = async (answer: Response | Promise<Response>): Promise<string> =>
   URL.createObjectURL(await (await answer).blob());
 
+/** Let the picture of an address go when another one takes its place; for an effect. */
+export const until = (address: string) => (): void => URL.revokeObjectURL(address);
+
 /** Pictures side by side, as the service has made them. */
 export const sheet = async (answer: Promise<Response>): Promise<ImageBitmap> => createImageBitmap(await (await answer).blob());
 
