@@ -1,0 +1,79 @@
+"""Whether a generator draws the grid of its transposed convolutions: ``python -m benchmarks.grid``.
+
+    python -m benchmarks.grid --model axon-synthesis --data DIR [--models REPOSITORY]
+
+DIR holds ``images`` and ``labels`` as `caps-med data phantoms` writes them. Told are, for the real
+images and for one synthetic image of each label map, the power at the frequencies of a grid of
+eight pixels over that around them, in decibels (0: no grid), and how much more fine structure there
+is within eight pixels of the border than inside (1: none).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+
+import caps_med
+from caps_med.images import read_image
+
+#: Pixels from one line of the grid to the next: three doublings.
+PITCH = 8
+#: Steps in the spectrum to the neighbours that the grid's frequencies are compared with.
+AROUND = (-5, -4, -3, 3, 4, 5)
+Plane = NDArray[np.float64]
+
+
+def comb(plane: Plane) -> float:
+    """Power of a square plane ``[H, W]`` at the grid's frequencies over that around them, in dB."""
+    size = min(plane.shape) // PITCH * PITCH
+    window = np.hanning(size)
+    part = plane[:size, :size] - plane[:size, :size].mean()
+    power = np.abs(np.fft.fft2(part * window[:, None] * window)) ** 2
+    harmonics = [size // PITCH * i for i in range(PITCH // 2 + 1)]
+    ratios = []
+    for row, column in itertools.product(harmonics, repeat=2):
+        if row or column:
+            near = [power[(row + down) % size, (column + right) % size]
+                    for down, right in itertools.product(AROUND, repeat=2)]  # fmt: skip
+            ratios.append(power[row, column] / np.median(near))
+    return float(10 * np.log10(np.median(ratios)))
+
+
+def rim(plane: Plane) -> float:
+    """Standard deviation of fine structure near the border over that inside."""
+    fine = plane - gaussian_filter(plane, 1.5)
+    near = np.ones(plane.shape, bool)
+    near[PITCH:-PITCH, PITCH:-PITCH] = False
+    return float(fine[near].std() / fine[~near].std())
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--models", type=Path, help="Repository; built-ins are always there.")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--count", type=int, default=8, help="images")
+    options = parser.parse_args()
+    model = caps_med.load_model(options.model, options.models)
+    folders = [sorted((options.data / name).iterdir()) for name in ("images", "labels")]
+    images, labels = (files[:: max(1, len(files) // options.count)] for files in folders)
+    made = (model.synthesize(file, seed=i) for i, file in enumerate(labels))
+    for name, found in (("real", map(read_image, images)), (model.bundle.reference, made)):
+        planes = [_plane(image.array) for image in found]
+        grid, border = (np.mean([measure(one) for one in planes]) for measure in (comb, rim))
+        print(f"{name:<24} grid {grid:6.2f} dB   border {border:.2f}", flush=True)
+
+
+def _plane(array: NDArray[Any]) -> Plane:
+    return np.squeeze(array).astype(np.float64)
+
+
+if __name__ == "__main__":
+    main()
