@@ -68,6 +68,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # its page would load scripts from another host
         redoc_url=None,
+        dependencies=[Depends(known_parameters)],
         form_limits={
             "max_files": settings.max_parts,
             "max_fields": settings.max_parts,
@@ -79,7 +80,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in (
         health, models, segment, synthesize, interpolate, features, manipulate, images, samples,
     ):  # fmt: skip
-        app.include_router(router.router, dependencies=[Depends(known_parameters)])
+        app.include_router(router.router)
     page.install(app)
     training = jobs.install(app, engine)
     app.add_middleware(BodyLimit, bounds=settings.body_bounds)

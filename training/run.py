@@ -95,12 +95,11 @@ class RunFolder:
             InvalidParameter: a run is there and `resume` is not given; or there is none to resume;
                 or it followed another recipe.
         """
-        if not resume:
-            self.refuse_started()
-        if resume and not self.checkpoint.exists():
-            raise InvalidParameter(f"{self.path} holds no checkpoint: start without --resume")
         if resume:
+            self._require_started()
             self._check(recipe)
+        else:
+            self.refuse_started()
         self.write(recipe)
 
     def refuse_started(self) -> None:
@@ -131,8 +130,7 @@ class RunFolder:
         Raises:
             InvalidParameter: there is no run, or it follows other values than those given.
         """
-        if not self.checkpoint.exists():
-            raise InvalidParameter(f"{self.path} holds no checkpoint: start without --resume")
+        self._require_started()
         recipe = kind.model_validate_json(self.recipe.read_text())
         self._check(kind.model_validate({**recipe.model_dump(), **given}))
         return recipe
@@ -143,6 +141,10 @@ class RunFolder:
             return
         lines = self.scores.read_text().splitlines(keepends=True)
         self.scores.write_text("".join(x for x in lines if json.loads(x)["epoch"] <= epoch))
+
+    def _require_started(self) -> None:
+        if not self.checkpoint.exists():
+            raise InvalidParameter(f"{self.path} holds no checkpoint: start without --resume")
 
     def _check(self, recipe: Recipe) -> None:
         before = json.loads(self.recipe.read_text())

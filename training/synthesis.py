@@ -287,7 +287,7 @@ class _Step:
         recipe = self.recipe
         total = recipe.adversarial_weight * self.adversary.against(made.image, made.condition)
         if self.style is not None:
-            alone = made.grained and not recipe.style_fine
+            alone = not recipe.style_fine and made.grained
             image = smooth_alone(made.image, made.still) if alone else made.image
             found = self.style.look(image, made.condition)
             total = total + recipe.style_weight * (found - z[:, : self.style.size]).abs().mean()

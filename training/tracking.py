@@ -65,8 +65,7 @@ class Tracking:
             client.update_run(self._run, "RUNNING")
         else:
             found = client.get_experiment_by_name(EXPERIMENT)
-            experiment = client.create_experiment(EXPERIMENT) if found is None else found
-            number = getattr(experiment, "experiment_id", experiment)
+            number = client.create_experiment(EXPERIMENT) if found is None else found.experiment_id
             self._run = client.create_run(number, run_name=folder.name).info.run_id
             for name, value in recipe.model_dump(mode="json").items():
                 client.log_param(self._run, name, str(value)[:_LONGEST])
@@ -80,7 +79,7 @@ class Tracking:
     def _guard(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:
+        except Exception as error:  # MLflow, its stores and servers raise any type
             self._client = None
             reason = str(error).strip().splitlines() or [type(error).__name__]
             self._say(f"MLflow: {reason[0][:_LONGEST]}: the training goes on without it")

@@ -71,7 +71,7 @@ class Versions:
             news.clear()
             try:
                 await self.renew()
-            except Exception:
+            except Exception:  # a folder that went away, say: it must not end the watch for good
                 log.exception("looking for new versions failed; the next look is in its time")
 
     def look(self) -> None:

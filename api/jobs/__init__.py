@@ -6,9 +6,7 @@ import logging
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from fastapi import Depends, FastAPI
-
-from api.routes.common import known_parameters
+from fastapi import FastAPI
 
 if TYPE_CHECKING:
     from api.engine import Engine
@@ -36,5 +34,5 @@ def install(app: FastAPI, engine: Engine) -> Jobs | None:
         log.warning("no training jobs: %s cannot be written", error.filename)
         return None
     app.state.jobs = jobs
-    app.include_router(training_jobs.router, dependencies=[Depends(known_parameters)])
+    app.include_router(training_jobs.router)
     return jobs

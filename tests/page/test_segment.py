@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
 import caps_med
 from caps_med import samples
@@ -90,8 +90,8 @@ def test_a_volume_is_cancelled(opened: Callable[..., Page]) -> None:
     page = opened("segment")
     name = f"{'sub-01_ses-02_acq-highres_' * 6}T1w.nii.gz"  # pushes nothing out of reach
     content = samples.COLIN27.read_bytes()
-    file = {"name": name, "mimeType": "application/gzip", "buffer": content}
-    page.locator("#segment input[type=file]").set_input_files(file)  # type: ignore[arg-type]
+    file = FilePayload(name=name, mimeType="application/gzip", buffer=content)
+    page.locator("#segment input[type=file]").set_input_files(file)
     page.locator("#segment fieldset:enabled").wait_for()
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator("#segment .work")).to_have_text("Cancelled.")

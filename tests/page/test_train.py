@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
 from tests.api.jobs import zipped
 from tests.page.conftest import check_accessible, sample
@@ -18,8 +18,8 @@ JOB = "#train .job"
 
 def fill(page: Page, name: str, archive: bytes, **values: str) -> None:
     page.locator("#train [name=name]").fill(name)
-    file = {"name": "data.zip", "mimeType": "application/zip", "buffer": archive}
-    page.locator("#train [name=archive]").set_input_files(file)  # type: ignore[arg-type]
+    file = FilePayload(name="data.zip", mimeType="application/zip", buffer=archive)
+    page.locator("#train [name=archive]").set_input_files(file)
     page.locator("#train form summary").click()
     for field, value in values.items():
         page.locator(f"#train [name={field}]").fill(value)
