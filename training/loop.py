@@ -144,8 +144,8 @@ def run_epochs(trainer: SupervisedTrainer, run: Run, resume: bool) -> Best:
     state = {**run.parts, **run.schedules, "progress": Progress(trainer), "best": best}
     if resume:
         folder.load(folder.checkpoint, state)
-        if processes.first():
-            folder.forget_after(trainer.state.epoch)
+    if processes.first():
+        folder.forget_after(trainer.state.epoch)  # a fresh run may follow one killed in epoch 1
     trainer.logger.setLevel(logging.WARNING)
     if trainer.state.epoch >= recipe.epochs or _exhausted(best, trainer, recipe):
         return best
@@ -153,7 +153,7 @@ def run_epochs(trainer: SupervisedTrainer, run: Run, resume: bool) -> Best:
         _attach(trainer, run, best, state, None)
         trainer.run()
         return best
-    with Watch(folder, recipe) as watch:
+    with Watch(folder, recipe, trainer.state.iteration) as watch:
         _attach(trainer, run, best, state, watch)
         trainer.run()
     return best

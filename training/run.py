@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from caps_med.errors import InvalidParameter
 from training.datasets.prepare import Preparation
+from training.files import write_text
 
 #: Edge of a crop; every network here halves it three times.
 Crop = Annotated[int, Field(ge=8, multiple_of=8)]
@@ -115,10 +116,7 @@ class RunFolder:
 
     def write(self, recipe: Recipe) -> None:
         """Replace the run's recipe."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        partial = self.recipe.with_suffix(".partial")
-        partial.write_text(recipe.model_dump_json(indent=2))
-        partial.replace(self.recipe)
+        write_text(self.recipe, recipe.model_dump_json(indent=2))
 
     def saved(self, kind: type[R], given: Mapping[str, Any]) -> R:
         """The recipe of the run that is here.
@@ -136,11 +134,12 @@ class RunFolder:
         return recipe
 
     def forget_after(self, epoch: int) -> None:
-        """Drop the scores of epochs that were logged but not kept."""
+        """Drop the scores of epochs that were logged but not kept, and a line that a kill tore."""
         if not self.scores.exists():
             return
         lines = self.scores.read_text().splitlines(keepends=True)
-        self.scores.write_text("".join(x for x in lines if json.loads(x)["epoch"] <= epoch))
+        whole = (line for line in lines if line.endswith("\n"))
+        write_text(self.scores, "".join(x for x in whole if json.loads(x)["epoch"] <= epoch))
 
     def _require_started(self) -> None:
         if not self.checkpoint.exists():

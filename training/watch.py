@@ -33,17 +33,21 @@ class Watch:
     Args:
         folder: of the run.
         recipe: what is trained, and how long.
+        done: steps that an earlier process did and kept; what it showed of later ones is dropped
+            from TensorBoard's curves.
         console: where the bar and a line an epoch go.
     """
 
-    def __init__(self, folder: RunFolder, recipe: Recipe, console: Console | None = None) -> None:
+    def __init__(
+        self, folder: RunFolder, recipe: Recipe, done: int = 0, console: Console | None = None
+    ) -> None:
         self.folder, self.recipe = folder, recipe
         self.console = console or Console()
         self.score: float | None = None
         self.file = folder.path / "progress.jsonl"
         self._written, self._started = 0.0, time.monotonic()
         self._first_step: int | None = None
-        self.board = SummaryWriter(str(folder.path / "tensorboard"))
+        self.board = SummaryWriter(str(folder.path / "tensorboard"), purge_step=done + 1)
         self.tracking = Tracking(folder, recipe, self.say)
         self.bar = Progress(
             TextColumn("epoch {task.fields[epoch]}"),

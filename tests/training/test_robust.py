@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from PIL import Image
 from training import memory
 from training.datasets import Source, load_source
 from training.loop import LossNotFinite
-from training.run import RunFolder
+from training.run import RunFolder, Stateful
 from training.segmentation import SegmentationRecipe, train_segmentation
 
 SMALL = {"epochs": 4, "steps": 2, "batch_size": 2, "crop": 64, "atoms": 4, "seed": 3}
@@ -69,6 +70,35 @@ def test_killed_at_random_moments_a_run_ends_with_the_same_weights(
         assert torch.equal(value, found[name]), name
     epochs = [json.loads(x)["epoch"] for x in (run / "scores.jsonl").read_text().splitlines()]
     assert epochs == [1, 2, 3, 4], "each epoch stands once in the log"
+
+
+class _Killed(BaseException):
+    """Nothing catches it: the process is gone."""
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_stopped_between_any_two_files_each_epoch_stands_once(
+    discs: Path, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """After the log and before the checkpoint of an epoch, the first one above all."""
+    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    chosen = recipe(discs, epochs=2, steps=1, keep="last")
+    save, saved = RunFolder.save, iter(range(written))
+
+    def until_killed(self: RunFolder, file: Path, parts: Mapping[str, Stateful]) -> None:
+        if next(saved, None) is None:
+            raise _Killed
+        save(self, file, parts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "save", until_killed)
+        with pytest.raises(_Killed):
+            train_segmentation(source, chosen, folder, resume=False)
+    with folder.scores.open("a") as log:
+        log.write('{"epoch": ')  # torn
+    train_segmentation(source, chosen, folder, folder.checkpoint.exists())
+    epochs = [json.loads(x)["epoch"] for x in folder.scores.read_text().splitlines()]
+    assert epochs == [1, 2]
 
 
 def wait_until_it_learns(process: subprocess.Popen[bytes], run: Path, longer: float) -> None:

@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> RunFolder:
 def watched(folder: RunFolder, epochs: range) -> str:
     """Watch some epochs; what was said."""
     said = io.StringIO()
-    with Watch(folder, RECIPE, Console(file=said, width=400)) as watch:
+    with Watch(folder, RECIPE, console=Console(file=said, width=400)) as watch:
         for epoch in epochs:
             watch.step(3 * epoch, 0.5)
             watch.epoch({"epoch": epoch, "loss": 0.5, "score": 0.1 * epoch, "dice grey": 0.7})
@@ -63,7 +63,7 @@ def test_recipe_and_scores_are_there_and_a_resumed_run_goes_on(
 def test_how_a_run_ended(
     store: str, folder: RunFolder, error: type[BaseException], status: str
 ) -> None:
-    with pytest.raises(error), Watch(folder, RECIPE, Console(file=io.StringIO())):
+    with pytest.raises(error), Watch(folder, RECIPE, console=Console(file=io.StringIO())):
         raise error
     client = mlflow.MlflowClient(store)
     (run,) = client.search_runs([client.get_experiment_by_name(EXPERIMENT).experiment_id])
