@@ -129,13 +129,15 @@ def synthesize(
     """
     from rich.progress import track
 
-    _check_file(out, labels)
+    seeds = range(seed, seed + count)
+    paths = {each: out if count == 1 else seeded_path(out, each) for each in seeds}
+    for path in paths.values():
+        _check_file(path, labels)
     loaded = _load(model, models)
     channels = loaded.synthesizer.network.image_channels
     read = loaded.read(labels, "labels")
     _check_holds(out, read, "image", channels)
-    for current in track(range(seed, seed + count), "synthesizing", disable=count == 1):
-        path = out if count == 1 else seeded_path(out, current)
+    for current, path in track(paths.items(), "synthesizing", disable=count == 1):
         loaded.synthesize(read, current).save(path)
         _say(f"{loaded.bundle.reference}, seed {current} -> {path}")
 

@@ -15,7 +15,7 @@ from caps_med.bundles import (
     named_scores,
     write_bundle,
 )
-from caps_med.errors import InvalidParameter
+from caps_med.errors import InvalidBundle, InvalidParameter
 from caps_med.networks import CapsuleNetwork, SegmentationNetwork, SynthesisNetwork, build_network
 from training import segmentation, synthesis
 from training.datasets.source import Source
@@ -101,7 +101,22 @@ def _round_to_half(network: torch.nn.Module) -> None:
 def _write(
     repository: ModelRepository, name: str, network: CapsuleNetwork, card: ModelCard
 ) -> Bundle:
-    return write_bundle(repository, name, network.cpu(), card, half=True)
+    """The next version; or the newest, if it is this very model: a finished run was resumed."""
+    network = network.cpu()
+    newest = repository.find(name) if repository.versions(name) else None
+    if newest is not None and _is(newest, network, card):
+        return newest
+    return write_bundle(repository, name, network, card, half=True)
+
+
+def _is(bundle: Bundle, network: CapsuleNetwork, card: ModelCard) -> bool:
+    try:
+        if bundle.card != card:
+            return False
+        kept = bundle.load_network().state_dict()
+    except InvalidBundle:  # a damaged one is no model
+        return False
+    return all(torch.equal(kept[k], v) for k, v in network.state_dict().items())
 
 
 def _card(

@@ -219,6 +219,16 @@ def test_the_input_is_never_written_over(models: Path, labels: Path, command: st
     assert "that is the input, which would be lost" in answer.stderr
 
 
+def test_the_input_is_never_written_over_by_one_of_several_seeds(
+    models: Path, labels: Path, tmp_path: Path
+) -> None:
+    source = labels.rename(tmp_path / "t-seed1.png")
+    answer = run("synthesize", source, "--model", "tiny-synthesis", "--out", tmp_path / "t.png",
+                 "--count", "2", "--models", models)  # fmt: skip
+    assert "that is the input, which would be lost" in answer.stderr
+    assert list(tmp_path.iterdir()) == [source]
+
+
 @pytest.mark.parametrize(
     ("out", "more", "message"),
     [
@@ -262,7 +272,7 @@ def test_training_from_the_command_line(models: Path, discs: Path, tmp_path: Pat
     assert again.returncode == 2
     assert "add --resume to go on with it" in again.stderr
     resumed = run(*arguments, "--resume")
-    assert "discs@2" in resumed.stdout
+    assert "discs@1" in resumed.stdout, "the same model is no second version"
 
 
 def test_the_demo_writes_its_pictures(tmp_path: Path) -> None:
