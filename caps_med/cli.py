@@ -56,7 +56,7 @@ Models = Annotated[
 ]
 Image = Annotated[
     Path,
-    typer.Argument(help="NIfTI, NRRD, PNG, JPEG, TIFF, npy, npz, DICOM (file or folder)."),
+    typer.Argument(help="NIfTI, NRRD, PNG, JPEG, TIFF, npy, npz, DICOM (file, folder or zip)."),
 ]
 Labels = Annotated[Path, typer.Argument(help="Label map: NIfTI, NRRD, PNG, TIFF, npy or npz.")]
 Out = Annotated[Path, typer.Option("--out", help="File to write; its suffix is the format.")]
@@ -317,7 +317,8 @@ def _check_holds(out: Path, source: MedicalImage, kind: Kind, channels: int) -> 
     from caps_med.images.codecs import codec_of_path
 
     voxel = np.zeros((channels, *(1,) * source.spatial_dims), np.uint8)
-    encode_image(MedicalImage(voxel, kind=kind), codec_of_path(out).name)
+    origin = source.origin and source.origin.one_slice()
+    encode_image(MedicalImage(voxel, kind=kind, origin=origin), codec_of_path(out).name)
 
 
 def _load(name: str, models: Path | None) -> Model:

@@ -14,6 +14,7 @@ import nibabel as nib
 import numpy as np
 
 from caps_med.images import FORMATS, MedicalImage
+from caps_med.images.codecs.dicom_origin import DicomOrigin
 from caps_med.images.image import Array
 
 _LONGEST_LINE = 2**20
@@ -78,6 +79,7 @@ def send_image(stream: BinaryIO, image: MedicalImage) -> None:
         "warnings": image.warnings,
         "affine": image.affine.tolist(),
         "header": image.header.binaryblock.hex() if image.header is not None else None,
+        "origin": None if image.origin is None else vars(image.origin),
         "palette": None if palette is None else np.asarray(palette, np.uint8).tobytes().hex(),
         "dtype": image.array.dtype.str,
         "shape": image.array.shape,
@@ -111,6 +113,7 @@ def receive_image(stream: BinaryIO, line: dict[str, Any], most: int) -> MedicalI
             header=_header(line["header"]),
             palette=None if palette is None else _palette(palette),
             warnings=tuple(str(note) for note in line["warnings"]),
+            origin=None if line["origin"] is None else _origin(**line["origin"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Garbled("an image that cannot be") from error
@@ -118,6 +121,11 @@ def receive_image(stream: BinaryIO, line: dict[str, Any], most: int) -> MedicalI
 
 def _palette(text: str) -> Array:
     return np.frombuffer(bytearray.fromhex(text), np.uint8).reshape(-1, 3)
+
+
+def _origin(attributes: dict[str, str], slices: list[list[Any]], frames: bool) -> DicomOrigin:
+    named = {str(key): str(value) for key, value in attributes.items()}
+    return DicomOrigin(named, tuple((str(uid), int(n)) for uid, n in slices), bool(frames))
 
 
 def _header(text: str | None) -> nib.Nifti1Header | None:

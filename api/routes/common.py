@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, File, Header, Query, Request, UploadFile
 
 from api.encoding import MEDIA_TYPES
 from api.engine import Engine
@@ -55,9 +55,14 @@ def _documented(document: dict[str, Any], path: str) -> tuple[list[str], list[st
 
 Format = Annotated[
     str | None,
-    Query(description="Overrules Accept: nifti, png, tiff, npy, npz, zip or json."),
+    Query(description="Overrules Accept: nifti, dicom, png, tiff, npy, npz, zip or json."),
 ]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
+ImageFile = Annotated[
+    UploadFile,
+    File(description="NIfTI, NRRD, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF or npy."),
+]
+LabelsFile = Annotated[UploadFile, File(description="NIfTI, NRRD, PNG, TIFF or npy label map.")]
 
 _PROBLEM = {"model": Problem, "content": {MEDIA_TYPE: {}}}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, File, Form, Response, UploadFile
+from fastapi import APIRouter, Form, Response
 
 from api.encoding import file_response, json_response, negotiate, npz_bytes, zip_bytes
 from api.engine import Call
-from api.routes.common import Accept, EngineDependency, Format, answers
+from api.routes.common import Accept, EngineDependency, Format, LabelsFile, answers
 from api.uploads import read_upload
 from caps_med.errors import InvalidParameter
 from caps_med.images import CODECS, encode_image
@@ -29,7 +29,7 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
 )
 async def interpolate(
     model: str,
-    labels: Annotated[UploadFile, File(description="NIfTI, PNG, TIFF or npy label map.")],
+    labels: LabelsFile,
     engine: EngineDependency,
     seed: Annotated[int, Form(ge=0, le=LARGEST_SEED)] = 0,
     to_seed: Annotated[int, Form(ge=0, le=LARGEST_SEED)] = 1,
@@ -62,7 +62,9 @@ async def interpolate(
     )
     images, capsules = await engine.predict(loaded, work)
     plane = loaded.bundle.card.plane
-    return await engine.run("encode", lambda: encode(images, capsules, form, decoded.format, plane))
+    return await engine.run(
+        "encode", lambda: encode(images, capsules, form, decoded.format_of("image"), plane)
+    )
 
 
 def encode(

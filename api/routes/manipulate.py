@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, File, Form, Response, UploadFile
+from fastapi import APIRouter, Form, Response
 
 from api.encoding import file_response, json_response, negotiate, npz_bytes
 from api.engine import Call
-from api.routes.common import Accept, EngineDependency, Format, answers
+from api.routes.common import Accept, EngineDependency, Format, ImageFile, answers
 from api.uploads import read_upload
 from caps_med.errors import InvalidParameter
 from caps_med.images import encode_image
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
 )
 async def manipulate(
     model: str,
-    image: Annotated[UploadFile, File(description="NIfTI, PNG, JPEG, TIFF or npy.")],
+    image: ImageFile,
     engine: EngineDependency,
     capsule: Annotated[int, Form(ge=0, description="Capsule type of the last layer.")] = 0,
     atom: Annotated[int, Form(ge=0)] = 0,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Annotated
 
-from fastapi import APIRouter, File, Response, UploadFile
+from fastapi import APIRouter, Response
 
 from api.encoding import file_response, image_forms, json_response, negotiate, npz_bytes, zip_bytes
 from api.engine import Segment
-from api.routes.common import Accept, EngineDependency, Format, answers
+from api.routes.common import Accept, EngineDependency, Format, ImageFile, answers
 from api.uploads import read_upload
-from caps_med.images import CODECS, encode_image, label_format
+from caps_med.images import CODECS, encode_image
 from caps_med.inference import Segmentation
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
@@ -22,16 +21,16 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
     "/{model}/segment",
     summary="Segment an image or volume",
     response_class=Response,
-    responses=answers("nifti", "png", "tiff", "npy", "npz", "zip", "json"),
+    responses=answers("nifti", "dicom", "png", "tiff", "npy", "npz", "zip", "json"),
 )
 async def segment(
     model: str,
-    image: Annotated[UploadFile, File(description="NIfTI, PNG, JPEG, TIFF or npy.")],
+    image: ImageFile,
     engine: EngineDependency,
     format: Format = None,
     accept: Accept = None,
 ) -> Response:
-    """The label map in the image's own format and geometry.
+    """The label map in the image's own format and geometry; of a DICOM slice or volume, DICOM SEG.
 
     As npz: `labels` and `probabilities`; as JSON: the volume of each label; as zip: the label map
     in the image's own format and as NIfTI, and the JSON.
@@ -39,7 +38,7 @@ async def segment(
     content = await read_upload(image)
     loaded = await engine.load(model)
     decoded = await engine.decode(content, "image", loaded.segmenter.fitting)
-    own = label_format(decoded.format)
+    own = decoded.format_of("labels")
     form = negotiate(format, accept, [*image_forms(decoded, own), "npz", "zip", "json"])
     result = await engine.predict(loaded, Segment(decoded))
     return await engine.run("encode", lambda: encode(result, form))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, File, Form, Response, UploadFile
+from fastapi import APIRouter, Form, Response
 
 from api.encoding import file_response, image_forms, json_response, negotiate, npz_bytes, zip_bytes
 from api.engine import Synthesize
-from api.routes.common import Accept, EngineDependency, Format, answers
+from api.routes.common import Accept, EngineDependency, Format, LabelsFile, answers
 from api.uploads import read_upload
 from caps_med.errors import InvalidParameter
 from caps_med.images import CODECS, Plane, encode_image
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
 )
 async def synthesize(
     model: str,
-    labels: Annotated[UploadFile, File(description="NIfTI, PNG, TIFF or npy label map.")],
+    labels: LabelsFile,
     engine: EngineDependency,
     seed: Annotated[int, Form(ge=0, le=LARGEST_SEED)] = 0,
     count: Annotated[int, Form(ge=1)] = 1,
@@ -44,7 +44,7 @@ async def synthesize(
     content = await read_upload(labels)
     loaded = await engine.load(model)
     decoded = await engine.decode(content, "labels")
-    own = decoded.format
+    own = decoded.format_of("image")
     forms = [*image_forms(decoded, own), "zip"] if count == 1 else ["zip", "png"]
     form = negotiate(format, accept, [*forms, "npz", "json"])
     images = await engine.predict(loaded, Synthesize(decoded, seed, count))

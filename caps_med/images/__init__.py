@@ -14,7 +14,7 @@ from caps_med.images.channels import with_channels
 from caps_med.images.codecs import CODECS, Codec
 from caps_med.images.files import count_pictures, encode_image, read_image, write_image
 from caps_med.images.image import Kind, MedicalImage
-from caps_med.images.labels import label_format, label_palette, match_labels
+from caps_med.images.labels import label_palette, match_labels
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import Normalization, eight_bits
 from caps_med.images.slices import Plane, SliceStack, chosen_slice, one_slice, slice_count
@@ -36,7 +36,6 @@ __all__ = [
     "count_pictures",
     "eight_bits",
     "encode_image",
-    "label_format",
     "label_palette",
     "match_labels",
     "one_slice",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from caps_med.errors import InvalidInput, NotFinite, UnsupportedFormat
+from caps_med.errors import InvalidInput, NotFinite
 from caps_med.images.codecs import codec_of_content, codec_of_name, codec_of_path
 from caps_med.images.codecs.dicom_series import read_series
 from caps_med.images.image import Kind, MedicalImage
@@ -88,7 +88,8 @@ def _content(source: str | PathLike[str] | bytes, limits: Limits) -> bytes:
 
 
 def encode_image(image: MedicalImage, format: str, *, compress: bool | None = None) -> bytes:
-    """The content of a file of `format`: "nifti", "nrrd", "png", "jpeg", "tiff", "npy" or "npz".
+    """The content of a file of `format`: "nifti", "nrrd", "png", "jpeg", "tiff", "npy", "npz", or
+    "dicom" (DICOM SEG, for label maps of DICOM slices alone).
 
     Label maps get the smallest unsigned dtype that holds their ids.
 
@@ -102,8 +103,6 @@ def encode_image(image: MedicalImage, format: str, *, compress: bool | None = No
         InvalidInput: the format cannot hold these values.
     """
     codec = codec_of_name(format)
-    if codec.encode is None:
-        raise UnsupportedFormat(f"{format} is read, not written: use nifti, nrrd or png")
     if image.kind == "labels":
         image = image.with_array(smallest_unsigned(image.array))
     data = codec.encode(image)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -14,6 +15,8 @@ from caps_med.images.labels import label_format
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
+
+    from caps_med.images.codecs.dicom_origin import DicomOrigin
 
 Array: TypeAlias = NDArray[Any]
 Kind: TypeAlias = Literal["image", "labels"]
@@ -38,13 +41,15 @@ class MedicalImage:
         affine: `[4, 4]` float64, voxel indices to millimetres, RAS+. The identity for pictures,
             which have no geometry.
         format: what it is saved as when nobody asks for another, a name of
-            `caps_med.images.FORMATS`: where it came from, except that DICOM, which is not
-            written, becomes "nifti" (a volume) or "png" (a picture).
+            `caps_med.images.FORMATS`: where it came from, except that images of DICOM become
+            "nifti" (a volume) or "png" (a picture); label maps of a DICOM volume DICOM SEG.
         kind: "image" (intensities) or "labels" (ids).
         header: the NIfTI header of the source, so that form codes, units and NIfTI-1 or -2
             survive a round trip.
         palette: `[N, 3]` uint8, the colour of each id of a label map.
         warnings: what a reader had to decide; shown to the user with the answer.
+        names: id -> name of a label map's labels, where they are known.
+        origin: the DICOM objects that a volume was read from.
 
     Raises:
         InvalidInput: the array or the affine is not of this form, or the affine is singular.
@@ -57,6 +62,8 @@ class MedicalImage:
     header: Nifti1Header | None = None
     palette: Array | None = None
     warnings: tuple[str, ...] = ()
+    names: Mapping[int, str] = field(default_factory=dict)
+    origin: DicomOrigin | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _check_array(self.array, self.kind)
@@ -71,6 +78,18 @@ class MedicalImage:
     def spatial_shape(self) -> tuple[int, ...]:
         """`*S`, the sizes of the array without its channels."""
         return self.array.shape[1:]
+
+    @property
+    def made_by(self) -> str:
+        """The model that made it, as ``name@version``; empty for what was read."""
+        return ""
+
+    def format_of(self, kind: Kind) -> str:
+        """What an image of that kind over the same voxels is saved as when nobody asks."""
+        if kind == "labels" and self.origin is not None:
+            return "dicom"
+        own = "nifti" if self.format == "dicom" else self.format
+        return label_format(own) if kind == "labels" else own
 
     @property
     def spacing(self) -> tuple[float, ...] | None:
@@ -93,7 +112,7 @@ class MedicalImage:
         Args:
             array: `[K, *S]` with this image's `*S`.
             kind: the new kind; by default this image's. Labels of a JPEG become PNG.
-            format: the new format; by default this image's.
+            format: the new format; by default that of `format_of`.
             palette: `[N, 3]` uint8 colours of the ids; by default this image's.
             warnings: added to this image's.
 
@@ -106,12 +125,11 @@ class MedicalImage:
                 "resample it to this image's voxels first"
             )
         kind = kind or self.kind
-        format = format or self.format
         return replace(
             self,
             array=array,
             kind=kind,
-            format=label_format(format) if kind == "labels" else format,
+            format=format or self.format_of(kind),
             palette=self.palette if palette is None else palette,
             warnings=self.warnings + warnings,
         )

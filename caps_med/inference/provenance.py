@@ -65,4 +65,4 @@ class Provenance:
 def answer(kind: type[Answer], image: MedicalImage, **more: Any) -> Answer:  # noqa: ANN401
     """`image` as an answer of that kind, with what the kind adds."""
     base = {f.name: getattr(image, f.name) for f in fields(MedicalImage)}
-    return kind(**base, **more)
+    return kind(**{**base, **more})

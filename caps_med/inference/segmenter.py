@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,9 +32,14 @@ class Segmentation(MedicalImage):
         provenance: where the answer came from.
     """
 
-    names: dict[int, str] = field(kw_only=True)
+    names: Mapping[int, str] = field(kw_only=True)
     probabilities: MedicalImage = field(kw_only=True)
     provenance: Provenance = field(kw_only=True)
+
+    @property
+    def made_by(self) -> str:
+        """The model, as ``name@version``."""
+        return f"{self.provenance.model}@{self.provenance.version}"
 
     @property
     def volume_unit(self) -> str:

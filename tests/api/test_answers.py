@@ -7,6 +7,7 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import highdicom
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
@@ -16,6 +17,7 @@ from api.app import create_app
 from api.settings import Settings
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.conftest import BUILT_IN_NAMES
+from tests.images.dicom_files import IDENTITY, slice_file, zipped_series
 
 SEGMENT = "/v1/models/tiny-segmentation/segment"
 SYNTHESIZE = "/v1/models/tiny-synthesis/synthesize"
@@ -49,6 +51,40 @@ def test_a_volume_comes_back_in_its_space(client: TestClient, models: Path, volu
     np.testing.assert_array_equal(found.array, wanted.array)
     for name, value in wanted.provenance.headers().items():
         assert answer.headers[name] == value
+
+
+@pytest.mark.parametrize("content", [slice_file(**IDENTITY), zipped_series()])
+def test_a_dicom_series_comes_back_as_dicom_seg(
+    client: TestClient, models: Path, content: bytes
+) -> None:
+    """Of the same patient, on the same slices; as NIfTI where that is asked for."""
+    wanted = caps_med.load_model("tiny-segmentation", models).segment(content)
+    answer = client.post(SEGMENT, files={"image": content})
+    assert answer.headers["content-type"] == "application/dicom"
+    assert answer.headers["content-disposition"] == 'attachment; filename="segmentation.dcm"'
+    found = highdicom.seg.segread(io.BytesIO(answer.content))
+    assert found.PatientID == IDENTITY["PatientID"]
+    assert found.ManufacturerModelName == "tiny-segmentation@1"
+    for number, (name, value) in enumerate(wanted.volumes.items(), start=1):
+        assert found.get_segment_description(number).segment_label == name
+        drawn = [
+            frame
+            for frame, part in zip(
+                np.atleast_3d(found.pixel_array.T).T,
+                found.PerFrameFunctionalGroupsSequence,
+                strict=True,
+            )
+            if part.SegmentIdentificationSequence[0].ReferencedSegmentNumber == number
+        ]
+        voxel = abs(np.linalg.det(wanted.affine[:3, :3]))
+        assert sum(frame.sum() for frame in drawn) * voxel == pytest.approx(value)
+    nifti = client.post(SEGMENT, files={"image": content}, params={"format": "nifti"})
+    np.testing.assert_array_equal(read_image(nifti.content, kind="labels").array, wanted.array)
+    with zipfile.ZipFile(
+        io.BytesIO(client.post(SEGMENT, files={"image": content}, params={"format": "zip"}).content)
+    ) as archive:
+        names = ["segmentation.dcm", "segmentation.nii.gz", "answer.json"]
+        assert archive.namelist() == names
 
 
 def test_forms_of_a_segmentation(client: TestClient, picture: bytes, models: Path) -> None:

@@ -29,7 +29,7 @@ from api.decoding.pool import DecodePool, Decoder, DecoderDied, DecodeTimeout
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, encode_image, read_image
 from tests.api.mutations import good_files
-from tests.images.dicom_files import dataset, encoded, slice_file
+from tests.images.dicom_files import IDENTITY, dataset, encoded, slice_file, zipped_series
 
 MEMORY = 512 * 2**20
 
@@ -50,14 +50,15 @@ def test_an_image_arrives_as_it_was_read(
 ) -> None:
     kinds: list[tuple[bytes, Kind]] = [
         (volume, "image"), (picture, "image"), (labels, "labels"), (slice_file(), "image"),
+        (slice_file(**IDENTITY), "image"), (zipped_series(), "image"),
     ]  # fmt: skip
     for content, kind in kinds:
         found, wanted = decoded(pool, content, kind), read_image(content, kind=kind)
         np.testing.assert_array_equal(found.array, wanted.array)
         assert found.array.dtype == wanted.array.dtype and found.array.flags.writeable
         np.testing.assert_array_equal(found.affine, wanted.affine)
-        assert (found.format, found.kind, found.warnings) == (
-            wanted.format, wanted.kind, wanted.warnings,
+        assert (found.format, found.kind, found.warnings, found.origin) == (
+            wanted.format, wanted.kind, wanted.warnings, wanted.origin,
         )  # fmt: skip
         assert (found.palette is None) == (wanted.palette is None)
         assert encode_image(found, found.format) == encode_image(wanted, wanted.format)
@@ -265,6 +266,23 @@ def test_what_a_decoder_says_is_not_trusted(said: bytes) -> None:
         if "image" in line:
             wire.receive_image(stream, line["image"], 2**20)
         raise KeyError(line["error"])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"attributes": {"PatientName": "Doe^Jane"}}, {"attributes": {"Rows": 7}}, {"more": 1},
+        {"slices": []}, {"slices": [["../etc", 1]]}, {"slices": [["1.2", "x"]]}, {"frames": True},
+    ],
+)  # fmt: skip
+def test_what_a_decoder_says_of_an_origin_is_not_trusted(changed: dict[str, Any]) -> None:
+    stream = io.BytesIO()
+    wire.send_image(stream, read_image(slice_file(**IDENTITY)))
+    stream.seek(0)
+    line = wire.receive_line(stream)["image"]
+    line["origin"] |= changed
+    with pytest.raises(wire.Garbled):
+        wire.receive_image(stream, line, 2**20)
 
 
 def test_no_temporary_file_stays(

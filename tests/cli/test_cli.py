@@ -5,6 +5,7 @@ import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import highdicom
 import numpy as np
 import pytest
 import typer
@@ -16,6 +17,7 @@ from caps_med.errors import MissingExtra
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import Model
 from tests.conftest import BUILT_IN_NAMES
+from tests.images.dicom_files import IDENTITY, zipped_series
 
 COMMAND = Path(sys.executable).parent / "caps-med"
 
@@ -246,6 +248,29 @@ def test_a_format_that_cannot_hold_the_answer_is_refused_before_the_work(
                  str(tmp_path / out), "--models", str(models), *more]  # fmt: skip
     result = CliRunner().invoke(cli.app, arguments)
     assert message in str(result.exception)
+
+
+def test_a_series_is_segmented_to_dicom_seg(models: Path, tmp_path: Path) -> None:
+    """Probabilities are no label map, and an image from elsewhere is of no series."""
+    series, out = tmp_path / "series.zip", tmp_path / "seg.dcm"
+    series.write_bytes(zipped_series())
+    arguments = (
+        "segment",
+        series,
+        "--model",
+        "tiny-segmentation",
+        "--out",
+        out,
+        "--models",
+        models,
+    )
+    answer = run(*arguments, "--probabilities")
+    assert (answer.returncode, out.exists()) == (2, False)
+    assert "as DICOM SEG, label maps of DICOM slices alone" in answer.stderr
+    answer = run(*arguments)
+    assert f"tiny-segmentation@1 -> {out}" in answer.stdout.splitlines()
+    assert highdicom.seg.segread(out).PatientID == IDENTITY["PatientID"]
+    assert IDENTITY["PatientID"] not in answer.stdout + answer.stderr
 
 
 def test_paths_are_printed_as_they_are(models: Path, image: Path, tmp_path: Path) -> None:

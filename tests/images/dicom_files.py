@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,13 @@ from caps_med.images.image import Array
 
 PATIENT = "Doe^Jane"
 SERIES = "1.2.826.0.1.3680043.8.498.1"
+#: What a slice of an archive says besides: without it no other object can refer to it.
+IDENTITY: dict[str, Any] = {
+    "PatientID": "17-4", "PatientBirthDate": "19010203", "PatientSex": "F",
+    "StudyDate": "20260102", "StudyTime": "030405", "StudyID": "S1", "AccessionNumber": "A7",
+    "ReferringPhysicianName": "Who^Doctor", "StudyInstanceUID": f"{SERIES}.100",
+    "FrameOfReferenceUID": f"{SERIES}.101",
+}  # fmt: skip
 
 
 def dataset(array: Array, **changed: Any) -> Dataset:  # noqa: ANN401
@@ -34,7 +42,8 @@ def dataset(array: Array, **changed: Any) -> Dataset:  # noqa: ANN401
     made.PixelRepresentation = int(array.dtype.kind == "i")
     for name, value in changed.items():
         if value is None:
-            delattr(made, name)
+            if name in made:
+                delattr(made, name)
         else:
             setattr(made, name, value)
     content = array.astype(array.dtype.newbyteorder("<")).tobytes()
@@ -68,6 +77,16 @@ def encoded(made: Dataset, syntax: UID = ExplicitVRLittleEndian, preamble: bytes
         little_endian=True,
     )
     return preamble.ljust(128, b"\0") + file.getvalue()[128:]
+
+
+def zipped_series(folder: str = PATIENT) -> bytes:
+    """Three slices with all that a DICOM SEG needs, in a zip whose names are a patient's."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number, z in enumerate((2.5, 0.0, 5.0), start=1):
+            instance = {**IDENTITY, "SOPInstanceUID": f"{SERIES}.{number}"}
+            archive.writestr(f"{folder}/{number}.dcm", slice_file(z, **instance))
+    return file.getvalue()
 
 
 def slice_file(z: float = 0.0, dtype: str = "i2", **changed: Any) -> bytes:  # noqa: ANN401

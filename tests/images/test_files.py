@@ -69,13 +69,6 @@ def test_the_suffix_chooses_the_format(tmp_path: Path, name: str, start: bytes) 
     assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
-def test_dicom_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedFormat, match=r"x.dcm has no known suffix"):
-        write_image(picture("u1"), tmp_path / "x.dcm")
-    with pytest.raises(UnsupportedFormat, match="dicom is read, not written: use nifti"):
-        encode_image(picture("u1"), "dicom")
-
-
 def test_a_file_that_is_no_stack_is_its_own_first_picture() -> None:
     data = encode_image(picture("u1"), "png")
     assert count_pictures(data) == 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from caps_med.errors import UnknownLabel
-from caps_med.images import MedicalImage, label_format, label_palette, match_labels
+from caps_med.images import MedicalImage, label_palette, match_labels
 
 
 def labels(*ids: int) -> MedicalImage:
@@ -51,4 +51,5 @@ def test_a_model_brings_its_first_colours() -> None:
 
 def test_labels_keep_the_format_of_their_image_but_jpeg() -> None:
     formats = ("nifti", "png", "jpeg", "tiff", "npy")
-    assert [label_format(f) for f in formats] == ["nifti", "png", "png", "tiff", "npy"]
+    images = [MedicalImage(np.zeros((1, 2, 2)), format=name) for name in formats]
+    assert [image.format_of("labels") for image in images] == ["nifti", "png", "png", "tiff", "npy"]

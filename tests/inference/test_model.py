@@ -18,6 +18,7 @@ from caps_med.errors import (
 )
 from caps_med.images import MedicalImage, SliceStack, encode_image, read_image, with_channels
 from caps_med.inference import Model, passes
+from tests.images.dicom_files import IDENTITY, slice_file
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,14 @@ def test_format_in_is_format_out(segmentation: Model, tmp_path: Path, suffix: st
     assert again.format == read_image(source).format
     np.testing.assert_array_equal(again.array, result.array)
     assert set(np.unique(again.array)) <= {0, 2, 7}
+
+
+def test_each_answer_of_a_batch_is_of_its_own_patient(segmentation: Model) -> None:
+    names = ("Doe^Jane", "Roe^Richard")
+    images = [read_image(slice_file(**{**IDENTITY, "PatientName": name})) for name in names]
+    for name, found in zip(names, segmentation.segmenter.many(images), strict=True):
+        assert found.origin is not None
+        assert found.origin.attributes["PatientName"] == name
 
 
 def test_jpeg_in_gives_png_labels(segmentation: Model, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
+import highdicom
 import numpy as np
 import pytest
 from playwright.sync_api import FilePayload, Page, expect
@@ -12,6 +14,7 @@ from playwright.sync_api import FilePayload, Page, expect
 import caps_med
 from caps_med import samples
 from caps_med.images import MedicalImage, encode_image, read_image
+from tests.images.dicom_files import IDENTITY, SERIES, dataset, encoded, placed
 from tests.page.conftest import check_accessible, sample, saved
 
 #: Of each volume: its size, and how many voxels have each value, 0 to 3.
@@ -84,6 +87,33 @@ def test_a_volume_in_three_planes(opened: Callable[..., Page], tmp_path: Path) -
     assert page.evaluate("() => capsMed.segment.opts.isRadiologicalConvention") is False
     page.locator("#segment .planes").select_option("Coronal")
     assert page.evaluate("() => capsMed.segment.opts.sliceType") == 1
+
+
+def test_a_dicom_series_comes_back_as_dicom_seg(
+    opened: Callable[..., Page], tmp_path: Path
+) -> None:
+    """Its files are chosen together; what goes on to synthesis is a label map that is read."""
+    head = read_image(samples.COLIN27)
+    files, middle = [], head.spatial_shape[2] // 2
+    for number in range(3):
+        pixels = head.array[0, ::2, ::2, middle + number].T.astype(np.uint16)
+        place = {**placed(float(number), (2.0, 2.0)), "SliceThickness": 1.0}
+        made = dataset(pixels, **IDENTITY, **place, SOPInstanceUID=f"{SERIES}.{number + 1}")
+        files.append(tmp_path / f"IM{number}.dcm")
+        files[-1].write_bytes(encoded(made))
+    page = opened("segment")
+    page.locator("#segment input[type=file]").set_input_files(files)
+    wait_for_answer(page)
+    wanted = caps_med.load_model("brain-t1-tissue").segment(tmp_path)
+    image, labels = page.evaluate(SHOWN)
+    assert image["dims"][:4] == labels["dims"][:4] == [3, *wanted.spatial_shape]
+    assert labels["counts"] == counts(wanted)
+    content = saved(page, "#segment .download", tmp_path).read_bytes()
+    found = highdicom.seg.segread(io.BytesIO(content))
+    assert (found.PatientID, found.Modality) == (IDENTITY["PatientID"], "SEG")
+    assert found.pixel_array.sum() == (wanted.array > 0).sum()
+    page.locator("#to-synthesize").click()
+    page.locator("#synthesize .gallery canvas").first.wait_for()
 
 
 def test_a_volume_is_cancelled(opened: Callable[..., Page]) -> None:

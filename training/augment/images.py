@@ -20,7 +20,7 @@ from training.augment.order import Workshop
 from training.augment.training_part import Parts
 from training.datasets.cases import Case
 from training.datasets.geometries import Origin
-from training.datasets.layouts.naming import stem_of
+from training.datasets.layouts.naming import written_suffix
 from training.datasets.new_labels import LabelMaker, NewLabel
 from training.datasets.reading import read_case
 from training.datasets.shape_statistics import mean_dice
@@ -106,7 +106,7 @@ class Studio:
         kept = dice >= self.threshold
         root = self.workshop.out if kept else self.workshop.work / "dropped"
         files = [
-            (f"images/{new.name}{channel}{suffix_of(self._case)}", array)
+            (f"images/{new.name}{channel}{written_suffix(self._case.images[0].path)}", array)
             for channel, array in self._channels(image.array)
         ]
         label = f"labels/{new.name}{new.suffix}"
@@ -189,15 +189,6 @@ def check_labels(parts: Parts, models: Sequence[Model]) -> None:
 def _exact(label: MedicalImage) -> MedicalImage:
     """The same map, of which no 8-bit picture is made."""
     return label.with_array(label.array, format="npy")
-
-
-def suffix_of(case: Case) -> str:
-    """Of new images: the real ones' own; PNG or NIfTI where those are JPEG or DICOM."""
-    path = case.images[0].path
-    suffix = path.name[len(stem_of(path)) :].lower()
-    if path.is_dir() or suffix in (".dcm", ".dicom", ".ima"):
-        return ".nii.gz"
-    return ".png" if suffix in ("", ".jpg", ".jpeg") else suffix
 
 
 def manifest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import caps_med
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, write_image
 from training.datasets.geometries import Geometries, Origin, Random
-from training.datasets.layouts.naming import stem_of
+from training.datasets.layouts.naming import written_suffix
 from training.datasets.originals import Original, Originals
 from training.datasets.phantoms import AxonGeometry, draw_axons, outline
 from training.datasets.shape_statistics import TOLERANCE, Labels
@@ -32,7 +32,7 @@ class NewLabel(NamedTuple):
 
     Attributes:
         name: follows from its number alone.
-        suffix: of its file, that of the originals.
+        suffix: of its file, that of the originals; NIfTI where those are DICOM.
         label: of ids, with the geometry of an original.
     """
 
@@ -104,8 +104,9 @@ class LabelMaker:
         else:
             found, origin = self.geometries.draw(number)
         like = self._like(found, origin)
-        suffix = like.case.label.path.name[len(stem_of(like.case.label.path)) :]
-        return NewLabel(name, suffix, like.label.with_array(found[None]), origin)
+        geometry = replace(like.label, origin=None)  # it is of no patient
+        suffix = written_suffix(like.case.label.path)
+        return NewLabel(name, suffix, geometry.with_array(found[None]), origin)
 
     def _like(self, label: Labels, origin: Origin) -> Original:
         """The original whose geometry and format a new map takes over."""

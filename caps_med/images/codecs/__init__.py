@@ -32,11 +32,10 @@ def codec_of_content(data: bytes) -> Codec:
 
 def codec_of_path(path: Path) -> Codec:
     """The codec of a file name's suffix, for writing; `UnsupportedFormat` if there is none."""
-    written = [codec for codec in CODECS.values() if codec.encode is not None]
-    for codec in written:
+    for codec in CODECS.values():
         if path.name.lower().endswith(codec.suffixes):
             return codec
-    allowed = ", ".join(suffix for codec in written for suffix in codec.suffixes)
+    allowed = ", ".join(suffix for codec in CODECS.values() for suffix in codec.suffixes)
     raise UnsupportedFormat(f"{path.name} has no known suffix: use one of {allowed}")
 
 

@@ -20,8 +20,7 @@ class Codec:
         recognises: whether bytes begin like this format.
         decode: bytes to an image of kind "image", whatever the kind asked for: that only says
             whether palette indices and ids are wanted or colours. Checks every bound first.
-        encode: an image, or a label map of the smallest unsigned dtype, to bytes; None for a
-            format that is read alone.
+        encode: an image, or a label map of the smallest unsigned dtype, to bytes.
         gzipped: whether the encoded bytes are put into gzip unless the file name says otherwise.
         count: how many pictures of one size lie behind each other in a stack; None where a file
             is always one image.
@@ -33,7 +32,7 @@ class Codec:
     media_type: str
     recognises: Callable[[bytes], bool]
     decode: Callable[[bytes, Kind, Limits], MedicalImage]
-    encode: Callable[[MedicalImage], bytes] | None
+    encode: Callable[[MedicalImage], bytes]
     gzipped: bool = False
     count: Callable[[bytes, Limits], int] | None = None
     decode_one: Callable[[bytes, Kind, Limits, int], MedicalImage] | None = None

@@ -19,7 +19,8 @@ from caps_med.images.image import Array
 SPACING_TOLERANCE = 0.05
 #: Orientations of slices of one volume may differ by this much per entry.
 ORIENTATION_TOLERANCE = 1e-3
-_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
+#: From patient coordinates (LPS) to those of an affine (RAS+), and back.
+TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def affine_of(spots: Sequence[Placed]) -> tuple[list[int], Array]:
     affine[:3, 1] = first.down * first.spacing[0]
     affine[:3, 2] = step
     affine[:3, 3] = corners[0]
-    return order, _TO_RAS @ affine
+    return order, TO_RAS @ affine
 
 
 def _group(frame: Dataset, shared: Dataset, name: str) -> Dataset:

@@ -1,15 +1,26 @@
-"""A folder of DICOM files as one volume."""
+"""The files of one DICOM series, from a folder or a zip, as one volume."""
 
 from __future__ import annotations
 
+import io
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
-from caps_med.errors import InputTooLarge, InvalidInput
-from caps_med.images.codecs import dicom, dicom_layout
-from caps_med.images.image import MedicalImage
+import numpy as np
+
+from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.images.codecs import dicom_layout
+from caps_med.images.codecs.dicom_frames import Frames, read_frames, smallest_integers
+from caps_med.images.codecs.dicom_geometry import affine_of
+from caps_med.images.codecs.dicom_origin import joined
+from caps_med.images.image import STACK_AFFINE, MedicalImage
 from caps_med.images.limits import Limits
 
 MAX_FILES = 10_000
+#: Folders and files that are no DICOM, beside those that are.
+_MAX_ENTRIES = 2 * MAX_FILES
 
 
 def read_series(folder: Path, limits: Limits) -> MedicalImage:
@@ -19,26 +30,118 @@ def read_series(folder: Path, limits: Limits) -> MedicalImage:
         InvalidInput: no DICOM file, several series, or slices that are no volume.
         InputTooLarge: over `limits`, all files together.
     """
-    files: list[dicom.Frames] = []
+
+    def contents() -> Iterator[tuple[str, bytes]]:
+        for path in sorted(path for path in folder.iterdir() if path.is_file()):
+            with path.open("rb") as file:
+                if (content := _content(file, limits.max_bytes)) is not None:
+                    yield path.name, content
+
+    found = _frames(contents(), limits, "max_bytes")
+    if not found:
+        raise InvalidInput(f"{folder} is a folder without a DICOM file: give a file, or a series")
+    return _one_series(found, str(folder))
+
+
+def read_zip(data: bytes, limits: Limits) -> MedicalImage:
+    """The one series in a zip, whatever its folders; other files are passed over.
+
+    Raises:
+        UnsupportedFormat: there is no DICOM file in it.
+        InvalidInput: it is broken, or holds several series, or slices that are no volume.
+        InputTooLarge: inflated, it is over `limits`.
+    """
+
+    found = _frames(_unzipped(data, limits.max_inflated_bytes), limits, "max_inflated_bytes")
+    if not found:
+        raise UnsupportedFormat("zip: it holds no DICOM file: a zip is read if it holds a series")
+    return _one_series(found, "the zip")
+
+
+def _unzipped(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
+    """The DICOM files of a zip, by their names, which may be those of patients and are not told."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = sorted(archive.infolist(), key=lambda entry: entry.filename)
+            if len(entries) > _MAX_ENTRIES:
+                raise InputTooLarge(f"zip: more than {_MAX_ENTRIES} files: split it")
+            for number, entry in enumerate(entries, start=1):
+                if entry.flag_bits & 1:
+                    raise UnsupportedFormat("zip: it has a password: send it without")
+                with archive.open(entry) as file:
+                    content = _content(file, most)
+                if content is not None:
+                    yield f"file {number} of the zip", content
+    except CapsMedError:
+        raise
+    except MemoryError as error:
+        raise InputTooLarge("zip: too large to inflate: send fewer slices") from error
+    except Exception as error:  # the zip module raises several types for broken archives
+        raise InvalidInput("zip: the archive is cut or broken: make it again") from error
+
+
+def _content(file: IO[bytes], most: int) -> bytes | None:
+    """All of a DICOM file, but no more than `most` bytes and one; None of another file."""
+    head = file.read(dicom_layout.PREAMBLE + 4)
+    if not dicom_layout.recognises(head):
+        return None
+    return head + file.read(most + 1 - len(head))
+
+
+def _frames(contents: Iterable[tuple[str, bytes]], limits: Limits, bound: str) -> list[Frames]:
+    """What the files hold, together within a bound of `limits`; what is said of one names it."""
+    most = getattr(limits, bound)
+    files: list[Frames] = []
     size, voxels = 0, 0
-    for path in sorted(path for path in folder.iterdir() if path.is_file()):
-        with path.open("rb") as file:
-            head = file.read(dicom_layout.PREAMBLE + 4)
-            if not dicom_layout.recognises(head):
-                continue
-            data = head + file.read(limits.max_bytes + 1 - len(head))
-        size += len(data)
-        limits.check_file(size)
+    for name, content in contents:
+        size += len(content)
+        if size > most:
+            raise InputTooLarge(
+                f"the DICOM files have more than {most} bytes ({bound}): send fewer slices"
+            )
         if len(files) == MAX_FILES:
-            raise InputTooLarge(f"more than {MAX_FILES} DICOM files in one folder: split it")
+            raise InputTooLarge(f"more than {MAX_FILES} DICOM files in one series: split it")
         try:
-            files.append(dicom.read_frames(data, limits))
+            files.append(read_frames(content, limits))
         except (InvalidInput, InputTooLarge) as error:
-            raise type(error)(f"{path.name}: {error}") from error
+            raise type(error)(f"{name}: {error}") from error
         voxels += files[-1].array.size
         limits.check_array((voxels,), files[-1].array.itemsize)
-    if not files:
-        raise InvalidInput(f"{folder} is a folder without a DICOM file: give a file, or a series")
+    return files
+
+
+def _one_series(files: Sequence[Frames], place: str) -> MedicalImage:
     if len({file.series for file in files}) > 1:
-        raise InvalidInput(f"{folder} holds several DICOM series: put each into its own folder")
-    return dicom.assemble(files)
+        raise InvalidInput(f"{place} holds several DICOM series: keep each apart from the others")
+    return assemble(files)
+
+
+def assemble(files: Sequence[Frames]) -> MedicalImage:
+    """One image of the frames of all files, sorted by their places.
+
+    Raises:
+        InvalidInput: the frames are of different sizes, or no evenly spaced volume.
+        UnsupportedFormat: they are several pictures without a place.
+    """
+    frames = [frame for file in files for frame in file.array]
+    spots = [spot for file in files for spot in file.places]
+    notes = tuple(dict.fromkeys(note for file in files for note in file.warnings))
+    if len({frame.shape for frame in frames}) > 1:
+        raise InvalidInput("DICOM: slices of one series must have one size")
+    if len(spots) == len(frames) and frames[0].ndim == 2:
+        order, affine = affine_of(spots)
+        volume = np.stack([frames[i].T for i in order], axis=-1)
+        origin = joined([file.origin for file in files], order)
+        return MedicalImage(
+            smallest_integers(volume)[None], affine, "nifti", warnings=notes, origin=origin
+        )
+    if len(frames) == 1:
+        flat = frames[0][None] if frames[0].ndim == 2 else np.moveaxis(frames[0], -1, 0)
+        return MedicalImage(np.ascontiguousarray(flat), format="png", warnings=notes)
+    if len(files) > 1 or frames[0].ndim == 3:
+        raise UnsupportedFormat(
+            "DICOM: several pictures without a position, or in colour, are no volume"
+        )
+    notes += ("DICOM: no positions; frames are axial slices of 1 mm, shown as they are",)
+    volume = np.stack([frame.T for frame in frames], axis=-1)
+    return MedicalImage(smallest_integers(volume)[None], STACK_AFFINE, "nifti", warnings=notes)

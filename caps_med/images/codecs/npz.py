@@ -19,7 +19,8 @@ from caps_med.images.codecs.codec import Codec
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.limits import Limits
 
-_MAGIC = b"PK\3\4"
+#: How every zip that is not empty begins.
+MAGIC = b"PK\3\4"
 _MAX_ARRAYS = 64
 # A member's header may take this much beside its values.
 _HEADER_ROOM = 2**16
@@ -108,10 +109,10 @@ def _inflated(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limits: Limits) 
     return content
 
 
-def _recognises(data: bytes) -> bool:
-    """A zip whose first member is an array; other zips are not read."""
+def recognises(data: bytes) -> bool:
+    """A zip whose first member is an array."""
     length = int.from_bytes(data[26:28], "little")
-    return data.startswith(_MAGIC) and data[30 : 30 + length].endswith(b".npy")
+    return data.startswith(MAGIC) and data[30 : 30 + length].endswith(b".npy")
 
 
-CODEC = Codec("npz", (".npz",), "application/x-npz", _recognises, decode, encode)
+CODEC = Codec("npz", (".npz",), "application/x-npz", recognises, decode, encode)

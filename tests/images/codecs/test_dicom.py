@@ -23,7 +23,7 @@ from pydicom.uid import (
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import Limits, SliceStack, encode_image, read_image
 from tests.contract.formats import ReaderContract, picture
-from tests.images.dicom_files import PATIENT, dataset, encoded, placed, slice_file
+from tests.images.dicom_files import IDENTITY, PATIENT, dataset, encoded, placed, slice_file
 
 GREY = np.arange(35, dtype=np.uint16).reshape(5, 7)
 
@@ -314,7 +314,7 @@ def test_no_error_or_warning_names_the_patient(
     data = slice_file().replace(b"-10.0", b"1e1e1")
     with pytest.raises(InvalidInput, match="cut or broken"):
         read_image(data)
-    data = slice_file()
+    data = slice_file(**IDENTITY)
     random = np.random.default_rng(1)
     surname = PATIENT.split("^")[0]
     for _ in range(300):

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import read_image
+from tests.images.dicom_files import IDENTITY, dataset, encoded, placed
 from training.commands_data import data
 from training.datasets.geometries import (
     SIMILAR,
@@ -209,6 +210,19 @@ def test_formats_values_and_geometry_are_those_of_the_originals(
     written = nibabel.load(tmp_path / "new" / "labels" / "new-00000.nii.gz")
     np.testing.assert_array_equal(written.affine, affine)
     assert set(np.unique(written.dataobj)) == {0, 4}
+
+
+def test_a_new_map_is_of_no_patient(tmp_path: Path) -> None:
+    """The originals are DICOM and name one."""
+    for name, phantom in axon_phantoms(6, seed=5, size=64):
+        content = encoded(dataset(phantom.label[0].astype(np.uint8), **IDENTITY, **placed(0.0)))
+        (tmp_path / f"{name}.dcm").write_bytes(content)
+    out = tmp_path.with_name("new")
+    code, error = run("--like", tmp_path, "--out", out, "--count", 2)
+    assert code == 0, error
+    files = sorted((out / "labels").iterdir())
+    assert [file.name for file in files] == ["new-00000.nii.gz", "new-00001.nii.gz"]
+    assert read_image(files[0], kind="labels").array.any()
 
 
 def test_a_folder_without_labels_is_told(tmp_path: Path) -> None:

@@ -48,6 +48,14 @@ def stem_of(path: Path) -> str:
     return path.stem if path.suffix[1:].isalpha() else path.name  # 1.2.840.113 has no suffix
 
 
+def written_suffix(path: Path) -> str:
+    """Of new files like an original: its own; PNG or NIfTI where that is JPEG or DICOM."""
+    suffix = path.name[len(stem_of(path)) :].lower()
+    if path.is_dir() or suffix in (".dcm", ".dicom", ".ima"):
+        return ".nii.gz"
+    return ".png" if suffix in ("", ".jpg", ".jpeg") else suffix
+
+
 def is_image_name(path: Path) -> bool:
     """Whether the suffix is of a format that is read."""
     return path.name.lower().endswith(SUFFIXES)

@@ -1,0 +1,168 @@
+"""The frames of one DICOM file.
+
+Read are grey and RGB pictures of 8 to 32 bits: uncompressed, deflated, RLE, JPEG (8 bits) and
+JPEG 2000. Stored values are rescaled (Rescale Slope and Intercept), MONOCHROME1 is turned around so
+that more is brighter. Only the elements that say so are read, and those of patient and study that a
+DICOM SEG must repeat (`caps_med.images.codecs.dicom_origin`).
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pydicom
+from pydicom.config import disable_value_validation
+from pydicom.dataset import FileDataset
+from pydicom.pixels.utils import pixel_array
+
+from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.images.codecs import dicom_layout as layouts
+from caps_med.images.codecs import dicom_origin
+from caps_med.images.codecs.dicom_geometry import Placed, places
+from caps_med.images.image import Array
+from caps_med.images.limits import Limits
+
+_TAGS = [
+    *dicom_origin.TAGS, "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration",
+    "NumberOfFrames", "Rows", "Columns", "BitsAllocated", "BitsStored", "HighBit",
+    "PixelRepresentation", "RescaleSlope", "RescaleIntercept", "ModalityLUTSequence",
+    "ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "SliceThickness",
+    "SpacingBetweenSlices", "SharedFunctionalGroupsSequence",
+    "PerFrameFunctionalGroupsSequence", "PixelData",
+]  # fmt: skip
+_GREY = ("MONOCHROME1", "MONOCHROME2")
+_COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What one file holds.
+
+    Attributes:
+        array: `[F, H, W]`, or `[F, H, W, 3]` of a colour picture; rescaled.
+        places: where each frame lies; empty where the file does not say.
+        series: the identifier of its series.
+        origin: what a DICOM SEG of it has to name; None where the file does not say enough.
+        warnings: what had to be decided.
+    """
+
+    array: Array
+    places: tuple[Placed, ...]
+    series: str
+    origin: dicom_origin.DicomOrigin | None
+    warnings: tuple[str, ...] = ()
+
+
+def read_frames(data: bytes, limits: Limits) -> Frames:
+    """The frames of one file under `limits`."""
+    layout = layouts.read_layout(data, limits)
+    try:
+        with warnings.catch_warnings(), disable_value_validation():  # both would quote values
+            warnings.simplefilter("ignore")
+            header = pydicom.dcmread(io.BytesIO(data), specific_tags=_TAGS)
+            shape = _checked_shape(header, layout, limits)
+            array = _stored(header, shape)
+            rescaled, notes = _rescaled(header, array)
+            spots, series = places(header, shape[0]), str(header.SeriesInstanceUID)
+            origin = dicom_origin.origin_of(header, shape[0])
+            return Frames(rescaled, spots, series, origin, notes)
+    except CapsMedError:
+        raise
+    except MemoryError as error:
+        raise InputTooLarge("DICOM: too large to decode: crop it") from error
+    except Exception as error:  # pydicom and its decoders raise nearly every type
+        raise InvalidInput(
+            "DICOM: the file is cut or broken, or a variant that is not read: store it uncompressed"
+        ) from error
+
+
+def _checked_shape(
+    header: FileDataset, layout: layouts.Layout, limits: Limits
+) -> tuple[int, int, int, int]:
+    """(frames, rows, columns, channels), once bounds and lengths are right."""
+    frames = _whole(header, "NumberOfFrames", 1)
+    rows, columns = _whole(header, "Rows"), _whole(header, "Columns")
+    channels, bits = _whole(header, "SamplesPerPixel", 1), _whole(header, "BitsAllocated")
+    colours = str(header.get("PhotometricInterpretation", ""))
+    if min(frames, rows, columns) < 1:
+        raise InvalidInput(f"DICOM: no picture of {rows} x {columns} pixels, {frames} frames")
+    if colours not in {1: _GREY, 3: _COLOURS}.get(channels, ()):
+        raise UnsupportedFormat("DICOM: grey and RGB pictures are read, no palettes: convert it")
+    if bits not in (8, 16, 32) or (channels == 3 and bits != 8):
+        raise UnsupportedFormat("DICOM: samples of 8, 16 or 32 bits are read, of colours 8")
+    if "ModalityLUTSequence" in header:
+        raise UnsupportedFormat("DICOM: a table of values (Modality LUT) is not read: rescale it")
+    size = channels * bits // 8
+    expected = frames * rows * columns * size
+    if colours == "YBR_FULL_422" and layout.pixels is not None:
+        raise UnsupportedFormat("DICOM: subsampled colours are read from JPEG alone")
+    if layout.pixels is not None and layout.pixels != expected + expected % 2:
+        raise InvalidInput(
+            f"DICOM: the header describes {expected} bytes of pixels, there are {layout.pixels}"
+        )
+    if layout.pixels is None and layout.fragments < frames:
+        raise InvalidInput(f"DICOM: {layout.fragments} pieces are too few for {frames} frames")
+    limits.check_array((frames, rows, columns), size)
+    return frames, rows, columns, channels
+
+
+def _stored(header: FileDataset, shape: tuple[int, int, int, int]) -> Array:
+    """The stored values `[F, H, W]` or `[F, H, W, 3]`, without what lies above their top bit."""
+    frames, rows, columns, channels = shape
+    array = np.asarray(pixel_array(header))
+    wanted = (frames, rows, columns) if channels == 1 else (frames, rows, columns, channels)
+    if array.size != np.prod(wanted):
+        raise InvalidInput("DICOM: the decoded picture has another size than its header says")
+    array = array.reshape(wanted)
+    bits = _whole(header, "BitsStored", array.itemsize * 8)
+    if not 1 <= bits <= array.itemsize * 8 or _whole(header, "HighBit", bits - 1) != bits - 1:
+        raise UnsupportedFormat("DICOM: values must fill the lowest bits of a sample")
+    unused = array.itemsize * 8 - bits
+    return (array << unused) >> unused if unused and array.dtype.kind in "iu" else array
+
+
+def _rescaled(header: FileDataset, array: Array) -> tuple[Array, tuple[str, ...]]:
+    notes: tuple[str, ...] = ()
+    if array.ndim == 4:
+        return array, notes
+    if header.PhotometricInterpretation == "MONOCHROME1":
+        bits = _whole(header, "BitsStored")
+        signed = array.dtype.kind == "i"
+        array = (-1 if signed else 2**bits - 1) - array.astype(np.int64)
+        array = smallest_integers(array)
+        notes = ("DICOM: MONOCHROME1 was turned around, so that more is brighter",)
+    slope, intercept = (
+        float(header.get(name, default))
+        for name, default in (("RescaleSlope", 1), ("RescaleIntercept", 0))
+    )
+    if not np.isfinite([slope, intercept]).all() or slope == 0:
+        raise InvalidInput("DICOM: Rescale Slope and Intercept must be finite, the slope not 0")
+    if (slope, intercept) == (1, 0):
+        return array, notes
+    if slope.is_integer() and intercept.is_integer() and abs(slope) + abs(intercept) < 2**24:
+        return smallest_integers(array.astype(np.int64) * int(slope) + int(intercept)), notes
+    return (array * np.float64(slope) + intercept).astype(np.float32), notes
+
+
+def smallest_integers(array: Array) -> Array:
+    """64-bit integers in the smallest of the usual dtypes that holds them; all in C order."""
+    if array.dtype == np.int64:
+        low, high = int(array.min()), int(array.max())
+        for name in ("u1", "i2", "u2", "i4"):
+            bounds = np.iinfo(name)
+            if bounds.min <= low and high <= bounds.max:
+                return np.ascontiguousarray(array, dtype=name)
+    return np.ascontiguousarray(array)
+
+
+def _whole(header: FileDataset, name: str, default: int | None = None) -> int:
+    value: Any = header.get(name, default)
+    if value is None or value == "":
+        if default is not None:
+            return default
+        raise InvalidInput(f"DICOM: {name} is missing")
+    return int(value)

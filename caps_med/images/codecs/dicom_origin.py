@@ -1,0 +1,97 @@
+"""Which DICOM objects a volume was read from: what a DICOM SEG of it has to name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pydicom import config
+from pydicom.datadict import dictionary_VR
+from pydicom.dataset import Dataset
+from pydicom.uid import UID
+from pydicom.valuerep import validate_value
+
+#: Of the patient and the study; the standard wants the first nine in every object.
+DESCRIBED = (
+    "PatientName", "PatientID", "PatientBirthDate", "PatientSex", "StudyDate", "StudyTime",
+    "StudyID", "AccessionNumber", "ReferringPhysicianName", "IssuerOfPatientID",
+    "StudyDescription",
+)  # fmt: skip
+#: Without one of these nothing can refer to an object.
+IDENTIFIED = ("StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID", "SOPClassUID")
+#: A volume of more slices has no origin.
+MOST_SLICES = 10_000
+#: Elements that `origin_of` reads.
+TAGS = (*DESCRIBED, *IDENTIFIED, "SOPInstanceUID")
+
+
+@dataclass(frozen=True)
+class DicomOrigin:
+    """The source of a volume. It names the patient: it is shown, logged and kept nowhere, and goes
+    into no file but a DICOM SEG.
+
+    Attributes:
+        attributes: keyword -> value, of `DESCRIBED` and `IDENTIFIED`.
+        slices: of each slice along the volume's last axis, the SOP Instance UID of its file and the
+            number of its frame there, from 1.
+        frames: whether it was one file that describes each of its frames.
+    """
+
+    attributes: Mapping[str, str] = field(repr=False)
+    slices: tuple[tuple[str, int], ...] = field(repr=False)
+    frames: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be referred to.
+
+        Raises:
+            ValueError: an identifier is missing, or of no kind of image.
+        """
+        if set(self.attributes) != {*DESCRIBED, *IDENTIFIED}:
+            raise ValueError("attributes are missing, or unknown")
+        if not 1 <= len(self.slices) <= MOST_SLICES:
+            raise ValueError("no slices, or too many")
+        identifiers = [self.attributes[name] for name in IDENTIFIED]
+        identifiers += [uid for uid, _ in self.slices]
+        if not all(UID(uid).is_valid for uid in identifiers):
+            raise ValueError("an identifier is missing")
+        kind = UID(self.attributes["SOPClassUID"]).keyword
+        if not kind.endswith("ImageStorage") or ("Enhanced" in kind) != self.frames:
+            raise ValueError("not a kind of image that is known")
+
+    def one_slice(self) -> DicomOrigin:
+        """The origin of a volume of one slice, to try what may be written."""
+        return replace(self, slices=((self.slices[0][0], 1),))
+
+
+def origin_of(header: Dataset, frames: int) -> DicomOrigin | None:
+    """The origin of the frames of one file; None where nothing could refer to it."""
+    described = {name: _text(header, name) for name in DESCRIBED}
+    identified = {name: str(header.get(name, "")) for name in IDENTIFIED}
+    instance = str(header.get("SOPInstanceUID", ""))
+    slices = tuple((instance, number) for number in range(1, frames + 1))
+    several = "PerFrameFunctionalGroupsSequence" in header
+    try:
+        return DicomOrigin({**described, **identified}, slices, several)
+    except ValueError:
+        return None
+
+
+def joined(origins: list[DicomOrigin | None], order: list[int]) -> DicomOrigin | None:
+    """The origin of a volume of the slices of several files, in that order."""
+    known = [origin for origin in origins if origin is not None]
+    if len(known) != len(origins) or (len(known) > 1 and any(origin.frames for origin in known)):
+        return None
+    slices = [place for origin in known for place in origin.slices]
+    return replace(known[0], slices=tuple(slices[i] for i in order))
+
+
+def _text(header: Dataset, name: str) -> str:
+    """A value as text; empty where it is missing or not as the standard has it."""
+    value = header.get(name)
+    text = "" if value is None else str(value)
+    try:
+        validate_value(dictionary_VR(name), text, config.RAISE)
+    except (ValueError, TypeError):
+        return ""
+    return text

@@ -1,0 +1,174 @@
+"""A label map as DICOM SEG: one binary segment a label, in the series' own place (PS3.3, A.51).
+
+highdicom writes it. It names the slices it was made from, and so carries on the patient's name and
+identifiers, which the archive that it returns to needs; see `caps_med.images.codecs.dicom_origin`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from highdicom import AlgorithmIdentificationSequence
+from highdicom.color import CIELabColor
+from highdicom.seg import (
+    SegmentAlgorithmTypeValues,
+    Segmentation,
+    SegmentationTypeValues,
+    SegmentDescription,
+)
+from pydicom.dataset import Dataset
+from pydicom.sr.codedict import codes
+from pydicom.sr.coding import Code
+from pydicom.uid import generate_uid
+from pydicom.valuerep import DSfloat
+
+from caps_med._version import __version__
+from caps_med.errors import UnsupportedFormat
+from caps_med.images.codecs.dicom_geometry import TO_RAS
+from caps_med.images.codecs.dicom_origin import DicomOrigin
+from caps_med.images.image import Array, MedicalImage
+from caps_med.images.labels import label_palette
+
+#: What a label without a code of its own is, as 3D Slicer says it.
+TISSUE = Code("85756007", "SCT", "Tissue")
+_STRUCTURE = Code("91723000", "SCT", "Anatomical Structure")
+#: Beside the numbers that scanners give their series.
+_SERIES_NUMBER = 900
+
+
+def segmentation(image: MedicalImage, origin: DicomOrigin) -> bytes:
+    """The content of a DICOM SEG; each has identifiers and a time of its own.
+
+    Args:
+        image: a label map `[1, X, Y, Z]` of what `origin` names.
+
+    Raises:
+        UnsupportedFormat: no DICOM SEG can refer to that.
+    """
+    ids = [i for i in image.names if i] or [int(i) for i in np.unique(image.array) if i] or [1]
+    try:
+        seg = Segmentation(
+            source_images=_sources(image, origin),
+            pixel_array=_numbered(image, origin, ids),
+            segmentation_type=SegmentationTypeValues.BINARY,
+            segment_descriptions=_described(image, ids),
+            series_instance_uid=generate_uid(),
+            series_number=_SERIES_NUMBER,
+            sop_instance_uid=generate_uid(),
+            instance_number=1,
+            manufacturer="caps_med",
+            manufacturer_model_name=image.made_by or "caps_med",
+            software_versions=__version__,
+            device_serial_number="0",
+            content_label="SEGMENTATION",
+            series_description=f"Segmentation by {image.made_by or 'caps_med'}",
+            specific_character_set="ISO_IR 192",
+        )
+    except (ValueError, TypeError, AttributeError, KeyError) as error:  # highdicom's own checks
+        raise UnsupportedFormat("no DICOM SEG can refer to this series: use nifti") from error
+    file = io.BytesIO()
+    seg.save_as(file, enforce_file_format=True)
+    return file.getvalue()
+
+
+def _numbered(image: MedicalImage, origin: DicomOrigin, ids: list[int]) -> Array:
+    """Frames `[F, H, W]` in the order of the source's, the ids counted from 1."""
+    numbers = np.zeros(image.array.shape[1:], np.uint8 if len(ids) < 256 else np.uint16)
+    for number, label in enumerate(ids, start=1):
+        numbers[image.array[0] == label] = number
+    return np.ascontiguousarray(numbers.transpose(2, 1, 0)[_by_frame(origin)])
+
+
+def _by_frame(origin: DicomOrigin) -> list[int]:
+    """Slices in the order of the source's frames; of a series, in the volume's."""
+    return sorted(range(len(origin.slices)), key=lambda i: origin.slices[i][1])
+
+
+def _described(image: MedicalImage, ids: list[int]) -> list[SegmentDescription]:
+    palette = label_palette(image.palette)
+    algorithm = AlgorithmIdentificationSequence(
+        name=image.made_by or "caps_med",
+        family=codes.DCM.ArtificialIntelligence,
+        version=__version__,
+        source="caps_med",
+    )
+    return [
+        SegmentDescription(
+            segment_number=number,
+            segment_label=(name := image.names.get(label, f"label {label}"))[:64],
+            segmented_property_category=_STRUCTURE,
+            segmented_property_type=code_of(name),
+            algorithm_type=SegmentAlgorithmTypeValues.AUTOMATIC,
+            algorithm_identification=algorithm,
+            display_color=CIELabColor.from_rgb(*(int(c) for c in palette[label % len(palette)])),
+        )
+        for number, label in enumerate(ids, start=1)
+    ]
+
+
+def code_of(name: str) -> Code:
+    """The SNOMED CT code whose meaning is that label's name, `TISSUE` where there is none."""
+    keyword = "".join(word.capitalize() for word in name.replace("grey", "gray").split())
+    return getattr(codes.SCT, keyword, TISSUE)
+
+
+def _sources(image: MedicalImage, origin: DicomOrigin) -> list[Dataset]:
+    """The source's headers, as far as a SEG looks at them: one a slice, or one of many frames."""
+    shared, positions = _geometry(image)
+    if not origin.frames:
+        return [
+            _source(image, origin, uid, shared | position)
+            for (uid, _), position in zip(origin.slices, positions, strict=True)
+        ]
+    measures = {name: shared[name] for name in ("PixelSpacing", "SliceThickness")}
+    orientation = {"ImageOrientationPatient": shared["ImageOrientationPatient"]}
+    of_all = {
+        "PixelMeasuresSequence": [_dataset(measures)],
+        "PlaneOrientationSequence": [_dataset(orientation)],
+    }
+    frames = [
+        _dataset({"PlanePositionSequence": [_dataset(positions[i])]}) for i in _by_frame(origin)
+    ]
+    described = {
+        "NumberOfFrames": len(frames),
+        "SharedFunctionalGroupsSequence": [_dataset(of_all)],
+        "PerFrameFunctionalGroupsSequence": frames,
+    }
+    return [_source(image, origin, origin.slices[0][0], described)]
+
+
+def _source(
+    image: MedicalImage, origin: DicomOrigin, instance: str, more: Mapping[str, object]
+) -> Dataset:
+    columns, rows = image.spatial_shape[:2]
+    size = {"SOPInstanceUID": instance, "Rows": rows, "Columns": columns}
+    return _dataset({**origin.attributes, **size, **more})
+
+
+def _geometry(image: MedicalImage) -> tuple[dict[str, object], list[dict[str, object]]]:
+    """What all slices share, and the position of each, in patient coordinates."""
+    affine = TO_RAS @ image.affine
+    columns, rows, step, corner = affine[:3].T
+    spacing = [float(np.linalg.norm(rows)), float(np.linalg.norm(columns))]
+    across, down = columns / spacing[1], rows / spacing[0]
+    shared: dict[str, object] = {
+        "PixelSpacing": _numbers(spacing),
+        "SliceThickness": _numbers([abs(float(step @ np.cross(across, down)))])[0],
+        "ImageOrientationPatient": _numbers([*across, *down]),
+    }
+    count = image.spatial_shape[2]
+    return shared, [{"ImagePositionPatient": _numbers(corner + k * step)} for k in range(count)]
+
+
+def _dataset(elements: Mapping[str, object]) -> Dataset:
+    dataset = Dataset()
+    for keyword, value in elements.items():
+        setattr(dataset, keyword, value)
+    return dataset
+
+
+def _numbers(values: Iterable[float]) -> list[DSfloat]:
+    """Decimal strings, of 16 characters at most as the standard has them."""
+    return [DSfloat(float(value), auto_format=True) for value in values]
