@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from caps_med.errors import InvalidParameter
 from training.datasets.prepare import Preparation
@@ -126,10 +126,11 @@ class RunFolder:
             given: values that the user asked for.
 
         Raises:
-            InvalidParameter: there is no run, or it follows other values than those given.
+            InvalidParameter: there is no run, or it follows other values than those given, or a
+                recipe that is none here.
         """
         self._require_started()
-        recipe = kind.model_validate_json(self.recipe.read_text())
+        recipe = self._followed(kind)
         self._check(kind.model_validate({**recipe.model_dump(), **given}))
         return recipe
 
@@ -145,8 +146,22 @@ class RunFolder:
         if not self.checkpoint.exists():
             raise InvalidParameter(f"{self.path} holds no checkpoint: start without --resume")
 
+    def _followed(self, kind: type[R]) -> R:
+        """The recipe on disk; what it does not say, as before that could be said, is the default.
+
+        Raises:
+            InvalidParameter: it is of another version of caps_med, or of no version.
+        """
+        try:
+            return kind.model_validate_json(self.recipe.read_text())
+        except (OSError, ValidationError) as error:
+            raise InvalidParameter(
+                f"{self.recipe} is no recipe of this version of caps_med: start without --resume, "
+                "under another name"
+            ) from error
+
     def _check(self, recipe: Recipe) -> None:
-        before = json.loads(self.recipe.read_text())
+        before = self._followed(type(recipe)).model_dump(mode="json")
         now = recipe.model_dump(mode="json")
         changed = [f"{k}: {before.get(k)} -> {v}" for k, v in now.items() if before.get(k) != v]
         if changed:

@@ -6,6 +6,7 @@ import gzip
 import io
 import pickle
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -126,6 +127,19 @@ def patched(data: bytes, at: int, value: bytes) -> bytes:
     return data[:at] + value + data[at + len(value) :]
 
 
+def slice_bomb(mebibytes: int) -> bytes:
+    return encoded(dataset(np.zeros((mebibytes * 32, 2**15), np.uint8)))
+
+
+def zipped(*files: tuple[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of names that are there twice
+        for name, content in files:
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
 def npz_bomb(mebibytes: int) -> bytes:
     file = io.BytesIO()
     first = io.BytesIO()
@@ -198,6 +212,13 @@ def bad_inputs() -> list[Bad]:
             415, "unsupported_format"),
         Bad(17, "npy, a pickle", pickled_npy, 415, "unsupported_format"),
         Bad(17, "npz bomb", lambda: npz_bomb(256), 413, large),
+        Bad(17, "zip of a series, bomb",
+            lambda: zipped(*[("x.dcm", slice_bomb(64))] * 4), 413, large),
+        Bad(17, "zip of two series",
+            lambda: zipped(("/etc/a", slice_file()), ("../b", slice_file(SeriesInstanceUID="1.2"))),
+            422, broken),
+        Bad(17, "zip, cut inside", lambda: patched(zipped(("a", slice_file())), 60, b"\xff" * 40),
+            422, broken),
         Bad(19, "torch weights", weights, 415, "unsupported_format"),
         Bad(19, "a bare pickle", lambda: pickle.dumps(_Exploit()), 415, "unsupported_format"),
     ]  # fmt: skip

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,20 @@ def test_a_run_is_not_overwritten(discs: Path, tmp_path: Path, store: Path) -> N
         train_segmentation(source, recipe(discs, epochs=1), folder, resume=False)
     with pytest.raises(InvalidParameter, match=r"another recipe \(epochs: 1 -> 2\)"):
         train_segmentation(source, recipe(discs), folder, resume=True)
+
+
+def test_a_recipe_of_another_version(discs: Path, tmp_path: Path, store: Path) -> None:
+    """What it could not say yet is the default; what is unknown now is refused."""
+    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    chosen = recipe(discs, epochs=1)
+    train_segmentation(source, chosen, folder, resume=False)
+    saved = json.loads(folder.recipe.read_text())
+    folder.recipe.write_text(json.dumps({k: v for k, v in saved.items() if k != "foreground"}))
+    train_segmentation(source, chosen, folder, resume=True)
+    assert json.loads(folder.recipe.read_text()) == saved
+    folder.recipe.write_text(json.dumps({**saved, "momentum": 1}))
+    with pytest.raises(InvalidParameter, match="is no recipe of this version"):
+        train_segmentation(source, chosen, folder, resume=True)
 
 
 def test_starting_from_a_model(discs: Path, models: Path, tmp_path: Path, store: Path) -> None:
