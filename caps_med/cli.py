@@ -164,7 +164,7 @@ def interpolate(
     """
     from caps_med.inference.strip import strip
 
-    _check_file(out, labels)
+    _check_picture(out, labels)
     loaded = _load(model, models)
     read = loaded.read(labels, "labels")
     images = loaded.interpolate(read, seed, to_seed, steps)
@@ -187,7 +187,7 @@ def manipulate(
 
     Example: caps-med manipulate --model brain-t1-tissue t1.nii.gz --capsule 3 --out atoms.png
     """
-    _check_file(out, image)
+    _check_picture(out, image)
     deltas = spread(range)
     loaded = _load(model, models)
     loaded.manipulator(image, slice).sheet(capsule, deltas).save(out)
@@ -309,16 +309,22 @@ def _check_file(out: Path, source: Path) -> None:
         raise InvalidParameter(f"--out {out}: that is the input, which would be lost; name another")
 
 
-def _check_holds(out: Path, source: MedicalImage, kind: Kind, channels: int) -> None:
-    """Refuse, before any work, a format that cannot hold such an answer: one voxel is tried."""
+def _check_picture(out: Path, source: Path) -> None:
+    """`_check_file` for an answer that is a picture whatever the input is."""
     import numpy as np
 
-    from caps_med.images import MedicalImage, encode_image
+    from caps_med.images import MedicalImage
+
+    _check_file(out, source)
+    _check_holds(out, MedicalImage(np.zeros((1, 1, 1), np.uint8)), "image", 1)
+
+
+def _check_holds(out: Path, source: MedicalImage, kind: Kind, channels: int) -> None:
+    """Refuse, before any work, a format that cannot hold such an answer."""
+    from caps_med.images import check_holds
     from caps_med.images.codecs import codec_of_path
 
-    voxel = np.zeros((channels, *(1,) * source.spatial_dims), np.uint8)
-    origin = source.origin and source.origin.one_slice()
-    encode_image(MedicalImage(voxel, kind=kind, origin=origin), codec_of_path(out).name)
+    check_holds(source, kind, channels, codec_of_path(out).name)
 
 
 def _load(name: str, models: Path | None) -> Model:

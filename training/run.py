@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from caps_med.errors import InvalidParameter
 from training.datasets.prepare import Preparation
@@ -139,8 +139,7 @@ class RunFolder:
         if not self.scores.exists():
             return
         lines = self.scores.read_text().splitlines(keepends=True)
-        whole = (line for line in lines if line.endswith("\n"))
-        write_text(self.scores, "".join(x for x in whole if json.loads(x)["epoch"] <= epoch))
+        write_text(self.scores, "".join(line for line in lines if _epoch(line) <= epoch))
 
     def _require_started(self) -> None:
         if not self.checkpoint.exists():
@@ -154,7 +153,7 @@ class RunFolder:
         """
         try:
             return kind.model_validate_json(self.recipe.read_text())
-        except (OSError, ValidationError) as error:
+        except (OSError, ValueError) as error:
             raise InvalidParameter(
                 f"{self.recipe} is no recipe of this version of caps_med: start without --resume, "
                 "under another name"
@@ -186,3 +185,11 @@ class RunFolder:
         """Append one line to the log of scores."""
         with self.scores.open("a") as log:
             log.write(json.dumps(dict(scores)) + "\n")
+
+
+def _epoch(line: str) -> float:
+    """Of a line of the log; beyond all others where it is no whole line."""
+    try:
+        return float(json.loads(line)["epoch"]) if line.endswith("\n") else float("inf")
+    except (ValueError, KeyError, TypeError):
+        return float("inf")

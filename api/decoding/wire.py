@@ -115,7 +115,7 @@ def receive_image(stream: BinaryIO, line: dict[str, Any], most: int) -> MedicalI
             warnings=tuple(str(note) for note in line["warnings"]),
             origin=None if line["origin"] is None else _origin(**line["origin"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise Garbled("an image that cannot be") from error
 
 

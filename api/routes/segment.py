@@ -11,7 +11,7 @@ from api.encoding import file_response, image_forms, json_response, negotiate, n
 from api.engine import Segment
 from api.routes.common import Accept, EngineDependency, Format, ImageFile, answers
 from api.uploads import read_upload
-from caps_med.images import CODECS, encode_image
+from caps_med.images import CODECS, encode_image, referable
 from caps_med.inference import Segmentation
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
@@ -37,7 +37,9 @@ async def segment(
     """
     content = await read_upload(image)
     loaded = await engine.load(model)
-    decoded = await engine.decode(content, "image", loaded.segmenter.fitting)
+    decoded = await engine.decode(
+        content, "image", lambda read: loaded.segmenter.fitting(referable(read))
+    )
     own = decoded.format_of("labels")
     form = negotiate(format, accept, [*image_forms(decoded, own), "npz", "zip", "json"])
     result = await engine.predict(loaded, Segment(decoded))

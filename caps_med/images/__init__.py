@@ -12,7 +12,14 @@
 
 from caps_med.images.channels import with_channels
 from caps_med.images.codecs import CODECS, Codec
-from caps_med.images.files import count_pictures, encode_image, read_image, write_image
+from caps_med.images.files import (
+    check_holds,
+    count_pictures,
+    encode_image,
+    read_image,
+    referable,
+    write_image,
+)
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.labels import label_palette, match_labels
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
@@ -32,6 +39,7 @@ __all__ = [
     "Normalization",
     "Plane",
     "SliceStack",
+    "check_holds",
     "chosen_slice",
     "count_pictures",
     "eight_bits",
@@ -40,6 +48,7 @@ __all__ = [
     "match_labels",
     "one_slice",
     "read_image",
+    "referable",
     "slice_count",
     "with_channels",
     "write_image",

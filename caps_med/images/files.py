@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import secrets
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
-from caps_med.errors import InvalidInput, NotFinite
+from caps_med.errors import InvalidInput, NotFinite, UnsupportedFormat
 from caps_med.images.codecs import codec_of_content, codec_of_name, codec_of_path
 from caps_med.images.codecs.dicom_series import read_series
 from caps_med.images.image import Kind, MedicalImage
@@ -109,6 +110,31 @@ def encode_image(image: MedicalImage, format: str, *, compress: bool | None = No
     if codec.gzipped if compress is None else compress:
         return gzip.compress(data, _GZIP_LEVEL, mtime=0)
     return data
+
+
+def check_holds(source: MedicalImage, kind: Kind, channels: int, format: str) -> None:
+    """See, before any work, whether `format` can hold an answer to `source`: one voxel is tried.
+
+    Args:
+        kind, channels: of the answer.
+
+    Raises:
+        UnsupportedFormat, InvalidInput: it cannot, as `encode_image` says it.
+    """
+    voxel = np.zeros((channels, *(1,) * source.spatial_dims), np.uint8)
+    origin = source.origin and source.origin.one_slice()
+    encode_image(MedicalImage(voxel, kind=kind, origin=origin), format)
+
+
+def referable(image: MedicalImage) -> MedicalImage:
+    """The image; without its origin, and with a warning, if no DICOM SEG can refer to that."""
+    if image.origin is None:
+        return image
+    try:
+        check_holds(image, "labels", 1, "dicom")
+    except UnsupportedFormat as error:
+        return replace(image, origin=None, warnings=(*image.warnings, str(error)))
+    return image
 
 
 def write_image(image: MedicalImage, path: str | PathLike[str]) -> None:

@@ -52,7 +52,8 @@ class MedicalImage:
         origin: the DICOM objects that a volume was read from.
 
     Raises:
-        InvalidInput: the array or the affine is not of this form, or the affine is singular.
+        InvalidInput: the array or the affine is not of this form, the affine is singular, or
+            `origin` has another number of slices.
     """
 
     array: Array
@@ -68,6 +69,8 @@ class MedicalImage:
     def __post_init__(self) -> None:
         _check_array(self.array, self.kind)
         object.__setattr__(self, "affine", _checked_affine(self.affine))
+        if self.origin is not None and self.array.shape[3:] != (len(self.origin.slices),):
+            raise InvalidInput("these are not the slices that their origin names")
 
     @property
     def spatial_dims(self) -> int:

@@ -128,7 +128,8 @@ def one_slice(
     voxel = at if forward else count - 1 - at
     affine = image.affine.copy()
     affine[:3, 3] += affine[:3, axis] * voxel
-    return replace(image, array=image.array.take([voxel], axis + 1), affine=affine)
+    array = image.array.take([voxel], axis + 1)
+    return replace(image, array=array, affine=affine, format=image.format_of("image"), origin=None)
 
 
 def _slice_axis(image: MedicalImage, plane: Plane) -> tuple[int, bool]:

@@ -131,9 +131,9 @@ def slice_bomb(mebibytes: int) -> bytes:
     return encoded(dataset(np.zeros((mebibytes * 32, 2**15), np.uint8)))
 
 
-def zipped(*files: tuple[str, bytes]) -> bytes:
+def zipped(*files: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive, warnings.catch_warnings():
+    with zipfile.ZipFile(file, "w", method) as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of names that are there twice
         for name, content in files:
             archive.writestr(name, content)
@@ -214,6 +214,9 @@ def bad_inputs() -> list[Bad]:
         Bad(17, "npz bomb", lambda: npz_bomb(256), 413, large),
         Bad(17, "zip of a series, bomb",
             lambda: zipped(*[("x.dcm", slice_bomb(64))] * 4), 413, large),
+        Bad(17, "zip, bzip2 bomb",
+            lambda: zipped(("x", bytes(800 * 2**20)), method=zipfile.ZIP_BZIP2),
+            415, "unsupported_format"),
         Bad(17, "zip of two series",
             lambda: zipped(("/etc/a", slice_file()), ("../b", slice_file(SeriesInstanceUID="1.2"))),
             422, broken),

@@ -271,7 +271,9 @@ def test_what_a_decoder_says_is_not_trusted(said: bytes) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"attributes": {"PatientName": "Doe^Jane"}}, {"attributes": {"Rows": 7}}, {"more": 1},
+        {"attributes": {"PatientName": "Doe^Jane"}}, {"attributes": {"Rows": 7}},
+        {"more": 1}, {"attributes": []},
+        {"slices": [["1.2", float("inf")]]}, {"slices": [["1.2", 1], ["1.2", 2]]},
         {"slices": []}, {"slices": [["../etc", 1]]}, {"slices": [["1.2", "x"]]}, {"frames": True},
     ],
 )  # fmt: skip

@@ -26,7 +26,7 @@ import caps_med
 from caps_med.images import MedicalImage, encode_image
 from tests.api.hostile import Bad, bad_inputs, disagreeing, header, volume
 from tests.api.serving import Served, serving
-from tests.images.dicom_files import IDENTITY, PATIENT, slice_file, zipped_series
+from tests.images.dicom_files import IDENTITY, PATIENT, SERIES, slice_file, zipped_series
 
 MIB = 2**20
 SEGMENT = "/v1/models/tiny-segmentation/segment"
@@ -351,6 +351,7 @@ def test_names_are_in_no_log(models: Path, tmp_path: Path, good: tuple[bytes, by
     nifti = header((9, 9, 1), descrip=b"Doe^Jane", aux_file=b"doe_jane.img") + bytes(162)
     contents = [nifti, nifti[:-9], nifti.replace(b"n+1", b"ni1"), slice_file(), slice_file()[:-9],
                 slice_file(**IDENTITY), zipped_series(),
+                slice_file(**{**IDENTITY, "PatientName": "Doe"}),
                 slice_file(Rows=6), slice_file(PixelSpacing=[0.0, 0.0]), volume()[:99], b"Doe^Jane",
                 good[0]]  # fmt: skip
     audit = tmp_path / "audit"
@@ -368,8 +369,8 @@ def test_names_are_in_no_log(models: Path, tmp_path: Path, good: tuple[bytes, by
         log = server.log
     text = log.read_text().lower() + audit.read_text().lower()
     assert text.count('"answered"') == 2 * len(contents)
-    assert surname not in text
-    assert first not in text
+    for told in (surname, first, SERIES, IDENTITY["PatientID"]):
+        assert told not in text
 
 
 class TestListening:

@@ -250,6 +250,15 @@ def test_a_format_that_cannot_hold_the_answer_is_refused_before_the_work(
     assert message in str(result.exception)
 
 
+@pytest.mark.parametrize("command", ["interpolate", "manipulate"])
+def test_a_picture_is_no_dicom_seg(models: Path, tmp_path: Path, command: str) -> None:
+    """Refused before the input is even looked for."""
+    answer = run(command, "missing.png", "--model", "tiny-synthesis", "--out", tmp_path / "x.dcm",
+                 "--models", models)  # fmt: skip
+    assert answer.returncode == 2
+    assert "as DICOM SEG, label maps of DICOM slices alone" in answer.stderr
+
+
 def test_a_series_is_segmented_to_dicom_seg(models: Path, tmp_path: Path) -> None:
     """Probabilities are no label map, and an image from elsewhere is of no series."""
     series, out = tmp_path / "series.zip", tmp_path / "seg.dcm"

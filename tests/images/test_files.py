@@ -34,7 +34,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="is a folder without a DICOM file"):
+    with pytest.raises(InvalidInput, match="is a folder without a DICOM picture"):
         read_image(tmp_path)
 
 

@@ -67,7 +67,7 @@ def read_frames(data: bytes, limits: Limits) -> Frames:
             shape = _checked_shape(header, layout, limits)
             array = _stored(header, shape)
             rescaled, notes = _rescaled(header, array)
-            spots, series = places(header, shape[0]), str(header.SeriesInstanceUID)
+            spots, series = places(header, shape[0]), str(header.get("SeriesInstanceUID", ""))
             origin = dicom_origin.origin_of(header, shape[0])
             return Frames(rescaled, spots, series, origin, notes)
     except CapsMedError:

@@ -46,6 +46,10 @@ _MAX_ELEMENTS = 500_000
 _HEADER_ROOM = 2**26
 
 
+class NoPicture(InvalidInput):
+    """A DICOM object of another kind: a directory, a report, how a picture is to be shown."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """What the walk found.
@@ -88,7 +92,7 @@ def read_layout(data: bytes, limits: Limits) -> Layout:
     walk = _Walk(body, explicit=syntax != _IMPLICIT)
     walk.elements(0, len(body), 0)
     if walk.pixels is None and walk.fragments == 0:
-        raise InvalidInput("DICOM: there is no picture in it (no Pixel Data)")
+        raise NoPicture("DICOM: there is no picture in it (no Pixel Data)")
     if (walk.pixels is None) != (syntax in COMPRESSED):
         raise InvalidInput("DICOM: the pixel data is not of the transfer syntax that it names")
     return Layout(syntax, walk.pixels, walk.fragments)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pydicom import config
 from pydicom.datadict import dictionary_VR
 from pydicom.dataset import Dataset
+from pydicom.multival import MultiValue
 from pydicom.uid import UID
-from pydicom.valuerep import validate_value
+from pydicom.valuerep import DA, TM, validate_value
 
 #: Of the patient and the study; the standard wants the first nine in every object.
 DESCRIBED = (
@@ -19,10 +21,24 @@ DESCRIBED = (
 )  # fmt: skip
 #: Without one of these nothing can refer to an object.
 IDENTIFIED = ("StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID", "SOPClassUID")
+#: What all slices of one volume must agree on.
+_COMMON = (*IDENTIFIED, "PatientName", "PatientID")
+#: Kinds of images whose slices have a place: one slice a file, and many frames a file.
+SINGLE = frozenset(
+    ("CTImageStorage", "MRImageStorage", "PositronEmissionTomographyImageStorage",
+     "SecondaryCaptureImageStorage")
+)  # fmt: skip
+FRAMES = frozenset(
+    f"{legacy}Enhanced{modality}ImageStorage"
+    for legacy in ("", "LegacyConverted")
+    for modality in ("CT", "MR", "PET")
+)
 #: A volume of more slices has no origin.
 MOST_SLICES = 10_000
 #: Elements that `origin_of` reads.
 TAGS = (*DESCRIBED, *IDENTIFIED, "SOPInstanceUID")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_DATES: Mapping[str, Callable[[str], object]] = {"DA": DA, "TM": TM}
 
 
 @dataclass(frozen=True)
@@ -45,18 +61,17 @@ class DicomOrigin:
         """Refuse what cannot be referred to.
 
         Raises:
-            ValueError: an identifier is missing, or of no kind of image.
+            ValueError: an identifier is missing or there twice, or of no kind of image.
         """
         if set(self.attributes) != {*DESCRIBED, *IDENTIFIED}:
             raise ValueError("attributes are missing, or unknown")
-        if not 1 <= len(self.slices) <= MOST_SLICES:
-            raise ValueError("no slices, or too many")
+        if not len(set(self.slices)) == len(self.slices) <= MOST_SLICES or not self.slices:
+            raise ValueError("no slices, or too many, or one of them twice")
         identifiers = [self.attributes[name] for name in IDENTIFIED]
         identifiers += [uid for uid, _ in self.slices]
         if not all(UID(uid).is_valid for uid in identifiers):
             raise ValueError("an identifier is missing")
-        kind = UID(self.attributes["SOPClassUID"]).keyword
-        if not kind.endswith("ImageStorage") or ("Enhanced" in kind) != self.frames:
+        if UID(self.attributes["SOPClassUID"]).keyword not in (FRAMES if self.frames else SINGLE):
             raise ValueError("not a kind of image that is known")
 
     def one_slice(self) -> DicomOrigin:
@@ -77,21 +92,33 @@ def origin_of(header: Dataset, frames: int) -> DicomOrigin | None:
         return None
 
 
-def joined(origins: list[DicomOrigin | None], order: list[int]) -> DicomOrigin | None:
-    """The origin of a volume of the slices of several files, in that order."""
+def joined(origins: Sequence[DicomOrigin | None], order: Sequence[int]) -> DicomOrigin | None:
+    """The origin of a volume of the slices of several files, in that order.
+
+    None where one has none, where they do not agree on patient, study or frame of reference, or
+    where two are the same object.
+    """
     known = [origin for origin in origins if origin is not None]
     if len(known) != len(origins) or (len(known) > 1 and any(origin.frames for origin in known)):
         return None
+    if len({tuple(origin.attributes[name] for name in _COMMON) for origin in known}) > 1:
+        return None
     slices = [place for origin in known for place in origin.slices]
-    return replace(known[0], slices=tuple(slices[i] for i in order))
+    try:
+        return replace(known[0], slices=tuple(slices[i] for i in order))
+    except ValueError:
+        return None
 
 
 def _text(header: Dataset, name: str) -> str:
     """A value as text; empty where it is missing or not as the standard has it."""
     value = header.get(name)
-    text = "" if value is None else str(value)
+    text = "" if value is None or isinstance(value, (MultiValue, list)) else str(value)
+    representation = dictionary_VR(name)
     try:
-        validate_value(dictionary_VR(name), text, config.RAISE)
+        validate_value(representation, text, config.RAISE)
+        _DATES.get(representation, str)(text)
     except (ValueError, TypeError):
         return ""
-    return text
+    wrong = _CONTROL.search(text) or (name == "PatientSex" and text not in ("M", "F", "O"))
+    return "" if wrong else text

@@ -7,6 +7,8 @@ identifiers, which the archive that it returns to needs; see `caps_med.images.co
 from __future__ import annotations
 
 import io
+import logging
+import re
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -27,15 +29,18 @@ from pydicom.valuerep import DSfloat
 from caps_med._version import __version__
 from caps_med.errors import UnsupportedFormat
 from caps_med.images.codecs.dicom_geometry import TO_RAS
-from caps_med.images.codecs.dicom_origin import DicomOrigin
+from caps_med.images.codecs.dicom_origin import DESCRIBED, DicomOrigin
 from caps_med.images.image import Array, MedicalImage
 from caps_med.images.labels import label_palette
 
 #: What a label without a code of its own is, as 3D Slicer says it.
-TISSUE = Code("85756007", "SCT", "Tissue")
+_TISSUE = Code("85756007", "SCT", "Tissue")
 _STRUCTURE = Code("91723000", "SCT", "Anatomical Structure")
 #: Beside the numbers that scanners give their series.
 _SERIES_NUMBER = 900
+#: Characters of a name, and of a description (VR LO).
+_LONGEST = 64
+logging.getLogger("highdicom").setLevel(logging.CRITICAL)  # it would log the identifiers
 
 
 def segmentation(image: MedicalImage, origin: DicomOrigin) -> bytes:
@@ -47,30 +52,42 @@ def segmentation(image: MedicalImage, origin: DicomOrigin) -> bytes:
     Raises:
         UnsupportedFormat: no DICOM SEG can refer to that.
     """
-    ids = [i for i in image.names if i] or [int(i) for i in np.unique(image.array) if i] or [1]
+    ids = _foreground(image)
+    model = (image.made_by or "caps_med")[:_LONGEST]
     try:
         seg = Segmentation(
             source_images=_sources(image, origin),
             pixel_array=_numbered(image, origin, ids),
             segmentation_type=SegmentationTypeValues.BINARY,
-            segment_descriptions=_described(image, ids),
+            segment_descriptions=_described(image, ids, model),
             series_instance_uid=generate_uid(),
             series_number=_SERIES_NUMBER,
             sop_instance_uid=generate_uid(),
             instance_number=1,
             manufacturer="caps_med",
-            manufacturer_model_name=image.made_by or "caps_med",
+            manufacturer_model_name=model,
             software_versions=__version__,
             device_serial_number="0",
             content_label="SEGMENTATION",
-            series_description=f"Segmentation by {image.made_by or 'caps_med'}",
+            series_description=f"Segmentation by {model}"[:_LONGEST],
             specific_character_set="ISO_IR 192",
         )
-    except (ValueError, TypeError, AttributeError, KeyError) as error:  # highdicom's own checks
+    except (ValueError, TypeError, AttributeError, LookupError) as error:  # highdicom's own checks
         raise UnsupportedFormat("no DICOM SEG can refer to this series: use nifti") from error
+    for name in DESCRIBED:  # only now: highdicom would say of a name what it thinks of it
+        setattr(seg, name, origin.attributes[name])
     file = io.BytesIO()
     seg.save_as(file, enforce_file_format=True)
     return file.getvalue()
+
+
+def _foreground(image: MedicalImage) -> list[int]:
+    """The ids that become segments: named ones but for the background, and others found."""
+    named = list(image.names)
+    drawn = image.array.ravel()
+    found = np.flatnonzero(np.bincount(drawn)) if drawn.itemsize < 4 else np.unique(drawn)
+    others = [int(i) for i in found if i and i not in named]
+    return named[1:] + others or [1]
 
 
 def _numbered(image: MedicalImage, origin: DicomOrigin, ids: list[int]) -> Array:
@@ -86,10 +103,10 @@ def _by_frame(origin: DicomOrigin) -> list[int]:
     return sorted(range(len(origin.slices)), key=lambda i: origin.slices[i][1])
 
 
-def _described(image: MedicalImage, ids: list[int]) -> list[SegmentDescription]:
+def _described(image: MedicalImage, ids: list[int], model: str) -> list[SegmentDescription]:
     palette = label_palette(image.palette)
     algorithm = AlgorithmIdentificationSequence(
-        name=image.made_by or "caps_med",
+        name=model,
         family=codes.DCM.ArtificialIntelligence,
         version=__version__,
         source="caps_med",
@@ -97,9 +114,9 @@ def _described(image: MedicalImage, ids: list[int]) -> list[SegmentDescription]:
     return [
         SegmentDescription(
             segment_number=number,
-            segment_label=(name := image.names.get(label, f"label {label}"))[:64],
+            segment_label=(name := _name(image, label)),
             segmented_property_category=_STRUCTURE,
-            segmented_property_type=code_of(name),
+            segmented_property_type=_code(name),
             algorithm_type=SegmentAlgorithmTypeValues.AUTOMATIC,
             algorithm_identification=algorithm,
             display_color=CIELabColor.from_rgb(*(int(c) for c in palette[label % len(palette)])),
@@ -108,10 +125,17 @@ def _described(image: MedicalImage, ids: list[int]) -> list[SegmentDescription]:
     ]
 
 
-def code_of(name: str) -> Code:
-    """The SNOMED CT code whose meaning is that label's name, `TISSUE` where there is none."""
+def _name(image: MedicalImage, label: int) -> str:
+    """A label's name as one value of a DICOM element."""
+    name = re.sub(r"[\\\x00-\x1f\x7f]+", " ", image.names.get(label, "")).strip()[:_LONGEST]
+    return name or f"label {label}"
+
+
+def _code(name: str) -> Code:
+    """The anatomical structure (CID 7192) of that name, or `_TISSUE`."""
     keyword = "".join(word.capitalize() for word in name.replace("grey", "gray").split())
-    return getattr(codes.SCT, keyword, TISSUE)
+    found = getattr(codes.cid7192, keyword, None)
+    return found if isinstance(found, Code) else _TISSUE
 
 
 def _sources(image: MedicalImage, origin: DicomOrigin) -> list[Dataset]:
@@ -144,7 +168,8 @@ def _source(
 ) -> Dataset:
     columns, rows = image.spatial_shape[:2]
     size = {"SOPInstanceUID": instance, "Rows": rows, "Columns": columns}
-    return _dataset({**origin.attributes, **size, **more})
+    unsaid = dict.fromkeys(DESCRIBED, "")
+    return _dataset({**origin.attributes, **unsaid, **size, **more})
 
 
 def _geometry(image: MedicalImage) -> tuple[dict[str, object], list[dict[str, object]]]:

@@ -24,10 +24,11 @@ _MAX_ENTRIES = 2 * MAX_FILES
 
 
 def read_series(folder: Path, limits: Limits) -> MedicalImage:
-    """The one series in `folder`; files that are no DICOM are passed over, folders not entered.
+    """The one series in `folder`; files that are no DICOM pictures are passed over, folders not
+    entered.
 
     Raises:
-        InvalidInput: no DICOM file, several series, or slices that are no volume.
+        InvalidInput: no DICOM picture, several series, or slices that are no volume.
         InputTooLarge: over `limits`, all files together.
     """
 
@@ -39,7 +40,9 @@ def read_series(folder: Path, limits: Limits) -> MedicalImage:
 
     found = _frames(contents(), limits, "max_bytes")
     if not found:
-        raise InvalidInput(f"{folder} is a folder without a DICOM file: give a file, or a series")
+        raise InvalidInput(
+            f"{folder} is a folder without a DICOM picture: give a file, or a series"
+        )
     return _one_series(found, str(folder))
 
 
@@ -47,14 +50,16 @@ def read_zip(data: bytes, limits: Limits) -> MedicalImage:
     """The one series in a zip, whatever its folders; other files are passed over.
 
     Raises:
-        UnsupportedFormat: there is no DICOM file in it.
+        UnsupportedFormat: there is no DICOM picture in it.
         InvalidInput: it is broken, or holds several series, or slices that are no volume.
         InputTooLarge: inflated, it is over `limits`.
     """
 
     found = _frames(_unzipped(data, limits.max_inflated_bytes), limits, "max_inflated_bytes")
     if not found:
-        raise UnsupportedFormat("zip: it holds no DICOM file: a zip is read if it holds a series")
+        raise UnsupportedFormat(
+            "zip: it holds no DICOM picture: a zip is read if it holds a series"
+        )
     return _one_series(found, "the zip")
 
 
@@ -66,8 +71,9 @@ def _unzipped(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
             if len(entries) > _MAX_ENTRIES:
                 raise InputTooLarge(f"zip: more than {_MAX_ENTRIES} files: split it")
             for number, entry in enumerate(entries, start=1):
-                if entry.flag_bits & 1:
-                    raise UnsupportedFormat("zip: it has a password: send it without")
+                plain = entry.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+                if not plain or entry.flag_bits & 1:  # others inflate without a bound
+                    raise UnsupportedFormat("zip: stored and deflated files are read, no passwords")
                 with archive.open(entry) as file:
                     content = _content(file, most)
                 if content is not None:
@@ -92,7 +98,7 @@ def _frames(contents: Iterable[tuple[str, bytes]], limits: Limits, bound: str) -
     """What the files hold, together within a bound of `limits`; what is said of one names it."""
     most = getattr(limits, bound)
     files: list[Frames] = []
-    size, voxels = 0, 0
+    size, voxels, widest = 0, 0, 1
     for name, content in contents:
         size += len(content)
         if size > most:
@@ -103,10 +109,13 @@ def _frames(contents: Iterable[tuple[str, bytes]], limits: Limits, bound: str) -
             raise InputTooLarge(f"more than {MAX_FILES} DICOM files in one series: split it")
         try:
             files.append(read_frames(content, limits))
+        except dicom_layout.NoPicture:
+            continue
         except (InvalidInput, InputTooLarge) as error:
             raise type(error)(f"{name}: {error}") from error
         voxels += files[-1].array.size
-        limits.check_array((voxels,), files[-1].array.itemsize)
+        widest = max(widest, files[-1].array.itemsize)
+        limits.check_array((voxels,), widest)
     return files
 
 
@@ -132,6 +141,8 @@ def assemble(files: Sequence[Frames]) -> MedicalImage:
         order, affine = affine_of(spots)
         volume = np.stack([frames[i].T for i in order], axis=-1)
         origin = joined([file.origin for file in files], order)
+        if origin is None and all(file.origin for file in files):
+            notes += ("DICOM: the slices are of several patients, studies or places: no DICOM SEG",)
         return MedicalImage(
             smallest_integers(volume)[None], affine, "nifti", warnings=notes, origin=origin
         )
