@@ -54,7 +54,6 @@ def read_zip(data: bytes, limits: Limits) -> MedicalImage:
         InvalidInput: it is broken, or holds several series, or slices that are no volume.
         InputTooLarge: inflated, it is over `limits`.
     """
-
     found = _frames(_unzipped(data, limits.max_inflated_bytes), limits, "max_inflated_bytes")
     if not found:
         raise UnsupportedFormat(
@@ -142,7 +141,7 @@ def assemble(files: Sequence[Frames]) -> MedicalImage:
         volume = np.stack([frames[i].T for i in order], axis=-1)
         origin = joined([file.origin for file in files], order)
         if origin is None and all(file.origin for file in files):
-            notes += ("DICOM: the slices are of several patients, studies or places: no DICOM SEG",)
+            notes += ("DICOM: slices of several patients, studies or places, or twice: no SEG",)
         return MedicalImage(
             smallest_integers(volume)[None], affine, "nifti", warnings=notes, origin=origin
         )
