@@ -92,6 +92,8 @@ def _checked_shape(
         raise InvalidInput(f"DICOM: no picture of {rows} x {columns} pixels, {frames} frames")
     if colours not in {1: _GREY, 3: _COLOURS}.get(channels, ()):
         raise UnsupportedFormat("DICOM: grey and RGB pictures are read, no palettes: convert it")
+    if bits == 1:
+        raise UnsupportedFormat("DICOM: a SEG is written, not read: keep the label map as NIfTI")
     if bits not in (8, 16, 32) or (channels == 3 and bits != 8):
         raise UnsupportedFormat("DICOM: samples of 8, 16 or 32 bits are read, of colours 8")
     if "ModalityLUTSequence" in header:

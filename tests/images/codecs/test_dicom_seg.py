@@ -220,6 +220,12 @@ def test_a_slice_of_a_series_has_no_origin(tmp_path: Path) -> None:
         replace(labels, array=labels.array[..., :2])
 
 
+def test_it_is_not_read(tmp_path: Path) -> None:
+    labels = labelled(read_image(series(tmp_path)))
+    with pytest.raises(UnsupportedFormat, match="a SEG is written, not read: keep the label map"):
+        read_image(encode_image(labels, "dicom"), kind="labels")
+
+
 def test_a_map_without_a_label_is_one_too() -> None:
     image = read_image(slice_file(**IDENTITY))
     assert not read_back(encode_image(empty(image), "dicom")).pixel_array.any()
