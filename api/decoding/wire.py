@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import nibabel as nib
 import numpy as np
+from nibabel.spatialimages import HeaderDataError
 
 from caps_med.images import FORMATS, MedicalImage
 from caps_med.images.codecs.dicom_origin import DicomOrigin
@@ -20,6 +21,10 @@ from caps_med.images.image import Array
 _LONGEST_LINE = 2**20
 _DTYPES = frozenset("uifb")
 _HEADERS = {348: nib.Nifti1Header, 540: nib.Nifti2Header}
+
+
+#: What lines that cannot have been meant make of their reader.
+_IMPOSSIBLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, HeaderDataError)
 
 
 class Garbled(Exception):
@@ -112,15 +117,20 @@ def receive_image(stream: BinaryIO, line: dict[str, Any], most: int) -> MedicalI
             line["kind"],
             header=_header(line["header"]),
             palette=None if palette is None else _palette(palette),
-            warnings=tuple(str(note) for note in line["warnings"]),
+            warnings=tuple(_printable(str(note)) for note in line["warnings"]),
             origin=None if line["origin"] is None else _origin(**line["origin"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except _IMPOSSIBLE as error:
         raise Garbled("an image that cannot be") from error
 
 
 def _palette(text: str) -> Array:
     return np.frombuffer(bytearray.fromhex(text), np.uint8).reshape(-1, 3)
+
+
+def _printable(text: str) -> str:
+    """It will stand in a header."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _origin(attributes: dict[str, str], slices: list[list[Any]], frames: bool) -> DicomOrigin:

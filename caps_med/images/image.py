@@ -49,7 +49,8 @@ class MedicalImage:
         palette: `[N, 3]` uint8, the colour of each id of a label map.
         warnings: what a reader had to decide; shown to the user with the answer.
         names: id -> name of a label map's labels, where they are known.
-        origin: the DICOM objects that a volume was read from.
+        origin: the DICOM objects that a volume was read from, slice by slice; who moves voxels or
+            leaves some out leaves it out as well.
 
     Raises:
         InvalidInput: the array or the affine is not of this form, the affine is singular, or
@@ -86,6 +87,11 @@ class MedicalImage:
     def made_by(self) -> str:
         """The model that made it, as ``name@version``; empty for what was read."""
         return ""
+
+    @property
+    def background(self) -> int:
+        """The id of a label map that stands for nothing."""
+        return 0
 
     def format_of(self, kind: Kind) -> str:
         """What an image of that kind over the same voxels is saved as when nobody asks."""

@@ -42,6 +42,11 @@ class Segmentation(MedicalImage):
         return f"{self.provenance.model}@{self.provenance.version}"
 
     @property
+    def background(self) -> int:
+        """The model's first label."""
+        return next(iter(self.names))
+
+    @property
     def volume_unit(self) -> str:
         """mm3 for volumes, pixels for pictures."""
         return "pixels" if self.spacing is None else "mm3"

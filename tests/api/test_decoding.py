@@ -287,6 +287,22 @@ def test_what_a_decoder_says_of_an_origin_is_not_trusted(changed: dict[str, Any]
         wire.receive_image(stream, line, 2**20)
 
 
+def test_what_a_decoder_says_beside_is_not_trusted() -> None:
+    stream = io.BytesIO()
+    wire.send_image(stream, read_image(slice_file(**IDENTITY)))
+    stream.seek(0)
+    line = wire.receive_line(stream)["image"]
+    start, attributes = stream.tell(), line["origin"]["attributes"]
+    evil = {**line["origin"], "attributes": {**attributes, "StudyDate": "evil"}}
+    for changed in ({"header": "00" * 348}, {"origin": evil}):
+        stream.seek(start)
+        with pytest.raises(wire.Garbled):
+            wire.receive_image(stream, {**line, **changed}, 2**20)
+    stream.seek(start)
+    found = wire.receive_image(stream, {**line, "warnings": ["a\r\nX: y"]}, 2**20)
+    assert found.warnings == ("a  X: y",)
+
+
 def test_no_temporary_file_stays(
     pool: DecodePool, volume: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

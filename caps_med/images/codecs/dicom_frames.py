@@ -9,6 +9,7 @@ DICOM SEG must repeat (`caps_med.images.codecs.dicom_origin`).
 from __future__ import annotations
 
 import io
+import threading
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,8 @@ _TAGS = [
     "SpacingBetweenSlices", "SharedFunctionalGroupsSequence",
     "PerFrameFunctionalGroupsSequence", "PixelData",
 ]  # fmt: skip
+#: Warnings and pydicom's validation are turned off for the whole process: one file at a time.
+_QUIET = threading.Lock()
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
@@ -61,7 +64,7 @@ def read_frames(data: bytes, limits: Limits) -> Frames:
     """The frames of one file under `limits`."""
     layout = layouts.read_layout(data, limits)
     try:
-        with warnings.catch_warnings(), disable_value_validation():  # both would quote values
+        with _QUIET, warnings.catch_warnings(), disable_value_validation():  # they quote values
             warnings.simplefilter("ignore")
             header = pydicom.dcmread(io.BytesIO(data), specific_tags=_TAGS)
             shape = _checked_shape(header, layout, limits)
@@ -93,7 +96,7 @@ def _checked_shape(
     if colours not in {1: _GREY, 3: _COLOURS}.get(channels, ()):
         raise UnsupportedFormat("DICOM: grey and RGB pictures are read, no palettes: convert it")
     if bits == 1:
-        raise UnsupportedFormat("DICOM: a SEG is written, not read: keep the label map as NIfTI")
+        raise layouts.IsSegmentation("DICOM: SEG is written, not read: keep the labels as NIfTI")
     if bits not in (8, 16, 32) or (channels == 3 and bits != 8):
         raise UnsupportedFormat("DICOM: samples of 8, 16 or 32 bits are read, of colours 8")
     if "ModalityLUTSequence" in header:

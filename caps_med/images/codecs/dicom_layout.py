@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from caps_med.errors import InvalidInput, UnsupportedFormat
+from caps_med.errors import CapsMedError, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.streams import inflate_raw
 from caps_med.images.limits import Limits
 
@@ -46,8 +46,16 @@ _MAX_ELEMENTS = 500_000
 _HEADER_ROOM = 2**26
 
 
-class NoPicture(InvalidInput):
-    """A DICOM object of another kind: a directory, a report, how a picture is to be shown."""
+class NoPicture(CapsMedError):
+    """A DICOM object of another kind, which may lie beside a series."""
+
+
+class NoPixels(NoPicture, InvalidInput):
+    """A directory, a report, how a picture is to be shown."""
+
+
+class IsSegmentation(NoPicture, UnsupportedFormat):
+    """A DICOM SEG."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ def read_layout(data: bytes, limits: Limits) -> Layout:
     walk = _Walk(body, explicit=syntax != _IMPLICIT)
     walk.elements(0, len(body), 0)
     if walk.pixels is None and walk.fragments == 0:
-        raise NoPicture("DICOM: there is no picture in it (no Pixel Data)")
+        raise NoPixels("DICOM: there is no picture in it (no Pixel Data)")
     if (walk.pixels is None) != (syntax in COMPRESSED):
         raise InvalidInput("DICOM: the pixel data is not of the transfer syntax that it names")
     return Layout(syntax, walk.pixels, walk.fragments)

@@ -65,6 +65,8 @@ class DicomOrigin:
         """
         if set(self.attributes) != {*DESCRIBED, *IDENTIFIED}:
             raise ValueError("attributes are missing, or unknown")
+        if not all(_keeps_the_standard(name, self.attributes[name]) for name in DESCRIBED):
+            raise ValueError("an attribute is none")
         if not len(set(self.slices)) == len(self.slices) <= MOST_SLICES or not self.slices:
             raise ValueError("no slices, or too many, or one of them twice")
         identifiers = [self.attributes[name] for name in IDENTIFIED]
@@ -113,12 +115,17 @@ def joined(origins: Sequence[DicomOrigin | None], order: Sequence[int]) -> Dicom
 def _text(header: Dataset, name: str) -> str:
     """A value as text; empty where it is missing or not as the standard has it."""
     value = header.get(name)
-    text = "" if value is None or isinstance(value, (MultiValue, list)) else str(value)
+    if value is None or isinstance(value, (MultiValue, list)):
+        return ""
+    return str(value) if _keeps_the_standard(name, str(value)) else ""
+
+
+def _keeps_the_standard(name: str, text: str) -> bool:
     representation = dictionary_VR(name)
     try:
         validate_value(representation, text, config.RAISE)
         _DATES.get(representation, str)(text)
     except (ValueError, TypeError):
-        return ""
-    wrong = _CONTROL.search(text) or (name == "PatientSex" and text not in ("M", "F", "O"))
-    return "" if wrong else text
+        return False
+    sexes = ("", "M", "F", "O")
+    return not _CONTROL.search(text) and (name != "PatientSex" or text in sexes)

@@ -82,12 +82,10 @@ def segmentation(image: MedicalImage, origin: DicomOrigin) -> bytes:
 
 
 def _foreground(image: MedicalImage) -> list[int]:
-    """The ids that become segments: named ones but for the background, and others found."""
-    named = list(image.names)
+    """The ids that become segments: those with a name and those found, but for the background."""
     drawn = image.array.ravel()
     found = np.flatnonzero(np.bincount(drawn)) if drawn.itemsize < 4 else np.unique(drawn)
-    others = [int(i) for i in found if i and i not in named]
-    return named[1:] + others or [1]
+    return sorted({*image.names, *map(int, found)} - {image.background}) or [1]
 
 
 def _numbered(image: MedicalImage, origin: DicomOrigin, ids: list[int]) -> Array:
@@ -127,7 +125,7 @@ def _described(image: MedicalImage, ids: list[int], model: str) -> list[SegmentD
 
 def _name(image: MedicalImage, label: int) -> str:
     """A label's name as one value of a DICOM element."""
-    name = re.sub(r"[\\\x00-\x1f\x7f]+", " ", image.names.get(label, "")).strip()[:_LONGEST]
+    name = re.sub(r"[\\\x00-\x1f\x7f]+", " ", image.names.get(label) or "").strip()[:_LONGEST]
     return name or f"label {label}"
 
 

@@ -19,6 +19,10 @@ from caps_med.images.image import STACK_AFFINE, MedicalImage
 from caps_med.images.limits import Limits
 
 MAX_FILES = 10_000
+NO_COMMON_ORIGIN = (
+    "DICOM: no SEG can refer to these files together: they are of several patients, studies or "
+    "places, one is there twice, or they hold several frames each"
+)
 #: Folders and files that are no DICOM, beside those that are.
 _MAX_ENTRIES = 2 * MAX_FILES
 
@@ -110,7 +114,7 @@ def _frames(contents: Iterable[tuple[str, bytes]], limits: Limits, bound: str) -
             files.append(read_frames(content, limits))
         except dicom_layout.NoPicture:
             continue
-        except (InvalidInput, InputTooLarge) as error:
+        except (InvalidInput, InputTooLarge, UnsupportedFormat) as error:
             raise type(error)(f"{name}: {error}") from error
         voxels += files[-1].array.size
         widest = max(widest, files[-1].array.itemsize)
@@ -141,7 +145,7 @@ def assemble(files: Sequence[Frames]) -> MedicalImage:
         volume = np.stack([frames[i].T for i in order], axis=-1)
         origin = joined([file.origin for file in files], order)
         if origin is None and all(file.origin for file in files):
-            notes += ("DICOM: slices of several patients, studies or places, or twice: no SEG",)
+            notes += (NO_COMMON_ORIGIN,)
         return MedicalImage(
             smallest_integers(volume)[None], affine, "nifti", warnings=notes, origin=origin
         )

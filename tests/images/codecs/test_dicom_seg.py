@@ -22,6 +22,7 @@ from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import Limits, MedicalImage, encode_image, one_slice, read_image, referable
 from caps_med.images.codecs import dicom_seg
 from caps_med.images.codecs.dicom_origin import FRAMES, SINGLE
+from caps_med.images.codecs.dicom_series import NO_COMMON_ORIGIN
 from tests.images.dicom_files import IDENTITY, SERIES, dataset, encoded, slice_file
 
 HEIGHTS = (2.5, 0.0, 7.5, 5.0)
@@ -152,7 +153,7 @@ def test_slices_of_two_patients_are_of_none(tmp_path: Path, changed: str) -> Non
     (folder / "9.dcm").write_bytes(slice_file(10.0, **more))
     image = read_image(folder)
     assert image.origin is None
-    assert "several patients, studies or places" in image.warnings[0]
+    assert image.warnings == (NO_COMMON_ORIGIN,)
 
 
 def test_slices_that_say_to_be_one_object_are_of_none(tmp_path: Path) -> None:
@@ -206,10 +207,11 @@ def test_an_id_without_a_name_is_a_segment_too() -> None:
     image = read_image(slice_file(**IDENTITY))
     ids = np.zeros(image.array.shape, np.uint16)
     ids[0, 0], ids[0, 1] = 300, 1
-    labels = replace(image.with_array(ids, kind="labels"), names={0: "background", 3: "x"})
-    found = read_back(encode_image(labels, "dicom"))
-    assert [one.SegmentLabel for one in found.SegmentSequence] == ["x", "label 1", "label 300"]
-    assert found.pixel_array.sum() == (ids > 0).sum()
+    for names in ({0: "background", 3: "x"}, {3: "x"}):
+        labels = replace(image.with_array(ids, kind="labels"), names=names)
+        found = read_back(encode_image(labels, "dicom"))
+        assert [one.SegmentLabel for one in found.SegmentSequence] == ["label 1", "x", "label 300"]
+        assert found.pixel_array.sum() == (ids > 0).sum()
 
 
 def test_a_slice_of_a_series_has_no_origin(tmp_path: Path) -> None:
@@ -221,8 +223,12 @@ def test_a_slice_of_a_series_has_no_origin(tmp_path: Path) -> None:
 
 
 def test_it_is_not_read(tmp_path: Path) -> None:
-    labels = labelled(read_image(series(tmp_path)))
-    with pytest.raises(UnsupportedFormat, match="a SEG is written, not read: keep the label map"):
+    """By itself; beside its series it is passed over."""
+    image = read_image(series(tmp_path))
+    labels = labelled(image)
+    labels.save(tmp_path / "seg.dcm")
+    np.testing.assert_array_equal(read_image(tmp_path).array, image.array)
+    with pytest.raises(UnsupportedFormat, match="SEG is written, not read: keep the labels"):
         read_image(encode_image(labels, "dicom"), kind="labels")
 
 

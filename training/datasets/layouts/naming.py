@@ -51,7 +51,7 @@ def stem_of(path: Path) -> str:
 def written_suffix(path: Path) -> str:
     """Of new files like an original: its own; PNG or NIfTI where that is JPEG or DICOM."""
     suffix = path.name[len(stem_of(path)) :].lower()
-    if path.is_dir() or _is_dicom(path):
+    if path.is_dir() or suffix in CODECS["dicom"].suffixes or _is_dicom(path):
         return ".nii.gz"
     return ".png" if suffix in ("", ".jpg", ".jpeg") else suffix
 
