@@ -89,6 +89,14 @@ class RunFolder:
         self.recipe, self.scores = path / "recipe.json", path / "scores.jsonl"
         self.data = path / "data"
 
+    def fold(self, number: int) -> RunFolder:
+        """Of one network of a cross-validation, from 1."""
+        return RunFolder(self.path / f"fold-{number}")
+
+    def first(self, folds: int) -> RunFolder:
+        """Of the first network of `folds`, or of the one that there is where they are 0."""
+        return self.fold(1) if folds else self
+
     def open(self, recipe: Recipe, resume: bool) -> None:
         """Start the run, or go on with it.
 
@@ -98,7 +106,7 @@ class RunFolder:
         """
         if resume:
             self._require_started()
-            self._check(recipe)
+            self._check(self.followed(type(recipe)), recipe)
         else:
             self.refuse_started()
         self.write(recipe)
@@ -130,22 +138,21 @@ class RunFolder:
                 recipe that is none here.
         """
         self._require_started()
-        recipe = self._followed(kind)
-        self._check(kind.model_validate({**recipe.model_dump(), **given}))
+        recipe = self.followed(kind)
+        self._check(recipe, kind.model_validate({**recipe.model_dump(), **given}))
         return recipe
 
     def forget_after(self, epoch: int) -> None:
         """Drop the scores of epochs that were logged but not kept, and a line that a kill tore."""
-        if not self.scores.exists():
-            return
-        lines = self.scores.read_text().splitlines(keepends=True)
-        write_text(self.scores, "".join(line for line in lines if _epoch(line) <= epoch))
+        if self.scores.exists():
+            kept = [scores for scores in self.logged() if scores["epoch"] <= epoch]
+            write_text(self.scores, "".join(map(_line, kept)))
 
     def _require_started(self) -> None:
         if not self.checkpoint.exists():
             raise InvalidParameter(f"{self.path} holds no checkpoint: start without --resume")
 
-    def _followed(self, kind: type[R]) -> R:
+    def followed(self, kind: type[R]) -> R:
         """The recipe on disk; what it does not say, as before that could be said, is the default.
 
         Raises:
@@ -159,10 +166,9 @@ class RunFolder:
                 "under another name"
             ) from error
 
-    def _check(self, recipe: Recipe) -> None:
-        before = self._followed(type(recipe)).model_dump(mode="json")
-        now = recipe.model_dump(mode="json")
-        changed = [f"{k}: {before.get(k)} -> {v}" for k, v in now.items() if before.get(k) != v]
+    def _check(self, followed: Recipe, wanted: Recipe) -> None:
+        before, now = followed.model_dump(mode="json"), wanted.model_dump(mode="json")
+        changed = [f"{k}: {before[k]} -> {v}" for k, v in now.items() if before[k] != v]
         if changed:
             raise InvalidParameter(
                 f"{self.path} followed another recipe ({'; '.join(changed)}): resume with the same "
@@ -184,12 +190,20 @@ class RunFolder:
     def log(self, scores: Mapping[str, float]) -> None:
         """Append one line to the log of scores."""
         with self.scores.open("a") as log:
-            log.write(json.dumps(dict(scores)) + "\n")
+            log.write(_line(scores))
+
+    def logged(self) -> list[dict[str, float]]:
+        """The log of scores, epoch by epoch, but for what a kill tore."""
+        found = []
+        for line in self.scores.read_text().splitlines():
+            try:
+                scores = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(scores, dict) and "epoch" in scores:
+                found.append(scores)
+        return found
 
 
-def _epoch(line: str) -> float:
-    """Of a line of the log; beyond all others where it is no whole line."""
-    try:
-        return float(json.loads(line)["epoch"]) if line.endswith("\n") else float("inf")
-    except (ValueError, KeyError, TypeError):
-        return float("inf")
+def _line(scores: Mapping[str, float]) -> str:
+    return json.dumps(dict(scores)) + "\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +80,7 @@ class Order:
     @property
     def first_folder(self) -> RunFolder:
         """Of the first network."""
-        return RunFolder(self.folder.path / "fold-1") if self.folds else self.folder
+        return self.folder.first(self.folds)
 
 
 def train(order: Order, console: Console) -> Bundle | None:
@@ -131,7 +130,6 @@ def _write_report(
     from training.report import training_report  # it draws, which only this needs
 
     path = order.folder.path / "report.html"
-    run = order.folder if not order.folds else RunFolder(order.folder.path / "fold-1")
     training_report(
         path,
         reference=bundle.reference,
@@ -139,7 +137,7 @@ def _write_report(
         data=None if order.data in REGISTERED else Path(order.data),
         held_out=held_out,
         recipe=bundle.card.provenance.recipe,
-        scores=[json.loads(line) for line in run.scores.read_text().splitlines()],
+        scores=order.first_folder.logged(),
         card=looked.card if looked else None,
         sheet=looked.sheet if looked else None,
     )
@@ -152,7 +150,7 @@ def _folds(
     """The networks of a cross-validation, each with the data it was held out from."""
     trained = []
     for number, fold in enumerate(source.folds(order.folds), start=1):
-        folder = RunFolder(order.folder.path / f"fold-{number}")
+        folder = order.folder.fold(number)
         if processes.first():
             console.print(f"fold {number} of {order.folds}")
         resume = order.resume and folder.checkpoint.exists()

@@ -55,8 +55,11 @@ class Segmentation(MedicalImage):
     def volumes(self) -> dict[str, float]:
         """Volume of each label but the background, in `volume_unit`."""
         voxel = 1.0 if self.spacing is None else abs(float(np.linalg.det(self.affine[:3, :3])))
-        ids = list(self.names)[1:]
-        return {self.names[i]: float((self.array == i).sum()) * voxel for i in ids}
+        return {
+            name: float((self.array == i).sum()) * voxel
+            for i, name in self.names.items()
+            if i != self.background
+        }
 
 
 class Segmenter:

@@ -6,7 +6,6 @@ import gzip
 import io
 import pickle
 import struct
-import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian, JPEG2000Lossless, RLELos
 
 from caps_med.images import MedicalImage, encode_image
 from tests.images.dicom_files import dataset, encoded, slice_file
+from tests.zips import zip_of
 
 GREY = np.arange(400, dtype=np.uint16).reshape(20, 20)
 
@@ -131,15 +131,6 @@ def slice_bomb(mebibytes: int) -> bytes:
     return encoded(dataset(np.zeros((mebibytes * 32, 2**15), np.uint8)))
 
 
-def zipped(*files: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", method) as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of names that are there twice
-        for name, content in files:
-            archive.writestr(name, content)
-    return file.getvalue()
-
-
 def npz_bomb(mebibytes: int) -> bytes:
     file = io.BytesIO()
     first = io.BytesIO()
@@ -213,14 +204,14 @@ def bad_inputs() -> list[Bad]:
         Bad(17, "npy, a pickle", pickled_npy, 415, "unsupported_format"),
         Bad(17, "npz bomb", lambda: npz_bomb(256), 413, large),
         Bad(17, "zip of a series, bomb",
-            lambda: zipped(*[("x.dcm", slice_bomb(64))] * 4), 413, large),
+            lambda: zip_of(*[("x.dcm", slice_bomb(64))] * 4), 413, large),
         Bad(17, "zip, bzip2 bomb",
-            lambda: zipped(("x", bytes(800 * 2**20)), method=zipfile.ZIP_BZIP2),
+            lambda: zip_of(("x", bytes(800 * 2**20)), method=zipfile.ZIP_BZIP2),
             415, "unsupported_format"),
         Bad(17, "zip of two series",
-            lambda: zipped(("/etc/a", slice_file()), ("../b", slice_file(SeriesInstanceUID="1.2"))),
+            lambda: zip_of(("/etc/a", slice_file()), ("../b", slice_file(SeriesInstanceUID="1.2"))),
             422, broken),
-        Bad(17, "zip, cut inside", lambda: patched(zipped(("a", slice_file())), 60, b"\xff" * 40),
+        Bad(17, "zip, cut inside", lambda: patched(zip_of(("a", slice_file())), 60, b"\xff" * 40),
             422, broken),
         Bad(19, "torch weights", weights, 415, "unsupported_format"),
         Bad(19, "a bare pickle", lambda: pickle.dumps(_Exploit()), 415, "unsupported_format"),

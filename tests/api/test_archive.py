@@ -15,16 +15,9 @@ import pytest
 from api.jobs.archive import ArchiveLimits, unpack
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from tests.api.jobs import tarred, zipped
+from tests.zips import zip_of
 
 LIMITS = ArchiveLimits(max_bytes=100_000, max_files=20)
-
-
-def zip_of(*members: tuple[str | zipfile.ZipInfo, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members:
-            archive.writestr(name, content)
-    return buffer.getvalue()
 
 
 def tar_of(*members: tuple[tarfile.TarInfo, bytes], mode: str = "w") -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import zipfile
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import UID, CTImageStorage, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from caps_med.images.image import Array
+from tests.zips import zip_of
 
 PATIENT = "Doe^Jane"
 SERIES = "1.2.826.0.1.3680043.8.498.1"
@@ -64,6 +65,25 @@ def placed(z: float, spacing: tuple[float, float] = (0.5, 0.75)) -> dict[str, An
     }
 
 
+def enhanced(array: Array, corner: tuple[float, float], heights: Sequence[float],
+             **changed: Any) -> Dataset:  # noqa: ANN401  # fmt: skip
+    """Axial frames `[F, H, W]` of one file whose groups say at which height in mm each lies."""
+    made, shared = dataset(array, **changed), Dataset()
+    place = placed(0.0)
+    measures, orientation = Dataset(), Dataset()
+    measures.PixelSpacing, measures.SliceThickness = place["PixelSpacing"], 9
+    orientation.ImageOrientationPatient = place["ImageOrientationPatient"]
+    shared.PixelMeasuresSequence, shared.PlaneOrientationSequence = [measures], [orientation]
+    groups = []
+    for z in heights:
+        position, group = Dataset(), Dataset()
+        position.ImagePositionPatient = [*corner, z]
+        group.PlanePositionSequence = [position]
+        groups.append(group)
+    made.SharedFunctionalGroupsSequence, made.PerFrameFunctionalGroupsSequence = [shared], groups
+    return made
+
+
 def encoded(made: Dataset, syntax: UID = ExplicitVRLittleEndian, preamble: bytes = b"") -> bytes:
     """The content of a file."""
     made.file_meta.TransferSyntaxUID = syntax
@@ -81,12 +101,13 @@ def encoded(made: Dataset, syntax: UID = ExplicitVRLittleEndian, preamble: bytes
 
 def zipped_series(folder: str = PATIENT) -> bytes:
     """Three slices with all that a DICOM SEG needs, in a zip whose names are a patient's."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for number, z in enumerate((2.5, 0.0, 5.0), start=1):
-            instance = {**IDENTITY, "SOPInstanceUID": f"{SERIES}.{number}"}
-            archive.writestr(f"{folder}/{number}.dcm", slice_file(z, **instance))
-    return file.getvalue()
+    heights = enumerate((2.5, 0.0, 5.0), start=1)
+    return zip_of(*((f"{folder}/{number}.dcm", series_file(number, z)) for number, z in heights))
+
+
+def series_file(number: int, z: float, **changed: Any) -> bytes:  # noqa: ANN401 - any element's
+    """One of several slices of a series with all that a DICOM SEG needs."""
+    return slice_file(z, **{**IDENTITY, "SOPInstanceUID": f"{SERIES}.{number}", **changed})
 
 
 def slice_file(z: float = 0.0, dtype: str = "i2", **changed: Any) -> bytes:  # noqa: ANN401

@@ -31,14 +31,19 @@ def wait_for_answer(page: Page) -> None:
     expect(page.locator("#segment .answer")).to_be_visible()
 
 
+def check_shown(page: Page, wanted: MedicalImage, *dims: int) -> None:
+    """The answer has come, and is what lies over the image; by default in the size of `wanted`."""
+    wait_for_answer(page)
+    image, labels = page.evaluate(SHOWN)
+    assert image["dims"][:4] == labels["dims"][:4] == [3, *(dims or wanted.spatial_shape)]
+    assert labels["counts"] == counts(wanted)
+
+
 def test_a_sample_and_its_labels(opened: Callable[..., Page], tmp_path: Path) -> None:
     page = opened("segment")
     sample(page, "segment", "T1 slice")
-    wait_for_answer(page)
     wanted = caps_med.load_model("brain-t1-tissue").segment(samples.T1)
-    image, labels = page.evaluate(SHOWN)
-    assert image["dims"][:4] == labels["dims"][:4] == [3, *wanted.spatial_shape]
-    assert labels["counts"] == counts(wanted)
+    check_shown(page, wanted)
     table = page.locator("#segment .legend tbody")
     expect(table.locator("tr")).to_have_count(3)
     grey = wanted.volumes["grey matter"]
@@ -57,12 +62,9 @@ def test_a_sample_and_its_labels(opened: Callable[..., Page], tmp_path: Path) ->
 def test_a_picture_comes_back_as_a_picture(opened: Callable[..., Page], tmp_path: Path) -> None:
     page = opened("segment")
     sample(page, "segment", "Another head")
-    wait_for_answer(page)
     wanted = caps_med.load_model("brain-t1-tissue").segment(samples.COLIN27_SLICE)
     height, width = wanted.spatial_shape
-    image, labels = page.evaluate(SHOWN)
-    assert image["dims"][:4] == labels["dims"][:4] == [3, width, height, 1]
-    assert labels["counts"] == counts(wanted)
+    check_shown(page, wanted, width, height, 1)
     file = saved(page, "#segment .download", tmp_path)
     assert file.read_bytes() == encode_image(wanted, "png")
     expect(page.locator("#segment .unit")).to_have_text("Area [pixels]")
@@ -76,11 +78,7 @@ def test_a_volume_in_three_planes(opened: Callable[..., Page], tmp_path: Path) -
     file.write_bytes(encode_image(slab, "nifti"))
     page = opened("segment")
     page.locator("#segment input[type=file]").set_input_files(file)
-    wait_for_answer(page)
-    wanted = caps_med.load_model("brain-t1-tissue").segment(file)
-    image, labels = page.evaluate(SHOWN)
-    assert image["dims"][:4] == labels["dims"][:4] == [3, *slab.spatial_shape]
-    assert labels["counts"] == counts(wanted)
+    check_shown(page, caps_med.load_model("brain-t1-tissue").segment(file), *slab.spatial_shape)
     assert page.evaluate("() => capsMed.segment.opts.sliceType") == 3
     assert page.evaluate("() => capsMed.segment.opts.isRadiologicalConvention") is True
     page.locator("#segment .side").select_option("neurological")
@@ -103,11 +101,8 @@ def test_a_dicom_series_comes_back_as_dicom_seg(
         files[-1].write_bytes(encoded(made))
     page = opened("segment")
     page.locator("#segment input[type=file]").set_input_files(files)
-    wait_for_answer(page)
     wanted = caps_med.load_model("brain-t1-tissue").segment(tmp_path)
-    image, labels = page.evaluate(SHOWN)
-    assert image["dims"][:4] == labels["dims"][:4] == [3, *wanted.spatial_shape]
-    assert labels["counts"] == counts(wanted)
+    check_shown(page, wanted)
     content = saved(page, "#segment .download", tmp_path).read_bytes()
     found = highdicom.seg.segread(io.BytesIO(content))
     assert (found.PatientID, found.Modality) == (IDENTITY["PatientID"], "SEG")

@@ -105,8 +105,9 @@ class Studio:
         """Images and label map into the result, or, dropped ones, into the work folder."""
         kept = dice >= self.threshold
         root = self.workshop.out if kept else self.workshop.work / "dropped"
+        suffix = written_suffix(self._case.images[0].path)
         files = [
-            (f"images/{new.name}{channel}{written_suffix(self._case.images[0].path)}", array)
+            (f"images/{new.name}{channel}{suffix}", array)
             for channel, array in self._channels(image.array)
         ]
         label = f"labels/{new.name}{new.suffix}"

@@ -21,7 +21,7 @@ from training.datasets.cases import Cases
 from training.datasets.shape_statistics import mean_dice
 from training.evaluate import read_known
 from training.evaluation import dice_scores
-from training.run import Recipe, RunFolder
+from training.run import RunFolder
 from training.tasks import TASKS, Order, train
 
 #: The judge is cross-validated so many times, or as often as there are groups.
@@ -98,8 +98,7 @@ def dice_on(model: Model, cases: Cases) -> dict[str, float]:
 
 def fresh_run(folder: RunFolder, folds: int = 0) -> bool:
     """Whether a run has to begin; what is left of one without a checkpoint is removed."""
-    first = folder if not folds else RunFolder(folder.path / "fold-1")
-    if first.checkpoint.exists():
+    if folder.first(folds).checkpoint.exists():
         return False
     shutil.rmtree(folder.path, ignore_errors=True)
     return True
@@ -158,9 +157,7 @@ def _groups(parts: Parts) -> int:
 def _held_out_dice(bundle: Bundle, workshop: Workshop, folds: int) -> dict[str, float]:
     """Group -> Dice of the network that never saw it."""
     run = RunFolder(workshop.work / "runs" / "judge")
-    kind = TASKS["segmentation"].recipe
-    first = run if folds <= 1 else RunFolder(run.path / "fold-1")
-    recipe: Recipe = kind.model_validate_json(first.recipe.read_text())
+    recipe = run.first(folds if folds > 1 else 0).followed(TASKS["segmentation"].recipe)
     source = load_source(recipe.data, run.data, recipe.preparation)
     network = bundle.load_network()
     pairs = (

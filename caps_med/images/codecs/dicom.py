@@ -10,7 +10,7 @@ import io
 import zipfile
 
 from caps_med.errors import UnsupportedFormat
-from caps_med.images.codecs import dicom_layout, dicom_series, npz
+from caps_med.images.codecs import dicom_layout, dicom_series, npz, zips
 from caps_med.images.codecs.codec import Codec
 from caps_med.images.codecs.dicom_frames import read_frames
 from caps_med.images.image import Kind, MedicalImage
@@ -31,7 +31,7 @@ def encode(image: MedicalImage) -> bytes:
     Raises:
         UnsupportedFormat: it is an image, or came from elsewhere.
     """
-    if image.kind != "labels" or image.origin is None or image.spatial_dims != 3:
+    if image.kind != "labels" or image.origin is None:
         raise UnsupportedFormat(
             "dicom: as DICOM SEG, label maps of DICOM slices alone: use nifti, nrrd or png"
         )
@@ -42,7 +42,7 @@ def encode(image: MedicalImage) -> bytes:
 
 def _zipped(data: bytes) -> bool:
     """A zip, but for those of arrays; one without a series is refused when it is read."""
-    zipped = data.startswith(npz.MAGIC) and not npz.recognises(data)
+    zipped = data.startswith(zips.MAGIC) and not npz.recognises(data)
     return zipped and zipfile.is_zipfile(io.BytesIO(data))
 
 

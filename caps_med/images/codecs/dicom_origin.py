@@ -69,8 +69,8 @@ class DicomOrigin:
             raise ValueError("an attribute is none")
         if not len(set(self.slices)) == len(self.slices) <= MOST_SLICES or not self.slices:
             raise ValueError("no slices, or too many, or one of them twice")
-        identifiers = [self.attributes[name] for name in IDENTIFIED]
-        identifiers += [uid for uid, _ in self.slices]
+        identifiers = {self.attributes[name] for name in IDENTIFIED}
+        identifiers |= {uid for uid, _ in self.slices}
         if not all(UID(uid).is_valid for uid in identifiers):
             raise ValueError("an identifier is missing")
         if UID(self.attributes["SOPClassUID"]).keyword not in (FRAMES if self.frames else SINGLE):

@@ -11,7 +11,7 @@ from typing import IO
 import numpy as np
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
-from caps_med.images.codecs import dicom_layout
+from caps_med.images.codecs import dicom_layout, zips
 from caps_med.images.codecs.dicom_frames import Frames, read_frames, smallest_integers
 from caps_med.images.codecs.dicom_geometry import affine_of
 from caps_med.images.codecs.dicom_origin import joined
@@ -74,8 +74,7 @@ def _unzipped(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
             if len(entries) > _MAX_ENTRIES:
                 raise InputTooLarge(f"zip: more than {_MAX_ENTRIES} files: split it")
             for number, entry in enumerate(entries, start=1):
-                plain = entry.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-                if not plain or entry.flag_bits & 1:  # others inflate without a bound
+                if not zips.is_bounded(entry) or zips.is_encrypted(entry):
                     raise UnsupportedFormat("zip: stored and deflated files are read, no passwords")
                 with archive.open(entry) as file:
                     content = _content(file, most)

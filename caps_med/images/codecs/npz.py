@@ -14,13 +14,11 @@ import zlib
 import numpy as np
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
-from caps_med.images.codecs import npy
+from caps_med.images.codecs import npy, zips
 from caps_med.images.codecs.codec import Codec
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.limits import Limits
 
-#: How every zip that is not empty begins.
-MAGIC = b"PK\3\4"
 _MAX_ARRAYS = 64
 # A member's header may take this much beside its values.
 _HEADER_ROOM = 2**16
@@ -71,8 +69,7 @@ def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     for entry in entries:
         if not entry.filename.endswith(".npy"):
             raise UnsupportedFormat("npz: a zip with other than .npy files in it is not read")
-        plain = entry.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-        if not plain or entry.flag_bits & 1:
+        if not zips.is_bounded(entry) or zips.is_encrypted(entry):
             raise UnsupportedFormat("npz: only stored and deflated arrays are read, no passwords")
     members = {entry.filename.removesuffix(".npy"): entry for entry in entries}
     if len(members) != len(entries):
@@ -112,7 +109,7 @@ def _inflated(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limits: Limits) 
 def recognises(data: bytes) -> bool:
     """A zip whose first member is an array."""
     length = int.from_bytes(data[26:28], "little")
-    return data.startswith(MAGIC) and data[30 : 30 + length].endswith(b".npy")
+    return data.startswith(zips.MAGIC) and data[30 : 30 + length].endswith(b".npy")
 
 
 CODEC = Codec("npz", (".npz",), "application/x-npz", recognises, decode, encode)

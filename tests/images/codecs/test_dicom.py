@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from pydicom.dataset import Dataset
 from pydicom.encaps import encapsulate
-from pydicom.sequence import Sequence
 from pydicom.uid import (
     DeflatedExplicitVRLittleEndian,
     ExplicitVRBigEndian,
@@ -23,7 +21,15 @@ from pydicom.uid import (
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import Limits, SliceStack, encode_image, read_image
 from tests.contract.formats import ReaderContract, picture
-from tests.images.dicom_files import IDENTITY, PATIENT, dataset, encoded, placed, slice_file
+from tests.images.dicom_files import (
+    IDENTITY,
+    PATIENT,
+    dataset,
+    encoded,
+    enhanced,
+    placed,
+    slice_file,
+)
 
 GREY = np.arange(35, dtype=np.uint16).reshape(5, 7)
 
@@ -201,25 +207,12 @@ def test_frames_of_one_file_are_a_volume() -> None:
 
 
 def test_enhanced_frames_lie_where_their_groups_say() -> None:
-    made = dataset(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
-    measures, orientation = Dataset(), Dataset()
-    measures.PixelSpacing, measures.SliceThickness = [0.5, 0.75], 9
-    orientation.ImageOrientationPatient = [1.0, 0, 0, 0, 1, 0]
-    shared = Dataset()
-    shared.PixelMeasuresSequence = Sequence([measures])
-    shared.PlaneOrientationSequence = Sequence([orientation])
-    made.SharedFunctionalGroupsSequence = Sequence([shared])
-    groups = []
-    for z in (3.0, 0.0):
-        position, group = Dataset(), Dataset()
-        position.ImagePositionPatient = [0.0, 0, z]
-        group.PlanePositionSequence = Sequence([position])
-        groups.append(group)
-    made.PerFrameFunctionalGroupsSequence = Sequence(groups)
+    frames = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    made = enhanced(frames, (0.0, 0.0), (3.0, 0.0))
     read = read_image(encoded(made))
     assert read.spacing == (0.75, 0.5, 3.0)
     assert read.array[0, 0, 0].tolist() == [12, 0]
-    made.PerFrameFunctionalGroupsSequence = Sequence(groups[:1])
+    del made.PerFrameFunctionalGroupsSequence[1]
     with pytest.raises(InvalidInput, match="1 frames are described, there are 2"):
         read_image(encoded(made))
 

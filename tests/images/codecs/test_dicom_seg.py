@@ -15,7 +15,6 @@ import highdicom
 import numpy as np
 import pydicom
 import pytest
-from pydicom.dataset import Dataset
 from pydicom.uid import EnhancedCTImageStorage
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
@@ -23,38 +22,33 @@ from caps_med.images import Limits, MedicalImage, encode_image, one_slice, read_
 from caps_med.images.codecs import dicom_seg
 from caps_med.images.codecs.dicom_origin import FRAMES, SINGLE
 from caps_med.images.codecs.dicom_series import NO_COMMON_ORIGIN
-from tests.images.dicom_files import IDENTITY, SERIES, dataset, encoded, slice_file
+from tests.images.dicom_files import (
+    IDENTITY,
+    SERIES,
+    dataset,
+    encoded,
+    enhanced,
+    series_file,
+    slice_file,
+)
+from tests.zips import zip_of
 
 HEIGHTS = (2.5, 0.0, 7.5, 5.0)
 NAMES = {0: "background", 2: "grey matter", 5: "axon"}
 
 
-def series(folder: Path, **changed: Any) -> Path:  # noqa: ANN401
+def series(folder: Path, **changed: Any) -> Path:  # noqa: ANN401 - what elements hold
     """Four slices whose files are not in their order."""
     folder.mkdir(exist_ok=True)
     for number, z in enumerate(HEIGHTS, start=1):
-        more = {**IDENTITY, "SOPInstanceUID": f"{SERIES}.{number}", **changed}
-        (folder / f"{number}.dcm").write_bytes(slice_file(z, **more))
+        (folder / f"{number}.dcm").write_bytes(series_file(number, z, **changed))
     return folder
 
 
-def frames(**changed: Any) -> bytes:  # noqa: ANN401
+def frames(kind: str = EnhancedCTImageStorage) -> bytes:
     """One file of four frames that are not in their order."""
-    made = dataset(np.zeros((4, 5, 7), np.uint16), SOPClassUID=EnhancedCTImageStorage, **IDENTITY)
-    shared, measures, orientation = Dataset(), Dataset(), Dataset()
-    orientation.ImageOrientationPatient = [1.0, 0, 0, 0, 1, 0]
-    measures.PixelSpacing, measures.SliceThickness = [0.5, 0.75], 2.5
-    shared.PixelMeasuresSequence, shared.PlaneOrientationSequence = [measures], [orientation]
-    groups = []
-    for z in HEIGHTS:
-        position, group = Dataset(), Dataset()
-        position.ImagePositionPatient = [-10.0, 20.0, z]
-        group.PlanePositionSequence = [position]
-        groups.append(group)
-    made.SharedFunctionalGroupsSequence, made.PerFrameFunctionalGroupsSequence = [shared], groups
-    for name, value in changed.items():
-        setattr(made, name, value)
-    return encoded(made)
+    pixels = np.zeros((4, 5, 7), np.uint16)
+    return encoded(enhanced(pixels, (-10.0, 20.0), HEIGHTS, SOPClassUID=kind, **IDENTITY))
 
 
 def labelled(image: MedicalImage) -> MedicalImage:
@@ -149,8 +143,7 @@ def test_nothing_is_said_of_a_patient(
                                      "FrameOfReferenceUID"])  # fmt: skip
 def test_slices_of_two_patients_are_of_none(tmp_path: Path, changed: str) -> None:
     folder = series(tmp_path)
-    more = {**IDENTITY, "SOPInstanceUID": f"{SERIES}.9", changed: "1.2.3"}
-    (folder / "9.dcm").write_bytes(slice_file(10.0, **more))
+    (folder / "9.dcm").write_bytes(series_file(9, 10.0, **{changed: "1.2.3"}))
     image = read_image(folder)
     assert image.origin is None
     assert image.warnings == (NO_COMMON_ORIGIN,)
@@ -163,9 +156,7 @@ def test_slices_that_say_to_be_one_object_are_of_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", sorted(SINGLE | FRAMES))
 def test_every_kind_of_image_that_is_known_can_be_referred_to(kind: str) -> None:
     uid = getattr(pydicom.uid, kind)
-    image = read_image(
-        slice_file(**IDENTITY, SOPClassUID=uid) if kind in SINGLE else frames(SOPClassUID=uid)
-    )
+    image = read_image(slice_file(**IDENTITY, SOPClassUID=uid) if kind in SINGLE else frames(uid))
     assert referable(image) is image
     assert read_back(encode_image(empty(image), "dicom")).Modality == "SEG"
 
@@ -290,35 +281,26 @@ def test_no_other_format_and_no_text_names_the_patient(tmp_path: Path) -> None:
 def test_a_zip_holds_a_series_in_whatever_folders(tmp_path: Path) -> None:
     """Beside other files; the archive is bounded like a folder, and its names are not told."""
     folder = series(tmp_path / "Doe^Jane")
-    packed = tmp_path / "series.zip"
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("notes.txt", "index")
-        archive.writestr("DICOMDIR", without_picture())
-        for path in folder.iterdir():
-            archive.write(path, f"Doe^Jane/{path.name}")
-    found, wanted = read_image(packed), read_image(folder)
+    members = [("notes.txt", b"index"), ("DICOMDIR", without_picture())]
+    members += [(f"Doe^Jane/{path.name}", path.read_bytes()) for path in folder.iterdir()]
+    content = zip_of(*members)
+    found, wanted = read_image(content), read_image(folder)
     np.testing.assert_array_equal(found.array, wanted.array)
     np.testing.assert_array_equal(found.affine, wanted.affine)
     assert found.origin == wanted.origin
-    content = packed.read_bytes()
     with pytest.raises(InputTooLarge, match="max_inflated_bytes"):
         read_image(content, limits=Limits(max_inflated_bytes=3000))
-    with zipfile.ZipFile(packed, "a") as archive:
-        archive.writestr("Doe^Jane/x.dcm", slice_file(20)[:-9])
     with pytest.raises(InvalidInput, match="file 6 of the zip: DICOM: an element reaches past"):
-        read_image(packed)
+        read_image(zip_of(*members, ("Doe^Jane/x.dcm", slice_file(20)[:-9])))
     at = content.index(b"Doe^Jane/1.dcm") + 80
     with pytest.raises(InvalidInput, match="zip: the archive is cut or broken"):
         read_image(content[:at] + b"\xff" * 40 + content[at + 40 :])
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_zip_that_inflates_without_a_bound(tmp_path: Path, method: int) -> None:
-    packed = tmp_path / "x.zip"
-    with zipfile.ZipFile(packed, "w", method) as archive:
-        archive.writestr("a.dcm", slice_file())
+def test_a_zip_that_inflates_without_a_bound(method: int) -> None:
     with pytest.raises(UnsupportedFormat, match="zip: stored and deflated files are read"):
-        read_image(packed)
+        read_image(zip_of(("a.dcm", slice_file()), method=method))
 
 
 def without_picture() -> bytes:
@@ -327,10 +309,6 @@ def without_picture() -> bytes:
     return encoded(made)
 
 
-def test_a_zip_without_a_series(tmp_path: Path) -> None:
-    packed = tmp_path / "x.zip"
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("a.txt", "no image")
-        archive.writestr("b.dcm", without_picture())
+def test_a_zip_without_a_series() -> None:
     with pytest.raises(UnsupportedFormat, match="zip: it holds no DICOM picture"):
-        read_image(packed)
+        read_image(zip_of(("a.txt", b"no image"), ("b.dcm", without_picture())))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import zipfile
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.contract.formats import FormatContract, picture
+from tests.zips import zip_of
 
 OBLIQUE = np.array([[0.8, -0.6, 0, 3], [0.6, 0.8, 0, -5], [0, 0, -2.5, 7], [0, 0, 0, 1.0]])
 
@@ -93,12 +93,8 @@ def test_a_flipped_byte_never_changes_a_value() -> None:
     "members", [{"a.npy": b"", "b.txt": b""}, {"a.npy": b"", "c/data.pkl": b""}]
 )
 def test_other_zips_are_not_read(members: dict[str, bytes]) -> None:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
     with pytest.raises(UnsupportedFormat, match=r"other than .npy files"):
-        read_image(file.getvalue())
+        read_image(zip_of(*members.items()))
 
 
 def test_too_many_arrays() -> None:
