@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, BinaryIO, Protocol
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.images.codecs import zips
 
 #: Read at once from an archive; a header that asks for more is no header.
 PIECE, LARGEST_READ = 2**20, 2**24
@@ -123,8 +124,10 @@ def _zip_members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[tuple[str, I
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise InvalidInput("the archive holds a link or a device: pack plain files")
-            if info.flag_bits & 1:
+            if zips.is_encrypted(info):
                 raise InvalidInput("the archive is encrypted: pack it without a password")
+            if not zips.is_bounded(info):
+                raise InvalidInput("the archive is packed with bzip2 or LZMA: pack a plain zip")
             name = checked(info.orig_filename)  # `filename` is cut at a null byte
             if name is not None and not info.is_dir():
                 with archive.open(info) as content:

@@ -70,6 +70,8 @@ BAD: dict[str, tuple[bytes, type[CapsMedError]]] = {
     "zip: deep": (zip_of(("a/" * 30 + "b", b"x")), InvalidInput),
     "zip: link": (zip_link(), InvalidInput),
     "zip: encrypted": (encrypted(), InvalidInput),
+    "zip: bzip2": (zip_of(("a", b"x"), method=zipfile.ZIP_BZIP2), InvalidInput),
+    "zip: LZMA": (zip_of(("a", b"x"), method=zipfile.ZIP_LZMA), InvalidInput),
     "zip: twice": (zip_of(("a", b"x"), ("./a", b"y")), InvalidInput),
     "zip: bomb": (zip_of(("a", bytes(10_000_000))), InputTooLarge),
     "zip: many": (zip_of(*((f"{i}", b"") for i in range(30))), InputTooLarge),
