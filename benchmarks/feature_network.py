@@ -1,10 +1,10 @@
 """Train the small network whose features image distances are measured on.
 
-``python -m benchmarks.feature_network`` trains `training.measures.FeatureNetwork` to tell which of
-`DAMAGES` was done to a 64 x 64 crop and how strongly, on axon phantoms and slices of the MNI152
-template, and writes ``training/measures/features.safetensors`` (float16). It then measures, on
-phantoms and slices that it has not seen, how each distance grows with each damage; ``--only-show``
-does that alone. About six minutes on one core.
+``python -m benchmarks.feature_network`` trains `training.evaluation.metrics.FeatureNetwork` to tell
+which of `DAMAGES` was done to a 64 x 64 crop and how strongly, on axon phantoms and slices of the
+MNI152 template, and writes ``training/evaluation/metrics/features.safetensors`` (float16). It then
+measures, on phantoms and slices that it has not seen, how each distance grows with each damage;
+``--only-show`` does that alone. About six minutes on one core.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from caps_med.bundles.weights import save_weights
 from caps_med.images import Normalization
-from training.datasets import REGISTERED
-from training.datasets.phantoms import axon_phantom
-from training.measures import ImageSet, distances
-from training.measures.features import FEATURES, WEIGHTS, FeatureNetwork
+from training.data import REGISTERED
+from training.evaluation.metrics import ImageSet, distances
+from training.evaluation.metrics.features import FEATURES, WEIGHTS, FeatureNetwork
+from training.labelmaps.phantoms import axon_phantom
 
 Floats = NDArray[np.floating[Any]]
 Generator = np.random.Generator

@@ -28,11 +28,11 @@ import torch
 from scipy import ndimage
 
 from caps_med.images import Normalization
-from training.datasets import REGISTERED, Sample, Source
-from training.datasets.phantoms import LABELS, axon_phantom
-from training.evaluation import dice_scores
-from training.run import RunFolder
-from training.segmentation import SegmentationRecipe, train_segmentation
+from training.data import REGISTERED, Sample, Source
+from training.engine.run_folder import RunFolder
+from training.evaluation.validation import dice_scores
+from training.labelmaps.phantoms import LABELS, axon_phantom
+from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "images" / "label-efficiency.png"

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from caps_med import samples
 from caps_med.images import MedicalImage, SliceStack, read_image, write_image
-from training.datasets.mni152 import template_volumes
-from training.datasets.phantoms import axon_phantom
-from training.datasets.source import HELD_OUT
+from training.data.dataset import HELD_OUT
+from training.data.mni152 import template_volumes
+from training.labelmaps.phantoms import axon_phantom
 
 #: Height of the slice in voxels from the template's lowest; held out: its rank is 2 modulo 5.
 HEIGHT = 82

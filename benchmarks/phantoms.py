@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from training.datasets.phantoms import AxonGeometry, AxonLook, axon_phantom
+from training.labelmaps.phantoms import AxonGeometry, AxonLook, axon_phantom
 
 PICTURE = Path(__file__).parent.parent / "docs" / "images" / "axon-phantoms.png"
 #: Parameters at both ends of a wider range than the default.

@@ -18,7 +18,7 @@ from pathlib import Path
 import nibabel
 import numpy as np
 
-from training.datasets.mni152 import template_volumes
+from training.data.mni152 import template_volumes
 
 
 def main() -> None:

@@ -26,8 +26,8 @@ def inspect(folder: Path) -> dict[str, Any]:
     Files that its description names outside of the folder are refused before one is opened.
     """
     from caps_med.errors import CapsMedError
-    from training.datasets.check import check
-    from training.datasets.layouts import discover
+    from training.data.check.check import check
+    from training.data.layouts import discover
 
     try:
         for case in discover(folder).cases:

@@ -28,7 +28,7 @@ from api.problems import DATA_NOT_FIT, JOB_NOT_FOUND, OVERLOADED, PICTURE_NOT_FO
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
-from training.datasets import REGISTERED
+from training.data import REGISTERED
 
 log = logging.getLogger("caps_med.jobs")
 

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.tstr import data
 from caps_med.images import MedicalImage
 from caps_med.inference import Model
-from training.datasets import Sample
+from training.data import Sample
 
 #: From a generator's name to the model.
 ModelOf = Callable[[str], Model]

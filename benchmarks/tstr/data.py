@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caps_med.images import Normalization
-from training.datasets import Sample, Source
-from training.datasets.phantoms import LABELS, axon_phantom
+from training.data import Sample, Source
+from training.labelmaps.phantoms import LABELS, axon_phantom
 
 #: Seeds of the phantoms: those to learn from, to test on, geometries without an image, more real
 #: ones to learn from, and real ones that stand in the place of synthetic ones.

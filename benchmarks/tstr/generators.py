@@ -23,8 +23,8 @@ from benchmarks.tstr.data import REAL, SCALE, real_samples, source
 from benchmarks.tstr.locks import locked
 from caps_med.bundles import ModelRepository
 from caps_med.inference import Model
-from training.run import RunFolder
-from training.tasks import TASKS, build_recipe, wishes
+from training.engine.run_folder import RunFolder
+from training.tasks.pipeline import TASKS, build_recipe, wishes
 
 #: Seconds between two lines of a run's log beyond which the run was not going.
 _PAUSE = 120

@@ -12,8 +12,8 @@ from benchmarks.tstr.arms import synthesized
 from benchmarks.tstr.segmenter import dice_of_each
 from caps_med.inference import Model
 from caps_med.networks import SegmentationNetwork
-from training.datasets import Sample
-from training.measures import DISTANCES, Diversity, ImageSet, distances, mean_pairwise
+from training.data import Sample
+from training.evaluation.metrics import DISTANCES, Diversity, ImageSet, distances, mean_pairwise
 
 #: Images of each label map that diversity is taken over, real and synthetic.
 LOOKS = 6
@@ -27,7 +27,7 @@ class Quality(BaseModel):
         diversity: over that of real repeats, by distance.
         geometry: mean Dice between label maps and what a good segmenter finds in the images.
         frechet, mmd, spectrum, histogram: to real images of other label maps, see
-            `training.measures.SetDistances`.
+            `training.evaluation.metrics.SetDistances`.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -13,7 +13,7 @@ from benchmarks.tstr.arms import ARMS, Sizes
 from benchmarks.tstr.generators import Cost
 from benchmarks.tstr.locks import locked
 from benchmarks.tstr.quality import Quality
-from training.statistics import Spread, spread_of
+from training.evaluation.statistics import Spread, spread_of
 
 #: What stands between these lines of a page is replaced.
 MARKS = "<!-- tstr -->", "<!-- end of tstr -->"

@@ -14,10 +14,10 @@ from benchmarks.tstr.data import MORE, real_samples, source
 from benchmarks.tstr.locks import locked
 from caps_med.bundles.weights import load_weights, save_weights
 from caps_med.networks import SegmentationNetwork, UNet
-from training.datasets import Sample
-from training.evaluation import hard_classes
-from training.run import RunFolder
-from training.segmentation import SegmentationRecipe, train_segmentation
+from training.data import Sample
+from training.engine.run_folder import RunFolder
+from training.evaluation.validation import hard_classes
+from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
 #: MONAI's BasicUNet with half of its channels, 0.65 million parameters.
 FEATURES = (16, 16, 32, 64, 128, 16)

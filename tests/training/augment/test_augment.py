@@ -1,0 +1,319 @@
+"""From few labelled images to many, with networks so small that it takes seconds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+import caps_med
+from caps_med.errors import InvalidInput, InvalidParameter
+from caps_med.images import Normalization, read_image
+from training.augment import AugmentOrder, Workshop, augment
+from training.augment.benefit import BOTH, REAL, half_synthetic, summarized
+from training.augment.intensity import Scale
+from training.augment.models import threshold_of
+from training.data import load_source
+from training.data.check.check import check
+from training.labelmaps.phantoms import axon_phantoms, write_phantom
+from training.tasks.segmentation import SegmentationRecipe
+
+TINY: Mapping[str, Any] = {
+    "count": 4,
+    "threshold": 0.0,
+    "generator": {"epochs": 2, "steps": 2, "batch_size": 1, "crop": 64, "atoms": 4},
+    "judge": {"epochs": 1, "steps": 2, "batch_size": 1, "features": [4, 4, 8, 8, 8, 4]},
+    "segmenter": {"epochs": 1, "steps": 2, "batch_size": 1, "features": [4, 4, 8, 8, 8, 4]},
+}
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture(scope="module")
+def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("phantoms") / "axons"
+    for name, phantom in axon_phantoms(6, seed=5, size=64):
+        write_phantom(root, name, phantom)
+    return root
+
+
+def order(data: Path, **changes: Any) -> AugmentOrder:  # noqa: ANN401
+    return AugmentOrder.model_validate({"data": str(data), **TINY, **changes})
+
+
+@pytest.fixture(scope="module")
+def done(phantoms: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run."""
+    out = tmp_path_factory.mktemp("done") / "more"
+    augment(order(phantoms), out, None, QUIET)
+    return out
+
+
+def test_the_result_is_labelled_images_like_the_input(done: Path, phantoms: Path) -> None:
+    report = check(done)
+    assert report.trainable
+    assert report.card is not None
+    assert report.card.cases == 4
+    assert [one.label for one in report.card.classes] == [0, 1]
+    for kind in ("images", "labels"):
+        real = next((phantoms / kind).iterdir())
+        for file in (done / kind).iterdir():
+            assert file.suffix == real.suffix
+            with Image.open(file) as made, Image.open(real) as like:
+                assert (made.mode, made.size) == (like.mode, like.size) or kind == "labels"
+
+
+def test_the_manifest_says_where_every_image_comes_from(done: Path) -> None:
+    manifest = json.loads((done / "manifest.json").read_text())
+    assert manifest["kept"] == 4
+    generator = caps_med.load_model("generator", done / "models")
+    assert manifest["generator"]["weights_sha256"] == generator.bundle.metadata.weights.sha256
+    for one in manifest["images"]:
+        label = read_image(done / one["label"], kind="labels")
+        exact = label.with_array(label.array, format="npy")
+        again = generator.synthesize(exact, one["seed"]).array
+        image = read_image(done / one["images"][0]).array.astype(float)
+        assert np.corrcoef(again.ravel(), image.ravel())[0, 1] > 0.95, "another seed or label map"
+        assert one["origin"]["how"] in ("deformed", "joined", "blended")
+        assert one["intensities_of"].startswith("axons-")
+
+
+def test_the_report_shows_and_explains(done: Path) -> None:
+    html = (done / "report.html").read_text()
+    assert "4 synthetic images like axons" in html
+    assert "with a Dice of 0.000 or more: as asked for" in html
+    assert "<svg" in html
+    assert html.count("data:image/png") == 1
+    assert read_image(done / "sheet.png").array.shape[0] == 3
+    judge = json.loads((done / ".work" / "done" / "judge.json").read_text())
+    assert len(judge["dice"]) == 6, "every real image, each by a network that never saw it"
+
+
+def test_doing_it_again_changes_nothing_and_other_values_are_refused(
+    done: Path, phantoms: Path
+) -> None:
+    before = contents(done)
+    (done / "images" / ".new-00001.png.0123456789abcdef").touch()  # a killed process' draft
+    (done / "models" / "judge" / ".draft-x" / "models").mkdir(parents=True)
+    augment(order(phantoms), done, None, QUIET)
+    assert contents(done) == before
+    assert not list((done / "models").rglob(".draft*"))
+    with pytest.raises(InvalidParameter, match="count: 4 -> 5"):
+        augment(order(phantoms, count=5), done, None, QUIET)
+    with pytest.raises(InvalidParameter, match="is not empty"):
+        Workshop(phantoms).open(order(phantoms))
+
+
+def test_a_reader_is_told_what_to_doubt(done: Path, phantoms: Path) -> None:
+    found = augment(order(phantoms), done, None, QUIET)
+
+    def notes(dice: float, real: float, **changes: Any) -> str:  # noqa: ANN401
+        drawn = [one.model_copy(update={"dice": dice, **changes}) for one in found.drawn]
+        judge = {**found.judge, "dice": {"a": real, "b": real}}
+        return " ".join(replace(found, drawn=drawn, judge=judge).notes())
+
+    assert notes(0.85, 0.85) == ""
+    assert "worth little" in notes(0.4, 0.4)
+    assert "easier than real ones" in notes(0.95, 0.85)
+    assert "0 of the 4 images that were asked for" in notes(0.2, 0.85, kept=False)
+
+
+def contents(out: Path) -> dict[str, str]:
+    """File -> digest, of the result."""
+    files = [p for p in out.rglob("*") if p.is_file() and ".work" not in p.parts]
+    return {
+        p.relative_to(out).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in sorted(files)
+        if "models" not in p.relative_to(out).parts or p.name == "model.safetensors"
+    }
+
+
+def start(data: Path, where: Path) -> subprocess.Popen[bytes]:
+    settings = [
+        f"--set={part}.{name}={json.dumps(value)}"
+        for part in ("generator", "judge")
+        for name, value in TINY[part].items()
+    ]
+    command = [
+        sys.executable, "-m", "tests.training.augment.augment_once", "augment", "--data", str(data),
+        "--out", "more", "--count", "4", "--threshold", "0", *settings,
+    ]  # fmt: skip
+    root = Path(__file__).parents[3]
+    paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(command, cwd=where, env={**os.environ, "PYTHONPATH": paths})
+
+
+def killed_when(process: subprocess.Popen[bytes], ready: Callable[[], bool]) -> bool:
+    """Kill -9 once something is there; whether it was in time."""
+    while process.poll() is None and not ready():
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    return process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(phantoms: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    undisturbed = start(phantoms, tmp_path / "a")
+    assert undisturbed.wait() == 0
+    work = tmp_path / "b" / "more" / ".work"
+    moments = [
+        lambda: (work / "runs" / "generator" / "checkpoint.pt").exists(),
+        lambda: (work / "runs" / "judge" / "fold-2" / "checkpoint.pt").exists(),
+        lambda: (work / "drawn" / "00001.json").exists(),
+    ]
+    assert all([killed_when(start(phantoms, tmp_path / "b"), moment) for moment in moments])
+    assert not (tmp_path / "b" / "more" / "report.html").exists()
+    assert start(phantoms, tmp_path / "b").wait() == 0
+    assert contents(tmp_path / "b" / "more") == contents(tmp_path / "a" / "more")
+
+
+def test_images_without_their_geometry_are_dropped(
+    done: Path, phantoms: Path, tmp_path: Path
+) -> None:
+    dice = [one["dice"] for one in json.loads((done / "manifest.json").read_text())["images"]]
+    given = {"model": "generator", "judge_model": "judge", "count": 2}
+    middle = sorted(dice)[2]
+    out = tmp_path / "some"
+    result = augment(order(phantoms, **given, threshold=middle), out, done / "models", QUIET)
+    shown = [one.dice for one in result.drawn]
+    assert shown[: len(dice)] == dice[: len(shown)], "the same models, the same images"
+    assert [one.kept for one in result.drawn] == [one.dice >= middle for one in result.drawn]
+    assert len(list((out / "images").iterdir())) == 2
+    assert "may have been trained on these very images" in (out / "report.html").read_text()
+    with pytest.raises(InvalidInput, match="survived in none of 16 images"):
+        augment(order(phantoms, **given, threshold=1.0), tmp_path / "no", done / "models", QUIET)
+
+
+def test_models_of_other_labels_and_tasks_are_refused(
+    phantoms: Path, models: Path, done: Path, tmp_path: Path
+) -> None:
+    wrong = order(phantoms, model="tiny-segmentation")
+    with pytest.raises(ValueError, match="a model for synthesis is needed"):
+        augment(wrong, tmp_path / "a", models, QUIET)
+    with pytest.raises(InvalidInput, match="does not know the labels 1"):
+        augment(order(phantoms, model="tiny-synthesis"), tmp_path / "b", models, QUIET)
+
+
+def test_broken_data_are_refused_with_what_is_wrong(phantoms: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for name, phantom in axon_phantoms(3, size=32):
+        write_phantom(data, name, phantom)
+    (data / "labels" / "axons-0001.png").unlink()
+    with pytest.raises(InvalidInput, match=r"1 errors, the first: error: unpaired: .*axons-0001"):
+        augment(order(data), tmp_path / "out", None, QUIET)
+
+
+def test_whether_they_help_is_measured_on_what_none_has_seen(
+    phantoms: Path, done: Path, tmp_path: Path
+) -> None:
+    asked = order(phantoms, train_segmenter=True, segmenter_seeds=2, count=3)
+    result = augment(asked, tmp_path / "out", None, QUIET)
+    assert result.parts.test is not None
+    apart = {case.name for case in result.parts.test.cases}
+    assert len(apart) == 2
+    assert not apart & {case.name for case in result.parts.cases.cases}
+    assert not apart & {name for one in result.drawn for name in one.origin.originals}
+    assert result.usefulness is not None
+    assert result.usefulness.verdict == "too few cases"
+    html = (tmp_path / "out" / "report.html").read_text()
+    assert "Too few test cases to tell" in html
+    assert "real and synthetic images" in html
+
+
+def test_both_ways_hold_the_same_images_out_and_half_is_real(
+    phantoms: Path, done: Path, tmp_path: Path
+) -> None:
+    real = load_source(str(phantoms), tmp_path / "real")
+    both = half_synthetic(real, load_source(str(done), tmp_path / "more"))
+    held = [[np.asarray(s["image"]) for s in source.validation] for source in (real, both)]
+    assert all(np.array_equal(a, b) for a, b in zip(*held, strict=True))
+    synthetic = sum(group.startswith("synthetic") for group in both.groups)
+    assert synthetic == 4
+    assert 0.4 < synthetic / len(both.training) < 0.6
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict", "said"),
+    [(0.05, "better", "helped: +5"), (-0.05, "worse", "Do not train on them"),
+     (0.0, "no difference shown", "may be chance")],
+)  # fmt: skip
+def test_what_the_difference_shows_is_said(gain: float, verdict: str, said: str) -> None:
+    rng = np.random.default_rng(0)
+    cases = {f"case{k}": f"case{k}" for k in range(12)}
+    dice: dict[str, list[dict[str, float]]] = {REAL: [], BOTH: []}
+    for _ in range(3):
+        for way in dice:
+            noise = rng.normal(0.7 + gain * (way == BOTH), 0.01, len(cases))
+            dice[way].append(dict(zip(cases, noise.tolist(), strict=True)))
+    recipe = SegmentationRecipe.model_validate({"data": "x", "seed": 0})
+    found = summarized(dice, cases, recipe, AugmentOrder(data="x", count=1, test="y"))
+    assert found.verdict == verdict
+    assert said in found.said
+
+
+def test_the_threshold_follows_from_the_held_out_scores() -> None:
+    assert threshold_of([0.8, 0.8]) == pytest.approx(0.72)
+    assert threshold_of([0.9, 0.8, 0.7]) == pytest.approx(0.6)
+    assert threshold_of([0.9, 0.1]) == pytest.approx(0.25)
+
+
+def test_intensities_are_those_of_the_files() -> None:
+    rng = np.random.default_rng(0)
+    image = read_image(_tiff(rng.integers(200, 5000, (32, 32)).astype(np.uint16)))
+    scale = Scale.of([image], Normalization())
+    restored = scale.restore(Normalization().apply(image.array), 0)
+    assert restored.dtype == np.uint16
+    middle = np.abs(restored.astype(int) - image.array.astype(int))
+    assert np.percentile(middle, 98) <= 1, "all but what the percentiles clip"
+    hounsfield = Scale(levels=((-160, 240),), dtype="int16", masked=False)
+    np.testing.assert_array_equal(hounsfield.restore(np.array([0, 0.5, 1]), 3), [-160, 40, 240])
+    masked = Scale(levels=((0, 100),), dtype="float32", masked=True)
+    np.testing.assert_array_equal(masked.restore(np.array([0.01, 0.5]), 0), [0, 50])
+
+
+def _tiff(pixels: np.ndarray) -> bytes:
+    import io
+
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "TIFF")
+    return stream.getvalue()
+
+
+def test_volumes_of_several_classes_come_back_as_such(tmp_path: Path) -> None:
+    grid = np.indices((40, 36, 8))
+    rng = np.random.default_rng(1)
+    affine = np.diag([-1.0, 1.0, 2.0, 1.0])
+    for k in range(4):
+        middle = np.array([18 + k, 18, 4]).reshape(3, 1, 1, 1)
+        scaled = np.array([1, 1, 2.5]).reshape(3, 1, 1, 1)
+        distance = np.linalg.norm((grid - middle) * scaled, axis=0)
+        ball = np.where(distance < 8 + k, 2, 0).astype(np.uint8)
+        ball[distance < 5] = 5
+        image = (ball * 50 + rng.normal(50, 10, ball.shape)).astype(np.int16)
+        for kind, array in (("images", image), ("labels", ball)):
+            (tmp_path / "data" / kind).mkdir(parents=True, exist_ok=True)
+            name = tmp_path / "data" / kind / f"v{k}.nii.gz"
+            nibabel.save(nibabel.Nifti1Image(array, affine), name)
+    augment(order(tmp_path / "data", count=1), tmp_path / "out", None, QUIET)
+    written = nibabel.load(tmp_path / "out" / "images" / "new-00000.nii.gz")
+    assert written.shape == (40, 36, 8)
+    assert written.get_data_dtype() == np.int16
+    np.testing.assert_array_equal(written.affine, affine)
+    labels = nibabel.load(tmp_path / "out" / "labels" / "new-00000.nii.gz")
+    assert set(np.unique(labels.dataobj)) == {0, 2, 5}
+    assert check(tmp_path / "out").trainable

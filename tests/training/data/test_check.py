@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+from PIL import Image
+
+from caps_med.errors import InvalidInput
+from tests.training.data.pairs import (
+    LAYOUTS,
+    draw_pairs,
+    save_volume,
+    two_folders,
+    write,
+)
+from training.data.check.check import Report, check
+from training.data.check.findings import CODES
+
+PAIRS = draw_pairs(6)
+SIDE = np.diag([-1.0, 1.0, 2.0, 1.0])
+
+
+def volumes(root: Path) -> Path:
+    """Four labelled volumes."""
+    rng = np.random.default_rng(0)
+    for name in "abcd":
+        label = np.zeros((8, 9, 5), np.uint8)
+        label[2:6, 2:6, 1:4] = 1
+        image = label * 100 + rng.integers(0, 50, label.shape)
+        save_volume(image.astype(np.int16), SIDE, root / "images" / f"{name}.nii.gz")
+        save_volume(label, SIDE, root / "labels" / f"{name}.nii.gz")
+    return root
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    return two_folders("images", "labels")(tmp_path / "data", PAIRS)
+
+
+def codes(report: Report) -> list[tuple[str, str]]:
+    return [(found.code, found.file) for found in report.findings]
+
+
+def image(i: int) -> str:
+    return f"images/axon-{i:02}.png"
+
+
+def label(i: int) -> str:
+    return f"labels/axon-{i:02}.png"
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def save(array: object, path: Path) -> None:
+    Image.fromarray(np.asarray(array, np.uint8)).save(path)
+
+
+def colour(root: Path) -> None:
+    save(np.random.default_rng(0).integers(0, 255, (20, 28, 3)), root / label(2))
+
+
+def nan(root: Path) -> None:
+    array = PAIRS["axon-02"][0].astype(np.float32)
+    array[3, 3] = np.nan
+    (root / image(2)).unlink()
+    np.save(root / "images" / "axon-02.npy", array)
+
+
+def fractions(root: Path) -> None:
+    (root / label(2)).unlink()
+    np.save(root / "labels" / "axon-02.npy", PAIRS["axon-02"][1] * 0.5)
+
+
+def as_jpeg(root: Path) -> None:
+    Image.fromarray(PAIRS["axon-02"][1] * np.uint8(255)).save(root / "labels" / "axon-02.jpg")
+    (root / label(2)).unlink()
+
+
+def some_masks_white(root: Path) -> None:
+    save(PAIRS["axon-02"][1] * 255, root / label(2))
+
+
+def a_rare_class(root: Path) -> None:
+    mask = PAIRS["axon-02"][1].copy()
+    mask[0, 0] = 2
+    save(mask, root / label(2))
+
+
+def ignored(root: Path) -> None:
+    for i in range(6):
+        mask = PAIRS[f"axon-{i:02}"][1].copy()
+        mask[:3] = 255
+        save(mask, root / label(i))
+
+
+def instances(root: Path) -> None:
+    for i in range(6):
+        save(np.arange(560).reshape(20, 28) // 10, root / label(i))
+
+
+BROKEN_PICTURES: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "no label map": (lambda d: (d / label(2)).unlink(), "unpaired", image(2)),
+    "no image": (lambda d: (d / image(2)).unlink(), "unpaired", label(2)),
+    "unknown format": (lambda d: (d / "images" / "x.bmp").touch(), "unpaired", "images/x.bmp"),
+    "cut image": (lambda d: cut(d / image(2)), "unreadable", image(2)),
+    "cut label map": (lambda d: cut(d / label(2)), "unreadable", label(2)),
+    "empty file": (lambda d: (d / image(2)).write_bytes(b""), "unreadable", image(2)),
+    "another format": (lambda d: (d / image(2)).write_text("<html>"), "unreadable", image(2)),
+    "another size": (lambda d: save(np.eye(20), d / label(2)), "size_mismatch", image(2)),
+    "NaN": (nan, "not_finite", "images/axon-02.npy"),
+    "a colour label map": (colour, "label_values", label(2)),
+    "fractions as labels": (fractions, "label_values", "labels/axon-02.npy"),
+    "the image as label map": (
+        lambda d: shutil.copy(d / image(2), d / label(2)),
+        "label_picture",
+        label(2),
+    ),
+    "labels as JPEG": (as_jpeg, "label_values", "labels/axon-02.jpg"),
+    "an empty label map": (
+        lambda d: save(np.zeros((20, 28)), d / label(2)),
+        "empty_label",
+        label(2),
+    ),
+    "a constant image": (
+        lambda d: save(np.full((20, 28), 9), d / image(2)),
+        "constant_image",
+        image(2),
+    ),
+    "one colour image": (
+        lambda d: save(np.random.default_rng(0).integers(0, 99, (20, 28, 3)), d / image(2)),
+        "mixed_channels",
+        image(2),
+    ),
+    "masks of 1 and of 255": (some_masks_white, "mixed_masks", ""),
+    "a rare class": (a_rare_class, "rare_class", ""),
+    "255 for not labelled": (ignored, "ignored_value", ""),
+    "maps of instances": (instances, "many_classes", ""),
+}
+
+
+@pytest.mark.parametrize("way", BROKEN_PICTURES)
+def test_what_is_wrong_with_a_picture_is_told_by_name(way: str, pictures: Path) -> None:
+    assert codes(check(pictures)) == []
+    break_it, code, file = BROKEN_PICTURES[way]
+    break_it(pictures)
+    report = check(pictures)
+    assert codes(report) == [(code, file)]
+    (found,) = report.findings
+    assert found.what
+    assert found.fix
+    assert found.severity == CODES[code][0]
+    assert report.trainable == (found.severity == "warning")
+    assert report.card is not None
+
+
+def moved(root: Path) -> None:
+    labels = nibabel.load(root / "labels" / "b.nii.gz")
+    save_volume(
+        np.asarray(labels.dataobj), SIDE @ np.diag([1, 1, 1.1, 1]), Path(labels.get_filename())
+    )
+
+
+def other_spacing(root: Path) -> None:
+    for kind in ("images", "labels"):
+        file = nibabel.load(root / kind / "b.nii.gz")
+        other = SIDE @ np.diag([1.5, 1, 1, 1])
+        save_volume(np.asarray(file.dataobj), other, Path(file.get_filename()))
+
+
+def a_picture(root: Path) -> None:
+    write(PAIRS["axon-00"][0], root / "images" / "e.png")
+    write(PAIRS["axon-00"][1], root / "labels" / "e.png", "labels")
+
+
+def half_a_channel(root: Path) -> None:
+    for name in "abcd":
+        for kind in ("images", "labels"):
+            folder = root / f"{kind}Tr"
+            folder.mkdir(exist_ok=True)
+            suffix = "_0000" if kind == "images" else ""
+            path = root / kind / f"{name}.nii.gz"
+            if kind == "images" and name != "b":
+                shutil.copy(path, folder / f"{name}_0001.nii.gz")
+            path.rename(folder / f"{name}{suffix}.nii.gz")
+
+
+BROKEN_VOLUMES: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "a cut volume": (
+        lambda d: cut(d / "images" / "b.nii.gz"), "unreadable", "images/b.nii.gz"),
+    "a label map elsewhere": (moved, "affine_mismatch", "images/b.nii.gz"),
+    "another spacing": (other_spacing, "mixed_spacing", "images/b.nii.gz"),
+    "a picture among volumes": (a_picture, "mixed_dimensions", "images/e.png"),
+    "a channel missing": (half_a_channel, "mixed_channels", "imagesTr/b_0000.nii.gz"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", BROKEN_VOLUMES)
+def test_what_is_wrong_with_a_volume_is_told_by_name(way: str, tmp_path: Path) -> None:
+    assert codes(check(volumes(tmp_path))) == []
+    break_it, code, file = BROKEN_VOLUMES[way]
+    break_it(tmp_path)
+    report = check(tmp_path)
+    assert codes(report) == [(code, file)]
+    assert not report.trainable
+
+
+def test_an_image_that_comes_twice_is_told(pictures: Path) -> None:
+    shutil.copy(pictures / image(1), pictures / "images" / "twin.png")
+    shutil.copy(pictures / label(1), pictures / "labels" / "twin.png")
+    report = check(pictures)
+    assert codes(report) == [("duplicate", "images/twin.png")]
+    assert report.findings[0].what == f"is the same image as {image(1)}"
+    shutil.copy(pictures / label(2), pictures / "labels" / "twin.png")
+    assert codes(check(pictures)) == [("contradiction", "images/twin.png")]
+
+
+def test_all_problems_are_told_at_once_errors_first(pictures: Path) -> None:
+    for break_it in (some_masks_white, lambda d: cut(d / image(0))):
+        break_it(pictures)
+    save(np.zeros((20, 28)), pictures / label(1))
+    save(np.eye(20), pictures / label(3))
+    (pictures / label(4)).unlink()
+    report = check(pictures)
+    assert sorted(code for code, _ in codes(report)) == [
+        "empty_label", "mixed_masks", "size_mismatch", "unpaired", "unreadable",
+    ]  # fmt: skip
+    severities = [found.severity for found in report.findings]
+    assert severities == sorted(severities)
+
+
+def test_nothing_but_empty_label_maps_cannot_be_learned_from(pictures: Path) -> None:
+    for i in range(6):
+        save(np.zeros((20, 28)), pictures / label(i))
+    report = check(pictures)
+    assert codes(report)[0] == ("all_empty", "")
+    assert not report.trainable
+
+
+def test_a_single_case_is_a_warning(pictures: Path) -> None:
+    for i in range(1, 6):
+        (pictures / image(i)).unlink()
+        (pictures / label(i)).unlink()
+    report = check(pictures)
+    assert codes(report) == [("too_few", "")]
+    assert report.trainable
+
+
+def test_a_folder_that_is_not_understood_is_a_finding(tmp_path: Path) -> None:
+    report = check(tmp_path)
+    assert codes(report) == [("layout", "")]
+    assert "images/a.png" in report.findings[0].fix
+    with pytest.raises(InvalidInput, match="there is no such folder or file"):
+        check(tmp_path / "nowhere")
+
+
+def test_when_every_file_is_broken_there_is_no_card(pictures: Path) -> None:
+    for i in range(6):
+        cut(pictures / image(i))
+    report = check(pictures)
+    assert codes(report) == [*(("unreadable", image(i)) for i in range(6)), ("no_cases", "")]
+    assert report.card is None
+    assert report.sheet is None
+
+
+def test_libraries_are_quiet_about_broken_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    volumes(tmp_path)
+    path = tmp_path / "images" / "b.nii.gz"
+    header = bytearray(gzip.decompress(path.read_bytes()))
+    header[76:80] = np.float32(-1).tobytes()
+    header[252:254] = b"\x7f\x7f"
+    path.write_bytes(gzip.compress(header))
+    with caplog.at_level(0):
+        check(tmp_path)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_files_broken_anywhere_never_make_it_fail(layout: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(len(layout))
+    LAYOUTS[layout](tmp_path, PAIRS)
+    start = next(tmp_path.glob("list.*"), tmp_path)
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    for number, path in enumerate(files):
+        data = bytearray(path.read_bytes())
+        if number % 2:
+            data = data[: rng.integers(0, len(data))]
+        else:
+            for at in rng.integers(0, len(data), 5):
+                data[at] = rng.integers(0, 256)
+        path.write_bytes(data)
+    report = check(start)
+    assert not report.trainable
+    assert all(found.what and found.fix for found in report.findings)
+
+
+def test_a_stack_with_an_unfinished_header_is_told(tmp_path: Path) -> None:
+    LAYOUTS["npy stacks"](tmp_path, PAIRS)
+    path = tmp_path / "axons_mask_train.npy"
+    path.write_bytes(path.read_bytes().replace(b"}", b" "))
+    assert codes(check(tmp_path)) == [("unpaired", "axons_mask_train.npy"), ("no_cases", "")]
+
+
+def fingerprint(root: Path) -> dict[str, tuple[str, int]]:
+    return {
+        str(path): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
+        for path in root.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_data_stay_as_they_are(layout: str, tmp_path: Path) -> None:
+    start = LAYOUTS[layout](tmp_path, PAIRS)
+    before = fingerprint(tmp_path)
+    check(start)
+    assert fingerprint(tmp_path) == before
+
+
+def test_the_sheet_shows_images_and_labels(pictures: Path) -> None:
+    sheet = check(pictures).sheet
+    assert sheet is not None
+    assert sheet.array.shape[0] == 3
+    colours = {tuple(pixel) for pixel in sheet.array.reshape(3, -1).T.tolist()}
+    assert any(red > blue + 50 for red, _, blue in colours)
+    assert sheet.array.std() > 20
+
+
+def test_every_code_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
+    for code, (severity, meaning) in CODES.items():
+        assert f"| `{code}` | {severity} | {meaning} |" in page

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+from PIL import Image
+
+from caps_med.errors import InvalidInput
+from training.data import load_source
+
+
+def test_pictures_become_samples(discs: Path, store: Path) -> None:
+    source = load_source(str(discs), store)
+    assert (len(source.training), len(source.validation)) == (5, 1)
+    assert source.binary
+    assert source.labels == {0: "background", 1: "label 1"}
+    assert source.plane is None
+    assert source.spacing_mm is None
+    sample = source.training[0]
+    assert sample["image"].shape == sample["label"].shape == (1, 72, 80)
+    assert sample["image"].min() == 0
+    assert sample["image"].max() == 1
+    assert set(np.unique(sample["label"])) == {0, 1}
+
+
+def volume(folder: Path, name: str, ids: tuple[int, ...], zooms: float = 1.0) -> None:
+    for kind in ("images", "labels"):
+        (folder / kind).mkdir(exist_ok=True)
+    rng = np.random.default_rng(len(name))
+    label = np.zeros((16, 20, 10), np.int16)
+    for i, value in enumerate(ids):
+        label[2 + 4 * i : 5 + 4 * i, 5:15, 2:8] = value
+    image = label * 10 + rng.normal(0, 1, label.shape)
+    affine = np.diag([-zooms, zooms, 2.0, 1.0])
+    image_file, label_file = folder / "images" / name, folder / "labels" / name
+    nibabel.save(nibabel.Nifti1Image(image.astype(np.float32), affine), image_file)
+    nibabel.save(nibabel.Nifti1Image(label, affine), label_file)
+
+
+def test_volumes_become_labelled_axial_slices(tmp_path: Path, store: Path) -> None:
+    for i in range(5):
+        volume(tmp_path, f"v{i}.nii.gz", (1, 4))
+    source = load_source(str(tmp_path), store)
+    assert (len(source.training), len(source.validation)) == (24, 6)
+    assert list(source.labels) == [0, 1, 4]
+    assert source.plane == "axial"
+    assert source.spacing_mm == (1.0, 1.0)
+    assert source.training[0]["image"].shape == (1, 20, 16)
+    assert set(np.unique(source.training[0]["label"])) == {0, 1, 2}
+
+
+def test_one_volume_holds_out_slices(tmp_path: Path, store: Path) -> None:
+    volume(tmp_path, "only.nii.gz", (1,))
+    source = load_source(str(tmp_path), store)
+    assert (len(source.training), len(source.validation)) == (5, 1)
+
+
+def test_other_spacings_are_resampled_to_the_first(tmp_path: Path, store: Path) -> None:
+    volume(tmp_path, "a.nii.gz", (1,))
+    volume(tmp_path, "b.nii.gz", (1,), zooms=1.5)
+    source = load_source(str(tmp_path), store)
+    assert source.spacing_mm == (1.0, 1.0)
+    assert source.training[0]["image"].shape == (1, 20, 16)
+    assert source.validation[0]["image"].shape == (1, 30, 24)
+    share = [float(s[0]["label"].mean()) for s in (source.training, source.validation)]
+    assert share[0] == pytest.approx(share[1], rel=0.2)
+
+
+def test_missing_folder_is_named(tmp_path: Path, store: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"neither a folder .* nor one of mni152"):
+        load_source(str(tmp_path / "nowhere"), store)
+    with pytest.raises(InvalidInput, match=r"Found: nothing.\nUnderstood are:\n  images/a.png"):
+        load_source(str(tmp_path), store)
+
+
+def copy(discs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(discs, tmp_path / "data"))
+
+
+def test_unpaired_file_is_named(discs: Path, tmp_path: Path, store: Path) -> None:
+    folder = copy(discs, tmp_path)
+    (folder / "labels" / "case3.png").unlink()
+    with pytest.raises(InvalidInput, match=r"without a counterpart: case3\.png"):
+        load_source(str(folder), store)
+
+
+def test_other_size_is_named(discs: Path, tmp_path: Path, store: Path) -> None:
+    folder = copy(discs, tmp_path)
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "labels" / "case2.png")
+    with pytest.raises(
+        InvalidInput, match=r"case2.png has size \(72, 80\), its label map \(8, 8\)"
+    ):
+        load_source(str(folder), store)
+
+
+def test_empty_labels_are_refused(discs: Path, tmp_path: Path, store: Path) -> None:
+    folder = copy(discs, tmp_path)
+    for path in (folder / "labels").iterdir():
+        Image.fromarray(np.zeros((72, 80), np.uint8)).save(path)
+    with pytest.raises(InvalidInput, match="every label map is empty"):
+        load_source(str(folder), store)

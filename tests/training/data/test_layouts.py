@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from caps_med.errors import InvalidInput
+from tests.images.dicom_files import dataset, encoded
+from tests.training.data.pairs import (
+    LAYOUTS,
+    Pairs,
+    draw_pairs,
+    nnunet,
+    npy_stacks,
+    save_pages,
+    save_volume,
+    tiff_stacks,
+    two_folders,
+    write,
+)
+from training.data.check.card import DataCard
+from training.data.check.check import check
+from training.data.layouts import discover
+from training.data.reading import open_cases, read_case
+
+PAIRS = draw_pairs()
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> DataCard:
+    root = two_folders("images", "labels")(tmp_path_factory.mktemp("plain"), PAIRS)
+    found = check(root).card
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_equal_data_have_equal_cards_in_every_layout_and_format(
+    layout: str, card: DataCard, tmp_path: Path
+) -> None:
+    report = check(LAYOUTS[layout](tmp_path, PAIRS))
+    assert report.findings == ()
+    assert len(report.cases.cases) == 24
+    assert report.card == card
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_reads_to_the_same_pixels(layout: str, tmp_path: Path) -> None:
+    pairs = dict(list(PAIRS.items())[:11])
+    cases = open_cases(LAYOUTS[layout](tmp_path, pairs))
+    for case, (image, mask) in zip(cases.cases, pairs.values(), strict=True):
+        read, label = read_case(case, cases)
+        np.testing.assert_array_equal(read.array[0], image)
+        np.testing.assert_array_equal(label.array[0], mask)
+
+
+def test_names_of_labels_and_channels_come_from_the_description(tmp_path: Path) -> None:
+    cases = discover(nnunet(tmp_path, PAIRS))
+    assert cases.labels == {0: "background", 1: "axon"}
+    assert cases.channels == ("light",)
+    assert cases.layout == "nnU-Net"
+
+
+def test_odd_names_in_a_description_are_passed_over(tmp_path: Path) -> None:
+    nnunet(tmp_path, PAIRS)
+    labels = {"background": 0, "region": [1, 2], "9" * 5000: "x", "axon": 1, "true": True}
+    channels = {str(i): f"c{i}" for i in range(12)}
+    described = {"labels": labels, "channel_names": channels}
+    (tmp_path / "dataset.json").write_text(json.dumps(described))
+    cases = discover(tmp_path)
+    assert cases.labels == {0: "background", 1: "axon"}
+    assert cases.channels == tuple(channels.values())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
+def test_a_folder_that_may_not_be_entered_is_told(tmp_path: Path) -> None:
+    two_folders("images", "labels")(tmp_path, PAIRS)
+    (tmp_path / "images" / "more").mkdir(mode=0)
+    assert unpaired(tmp_path) == {"more": "cannot be entered: Permission denied"}
+
+
+def test_several_channels_are_joined_in_order(tmp_path: Path) -> None:
+    affine = np.diag([-1.0, 1, 3, 1])
+    rng = np.random.default_rng(0)
+    channels = rng.integers(0, 99, (2, 6, 7, 5), np.uint8)
+    for channel, volume in enumerate(channels):
+        save_volume(volume, affine, tmp_path / "imagesTr" / f"head_{channel:04}.nii.gz")
+    save_volume(channels[0] % 3, affine, tmp_path / "labelsTr" / "head.nii.gz")
+    cases = open_cases(tmp_path)
+    image, label = read_case(cases.cases[0], cases)
+    np.testing.assert_array_equal(image.array, channels)
+    np.testing.assert_array_equal(label.array[0], channels[0] % 3)
+    assert image.spacing == (1, 1, 3)
+
+
+@pytest.mark.parametrize("below", ["", "{}/"])
+def test_files_beside_one_label_map_are_channels(below: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("p1", "p2"):
+        for part in ("t1", "t2", "flair"):
+            write(rng.integers(0, 9, (5, 6)), tmp_path / f"{below.format(name)}{name}_{part}.npy")
+        write(
+            rng.integers(0, 2, (5, 6)), tmp_path / f"{below.format(name)}{name}_seg.npy", "labels"
+        )
+    cases = open_cases(tmp_path)
+    assert cases.channels == ("flair", "t1", "t2")
+    assert [case.name.rpartition("/")[2] for case in cases.cases] == ["p1", "p2"]
+    assert read_case(cases.cases[1], cases)[0].array.shape == (3, 5, 6)
+    write(rng.integers(0, 9, (5, 6)), tmp_path / f"{below.format('p3')}p3_t1.npy")
+    write(rng.integers(0, 2, (5, 6)), tmp_path / f"{below.format('p3')}p3_seg.npy", "labels")
+    write(rng.integers(0, 9, (5, 6)), tmp_path / "other.npy")
+    assert unpaired(tmp_path) == {
+        "p3_seg.npy": "has no image flair, t2, as others have",
+        "other.npy": "has no label map of its name",
+    }
+
+
+def test_one_scan_beside_its_label_map_needs_no_common_word(tmp_path: Path) -> None:
+    for name in ("p1", "p2"):
+        write(PAIRS["axon-00"][0], tmp_path / name / "t1.png")
+        write(PAIRS["axon-00"][1], tmp_path / name / "seg.png", "labels")
+    cases = discover(tmp_path)
+    assert [case.name for case in cases.cases] == ["p1", "p2"]
+    assert (cases.channels, cases.unpaired) == (("t1",), ())
+
+
+def test_folders_that_are_not_clear_are_told(tmp_path: Path) -> None:
+    for name in ("images", "masks", "1st_manual"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(InvalidInput, match="may hold the label maps: 1st_manual, masks"):
+        discover(tmp_path)
+    (tmp_path / "labels").mkdir()
+    assert discover(tmp_path).layout == "folders images/ and labels/"
+
+
+def test_the_fourth_axis_of_a_decathlon_volume_is_channels(tmp_path: Path) -> None:
+    affine = np.diag([-1.0, 1, 3, 1])
+    channels = np.random.default_rng(0).integers(0, 99, (6, 7, 5, 4)).astype(np.int16)
+    save_volume(channels, affine, tmp_path / "imagesTr" / "BRATS_0001.nii.gz")
+    save_volume(channels[..., 0] % 3, affine, tmp_path / "labelsTr" / "BRATS_0001.nii.gz")
+    entry = {"image": "./imagesTr/BRATS_0001.nii.gz", "label": "./labelsTr/BRATS_0001.nii.gz"}
+    (tmp_path / "dataset.json").write_text(json.dumps({"training": [entry]}))
+    cases = open_cases(tmp_path)
+    image, _ = read_case(cases.cases[0], cases)
+    np.testing.assert_array_equal(image.array, np.moveaxis(channels, -1, 0))
+    np.testing.assert_array_equal(image.affine, affine)
+
+
+def test_the_older_nnunet_description_lists_cases_without_channels(tmp_path: Path) -> None:
+    nnunet(tmp_path, PAIRS)
+    entries = [
+        {"image": f"./imagesTr/{n}.nii.gz", "label": f"./labelsTr/{n}.nii.gz"} for n in PAIRS
+    ]
+    (tmp_path / "dataset.json").write_text(json.dumps({"training": entries, "labels": {"1": "d"}}))
+    cases = discover(tmp_path)
+    assert (len(cases.cases), cases.unpaired) == (24, ())
+    assert cases.labels == {1: "d"}
+
+
+def test_parts_of_one_whole_are_one_group(tmp_path: Path) -> None:
+    names = ["p1_slice01", "p1_slice02", "p2_slice01", "p2_slice02"]
+    pairs = dict(zip(names, PAIRS.values(), strict=False))
+    cases = discover(two_folders("images", "labels")(tmp_path / "a", pairs)).cases
+    assert [case.grouped for case in cases] == ["p1", "p1", "p2", "p2"]
+    pairs = dict(zip(["p1/0", "p1/1", "p2/0", "p3/0"], PAIRS.values(), strict=False))
+    cases = discover(two_folders("images", "labels")(tmp_path / "b", pairs)).cases
+    assert [case.grouped for case in cases] == ["p1", "p1", "p2/0", "p3/0"]
+    listed = [
+        {"image": f"b/{i}.png", "label": f"c/{i}.png", "patient": f"P{i // 2}"} for i in range(4)
+    ]
+    two_folders("b", "c")(tmp_path, dict(zip("0123", PAIRS.values(), strict=False)))
+    (tmp_path / "list.json").write_text(json.dumps(listed))
+    cases = discover(tmp_path / "list.json").cases
+    assert [case.grouped for case in cases] == ["P0", "P0", "P1", "P1"]
+
+
+def test_pages_of_one_stack_are_one_group_among_several_stacks(tmp_path: Path) -> None:
+    images = [image for image, _ in PAIRS.values()]
+    masks = [mask for _, mask in PAIRS.values()]
+    for name, start in (("a", 0), ("b", 12)):
+        save_pages(images[start : start + 12], tmp_path / "images" / f"{name}.tif")
+        save_pages(masks[start : start + 12], tmp_path / "labels" / f"{name}.tif")
+    cases = discover(tmp_path).cases
+    assert [case.grouped for case in cases] == ["a"] * 12 + ["b"] * 12
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    assert len({case.grouped for case in discover(tiff_stacks(alone, PAIRS)).cases}) == 24
+
+
+def test_stacks_of_different_lengths_are_told(tmp_path: Path) -> None:
+    npy_stacks(tmp_path, PAIRS)
+    np.save(tmp_path / "axons_mask_train.npy", np.zeros((23, 20, 28)))
+    cases = discover(tmp_path)
+    assert cases.cases == ()
+    assert (
+        cases.unpaired[0].what == "holds 24 pictures, while axons_mask_train.npy holds 23 pictures"
+    )
+
+
+def unpaired(root: Path) -> dict[str, str]:
+    return {one.path.name: one.what for one in discover(root).unpaired}
+
+
+def test_what_has_no_counterpart_is_told(tmp_path: Path) -> None:
+    pairs: Pairs = dict(list(PAIRS.items())[:5])
+    two_folders("images", "labels")(tmp_path, pairs)
+    (tmp_path / "images" / "axon-01.png").unlink()
+    (tmp_path / "labels" / "axon-02.png").unlink()
+    (tmp_path / "images" / "old.bmp").write_bytes(b"BM")
+    (tmp_path / "images" / "notes.txt").write_text("made on Monday")
+    (tmp_path / "images" / ".DS_Store").write_bytes(b"\0")
+    write(PAIRS["axon-03"][1], tmp_path / "labels" / "axon-03_mask.png", "labels")
+    found = unpaired(tmp_path)
+    assert found.pop("old.bmp").startswith("is of no format that is read (nifti, ")
+    assert found == {
+        "axon-01.png": "has no image of its name",
+        "axon-02.png": "has no label map of its name",
+        "axon-03_mask.png": "has no image of its name",
+    }
+    with pytest.raises(InvalidInput, match=r"without a counterpart: axon-02.png, .* has no label"):
+        open_cases(tmp_path)
+
+
+def test_dicom_files_are_known_by_their_content(tmp_path: Path) -> None:
+    for i, name in enumerate(["1.2.840.17", "1.2.840.18", "b.IMA"]):
+        write(np.eye(5, dtype=np.uint8), tmp_path / "labels" / f"{name.removesuffix('.IMA')}.png")
+        (tmp_path / "images").mkdir(exist_ok=True)
+        content = encoded(dataset(np.full((5, 5), i, np.uint8)))
+        (tmp_path / "images" / name).write_bytes(content)
+    cases = discover(tmp_path)
+    assert [case.name for case in cases.cases] == ["1.2.840.17", "1.2.840.18", "b"]
+    assert cases.unpaired == ()
+
+
+def test_two_label_maps_for_one_image_are_told(tmp_path: Path) -> None:
+    write(PAIRS["axon-00"][0], tmp_path / "images" / "a.png")
+    for word in ("_mask", "_seg"):
+        write(PAIRS["axon-00"][1], tmp_path / "labels" / f"a{word}.png", "labels")
+    assert unpaired(tmp_path)["a.png"] == "shares its name with a_mask.png, a_seg.png"
+
+
+@pytest.mark.parametrize("name", ["list.json", "list.csv"])
+def test_missing_files_of_a_list_are_told(name: str, tmp_path: Path) -> None:
+    path = LAYOUTS[f"{name[5:].upper()} list"](tmp_path, PAIRS)
+    (tmp_path / "b" / "axon-07.png").unlink()
+    assert unpaired(path) == {"axon-07.png": "entry 8 of the list names it, but it is not there"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("list.json", "{", "cannot be read as JSON"),
+        ("list.json", "[" * 10**5, "cannot be read as JSON"),
+        ("list.json", "3", "holds no list of cases: write"),
+        ("list.json", '{"training": {"a": 1}}', "training must be a list"),
+        ("list.json", '{"training": [1]}', "training must be a list"),
+        ("list.csv", "file,answer\na,b\n", "it has file, answer"),
+        ("list.csv", "", "needs a first line with the columns image and label"),
+        ("list.txt", "a b", "a file that is no .json or .csv list"),
+        ("dataset.json", "[]", "must be an object"),
+    ],
+)
+def test_a_broken_description_is_told(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidInput, match=message):
+        discover(tmp_path if name == "dataset.json" else tmp_path / name)
+
+
+@pytest.mark.parametrize("entry", [1, {}, {"image": 3, "label": "a"}, {"image": "a", "label": []}])
+def test_an_odd_entry_of_a_list_is_told(entry: object, tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text(json.dumps([entry]))
+    (found,) = discover(tmp_path / "list.json").unpaired
+    assert found.what == "entry 1 of the list names no image with one label map"
+
+
+def test_what_is_found_and_what_is_understood_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="there is no such folder or file"):
+        discover(tmp_path / "nowhere")
+    with pytest.raises(InvalidInput, match="Found: nothing"):
+        discover(tmp_path)
+    write(PAIRS["axon-00"][0], tmp_path / "a.png")
+    (tmp_path / "results").mkdir()
+    with pytest.raises(InvalidInput, match=r"Found: a.png, results/\.\nUnderstood are:\n  images/"):
+        discover(tmp_path)

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.training.data.pairs import draw_pairs, save_pages, save_volume, two_folders
+from training.data.cases import FileRef
+from training.data.reading import BrokenCase, encoding_of, open_cases, read_case
+from training.data.stacks import pictures_in, read_reference
+
+PAIRS = draw_pairs(3)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([{0, 1}, {0}], {}),
+        ([{0, 255}, {0}], {0: 0, 255: 1}),
+        ([{255}], {0: 0, 255: 1}),
+        ([{0, 1}, {0, 255}], {0: 0, 1: 1, 255: 1}),
+        ([{0, 1, 255}, {0, 255}], {}),
+        ([{0, 255}, {0, 3}], {}),
+        ([{0, 1, 2}], {}),
+        ([{0}], {}),
+        ([], {}),
+    ],
+)
+def test_masks_are_told_from_class_ids(values: list[set[int]], expected: dict[int, int]) -> None:
+    assert encoding_of(values) == expected
+
+
+def test_a_named_255_is_a_class() -> None:
+    assert encoding_of([{0, 255}], names=[0, 255]) == {}
+
+
+def test_a_palette_picture_holds_ids(tmp_path: Path) -> None:
+    two_folders("images", "labels")(tmp_path, PAIRS)
+    for i, (_, mask) in enumerate(PAIRS.values()):
+        picture = Image.fromarray(mask * np.uint8(3))
+        picture.putpalette([0, 0, 0, 9, 9, 9, 255, 0, 0, 0, 255, 0])
+        picture.save(tmp_path / "labels" / f"axon-{i:02}.png")
+    cases = open_cases(tmp_path)
+    _, label = read_case(cases.cases[0], cases)
+    assert set(np.unique(label.array)) == {0, 3}
+
+
+def test_colour_images_keep_their_channels(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    two_folders("images", "labels")(tmp_path, PAIRS)
+    pixels = rng.integers(0, 255, (20, 28, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "images" / "axon-00.png")
+    cases = open_cases(tmp_path)
+    image, _ = read_case(cases.cases[0], cases)
+    np.testing.assert_array_equal(image.array, np.moveaxis(pixels, -1, 0))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_volume_of_one_slice_is_a_picture(axis: int, tmp_path: Path) -> None:
+    shape = [6, 7, 8]
+    shape[axis] = 1
+    volume = np.random.default_rng(0).integers(0, 9, shape, np.uint8)
+    for kind in ("images", "labels"):
+        save_volume(volume, np.diag([-1.0, -1, 1, 1]), tmp_path / kind / "a.nii.gz")
+    cases = open_cases(tmp_path)
+    image, label = read_case(cases.cases[0], cases)
+    assert image.spatial_dims == 2
+    np.testing.assert_array_equal(image.array, label.array)
+    assert sorted(image.array.ravel()) == sorted(volume.ravel())
+
+
+def test_an_image_and_its_label_map_must_fit(tmp_path: Path) -> None:
+    two_folders("images", "labels")(tmp_path, PAIRS)
+    Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "labels" / "axon-01.png")
+    cases = open_cases(tmp_path)
+    with pytest.raises(
+        BrokenCase, match=r"axon-01.png has size \(20, 28\), its label map \(9, 9\)"
+    ):
+        read_case(cases.cases[1], cases)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.float32])
+def test_pages_keep_their_values(dtype: type[np.generic], tmp_path: Path) -> None:
+    pages = np.random.default_rng(0).integers(0, 250, (3, 5, 6)).astype(dtype)
+    if dtype == np.uint16:
+        pages *= np.uint16(200)
+    save_pages(pages, tmp_path / "a.tif")
+    assert pictures_in(tmp_path / "a.tif") == 3
+    for i, page in enumerate(pages):
+        read = read_reference(FileRef(tmp_path / "a.tif", i), "image")
+        np.testing.assert_array_equal(read.array[0], page)
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 5, 6), (3, 5, 6, 1), (3, 1, 5, 6), (3, 5, 6, 3), (3, 3, 5, 6)]
+)
+def test_stacks_of_arrays_are_read_one_picture_at_a_time(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    stack = np.random.default_rng(0).normal(0, 1, shape).astype(np.float32)
+    np.save(tmp_path / "a.npy", stack)
+    read = read_reference(FileRef(tmp_path / "a.npy", 1), "image").array
+    assert read.shape == (3 if shape.count(3) == 2 else 1, 5, 6)
+    assert sorted(read.ravel()) == sorted(stack[1].ravel())
+
+
+def test_a_broken_stack_says_so(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((4, 5, 6)))
+    data = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(data[:300])
+    with pytest.raises(ValueError, match=r"a\.npy: cut or broken"):
+        read_reference(FileRef(tmp_path / "a.npy", 0), "image")
+    np.save(tmp_path / "b.npy", np.array([None]), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"b\.npy: cut or broken"):
+        read_reference(FileRef(tmp_path / "b.npy", 0), "image")

@@ -1,0 +1,219 @@
+"""A run survives: killed at any moment, out of memory, several processes, a NaN; and says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from training.data import Source, load_source
+from training.engine import memory
+from training.engine.loop import LossNotFinite
+from training.engine.run_folder import RunFolder, Stateful
+from training.tasks.segmentation import SegmentationRecipe, train_segmentation
+
+SMALL = {"epochs": 4, "steps": 2, "batch_size": 2, "crop": 64, "atoms": 4, "seed": 3}
+
+
+def recipe(data: Path, **changes: object) -> SegmentationRecipe:
+    return SegmentationRecipe.model_validate({"data": str(data), **SMALL, **changes})
+
+
+def command(data: Path, runs: Path, name: str, *more: str) -> list[str]:
+    program = [sys.executable, "-m", "tests.training.engine.train_once"]
+    return [*program, str(data), str(runs / name), json.dumps(SMALL), *more]
+
+
+def environment() -> dict[str, str]:
+    root = Path(__file__).parents[3]
+    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    state: dict[str, Any] = torch.load(run / "checkpoint.pt", weights_only=True)
+    return dict(state["network"])
+
+
+def test_killed_at_random_moments_a_run_ends_with_the_same_weights(
+    discs: Path, tmp_path: Path
+) -> None:
+    """Kill -9 at five random moments of a real process; each time go on from what is there."""
+    whole = subprocess.run(
+        command(discs, tmp_path, "whole"), env=environment(), timeout=300, check=True
+    )
+    assert whole.returncode == 0
+    rng = np.random.default_rng()
+    killed, run = 0, tmp_path / "killed"
+    while killed < 5:
+        process = subprocess.Popen(command(discs, tmp_path, "killed"), env=environment())
+        wait_until_it_learns(process, run, rng.uniform(0, 1.0))
+        if process.poll() is not None:
+            break  # it was done before the kill
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        killed += 1
+    subprocess.run(command(discs, tmp_path, "killed"), env=environment(), timeout=300, check=True)
+    expected, found = weights(tmp_path / "whole"), weights(run)
+    for name, value in expected.items():
+        assert torch.equal(value, found[name]), name
+    epochs = [json.loads(x)["epoch"] for x in (run / "scores.jsonl").read_text().splitlines()]
+    assert epochs == [1, 2, 3, 4], "each epoch stands once in the log"
+
+
+class _Killed(BaseException):
+    """Nothing catches it: the process is gone."""
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_stopped_between_any_two_files_each_epoch_stands_once(
+    discs: Path, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """After the log and before the checkpoint of an epoch, the first one above all."""
+    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    chosen = recipe(discs, epochs=2, steps=1, keep="last")
+    save, saved = RunFolder.save, iter(range(written))
+
+    def until_killed(self: RunFolder, file: Path, parts: Mapping[str, Stateful]) -> None:
+        if next(saved, None) is None:
+            raise _Killed
+        save(self, file, parts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "save", until_killed)
+        with pytest.raises(_Killed):
+            train_segmentation(source, chosen, folder, resume=False)
+    with folder.scores.open("a") as log:
+        log.write('{"epoch": ')  # torn
+    train_segmentation(source, chosen, folder, folder.checkpoint.exists())
+    epochs = [json.loads(x)["epoch"] for x in folder.scores.read_text().splitlines()]
+    assert epochs == [1, 2]
+
+
+def wait_until_it_learns(process: subprocess.Popen[bytes], run: Path, longer: float) -> None:
+    """Until a new line of progress is written, and `longer` seconds more."""
+    file = run / "progress.jsonl"
+    before = file.stat().st_size if file.exists() else 0
+    end = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < end:
+        if file.exists() and file.stat().st_size > before:
+            break
+        time.sleep(0.01)
+    try:
+        process.wait(longer)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def test_two_processes_train_as_one(discs: Path, tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run"]
+    torchrun = [*launcher, "--standalone", "--nproc-per-node", "2"]
+    alone, both = command(discs, tmp_path, "alone"), command(discs, tmp_path, "both")
+    subprocess.run(alone, env=environment(), timeout=300, check=True)
+    subprocess.run([*torchrun, *both[1:]], env=environment(), timeout=300, check=True)
+    losses = [
+        [json.loads(x)["loss"] for x in (tmp_path / r / "scores.jsonl").read_text().splitlines()]
+        for r in ("alone", "both")
+    ]
+    assert len(losses[1]) == len(losses[0]) == 4
+    # each process' share of a batch has a Dice loss of its own, so the sums differ a little
+    np.testing.assert_allclose(losses[1], losses[0], rtol=0.15)
+    one, other = weights(tmp_path / "alone"), weights(tmp_path / "both")
+    assert list(one) == list(other), "the checkpoint loads in a single process"
+    again = load_source(str(discs), tmp_path / "store")
+    folder = RunFolder(tmp_path / "both")
+    train_segmentation(again, recipe(discs), folder, resume=True)
+
+
+def test_out_of_memory_halves_the_batch_and_goes_on(
+    discs: Path,
+    tmp_path: Path,
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No memory is that small here: what PyTorch raises is raised where it would be."""
+    from caps_med.networks import SegCaps
+
+    forward = SegCaps.forward
+
+    def too_large(self: SegCaps, image: torch.Tensor, mask: torch.Tensor | None = None) -> object:
+        if self.training and len(image) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return forward(self, image, mask)
+
+    monkeypatch.setattr(SegCaps, "forward", too_large)
+    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    train_segmentation(source, recipe(discs, batch_size=4, epochs=1), folder, resume=False)
+    saved = json.loads(folder.recipe.read_text())
+    assert saved["batch_size"] == 1
+    assert "out of memory: going on with batch_size 2 -> 1" in capsys.readouterr().out
+    assert folder.saved(SegmentationRecipe, {"data": str(discs)}).batch_size == 1
+
+
+def test_a_batch_of_one_gives_way_to_a_smaller_crop_and_then_to_the_error(discs: Path) -> None:
+    small = memory._smaller(recipe(discs, batch_size=1, crop=96))
+    assert small is not None
+    assert (small.batch_size, small.crop) == (1, 48)
+    assert memory._smaller(recipe(discs, batch_size=1, crop=48)) is None
+
+
+def test_a_loss_that_is_no_number_names_the_case(tmp_path: Path, store: Path) -> None:
+    for kind in ("images", "labels"):
+        (tmp_path / kind).mkdir()
+    for i in range(6):
+        picture = np.full((64, 64), 100, np.uint8)
+        picture[20:40, 20:40] = 200
+        Image.fromarray(picture).save(tmp_path / "images" / f"c{i}.png")
+        Image.fromarray((picture > 150).astype(np.uint8)).save(tmp_path / "labels" / f"c{i}.png")
+    source = load_source(str(tmp_path), store)
+    spoil(source, store)
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(LossNotFinite, match=r"holds NaN or infinity: .*c\d"):
+        train_segmentation(source, recipe(tmp_path, plain=1.0), folder, resume=False)
+
+
+def test_weights_that_are_no_numbers_name_the_cases_of_the_step(
+    discs: Path, tmp_path: Path, store: Path
+) -> None:
+    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    with pytest.raises(LossNotFinite, match=r"the loss is nan at a step on: .*case\d"):
+        train_segmentation(source, recipe(discs, learning_rate=1e30), folder, resume=False)
+
+
+def spoil(source: Source, store: Path) -> None:
+    """A NaN where the check would not have let one through."""
+    for file in store.glob("*.image.npy"):
+        image = np.load(file)
+        image[:] = np.nan
+        np.save(file, image)
+
+
+def test_a_run_ends_early_when_the_score_stays(discs: Path, tmp_path: Path, store: Path) -> None:
+    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    chosen = recipe(discs, epochs=9, patience=2, learning_rate=1e-12)
+    train_segmentation(source, chosen, folder, resume=False)
+    assert len(folder.scores.read_text().splitlines()) < 9
+
+
+def test_a_run_shows_what_it_does(discs: Path, tmp_path: Path, store: Path) -> None:
+    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    train_segmentation(source, recipe(discs), folder, resume=False)
+    lines = [json.loads(x) for x in (folder.path / "progress.jsonl").read_text().splitlines()]
+    assert lines[-1]["step"] == lines[-1]["steps"] == 8
+    assert lines[-1]["score"] is not None
+    assert list((folder.path / "tensorboard").glob("events.*"))
+    pictures = sorted((folder.path / "pictures").glob("epoch-*.png"))
+    assert len(pictures) == 4
+    assert np.asarray(Image.open(pictures[0])).std() > 0

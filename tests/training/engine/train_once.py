@@ -1,0 +1,27 @@
+"""One run in a process of its own, for tests that kill it: DATA RUN SETTINGS."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from training.data import load_source
+from training.engine import distributed
+from training.engine.run_folder import RunFolder
+from training.tasks.segmentation import SegmentationRecipe, train_segmentation
+
+
+def main() -> None:
+    data, run, settings = sys.argv[1:4]
+    torch.set_num_threads(1)
+    recipe = SegmentationRecipe.model_validate({"data": data, **json.loads(settings)})
+    folder = RunFolder(Path(run))
+    source = distributed.first_alone(lambda: load_source(data, folder.data))
+    train_segmentation(source, recipe, folder, resume=folder.checkpoint.exists())
+
+
+if __name__ == "__main__":
+    distributed.in_parallel(main)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from caps_med.errors import InvalidInput
+from caps_med.images import MedicalImage
+from training.evaluation.metrics.overlap import score_case
+
+Spacing = tuple[float, float, float]
+ISOTROPIC: Spacing = (1.0, 1.0, 1.0)
+
+
+def label_map(
+    shape: tuple[int, ...], box: tuple[slice, ...], spacing: Spacing = ISOTROPIC
+) -> MedicalImage:
+    """A map of 0, and 1 inside the box."""
+    array = np.zeros((1, *shape), np.uint8)
+    array[0][box] = 1
+    affine = np.diag([*spacing, 1.0]) if len(shape) == 3 else np.eye(4)
+    return MedicalImage(array, affine, kind="labels")
+
+
+def test_a_perfect_answer() -> None:
+    truth = label_map((20, 30), np.s_[4:10, 5:9])
+    (scores,) = score_case(truth, truth, [1])
+    assert (scores.dice, scores.jaccard, scores.hd95, scores.surface_distance) == (1, 1, 0, 0)
+    assert scores.presence == "both"
+
+
+def test_overlap_worked_by_hand() -> None:
+    truth, found = label_map((20, 30), np.s_[4:8, 5:10]), label_map((20, 30), np.s_[4:8, 8:13])
+    (scores,) = score_case(found, truth, [1])
+    assert scores.dice == pytest.approx(2 * 8 / 40)
+    assert scores.jaccard == pytest.approx(8 / 32)
+
+
+def test_distances_of_two_voxels_are_in_millimetres() -> None:
+    """Single voxels, 3 apart along an axis of 2.5 mm and 4 apart along one of 0.5 mm."""
+    spacing = (2.5, 1.0, 0.5)
+    truth = label_map((10, 10, 10), np.s_[2:3, 5:6, 1:2], spacing)
+    found = label_map((10, 10, 10), np.s_[5:6, 5:6, 5:6], spacing)
+    (scores,) = score_case(found, truth, [1])
+    assert scores.hd95 == pytest.approx(math.hypot(7.5, 2))
+    assert scores.surface_distance == pytest.approx(math.hypot(7.5, 2))
+
+
+def test_distances_of_pictures_are_in_pixels() -> None:
+    """Columns of one pixel's width: each pixel of one is 3 from the other."""
+    truth, found = label_map((20, 30), np.s_[2:18, 5:6]), label_map((20, 30), np.s_[2:18, 8:9])
+    (scores,) = score_case(found, truth, [1])
+    assert scores.hd95 == scores.surface_distance == 3
+
+
+def test_one_stray_pixel_moves_the_percentile_little_but_counts_in_the_mean() -> None:
+    truth = label_map((60, 60), np.s_[10:50, 20:21])
+    stray = truth.array.copy()
+    stray[0, 30, 50] = 1
+    (scores,) = score_case(truth.with_array(stray), truth, [1])
+    assert scores.hd95 == 0
+    assert scores.surface_distance == pytest.approx(30 / 81)
+
+
+@pytest.mark.parametrize("spacing", [ISOTROPIC, (0.7, 2.0, 3.0)])
+def test_where_it_lies_does_not_matter(spacing: Spacing) -> None:
+    """At the border of the image as in its midst."""
+    border = (np.s_[0:4, 0:5, 0:3], np.s_[1:4, 2:6, 0:5])
+    midst = (np.s_[7:11, 8:13, 6:9], np.s_[8:11, 10:14, 6:11])
+    scores = [
+        score_case(label_map((20, 22, 18), a, spacing), label_map((20, 22, 18), b, spacing), [1])
+        for a, b in (border, midst)
+    ]
+    assert scores[0] == scores[1]
+
+
+@pytest.mark.parametrize(
+    ("in_truth", "in_found", "presence", "dice"),
+    [(True, False, "missed", 0), (False, True, "invented", 0), (False, False, "absent", None)],
+)
+def test_a_class_that_is_not_there(
+    in_truth: bool, in_found: bool, presence: str, dice: float | None
+) -> None:
+    some, none = label_map((9, 9), np.s_[2:4, 2:4]), label_map((9, 9), np.s_[0:0, 0:0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (scores,) = score_case(some if in_found else none, some if in_truth else none, [1])
+    assert scores.presence == presence
+    assert scores.dice == scores.jaccard == dice
+    assert scores.hd95 is scores.surface_distance is None
+
+
+def test_classes_are_scored_apart() -> None:
+    truth = MedicalImage(np.array([[[0, 2, 2, 7]]], np.uint8), kind="labels")
+    found = MedicalImage(np.array([[[0, 2, 7, 7]]], np.uint8), kind="labels")
+    two, seven, nine = score_case(found, truth, [2, 7, 9])
+    assert two.dice == pytest.approx(2 / 3) == seven.dice
+    assert [s.label for s in (two, seven, nine)] == [2, 7, 9]
+    assert nine.presence == "absent"
+
+
+def test_sizes_must_be_equal() -> None:
+    with pytest.raises(InvalidInput, match=r"size \(9, 9\).*size \(9, 8\)"):
+        score_case(label_map((9, 9), np.s_[:1, :1]), label_map((9, 8), np.s_[:1, :1]), [1])

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+import caps_med
+from caps_med import samples
+from caps_med.bundles import ModelCard, ModelRepository, NetworkSpec
+from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, WrongTask
+from caps_med.images import MedicalImage, read_image, write_image
+from tests.conftest import tiny_card, write_tiny
+from training.cli.evaluate import register
+from training.evaluation.metrics.overlap import score_case
+from training.evaluation.segmentation import evaluate, find_models
+
+app = typer.Typer()
+app.callback()(lambda: None)
+register(app)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A binary `tiny` and the U-Net `tiny-unet` of random weights; `other` knows other labels."""
+    root = tmp_path_factory.mktemp("models")
+    write_tiny(root, "tiny", binary("SegCaps", {"atoms": 4}))
+    write_tiny(root, "tiny-unet", binary("UNet", {"features": [4, 4, 8, 8, 8, 4]}))
+    write_tiny(root, "other", tiny_card("segmentation", None))
+    return root
+
+
+def binary(network: str, arguments: dict[str, object]) -> ModelCard:
+    spec = NetworkSpec(name=network, arguments={**arguments, "out_channels": 1})
+    labels = {0: "background", 1: "disc"}
+    card = tiny_card("segmentation", None)
+    return card.model_copy(update={"network": spec, "labels": labels})
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner(env={"COLUMNS": "250"}).invoke(app, ["evaluate", *map(str, arguments)])
+
+
+def test_one_model_on_a_folder(discs: Path, repository: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    answer = run("--model", "tiny", "--data", discs, "--out", out, "--models", repository)
+    assert answer.exit_code == 0, answer.output
+    with (out / "cases.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["case"] for row in rows] == [f"case{i}" for i in range(6)]
+    assert {(row["model"], row["class"], row["unit"]) for row in rows} == {
+        ("tiny@1", "disc", "pixels")
+    }
+    model = caps_med.load_model("tiny", repository)
+    for row in rows:
+        image, mask = (read_image(discs / kind / f"{row['case']}.png") for kind in
+                       ("images", "labels"))  # fmt: skip
+        truth = MedicalImage((mask.array[:1] == 255).astype(np.uint8), kind="labels")
+        (scores,) = score_case(model.segment(image), truth, [1])
+        assert float(row["dice"]) == scores.dice
+        assert row["hd95"] == ("" if scores.hd95 is None else str(scores.hd95))
+    summary = json.loads((out / "summary.json").read_text())
+    (disc,) = summary["scores"]
+    assert disc["metrics"]["dice"]["mean"] == pytest.approx(
+        np.mean([float(row["dice"]) for row in rows]), abs=1e-6
+    )
+    assert disc["metrics"]["dice"]["cases"] == 6
+    assert summary["comparisons"] == []
+    assert "tiny@1" in answer.output
+
+
+def test_against_a_baseline_that_is_named_by_its_network(
+    discs: Path, repository: Path, tmp_path: Path
+) -> None:
+    answer = run("--model", "tiny", "--data", discs, "--out", tmp_path / "out", "--models",
+                 repository, "--against", "unet")  # fmt: skip
+    assert answer.exit_code == 0, answer.output
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["models"] == ["tiny@1", "tiny-unet@1"]
+    with (tmp_path / "out" / "cases.csv").open() as file:
+        dice = {(r["model"], r["case"]): float(r["dice"]) for r in csv.DictReader(file)}
+    compared = next(c for c in summary["comparisons"] if c["metric"] == "dice")
+    ours, theirs = (
+        np.array([dice[model, f"case{i}"] for i in range(6)]) for model in summary["models"]
+    )
+    assert compared["difference"]["mean"] == pytest.approx((ours - theirs).mean(), abs=1e-6)
+    low, high = compared["difference"]["interval"]
+    assert compared["excludes_zero"] == (low > 0 or high < 0)
+    assert compared["verdict"] in answer.output
+
+
+def test_a_volume_is_scored_as_a_whole_in_millimetres(tmp_path: Path) -> None:
+    for kind, source in (("images", samples.T1), ("labels", samples.TISSUE)):
+        (tmp_path / kind).mkdir()
+        read = read_image(source, kind="image" if kind == "images" else "labels")
+        thick = MedicalImage(np.concatenate([read.array] * 2, -1), read.affine, kind=read.kind)
+        write_image(thick, tmp_path / kind / "head.nii.gz")
+    found = evaluate(tmp_path, [caps_med.load_model("brain-t1-tissue")])
+    assert found.summary.unit == "mm"
+    assert [row.class_name for row in found.rows] == list(found.summary.labels.values())
+    assert min(row.scores.dice or 0 for row in found.rows) > 0.7
+    mean = found.summary.scores[-1]
+    assert mean.class_name == "mean over classes"
+    dice = mean.metrics["dice"]
+    assert dice is not None
+    assert dice.mean == pytest.approx(np.mean([r.scores.dice for r in found.rows]), abs=1e-6)
+    assert dice.interval is None
+    assert found.dice_of_cases() == {"head": pytest.approx(dice.mean, abs=1e-6)}
+    assert any("1 independent cases" in note for note in found.summary.notes)
+
+
+def test_a_baseline_that_is_not_there_says_how_to_train_it(discs: Path, models: Path) -> None:
+    command = "caps-med train segmentation --data DIR --name tiny-segmentation-unet --network unet"
+    with pytest.raises(ModelNotFound, match=command):
+        find_models(ModelRepository(models), "tiny-segmentation", ["unet"])
+    with pytest.raises(ModelNotFound, match="no model 'nonsense'"):
+        find_models(ModelRepository(models), "tiny-segmentation", ["nonsense"])
+
+
+def test_models_that_cannot_be_compared(repository: Path, models: Path) -> None:
+    with pytest.raises(WrongTask, match="tiny-synthesis is a synthesis model: segmentation models"):
+        find_models(ModelRepository(models), "tiny-segmentation", ["tiny-synthesis"])
+    with pytest.raises(InvalidInput, match="0 background, 1 disc, other@1 0 background, 2 nucleus"):
+        find_models(ModelRepository(repository), "tiny", ["other"])
+    with pytest.raises(InvalidParameter, match="tiny@1 is named twice"):
+        find_models(ModelRepository(repository), "tiny", ["tiny@1"])
+
+
+def test_labels_that_the_model_does_not_know(discs: Path, models: Path) -> None:
+    model = caps_med.load_model("tiny-segmentation", models)
+    with pytest.raises(InvalidInput, match=r"case0.png: .* holds the ids 1; .*2 nucleus"):
+        evaluate(discs, [model])
+
+
+def test_pictures_and_volumes_have_no_common_unit(repository: Path, tmp_path: Path) -> None:
+    for name, array in (("a.png", np.eye(16)), ("b.nii.gz", np.stack([np.eye(16)] * 3))):
+        for kind in ("images", "labels"):
+            (tmp_path / kind).mkdir(exist_ok=True)
+            whole = array[None].astype(np.uint8)
+            labels = MedicalImage(whole, kind="labels" if kind == "labels" else "image")
+            write_image(labels, tmp_path / kind / name)
+    with pytest.raises(InvalidInput, match="in pixels and in mm: evaluate them apart"):
+        evaluate(tmp_path, [caps_med.load_model("tiny", repository)])
+
+
+def test_only_the_groups_that_were_held_out(discs: Path, repository: Path) -> None:
+    model = caps_med.load_model("tiny", repository)
+    found = evaluate(discs, [model], groups={"case1", "case4"})
+    assert list(found.dice_of_cases()) == ["case1", "case4"]
+    assert found.card.cases == 2
+
+
+def test_the_data_are_left_as_they_are(discs: Path, repository: Path) -> None:
+    answer = run("--model", "tiny", "--data", discs, "--out", discs / "report", "--models",
+                 repository)  # fmt: skip
+    assert "lies inside the data" in str(answer.exception)
+    assert not (discs / "report").exists()
+
+
+def test_scores_on_the_training_data_are_told(discs: Path, repository: Path) -> None:
+    card = binary("SegCaps", {"atoms": 4})
+    seen = card.provenance.model_copy(update={"recipe": {"data": str(discs)}})
+    write_tiny(repository, "seen", card.model_copy(update={"provenance": seen}))
+    found = evaluate(discs, [caps_med.load_model("seen", repository)])
+    assert any("seen@1 was trained on these data" in note for note in found.summary.notes)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from training.evaluation.statistics import spread_of, verdict
+
+
+def names(count: int) -> list[str]:
+    return [f"case{i}" for i in range(count)]
+
+
+def test_many_cases_agree_with_student() -> None:
+    """For a normal sample of 200 both intervals are nearly the same."""
+    values = np.random.default_rng(0).normal(0.8, 0.1, 200)
+    found = spread_of(values.tolist(), names(200))
+    assert found is not None
+    assert found.interval is not None
+    student = stats.t.interval(0.95, 199, values.mean(), stats.sem(values))
+    assert found.interval == pytest.approx(student, abs=0.002)
+    assert (found.mean, found.median) == pytest.approx((values.mean(), np.median(values)), abs=1e-6)
+    assert found.sd == pytest.approx(values.std(ddof=1), abs=1e-6)
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    values = np.random.default_rng(0).uniform(size=9).tolist()
+    first, again, other = (spread_of(values, names(9), seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_slices_of_one_volume_are_not_independent() -> None:
+    """Ten times the same three values say no more than the three."""
+    values, groups = [0.2, 0.5, 0.9], ["a", "b", "c"]
+    once, tenfold = spread_of(values, groups), spread_of(values * 10, groups * 10)
+    assert once is not None
+    assert tenfold is not None
+    assert once.interval == tenfold.interval
+    assert tenfold.groups == 3
+    assert tenfold.cases == 30
+
+
+def test_one_case_has_no_interval_and_none_has_nothing() -> None:
+    one = spread_of([0.4], ["a"])
+    assert one is not None
+    assert one.interval is None
+    assert one.sd is None
+    assert spread_of([], []) is None
+
+
+def test_equal_cases() -> None:
+    found = spread_of([0.4] * 8, names(8))
+    assert found is not None
+    assert found.interval == (0.4, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("differences", "more_is_better", "said"),
+    [
+        ([0.1, 0.2, 0.1, 0.2, 0.1, 0.2], True, "better"),
+        ([0.1, 0.2, 0.1, 0.2, 0.1, 0.2], False, "worse"),
+        ([-0.1, -0.2, -0.1, -0.2, -0.1, -0.2], True, "worse"),
+        ([-0.1, 0.2, -0.1, 0.1, -0.2, 0.1], True, "no difference shown"),
+        ([0.0] * 6, True, "no difference shown"),
+        ([0.1, 0.2, 0.1, 0.2, 0.1], True, "too few cases"),
+    ],
+)
+def test_verdicts(differences: list[float], more_is_better: bool, said: str) -> None:
+    found = spread_of(differences, names(len(differences)))
+    assert found is not None
+    assert verdict(found, more_is_better) == said

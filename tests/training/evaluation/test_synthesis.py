@@ -1,0 +1,164 @@
+"""``caps-med evaluate`` of synthesis models, from the folder to the report."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+import caps_med
+from caps_med.bundles import ModelCard, ModelRepository, NetworkSpec
+from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, WrongTask
+from caps_med.images import MedicalImage, read_image
+from tests.conftest import tiny_card, write_tiny
+from training.cli.evaluate import register
+from training.data.reading import open_cases
+from training.evaluation.metrics import DISTANCES, mean_pairwise, ssim
+from training.evaluation.metrics.overlap import score_case
+from training.evaluation.segmentation import find_models
+from training.evaluation.synthesis import evaluate_synthesis, repeats_of
+from training.labelmaps.phantoms import axon_phantom, write_phantom
+
+app = typer.Typer()
+app.callback()(lambda: None)
+register(app)
+
+LABELS = {0: "background", 1: "axon"}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`axons`, its baseline `axons-pix2pix` and the segmenter `finder`, all of random weights."""
+    root = tmp_path_factory.mktemp("models")
+    write_tiny(root, "axons", card("synthesis", "CapsPix2Pix", {"atoms": 4}))
+    write_tiny(root, "axons-pix2pix", card("synthesis", "Pix2Pix", {"width": 8}))
+    unet = {"features": [4, 4, 8, 8, 8, 4]}
+    write_tiny(root, "finder", card("segmentation", "UNet", unet))
+    write_tiny(root, "stranger", tiny_card("segmentation"))
+    return root
+
+
+def card(task: str, network: str, arguments: Mapping[str, object]) -> ModelCard:
+    spec = NetworkSpec(name=network, arguments=dict(arguments))
+    return tiny_card(task, None).model_copy(update={"network": spec, "labels": LABELS})
+
+
+@pytest.fixture(scope="module")
+def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three label maps with two real images each."""
+    folder = tmp_path_factory.mktemp("phantoms")
+    for case in range(3):
+        for repeat in range(2):
+            phantom = axon_phantom(0, case, repeat, size=64)
+            write_phantom(folder, f"axons{case}-look{repeat}", phantom)
+    return folder
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner(env={"COLUMNS": "250"}).invoke(app, ["evaluate", *map(str, arguments)])
+
+
+def test_a_model_against_pix2pix(phantoms: Path, repository: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    answer = run("--model", "axons", "--data", phantoms, "--out", out, "--models", repository,
+                 "--against", "pix2pix", "--segmenter", "finder", "--images", 3)  # fmt: skip
+    assert answer.exit_code == 0, answer.output
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["models"] == ["axons@1", "axons-pix2pix@1"]
+    assert (summary["cases"], summary["label_maps"], summary["images"]) == (6, 3, 3)
+    assert summary["segmenter"] == "finder@1" and summary["floor"]["frechet"] > 0
+    ours, theirs = summary["scores"]
+    for scores in (ours, theirs):
+        assert set(scores["sets"]) == {"frechet", "mmd", "spectrum", "histogram"}
+        assert scores["diversity"]["l1"]["real"] > 0
+        assert scores["ssim"]["cases"] == 6 and scores["ssim"]["groups"] == 3
+    assert theirs["parameters"] > ours["parameters"]
+    assert {c["metric"] for c in summary["comparisons"]} == {"ssim", "psnr", "geometry"}
+    with (out / "cases.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 12
+    mean = np.mean([float(row["ssim"]) for row in rows if row["model"] == "axons@1"])
+    assert ours["ssim"]["mean"] == pytest.approx(mean, abs=1e-5)
+    page = (out / "report.html").read_text()
+    assert "Fréchet distance" in page and page.count("data:image/png") == 3 * (1 + 2 + 3 + 3)
+    assert "axons-pix2pix@1" in answer.output and "geometry kept" in answer.output
+
+
+def test_the_numbers_are_those_of_the_images(phantoms: Path, repository: Path) -> None:
+    model, finder = (caps_med.load_model(name, repository) for name in ("axons", "finder"))
+    found = evaluate_synthesis(phantoms, [model], seed=5, images=2, segmenter=finder)
+    label = read_image(phantoms / "labels" / "axons1-look0.png", kind="labels")
+    made = [model.synthesize(label, seed=5 + 2 + i) for i in range(2)]
+    fake = [image.array.astype(np.float32) / 255 for image in made]
+    row = next(row for row in found.rows if row.case == "axons1-look1")
+    shown = read_image(phantoms / "images" / "axons1-look1.png")
+    real = model.bundle.card.normalization.apply(shown.array)
+    assert row.label_map == 1
+    assert row.ssim == pytest.approx(np.mean([ssim(one, real) for one in fake]), abs=1e-6)
+    for name, distance in DISTANCES.items():
+        assert row.distances[name] == pytest.approx(mean_pairwise(fake, distance), abs=1e-6)
+    truth = MedicalImage(label.array, kind="labels")
+    dice = [score_case(finder.segment(image), truth, [1])[0].dice for image in made]
+    assert row.geometry == pytest.approx(np.mean([d for d in dice if d is not None]), abs=1e-6)
+
+
+def test_cases_that_show_one_label_map_are_its_repeats(phantoms: Path, repository: Path) -> None:
+    model = caps_med.load_model("axons", repository)
+    repeats = repeats_of(open_cases(phantoms), model)
+    assert [[case.name for case in one] for one in repeats] == [
+        [f"axons{i}-look{k}" for k in range(2)] for i in range(3)
+    ]
+
+
+def test_what_cannot_be_measured_is_said(phantoms: Path, repository: Path, tmp_path: Path) -> None:
+    for kind in ("images", "labels"):
+        shutil.copytree(phantoms / kind, tmp_path / kind)
+        for file in (tmp_path / kind).glob("*-look1.png"):
+            file.unlink()
+    model = caps_med.load_model("axons", repository)
+    summary = evaluate_synthesis(tmp_path, [model], images=1).summary
+    (scores,) = summary.scores
+    assert scores.geometry is None
+    assert scores.diversity["l1"].ratio is None and scores.diversity["l1"].synthetic is None
+    told = " ".join(summary.notes)
+    assert "single real image" in told and "--images 2" in told and "--segmenter" in told
+
+
+def test_a_volume_is_measured_slice_by_slice(tmp_path: Path, repository: Path) -> None:
+    rng = np.random.default_rng(0)
+    for kind in ("images", "labels"):
+        (tmp_path / kind).mkdir()
+    for number in range(2):
+        ids = np.zeros((1, 24, 24, 5), np.uint8)
+        ids[:, 8:16, 8:16, 1:4] = 1
+        image = (ids * 100 + rng.integers(0, 50, ids.shape)).astype(np.int16)
+        MedicalImage(image, np.eye(4)).save(tmp_path / "images" / f"v{number}.nii.gz")
+        labels = MedicalImage(ids, np.eye(4), kind="labels")
+        labels.save(tmp_path / "labels" / f"v{number}.nii.gz")
+    model = caps_med.load_model("axons", repository)
+    found = evaluate_synthesis(tmp_path, [model], images=2)
+    assert found.summary.label_maps == 1 and len(found.rows) == 2
+    sets = found.summary.scores[0].sets
+    assert sets is not None and np.isfinite(list(sets.values())).all()
+    assert found.shown[0].labels.shape == (24, 24)
+
+
+def test_mistakes_are_named(phantoms: Path, repository: Path, models: Path) -> None:
+    known = ModelRepository(repository)
+    with pytest.raises(ModelNotFound, match="caps-med train synthesis --data DIR --name "
+                                            "axons-pix2pix-pix2pix --network pix2pix"):  # fmt: skip
+        find_models(known, "axons-pix2pix", ["pix2pix"])
+    with pytest.raises(WrongTask, match="finder is a segmentation model"):
+        find_models(known, "axons", ["finder"])
+    model, stranger = (caps_med.load_model(name, repository) for name in ("axons", "stranger"))
+    with pytest.raises(InvalidInput, match=r"--segmenter stranger@1 knows the labels \[0, 2, 7\]"):
+        evaluate_synthesis(phantoms, [model], segmenter=stranger)
+    with pytest.raises(InvalidParameter, match="images=0: must be at least 1"):
+        evaluate_synthesis(phantoms, [model], images=0)

@@ -1,0 +1,249 @@
+"""New label maps: like the originals, equal to none, the same whatever is drawn beside them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+from PIL import Image
+from scipy import ndimage
+from typer.testing import CliRunner
+
+from caps_med.errors import InvalidInput, InvalidParameter
+from caps_med.images import read_image
+from tests.images.dicom_files import IDENTITY, dataset, encoded, placed
+from training.cli.data import data
+from training.data.mni152 import load_mni152
+from training.labelmaps.deform import (
+    SIMILAR,
+    Geometries,
+    ImplausibleShapes,
+    bent,
+    blended,
+    joined,
+)
+from training.labelmaps.generator import LabelMaker
+from training.labelmaps.originals import read_originals
+from training.labelmaps.phantoms import axon_phantom, axon_phantoms, write_phantom
+from training.labelmaps.shapes import Labels, Shapes, mean_dice
+from training.labelmaps.symmetry import Mirroring, plausible_mirrorings
+
+
+@pytest.fixture(scope="module")
+def axons() -> Mapping[str, Labels]:
+    return {name: phantom.label[0] for name, phantom in axon_phantoms(8, seed=5, size=96)}
+
+
+@pytest.fixture(scope="module")
+def tissue() -> Mapping[str, Labels]:
+    """Every sixth slice of the template's middle, half as large."""
+    samples = load_mni152().samples[50:110:6]
+    return {
+        f"slice{k}": np.asarray(sample["label"][0, ::2, ::2], np.uint8)
+        for k, sample in enumerate(samples)
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("phantoms")
+    for name, phantom in axon_phantoms(6, seed=5, size=64):
+        write_phantom(root, name, phantom)
+    return root
+
+
+@pytest.mark.parametrize("kind", ["axons", "tissue"])
+def test_new_maps_are_like_the_originals_and_none_of_them(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    originals: Mapping[str, Labels] = request.getfixturevalue(kind)
+    maker = Geometries(originals, seed=1)
+    shapes = Shapes.of(list(originals.values()))
+    hows = set()
+    drawn = [maker.draw(number) for number in range(10)]
+    for label, origin in drawn:
+        assert label.shape == next(iter(originals.values())).shape
+        assert set(np.unique(label)) <= set(shapes.ids)
+        assert shapes.outside(label) == []
+        nearest = max(mean_dice(label, one, shapes.foreground) for one in originals.values())
+        assert nearest <= SIMILAR
+        assert origin.nearest_dice is not None
+        assert nearest <= origin.nearest_dice + 1e-4
+        assert set(origin.originals) <= set(originals)
+        hows.add(origin.how)
+    assert len(hows) >= 2, "one way of drawing fails always"
+    for (one, _), (other, _) in itertools.pairwise(drawn):
+        assert mean_dice(one, other, shapes.foreground) < SIMILAR
+
+
+def test_a_map_follows_from_seed_and_number_alone(axons: Mapping[str, Labels]) -> None:
+    first, again = (Geometries(axons, seed=3).draw(4) for _ in range(2))
+    np.testing.assert_array_equal(first[0], again[0])
+    assert first[1] == again[1]
+    assert not np.array_equal(first[0], Geometries(axons, seed=4).draw(4)[0])
+
+
+def test_bending_keeps_ids_and_the_width_of_thin_structures() -> None:
+    lines = np.zeros((96, 96), np.uint8)
+    lines[:, 30:33], lines[:, 60:63] = 2, 7
+    for seed in range(5):
+        label = bent(lines, (0, 2, 7), np.random.default_rng(seed))
+        assert set(np.unique(label)) == {0, 2, 7}
+        assert 0.6 < (label == 2).sum() / (lines == 2).sum() < 1.7
+        assert ndimage.label(label == 2, np.ones((3, 3)))[1] == 1, "torn"
+
+
+def test_joined_parts_are_whole() -> None:
+    one, other = np.zeros((2, 32, 32), np.uint8)
+    one[4:8, 2:30], other[24:28, 2:30] = 1, 1
+    across = np.indices((32, 32))[0] - 15.5
+    label = joined(one, other, across)
+    np.testing.assert_array_equal(label, one | other)
+    assert joined(one, one, across) is None
+    assert joined(one, other, -across) is not None
+    assert not joined(one, other, -across).any()  # type: ignore[union-attr]
+
+
+def test_blended_maps_turn_into_each_other() -> None:
+    y, x = np.mgrid[:64, :64] - 31.5
+    small, large = ((np.hypot(y, x) < r).astype(np.uint8) * 3 for r in (10, 22))
+    label = blended(small, large, x, 2.0, (0, 3))
+    assert set(np.unique(label)) == {0, 3}
+    np.testing.assert_array_equal(label[:, :16], small[:, :16])
+    np.testing.assert_array_equal(label[:, 48:], large[:, 48:])
+
+
+def test_what_may_be_mirrored_is_learned(
+    axons: Mapping[str, Labels], tissue: Mapping[str, Labels]
+) -> None:
+    assert len(plausible_mirrorings(list(axons.values()))) == 8
+    heads = plausible_mirrorings(list(tissue.values()))
+    assert Mirroring((1,)) in heads, "left and right"
+    assert Mirroring((0,)) not in heads, "front and back"
+    assert plausible_mirrorings(list(axons.values())[:3]) == [Mirroring()]
+    assert plausible_mirrorings(list(axons.values()), "none") == [Mirroring()]
+
+
+def test_volumes_are_bent_and_recombined_too() -> None:
+    rng = np.random.default_rng(2)
+    grid = np.indices((24, 20, 12)).astype(float)
+    balls = {}
+    for k in range(5):
+        middle = np.array([12, 10, 6]) + rng.uniform(-2, 2, 3)
+        distance = np.linalg.norm(grid - middle.reshape(3, 1, 1, 1), axis=0)
+        balls[f"ball{k}"] = ((distance < 5).astype(np.uint8) + (distance < 3)).astype(np.uint8)
+    maker = Geometries(balls)
+    for number in range(2):
+        label, _ = maker.draw(number)
+        assert label.shape == (24, 20, 12)
+        assert maker.shapes.outside(label) == []
+
+
+def test_shapes_that_cannot_be_met_are_named() -> None:
+    rng = np.random.default_rng(0)
+    noise = {str(k): (rng.uniform(size=(32, 32)) < 0.5).astype(np.uint8) for k in range(3)}
+    with pytest.raises(ImplausibleShapes, match=r"new label map 0: .*label 1: .*times, allowed"):
+        Geometries(noise, tolerance=0.0).draw(0)
+
+
+def test_the_spline_model_draws_no_phantom_of_the_same_seed(folder: Path) -> None:
+    alone = LabelMaker(5, None, None, size=64)
+    phantoms = [axon_phantom(5, case, size=64).label for case in range(4)]
+    for number in range(4):
+        drawn = alone.draw(number).label.array
+        assert drawn.shape == (1, 64, 64)
+        assert all(mean_dice(drawn, label, (1,)) < SIMILAR for label in phantoms)
+    like = LabelMaker.like(read_originals(folder), axons=True).draw(0)
+    assert like.origin.how == "spline model"
+    assert like.label.array.shape == (1, 64, 64)
+
+
+def run(*arguments: str | Path | float) -> tuple[int, BaseException | None]:
+    answer = CliRunner().invoke(data, ["labels", *map(str, arguments)])
+    return answer.exit_code, answer.exception
+
+
+def test_the_command_writes_labels_origins_and_a_sheet(folder: Path, tmp_path: Path) -> None:
+    for out, count, workers in (("a", 4, 1), ("b", 2, 2)):
+        code, error = run("--like", folder, "--count", count, "--out", tmp_path / out,
+                          "--seed", 9, "--workers", workers)  # fmt: skip
+        assert code == 0, error
+    for name in ("new-00000.png", "new-00001.png"):
+        first, second = (tmp_path / out / "labels" / name for out in "ab")
+        assert first.read_bytes() == second.read_bytes()
+    with Image.open(tmp_path / "a" / "labels" / "new-00003.png") as picture:
+        assert picture.mode == "P"
+        assert picture.size == (64, 64)
+    manifest = json.loads((tmp_path / "a" / "manifest.json").read_text())
+    assert [m["file"] for m in manifest["label_maps"]][3] == "labels/new-00003.png"
+    assert manifest["label_maps"][0]["originals"][0].startswith("axons-")
+    assert read_image(tmp_path / "a" / "sheet.png").array.shape[0] == 3
+    code, error = run("--like", tmp_path / "a", "--count", 1, "--out", tmp_path / "c",
+                      "--tolerance", 2)  # fmt: skip
+    assert code == 0, error  # of label maps alone too
+    code, error = run("--kind", "axons", "--size", 48, "--count", 2, "--out", tmp_path / "d")
+    assert code == 0, error
+    assert len(list((tmp_path / "d" / "labels").iterdir())) == 2
+
+
+def test_formats_values_and_geometry_are_those_of_the_originals(
+    discs: Path, tmp_path: Path
+) -> None:
+    code, error = run("--like", discs, "--count", 2, "--out", tmp_path / "masks")
+    assert code == 0, error
+    mask = read_image(tmp_path / "masks" / "labels" / "new-00000.png", kind="labels")
+    assert set(np.unique(mask.array)) == {0, 255}
+    affine = np.array([[0, -2.0, 0, 5], [1.5, 0, 0, 6], [0, 0, 3.0, 7], [0, 0, 0, 1]])
+    (tmp_path / "volumes").mkdir()
+    grid = np.indices((20, 18, 10))
+    for k in range(3):
+        middle = np.array([9 + k, 9, 5]).reshape(3, 1, 1, 1)
+        ball = (np.linalg.norm(grid - middle, axis=0) < 4).astype(np.uint8) * 4
+        nibabel.save(nibabel.Nifti1Image(ball, affine), tmp_path / "volumes" / f"v{k}.nii.gz")
+    code, error = run("--like", tmp_path / "volumes", "--count", 1, "--out", tmp_path / "new")
+    assert code == 0, error
+    written = nibabel.load(tmp_path / "new" / "labels" / "new-00000.nii.gz")
+    np.testing.assert_array_equal(written.affine, affine)
+    assert set(np.unique(written.dataobj)) == {0, 4}
+
+
+def test_a_new_map_is_of_no_patient(tmp_path: Path) -> None:
+    """The originals are DICOM and name one."""
+    for name, phantom in axon_phantoms(6, seed=5, size=64):
+        content = encoded(dataset(phantom.label[0].astype(np.uint8), **IDENTITY, **placed(0.0)))
+        (tmp_path / f"{name}.dcm").write_bytes(content)
+    out = tmp_path.with_name("new")
+    code, error = run("--like", tmp_path, "--out", out, "--count", 2)
+    assert code == 0, error
+    files = sorted((out / "labels").iterdir())
+    assert [file.name for file in files] == ["new-00000.nii.gz", "new-00001.nii.gz"]
+    assert read_image(files[0], kind="labels").array.any()
+
+
+def test_a_folder_without_labels_is_told(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    Image.fromarray(np.zeros((32, 32), np.uint8)).save(tmp_path / "images" / "a.png")
+    code, error = run("--like", tmp_path, "--count", 1, "--out", tmp_path / "out")
+    assert code == 1
+    assert isinstance(error, InvalidInput)
+    assert "holds no label maps" in str(error)
+    (tmp_path / "labels").mkdir()
+    Image.fromarray(np.zeros((32, 32), np.uint8)).save(tmp_path / "labels" / "a.png")
+    _, error = run("--like", tmp_path, "--count", 1, "--out", tmp_path / "out")
+    assert "every label map is empty" in str(error)
+    _, error = run("--count", 1, "--out", tmp_path / "out")
+    assert isinstance(error, InvalidParameter)
+
+
+def test_the_spline_model_knows_one_class(tmp_path: Path) -> None:
+    (tmp_path / "labels").mkdir()
+    two = np.zeros((48, 48), np.uint8)
+    two[10:30, 10:20], two[10:30, 20:30] = 1, 2
+    Image.fromarray(two).save(tmp_path / "labels" / "a.png")
+    _, error = run("--like", tmp_path, "--count", 1, "--kind", "axons", "--out", tmp_path / "out")
+    assert "pictures of one class" in str(error)

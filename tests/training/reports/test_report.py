@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import base64
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import caps_med
+from caps_med.images import MedicalImage, Normalization, label_palette
+from tests.conftest import tiny_card, write_tiny
+from training.data.check.check import check
+from training.evaluation.segmentation import evaluate
+from training.pictures.figures import case_pictures, curves, spread
+from training.reports.page import evaluation_report, training_report
+
+SCORES = [
+    {"epoch": 1, "loss": 0.9, "score": 0.2, "dice disc": 0.2},
+    {"epoch": 2, "loss": 0.5, "score": 0.7, "dice disc": 0.7},
+    {"epoch": 3, "loss": 0.4, "score": 0.6, "dice disc": 0.6},
+]
+
+
+class Page(HTMLParser):
+    """Headings, pictures and all that a page would fetch."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = path.read_text(encoding="utf-8")
+        self.feed(self.text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    @property
+    def headings(self) -> list[str]:
+        return re.findall(r"<h2>(.*?)</h2>", self.text)
+
+    def pictures(self) -> list[Image.Image]:
+        sources = [attrs["src"] or "" for tag, attrs in self.tags if tag == "img"]
+        return [Image.open(io.BytesIO(base64.b64decode(s.split(",", 1)[1]))) for s in sources]
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`capsules` and `plain`, a U-Net, both binary; their one class has a hostile name."""
+    root = tmp_path_factory.mktemp("models")
+    for name, network, arguments in (
+        ("capsules", "SegCaps", {"atoms": 4}),
+        ("plain", "UNet", {"features": [4, 4, 8, 8, 8, 4]}),
+    ):
+        card = tiny_card("segmentation", None)
+        spec = card.network.model_copy(
+            update={"name": network, "arguments": {**arguments, "out_channels": 1}}
+        )
+        labels = {0: "background", 1: "<script>alert(1)</script>"}
+        write_tiny(root, name, card.model_copy(update={"network": spec, "labels": labels}))
+    return root
+
+
+def test_the_report_of_an_evaluation(discs: Path, repository: Path, tmp_path: Path) -> None:
+    models = [caps_med.load_model(name, repository) for name in ("capsules", "plain")]
+    evaluation = evaluate(discs, models)
+    evaluation_report(tmp_path / "out" / "report.html", evaluation)
+    page = Page(tmp_path / "out" / "report.html")
+    assert page.headings == ["Scores", "capsules@1 against plain@1", "Cases",
+                             "What the capsules show", "Data", "Model"]  # fmt: skip
+    dice = evaluation.dice_of_cases()
+    assert f"Best: {max(dice, key=lambda n: dice[n])}, Dice {max(dice.values()):.3f}" in page.text
+    # best, median and worst: image, label and two answers; the capsules; the contact sheet
+    shown = len(re.findall("<h3>(Best|Median|Worst)", page.text))
+    assert len(page.pictures()) == 4 * shown + 2
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.html"]
+
+
+def test_a_page_needs_nothing_else(discs: Path, repository: Path, tmp_path: Path) -> None:
+    """Nothing is fetched, nothing runs, and names are text."""
+    evaluation = evaluate(discs, [caps_med.load_model("capsules", repository)])
+    evaluation_report(tmp_path / "report.html", evaluation)
+    page = Page(tmp_path / "report.html")
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "embed"}
+    assert "&lt;script&gt;alert(1)" in page.text
+    for tag, attrs in page.tags:
+        for name in ("src", "href", "xlink:href"):
+            assert (attrs.get(name) or "data:").startswith(("data:image/png;", "data:", "#")), tag
+        assert not [name for name in attrs if name.startswith("on")]
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', page.text))
+    assert used <= set(ids)
+
+
+def test_the_report_of_a_training(discs: Path, repository: Path, tmp_path: Path) -> None:
+    checked = check(discs)
+    recipe = {"epochs": 3, "augmentation": {"noise": 0.1, "flip": True}}
+    evaluation = training_report(
+        tmp_path / "report.html", reference="capsules@1", models=repository, data=discs,
+        held_out={"case1", "case4"}, recipe=recipe, scores=SCORES, card=checked.card,
+        sheet=checked.sheet,
+    )  # fmt: skip
+    assert evaluation is not None
+    assert list(evaluation.dice_of_cases()) == ["case1", "case4"]
+    page = Page(tmp_path / "report.html")
+    assert page.headings == ["Scores", "Cases", "What the capsules show", "Training", "Data",
+                             "Model", "Recipe"]  # fmt: skip
+    assert "<th>augmentation.noise</th><td>0.1</td>" in page.text
+    assert "6 pictures in 6 groups" in page.text
+    assert "2 labelled cases of discs" in page.text
+    assert str(discs) not in page.text  # a colleague need not know our folders
+
+
+def test_a_network_without_capsules_and_data_without_cases(
+    repository: Path, tmp_path: Path
+) -> None:
+    evaluation = training_report(
+        tmp_path / "report.html", reference="plain", models=repository, data=None,
+        recipe={"epochs": 3}, scores=SCORES[:1],
+    )  # fmt: skip
+    assert evaluation is None
+    assert Page(tmp_path / "report.html").headings == ["Model", "Recipe"]
+
+
+def test_capsules_are_left_out_where_there_are_none(
+    discs: Path, repository: Path, tmp_path: Path
+) -> None:
+    evaluation_report(
+        tmp_path / "report.html", evaluate(discs, [caps_med.load_model("plain", repository)])
+    )
+    assert "What the capsules show" not in Page(tmp_path / "report.html").headings
+
+
+def test_a_case_is_drawn_where_its_label_is_and_square_in_millimetres() -> None:
+    """10 x 20 x 6 voxels of 1 x 1 x 4 mm, cut coronally: 10 mm wide and 24 mm high."""
+    image = MedicalImage(np.zeros((1, 10, 20, 6), np.float32), np.diag([1.0, 1, 4, 1]))
+    array = np.zeros((1, 10, 20, 6), np.uint8)
+    array[0, 2:5, 7, 1:3] = 1
+    truth = MedicalImage(array, image.affine, kind="labels")
+    nothing = truth.with_array(array * 0)
+    (plain, drawn, empty), z = case_pictures(
+        image, [truth, nothing], "coronal", Normalization(window=(0, 1))
+    )
+    assert plain.shape[0] / plain.shape[1] == pytest.approx(24 / 10, rel=0.01)
+    assert z == 20 - 1 - 7  # coronal slices are counted towards posterior
+    assert not plain.any()
+    assert not empty.any()
+    colour = label_palette()[1]
+    assert (drawn == colour).all(-1).any()
+    rows, columns = (np.flatnonzero(drawn.any(axes)) for axes in ((1, 2), (0, 2)))
+    assert len(rows) / drawn.shape[0] == pytest.approx(2 / 6, abs=0.02)
+    assert len(columns) / drawn.shape[1] == pytest.approx(3 / 10, abs=0.02)
+
+
+def test_a_small_label_in_a_large_picture_can_be_seen() -> None:
+    array = np.zeros((1, 300, 400), np.uint8)
+    array[0, 280:290, 100:120] = 1
+    truth = MedicalImage(array, kind="labels")
+    (plain, drawn), _ = case_pictures(
+        truth.with_array(array, kind="image"), [truth], "axial", Normalization(window=(0, 1))
+    )
+    assert plain.shape == drawn.shape
+    inside = (plain > 127).any(-1).mean()
+    assert inside == pytest.approx(10 * 20 / ((10 + 16 + 10) * (20 + 32)), rel=0.1)
+
+
+def test_curves_show_every_epoch() -> None:
+    assert curves(SCORES[:1]) == ""
+    drawn = curves(SCORES)
+    for words in ("training loss", "validation score", "best: 2"):
+        assert f">{words}</text>" in drawn
+    assert "currentColor" in drawn
+    assert curves(SCORES) == drawn
+
+
+def test_the_spread_shows_every_case() -> None:
+    few = {"a@1": {"disc": [0.1, 0.2]}, "b@1": {"disc": [0.3]}}
+    more = {**few, "b@1": {"disc": [0.3, 0.4, 0.9]}}
+    uses = [spread(values, "Dice").count("<use ") for values in (few, more)]
+    assert uses[1] - uses[0] == 2
+    assert ">a@1</text>" in spread(few, "Dice")
+    assert spread({"a@1": {"disc": []}}, "Dice").startswith("<svg ")

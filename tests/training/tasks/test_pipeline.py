@@ -1,0 +1,253 @@
+"""From a folder to a served model: what follows from the data, and what the user may wish."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from typer.testing import CliRunner
+
+import caps_med
+from caps_med.errors import InvalidInput, InvalidParameter
+from caps_med.images import Normalization, read_image
+from tests.training.data.pairs import LAYOUTS, Pairs, draw_pairs
+from training.cli.train import train as train_app
+from training.data.check.check import check
+from training.tasks.pipeline import Order, build_recipe, train, wishes
+from training.tasks.planning import plan
+from training.tasks.segmentation import SegmentationRecipe
+
+#: So little training that a test takes a second.
+TINY = {"epochs": 1, "steps": 2, "batch_size": 2, "crop": 64, "atoms": 4, "seed": 1}
+CPU = torch.device("cpu")
+
+
+def order(data: Path, tmp_path: Path, **changes: Any) -> Order:  # noqa: ANN401
+    given = {**TINY, **changes.pop("given", {})}
+    changes = {"models": tmp_path / "models", "runs": tmp_path / "runs", **changes}
+    return Order("segmentation", str(data), "model", given, **changes)
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Pairs:
+    return draw_pairs()
+
+
+@pytest.fixture(scope="module")
+def expected(pairs: Pairs, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    root = tmp_path_factory.mktemp("expected")
+    return scores(LAYOUTS["images and labels"], pairs, root)
+
+
+def scores(layout: Callable[[Path, Pairs], Path], pairs: Pairs, root: Path) -> dict[str, object]:
+    (root / "data").mkdir()
+    data = layout(root / "data", pairs)
+    bundle = train(order(data, root), Console(quiet=True))
+    assert bundle is not None
+    dice = next(iter(bundle.card.scores.values()))
+    assert dice > 0.05, "a score of zero would equal any other"
+    return {"dice": dice, "weights": bundle.metadata.weights.sha256}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_every_layout_trains_to_the_same_score(
+    layout: Callable[[Path, Pairs], Path],
+    pairs: Pairs,
+    expected: dict[str, object],
+    tmp_path: Path,
+) -> None:
+    assert scores(layout, pairs, tmp_path) == expected
+
+
+def write_volumes(
+    root: Path, count: int, size: tuple[int, int, int] = (40, 36, 12), spacing: float = 1.0
+) -> Path:
+    """Volumes with a bright ball; the label is the ball."""
+    rng = np.random.default_rng(4)
+    grid = np.stack(np.meshgrid(*(np.arange(s) for s in size), indexing="ij"))
+    for i in range(count):
+        middle = np.array(size).reshape(3, 1, 1, 1) * rng.uniform(0.4, 0.6, (3, 1, 1, 1))
+        ball = (((grid - middle) / np.array([1, 1, 0.5]).reshape(3, 1, 1, 1)) ** 2).sum(0) < 80
+        image = (ball * 100 + rng.normal(50, 10, size)).astype(np.float32)
+        affine = np.diag([-1.0, 1.0, spacing, 1.0])
+        for kind, array in (("images", image), ("labels", ball.astype(np.uint8))):
+            (root / kind).mkdir(parents=True, exist_ok=True)
+            nibabel.save(nibabel.Nifti1Image(array, affine), root / kind / f"v{i}.nii.gz")
+    return root
+
+
+@pytest.mark.parametrize("dims", ["2d", "2.5d", "3d"])
+def test_volumes_train_in_two_and_a_half_and_three_dimensions(dims: str, tmp_path: Path) -> None:
+    data = write_volumes(tmp_path / "data", 3)
+    given = {"crop": 32} if dims == "3d" else {}
+    bundle = train(order(data, tmp_path, dims=dims, given=given), Console(quiet=True))
+    assert bundle is not None
+    card = bundle.card
+    assert card.neighbours == (1 if dims == "2.5d" else 0)
+    assert card.network.arguments["spatial_dims"] == (3 if dims == "3d" else 2)
+    model = caps_med.load_model("model", tmp_path / "models")
+    scan = read_image(data / "images" / "v0.nii.gz")
+    answer = model.segment(scan)
+    assert answer.spatial_shape == scan.spatial_shape
+    np.testing.assert_array_equal(answer.affine, scan.affine)
+    features = model.features(scan)
+    assert next(iter(features.layers.values())).ndim == 4
+
+
+def test_folds_answer_together_and_every_case_is_held_out_once(discs: Path, tmp_path: Path) -> None:
+    bundle = train(order(discs, tmp_path, folds=3), Console(quiet=True))
+    assert bundle is not None
+    assert bundle.card.network.name == "Ensemble"
+    assert bundle.card.network.arguments["members"] == 3
+    assert len(list((tmp_path / "runs" / "model").glob("fold-*/checkpoint.pt"))) == 3
+    model = caps_med.load_model("model", tmp_path / "models")
+    picture = discs / "images" / "case0.png"
+    assert model.segment(picture).spatial_shape == (72, 80)
+    assert "seg_caps" in model.features(picture).layers
+    report = (tmp_path / "runs" / "model" / "report.html").read_text()
+    assert "model@1" in report
+    assert "augmentation.noise" in report, "the recipe"
+    again = train(order(discs, tmp_path, folds=3, resume=True), Console(quiet=True))
+    assert again is not None
+    assert again.card.scores == bundle.card.scores
+    with pytest.raises(InvalidParameter, match="folds=7: 2 to 6 are possible"):
+        train(order(discs, tmp_path / "other", folds=7), Console(quiet=True))
+
+
+def test_the_baseline_trains_and_serves_and_has_no_capsules(discs: Path, tmp_path: Path) -> None:
+    given = {"network": "unet", "features": [4, 4, 8, 8, 8, 4]}
+    bundle = train(order(discs, tmp_path, given=given), Console(quiet=True))
+    assert bundle is not None
+    assert bundle.card.network.name == "UNet"
+    model = caps_med.load_model("model", tmp_path / "models")
+    picture = discs / "images" / "case0.png"
+    assert model.segment(picture).spatial_shape == (72, 80)
+    with pytest.raises(InvalidParameter, match="has no capsules"):
+        model.features(picture)
+
+
+def test_training_on_broken_data_is_refused_with_all_that_is_wrong(
+    discs: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    for kind in ("images", "labels"):
+        (data / kind).mkdir(parents=True)
+        for file in (discs / kind).iterdir():
+            (data / kind / file.name).write_bytes(file.read_bytes())
+    (data / "labels" / "case3.png").unlink()
+    (data / "images" / "case1.png").write_bytes(b"no picture")
+    console = Console(record=True, width=200, quiet=False, file=(tmp_path / "out").open("w"))
+    with pytest.raises(InvalidInput, match="training on this would be wrong"):
+        train(order(data, tmp_path), console)
+    told = console.export_text()
+    assert "case3.png" in told
+    assert "case1.png" in told
+
+
+def test_the_recipe_is_kept_with_the_model_and_every_value_can_be_set(
+    discs: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text("steps: 1\nloss: margin\naugmentation: {rotation: 0.1, noise: 0.2}\n")
+    arguments = ["segmentation", "--data", str(discs), "--name", "mine",
+                 "--models", str(tmp_path / "models"), "--runs", str(tmp_path / "runs"),
+                 "--recipe", str(file), "--epochs", "1", "--atoms", "4", "--batch-size", "2",
+                 "--set", "augmentation.noise=0.3", "--set", "preparation.normalization.upper=90",
+                 "--loss", "dice"]  # fmt: skip
+    result = CliRunner().invoke(train_app, arguments)
+    assert result.exit_code == 0, result.output
+    card = caps_med.load_model("mine", tmp_path / "models").bundle.card
+    recipe = card.provenance.recipe
+    assert (recipe["steps"], recipe["epochs"], recipe["loss"]) == (1, 1, "dice")
+    assert recipe["augmentation"]["rotation"] == 0.1
+    assert recipe["augmentation"]["noise"] == 0.3
+    assert card.normalization == Normalization(upper=90)
+    saved = json.loads((tmp_path / "runs" / "mine" / "recipe.json").read_text())
+    assert saved["preparation"]["normalization"]["upper"] == 90
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"epochs": "many"}, "recipe: epochs: .*integer"),
+        ({"dropout": 1}, "recipe: dropout: .*known are data, epochs"),
+        ({"augmentation": {"wiggle": 1}}, "recipe: augmentation.wiggle"),
+        ({"crop": 50}, "recipe: crop: .*multiple of 8"),
+        ({"network": "pix2pix"}, "recipe: network: .*segcaps"),
+        ({"network": "unet", "crop": 40}, "unet needs a multiple of 16"),
+        ({"augmentation": {"noise": -1}}, "recipe: augmentation.noise: .*greater than or equal"),
+    ],
+)
+def test_a_wrong_value_is_named(values: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        build_recipe(SegmentationRecipe, [{"data": "x", "seed": 0}, values])
+
+
+def test_wishes_are_read_from_file_and_settings(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameter, match="--set epochs: name=value is needed"):
+        wishes(None, ["epochs"])
+    with pytest.raises(InvalidInput, match="No such file"):
+        wishes(tmp_path / "none.yaml", [])
+    (tmp_path / "list.yaml").write_text("- a\n")
+    with pytest.raises(InvalidInput, match="a mapping of names to values is needed"):
+        wishes(tmp_path / "list.yaml", [])
+    (tmp_path / "picture.yaml").write_bytes(b"\x89PNG\xff")
+    with pytest.raises(InvalidInput, match="no YAML file"):
+        wishes(tmp_path / "picture.yaml", [])
+    with pytest.raises(InvalidParameter, match="no value in YAML"):
+        wishes(None, ["epochs=[1"])
+    assert wishes(None, ["a.b=1", "a.c=x"]) == {"a": {"b": 1, "c": "x"}}
+
+
+def test_what_cannot_be_trained_is_refused_before_the_data_are_prepared(
+    discs: Path, tmp_path: Path
+) -> None:
+    order = Order("segmentation", str(discs), "mine", {}, models=tmp_path, runs=tmp_path / "runs")
+    for dims, message in (("3D", "must be one of 2d, 2.5d, 3d"), ("3d", "the data are pictures")):
+        with pytest.raises(InvalidParameter, match=message):
+            train(replace(order, dims=dims), Console(quiet=True))
+    small = replace(order, task="synthesis", given={"crop": 48, "seed": 0})
+    with pytest.raises(InvalidParameter, match="discriminator=convolutional needs 64 or more"):
+        train(small, Console(quiet=True))
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidParameter, match=r"--models .*file"):
+        train(replace(order, models=tmp_path / "file"), Console(quiet=True))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_follows_from_volumes(tmp_path: Path) -> None:
+    card = check(write_volumes(tmp_path / "thin", 3)).card
+    assert card is not None
+    planned = plan(card, CPU)
+    assert planned["preparation"].neighbours == 1
+    assert planned["preparation"].spacing_mm == (1.0, 1.0)
+    assert planned["crop"] == 64
+    assert planned["augmentation"]["flip_rows"] == 0
+    (weight,) = planned["class_weights"]
+    assert weight > 1, "the ball is rarer than what surrounds it"
+    thick = check(write_volumes(tmp_path / "thick", 3, spacing=5.0)).card
+    assert thick is not None
+    assert plan(thick, CPU)["preparation"].neighbours == 0
+    assert plan(card, CPU, "3d")["preparation"].spatial_dims == 3
+
+
+def test_hounsfield_units_get_one_window_and_masked_heads_their_foreground(tmp_path: Path) -> None:
+    for name, air, tissue in (("ct", -1000.0, 40.0), ("head", 0.0, 300.0)):
+        data = write_volumes(tmp_path / name, 2)
+        for file in (data / "images").iterdir():
+            scan = nibabel.load(file)
+            values = np.asarray(scan.dataobj)
+            values = np.where(values > 100, tissue, air).astype(np.float32)
+            nibabel.save(nibabel.Nifti1Image(values, scan.affine), file)
+    cards = [check(tmp_path / name).card for name in ("ct", "head")]
+    found = [plan(card, CPU)["preparation"].normalization for card in cards if card]
+    assert found[0].window is not None
+    assert found[1].foreground_only

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from caps_med.bundles import ModelRepository
+from caps_med.errors import InvalidParameter
+from training.data import load_source
+from training.engine.run_folder import RunFolder
+from training.tasks.publish import publish_segmentation
+from training.tasks.segmentation import SegmentationRecipe, train_segmentation
+
+
+def recipe(data: Path, **changes: object) -> SegmentationRecipe:
+    values = {"epochs": 2, "steps": 3, "batch_size": 2, "crop": 64, "atoms": 4, "seed": 3}
+    return SegmentationRecipe.model_validate({"data": str(data), **values, **changes})
+
+
+def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
+    source = load_source(str(discs), store)
+    chosen = recipe(discs, epochs=3, steps=40, atoms=8, learning_rate=1e-2)
+    _, best = train_segmentation(source, chosen, RunFolder(tmp_path / "run"), resume=False)
+    assert best.score > 0.8
+
+
+def test_stopped_and_resumed_run_equals_an_undisturbed_one(
+    discs: Path, tmp_path: Path, store: Path
+) -> None:
+    source = load_source(str(discs), store)
+    whole, _ = train_segmentation(source, recipe(discs), RunFolder(tmp_path / "a"), resume=False)
+
+    stopped = RunFolder(tmp_path / "b")
+    log = stopped.log
+
+    def interrupt(scores: dict[str, float]) -> None:
+        if scores["epoch"] == 2:
+            raise KeyboardInterrupt
+        log(scores)
+
+    stopped.log = interrupt  # type: ignore[method-assign, assignment]
+    with pytest.raises(KeyboardInterrupt):
+        train_segmentation(source, recipe(discs), stopped, resume=False)
+    again, _ = train_segmentation(source, recipe(discs), RunFolder(tmp_path / "b"), resume=True)
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+
+
+def test_workers_do_not_change_the_weights(discs: Path, tmp_path: Path, store: Path) -> None:
+    source, short = load_source(str(discs), store), recipe(discs, epochs=1)
+    one, _ = train_segmentation(source, short, RunFolder(tmp_path / "a"), False, workers=0)
+    two, _ = train_segmentation(source, short, RunFolder(tmp_path / "b"), False, workers=2)
+    for name, value in one.state_dict().items():
+        assert torch.equal(value, two.state_dict()[name]), name
+
+
+def test_a_run_is_not_overwritten(discs: Path, tmp_path: Path, store: Path) -> None:
+    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    with pytest.raises(InvalidParameter, match="holds no checkpoint: start without --resume"):
+        train_segmentation(source, recipe(discs), folder, resume=True)
+    train_segmentation(source, recipe(discs, epochs=1), folder, resume=False)
+    with pytest.raises(InvalidParameter, match="holds a run already: add --resume"):
+        train_segmentation(source, recipe(discs, epochs=1), folder, resume=False)
+    with pytest.raises(InvalidParameter, match=r"another recipe \(epochs: 1 -> 2\)"):
+        train_segmentation(source, recipe(discs), folder, resume=True)
+
+
+def test_a_recipe_of_another_version(discs: Path, tmp_path: Path, store: Path) -> None:
+    """What it could not say yet is the default; what is unknown now is refused."""
+    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    chosen = recipe(discs, epochs=1)
+    train_segmentation(source, chosen, folder, resume=False)
+    saved = json.loads(folder.recipe.read_text())
+    folder.recipe.write_text(json.dumps({k: v for k, v in saved.items() if k != "foreground"}))
+    train_segmentation(source, chosen, folder, resume=True)
+    assert json.loads(folder.recipe.read_text()) == saved
+    folder.recipe.write_text(json.dumps({**saved, "momentum": 1}))
+    with pytest.raises(InvalidParameter, match="is no recipe of this version"):
+        train_segmentation(source, chosen, folder, resume=True)
+
+
+def test_starting_from_a_model(discs: Path, models: Path, tmp_path: Path, store: Path) -> None:
+    source = load_source(str(discs), store)
+    first, best = train_segmentation(source, recipe(discs), RunFolder(tmp_path / "a"), False)
+    bundle = publish_segmentation(
+        ModelRepository(tmp_path), "first", first, source, recipe(discs), best, "pytest"
+    )
+    still = recipe(discs, start_from="first@1", learning_rate=1e-12, epochs=1)
+    again, _ = train_segmentation(
+        source, still, RunFolder(tmp_path / "b"), resume=False, models=tmp_path
+    )
+    for name, value in bundle.load_network().state_dict().items():
+        torch.testing.assert_close(value, again.state_dict()[name], atol=1e-6, rtol=0)
+    other = recipe(discs, start_from="tiny-synthesis")
+    with pytest.raises(InvalidParameter, match=r"it is another network: missing"):
+        train_segmentation(source, other, RunFolder(tmp_path / "c"), False, models=models)

@@ -1,0 +1,230 @@
+"""The subcommands ``caps-med data``; found through the entry-point group ``caps_med.commands``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from caps_med.errors import InvalidParameter
+from training.cli.options import command_line
+
+if TYPE_CHECKING:
+    from training.data.cases import Cases
+    from training.data.check.card import DataCard, Extent
+    from training.data.check.check import Report
+
+data = typer.Typer(no_args_is_help=True, help="Look at labelled images, or make some.")
+console = Console()
+#: Findings of one code that are told one by one.
+_TOLD = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``data`` to the command line."""
+    app.add_typer(data, name="data")
+
+
+@data.command("check")
+def check_data(
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="Folder, or .json or .csv list.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the report; outside the data.")
+    ] = None,
+) -> None:
+    """What is in a folder of labelled images, and all that is wrong with it.
+
+    Reads every file once and changes none. Exit status 1 if training would be wrong.
+
+    Example: caps-med data check DIR --out report
+    """
+    from rich.progress import track
+
+    from training.data.check.check import check
+
+    if out is not None and path.is_dir() and out.resolve().is_relative_to(path.resolve()):
+        raise InvalidParameter(f"--out {out}: lies inside the data, which are left as they are")
+    report = check(path, lambda cases: track(cases, "reading", transient=True))
+    _print(report)
+    if out is not None:
+        _write(report, out)
+    if not report.trainable:
+        raise typer.Exit(1)
+
+
+@data.command("phantoms")
+def phantoms(
+    count: Annotated[int, typer.Option(help="Label maps to draw.", min=1)],
+    out: Annotated[Path, typer.Option(help="Folder for images/ and labels/.")],
+    kind: Annotated[str, typer.Option(help="axons: two-photon images with boutons.")] = "axons",
+    size: Annotated[int, typer.Option(help="Edge in pixels.", min=32, max=2048)] = 128,
+    seed: Annotated[int, typer.Option(help="Same seed, same images.", min=0)] = 0,
+    repeats: Annotated[int, typer.Option(help="Images of each label map.", min=1)] = 1,
+) -> None:
+    """Simulate labelled images: a data set without any download.
+
+    Example: caps-med data phantoms --kind axons --count 24 --out phantoms
+    """
+    from rich.progress import track
+
+    from training.labelmaps.phantoms import axon_phantoms, write_phantom
+
+    if kind != "axons":
+        raise InvalidParameter(f"--kind {kind}: must be axons")
+    if out.exists() and any(out.iterdir()):
+        raise InvalidParameter(f"--out {out}: is not empty; name another folder")
+    drawn = axon_phantoms(count, seed, size, repeats)
+    for name, phantom in track(drawn, "drawing", total=count * repeats, transient=True):
+        write_phantom(out, name, phantom)
+    console.print(f"{count * repeats} images and label maps in {out}", soft_wrap=True)
+
+
+@data.command("labels")
+def labels(
+    count: Annotated[int, typer.Option(help="New label maps.", min=1)],
+    out: Annotated[Path, typer.Option(help="Folder for labels/, manifest.json and sheet.png.")],
+    like: Annotated[
+        Path | None,
+        typer.Option(help="Data whose label maps they are made of; images are not needed."),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="axons: drawn by the phantoms' spline model, in the size of --like."),
+    ] = None,
+    size: Annotated[
+        int, typer.Option(help="Edge in pixels, without --like.", min=32, max=2048)
+    ] = 128,
+    seed: Annotated[int, typer.Option(help="Same seed, same label maps.", min=0)] = 0,
+    tolerance: Annotated[
+        float, typer.Option(help="How far shapes may lie beyond the originals'.", min=0)
+    ] = 0.25,
+    symmetries: Annotated[
+        str, typer.Option(help="What is mirrored: auto (as the originals allow), none or all.")
+    ] = "auto",
+    workers: Annotated[int, typer.Option(help="Label maps drawn at once.", min=1)] = 1,
+) -> None:
+    """New label maps without images: deformed and recombined from labelled data, or drawn anew.
+
+    Each keeps to the shape statistics of the originals; manifest.json tells its origin.
+
+    Example: caps-med data labels --like DIR --count 40 --out new
+    """
+    from typing import get_args
+
+    from rich.progress import track
+
+    from training.labelmaps.generator import LabelMaker, write_labels
+    from training.labelmaps.originals import read_originals
+    from training.labelmaps.symmetry import Symmetries
+
+    if kind not in (None, "axons"):
+        raise InvalidParameter(f"--kind {kind}: must be axons")
+    if symmetries not in get_args(Symmetries):
+        raise InvalidParameter(f"--symmetries {symmetries}: must be auto, none or all")
+    if like is None and kind is None:
+        raise InvalidParameter("--like DIR is needed, or --kind axons")
+    if out.exists() and any(out.iterdir()):
+        raise InvalidParameter(f"--out {out}: is not empty; name another folder")
+    if like is None:
+        maker = LabelMaker(seed, None, None, size=size)
+    else:
+        originals = read_originals(like)
+        maker = LabelMaker.like(originals, seed, tolerance, symmetries, kind is not None)  # type: ignore[arg-type]
+    write_labels(
+        maker, count, out, command_line(), workers,
+        lambda drawn: track(drawn, "drawing", total=count, transient=True),
+    )  # fmt: skip
+    console.print(f"{count} label maps in {out}", highlight=False, soft_wrap=True)
+
+
+def _print(report: Report) -> None:
+    cases = report.cases
+    console.print(f"[bold]{escape(cases.name)}[/bold]: {escape(cases.layout)}", highlight=False)
+    if any(found.code == "layout" for found in report.findings):
+        for found in report.findings:
+            text = f"{found.what}\n{found.fix}"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+    elif report.findings:
+        console.print(_findings_table(report))
+    if report.card is not None:
+        console.print(_card_table(report.card, cases))
+        console.print(_class_table(report.card, cases))
+    errors = sum(found.severity == "error" for found in report.findings)
+    warnings = len(report.findings) - errors
+    verdict = "[green]ready to train[/green]" if report.trainable else "[red]not ready[/red]"
+    console.print(f"{verdict}: {errors} errors, {warnings} warnings", highlight=False)
+
+
+def _findings_table(report: Report) -> Table:
+    from training.data.check.check import problems
+
+    table = Table(title="Findings", title_justify="left")
+    table.add_column("code", no_wrap=True)
+    for heading in ("file", "what", "fix"):
+        table.add_column(heading, overflow="fold")
+    for code, found in problems(report):
+        color = "red" if found[0].severity == "error" else "yellow"
+        for one in found[:_TOLD]:
+            row = (escape(text) for text in (one.file, one.what, one.fix))
+            table.add_row(f"[{color}]{code}[/{color}]", *row)
+        if len(found) > _TOLD:
+            table.add_row("", f"and {len(found) - _TOLD} more", "", "")
+    return table
+
+
+def _card_table(card: DataCard, cases: Cases) -> Table:
+    table = Table(title="Data card", title_justify="left", show_header=False)
+    table.add_row("cases", f"{card.cases} {card.kind} in {card.groups} groups")
+    table.add_row("size", _range(card.sizes))
+    if card.spacing_mm is not None:
+        table.add_row("spacing [mm]", _range(card.spacing_mm))
+    for number, channel in enumerate(card.channels):
+        name = cases.channels[number] if number < len(cases.channels) else f"channel {number}"
+        for where, found in (("", channel.all), (" under labels", channel.foreground)):
+            if found is not None:
+                table.add_row(
+                    escape(name + where),
+                    f"{found.minimum:g} to {found.maximum:g}, 0.5 % {found.p0_5:g}, "
+                    f"median {found.median:g}, 99.5 % {found.p99_5:g}, "
+                    f"mean {found.mean:.4g} ± {found.std:.4g}",
+                )
+    return table
+
+
+def _class_table(card: DataCard, cases: Cases) -> Table:
+    table = Table("label", "name", "share", "voxels", "cases", title="Classes")
+    table.title_justify = "left"
+    for one in card.classes[:_TOLD]:
+        name = cases.labels.get(one.label, f"label {one.label}" if one.label else "background")
+        numbers = (f"{one.share:.3%}", str(one.voxels), f"{one.cases}")
+        table.add_row(str(one.label), escape(name), *numbers)
+    if len(card.classes) > _TOLD:
+        table.add_row("...", f"and {len(card.classes) - _TOLD} more")
+    return table
+
+
+def _range(extent: Extent) -> str:
+    shown = [" x ".join(f"{v:g}" for v in sizes)
+             for sizes in (extent.smallest, extent.median, extent.largest)]  # fmt: skip
+    if extent.different == 1:
+        return shown[0]
+    return f"{shown[0]} to {shown[2]}, median {shown[1]}, {extent.different} different"
+
+
+def _write(report: Report, out: Path) -> None:
+    """``card.json``, ``findings.json`` and ``cases.png``."""
+    out.mkdir(parents=True, exist_ok=True)
+    findings = [found.model_dump() for found in report.findings]
+    written = {"findings.json": json.dumps(findings, indent=2) + "\n"}
+    if report.card is not None:
+        written["card.json"] = report.card.model_dump_json(indent=2) + "\n"
+    for name, text in written.items():
+        (out / name).write_text(text, encoding="utf-8")
+    if report.sheet is not None:
+        report.sheet.save(out / "cases.png")
+    console.print(f"report in {escape(str(out))}", highlight=False, soft_wrap=True)

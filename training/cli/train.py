@@ -1,0 +1,194 @@
+"""The subcommand ``caps-med train``; found through the entry-point group ``caps_med.commands``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from training.cli.options import command_line
+
+train = typer.Typer(
+    no_args_is_help=True,
+    help="Train a model from labelled images and put it into the model repository.",
+)
+console = Console()
+
+Data = Annotated[
+    str,
+    typer.Option(help="mni152, or a folder or list of labelled images (see `caps-med data`)."),
+]
+Name = Annotated[str, typer.Option(help="Name of the new model: a-z, 0-9 and hyphens.")]
+Models = Annotated[Path | None, typer.Option(help="Model repository.", envvar="CAPS_MED_MODELS")]
+Runs = Annotated[Path, typer.Option(help="Where checkpoints live until the model is done.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")]
+RecipeFile = Annotated[
+    Path | None, typer.Option("--recipe", help="YAML file of recipe values; see recipe.json.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any recipe value: augmentation.noise=0.1. May be repeated."),
+]
+Epochs = Annotated[int | None, typer.Option(help="Epochs.", min=1)]
+Steps = Annotated[int | None, typer.Option(help="Optimizer steps an epoch.", min=1)]
+Batch = Annotated[int | None, typer.Option(help="Crops a step.", min=1)]
+Crop = Annotated[int | None, typer.Option(help="Edge of a crop, a multiple of 16.", min=32)]
+Rate = Annotated[float | None, typer.Option(help="Peak learning rate.", min=1e-7)]
+StartFrom = Annotated[str | None, typer.Option(help="Go on from a model's weights.")]
+Atoms = Annotated[int | None, typer.Option(help="Atoms of the first capsules (16).", min=1)]
+Patience = Annotated[
+    int | None, typer.Option(help="Stop after so many epochs without a better score.", min=0)
+]
+Seed = Annotated[int | None, typer.Option(help="Same seed, data and machine: same weights.", min=0)]
+Workers = Annotated[int, typer.Option(help="Processes that prepare crops.", min=0)]
+#: Options that say where and how, and are no part of a recipe.
+_NOT_RECIPE = ("name", "models", "runs", "resume", "recipe_file", "settings", "workers", "dims",
+               "folds", "data")  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``train`` to the command line."""
+    app.add_typer(train, name="train")
+
+
+@train.command("segmentation")
+def segmentation(
+    data: Data,
+    name: Name,
+    models: Models = None,
+    runs: Runs = Path("runs"),
+    resume: Resume = False,
+    network: Annotated[
+        str | None, typer.Option(help="segcaps, or unet: MONAI's, to compare with.")
+    ] = None,
+    dims: Annotated[
+        str | None, typer.Option(help="2d, 2.5d (slices with neighbours) or 3d.")
+    ] = None,
+    folds: Annotated[
+        int, typer.Option(help="Cross-validate and publish the folds as one model.", min=0)
+    ] = 0,
+    recipe_file: RecipeFile = None,
+    settings: Settings = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    batch_size: Batch = None,
+    crop: Crop = None,
+    learning_rate: Rate = None,
+    patience: Patience = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="dice_ce, dice, dice_focal, bce, weighted_bce, margin or weighted_margin."
+        ),
+    ] = None,
+    atoms: Atoms = None,
+    variant: Annotated[str | None, typer.Option(help="r3 (as published) or r1 (faster).")] = None,
+    start_from: StartFrom = None,
+    foreground: Annotated[
+        float | None, typer.Option(help="Share of crops around a label.", min=0, max=1)
+    ] = None,
+    plain: Annotated[
+        float | None,
+        typer.Option(help="Share of crops that are only cut and flipped.", min=0, max=1),
+    ] = None,
+    individuals: Annotated[
+        float | None,
+        typer.Option(help="mni152: share of crops drawn as other individuals.", min=0, max=1),
+    ] = None,
+    seed: Seed = None,
+    workers: Workers = 0,
+) -> None:
+    """Train a SegCaps to segment; what is not given follows from the data and the machine.
+
+    Examples:
+      caps-med train segmentation --data my-scans --name my-organ
+      caps-med train segmentation --data mni152 --name my-tissue
+      torchrun --nproc-per-node 2 --no-python caps-med train segmentation --data ... --name ...
+    """
+    _run("segmentation", locals())
+
+
+@train.command("synthesis")
+def synthesis(
+    data: Data,
+    name: Name,
+    models: Models = None,
+    runs: Runs = Path("runs"),
+    resume: Resume = False,
+    recipe_file: RecipeFile = None,
+    settings: Settings = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    batch_size: Batch = None,
+    crop: Crop = None,
+    learning_rate: Rate = None,
+    patience: Patience = None,
+    atoms: Atoms = None,
+    start_from: StartFrom = None,
+    network: Annotated[
+        str | None, typer.Option(help="capspix2pix, or pix2pix, to compare with.")
+    ] = None,
+    noise_source: Annotated[
+        str | None,
+        typer.Option(help="field, input, broadcast, broadcast_conv, broadcast_latent or dropout."),
+    ] = None,
+    noise_size: Annotated[int | None, typer.Option(help="Length of z.", min=2)] = None,
+    adversarial_weight: Annotated[
+        float | None, typer.Option(help="Weight of the adversarial loss beside L1.", min=0)
+    ] = None,
+    discriminator: Annotated[
+        str | None, typer.Option(help="convolutional, patch, capsule or capsnet.")
+    ] = None,
+    adversarial_loss: Annotated[str | None, typer.Option(help="bce, lsgan or hinge.")] = None,
+    seed: Seed = None,
+    workers: Workers = 0,
+) -> None:
+    """Train a CapsPix2Pix to synthesize images from label maps.
+
+    Example: caps-med train synthesis --data mni152 --name my-t1
+    """
+    _run("synthesis", locals())
+
+
+def _run(task: str, options: Mapping[str, Any]) -> None:
+    """Train as the options say; on Ctrl-C say how to go on."""
+    from training.engine import distributed
+    from training.tasks.pipeline import Order, train, wishes
+
+    flags = {k: v for k, v in options.items() if k not in _NOT_RECIPE and v is not None}
+    given = {**wishes(options["recipe_file"], options["settings"] or ()), **flags}
+    order = Order(
+        task=task,
+        data=options["data"],
+        name=options["name"],
+        given={"seed": 0, **given} if not options["resume"] else given,
+        dims=options.get("dims"),
+        folds=options.get("folds", 0),
+        models=options["models"],
+        runs=options["runs"],
+        resume=options["resume"],
+        workers=options["workers"],
+        command=command_line(without="--resume"),
+    )
+    try:
+        bundle = distributed.in_parallel(lambda: train(order, console))
+    except KeyboardInterrupt:
+        _say_how_to_go_on(order.folder.path, order.command)
+        raise typer.Exit(130) from None
+    if bundle is not None:
+        shown = ", ".join(f"{k} {v:g}" for k, v in bundle.card.scores.items())
+        console.print(f"{bundle.reference}: {shown}", highlight=False)
+        console.print(f"in {bundle.path}", highlight=False, soft_wrap=True)
+
+
+def _say_how_to_go_on(run: Path, command: str) -> None:
+    kept = any(run.rglob("checkpoint.pt"))
+    console.print(
+        f"\nStopped. The last whole epoch is kept; go on with:\n  {command} --resume"
+        if kept
+        else "\nStopped before the first epoch was done: nothing is kept.",
+        soft_wrap=True,
+    )

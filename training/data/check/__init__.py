@@ -1,0 +1,1 @@
+"""All that is wrong with a data set, found in one pass, and its data card."""

@@ -1,0 +1,225 @@
+"""The data card: what a data set holds, in numbers that do not depend on how it is stored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Literal
+
+import nibabel.orientations as orientations
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from caps_med.images import MedicalImage
+from training.data.check.histogram import Histogram
+
+#: (slice, row, column) as displayed; see `caps_med.images.SliceStack`.
+_DISPLAY = orientations.axcodes2ornt(("S", "P", "L"))
+#: Digits kept of distances and moments.
+_DIGITS = 6
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Extent(_Model):
+    """Smallest, middle and largest of sizes or spacings, each axis on its own.
+
+    Attributes:
+        smallest, median, largest: (row, column) of pictures, (slice, row, column) of volumes in
+            axial display orientation.
+        different: how many different ones there are.
+    """
+
+    smallest: tuple[int | float, ...]
+    median: tuple[int | float, ...]
+    largest: tuple[int | float, ...]
+    different: int
+
+
+class Intensities(_Model):
+    """Of all cases together; percentiles are named by their percent."""
+
+    minimum: float
+    p0_5: float
+    p1: float
+    median: float
+    p99: float
+    p99_5: float
+    maximum: float
+    mean: float
+    std: float
+
+    @classmethod
+    def of(cls, histogram: Histogram) -> Intensities:
+        """The summary of what was counted."""
+        mean, std = histogram.mean_and_std()
+        return cls(
+            minimum=histogram.percentile(0),
+            p0_5=histogram.percentile(0.5),
+            p1=histogram.percentile(1),
+            median=histogram.percentile(50),
+            p99=histogram.percentile(99),
+            p99_5=histogram.percentile(99.5),
+            maximum=histogram.percentile(100),
+            mean=round(mean, _DIGITS),
+            std=round(std, _DIGITS),
+        )
+
+
+class Channel(_Model):
+    """One channel's intensities, of all voxels and of those with a label above 0 (if any)."""
+
+    all: Intensities
+    foreground: Intensities | None
+
+
+class ClassShare(_Model):
+    """How much of the data one label takes.
+
+    Attributes:
+        label: its id.
+        voxels: pixels or voxels of it.
+        share: of all, in 0..1.
+        cases: how many cases hold it.
+    """
+
+    label: int
+    voxels: int
+    share: float
+    cases: int
+
+
+class DataCard(_Model):
+    """A data set in numbers: equal for equal data, whatever its layout and (lossless) format.
+
+    Attributes:
+        kind: of the cases; "mixed" where some are pictures and some volumes.
+        sizes: in pixels.
+        spacing_mm: of volumes; None for pictures.
+        channels: of the images; empty where cases differ in their number.
+        classes: by label id, background included.
+        empty: cases without any label.
+    """
+
+    cases: int
+    groups: int
+    kind: Literal["pictures", "volumes", "mixed"]
+    sizes: Extent
+    spacing_mm: Extent | None
+    channels: tuple[Channel, ...]
+    classes: tuple[ClassShare, ...]
+    empty: int
+
+
+def display_geometry(image: MedicalImage) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
+    """Size and spacing (mm) in (slice, row, column) order as displayed; of pictures (row, column).
+
+    Volumes in another voxel order of the same space come out the same.
+    """
+    if image.spacing is None:
+        return image.spatial_shape, None
+    there = orientations.ornt_transform(orientations.io_orientation(image.affine), _DISPLAY)
+    order = np.argsort(there[:, 0]).astype(int)
+    spacing = tuple(round(image.spacing[axis], _DIGITS) for axis in order)
+    return tuple(image.spatial_shape[axis] for axis in order), spacing
+
+
+class CardMaker:
+    """Adds up cases, one at a time, to a `DataCard`."""
+
+    def __init__(self) -> None:
+        self._groups: set[str] = set()
+        self._sizes: Counter[tuple[float, ...]] = Counter()
+        self._spacings: Counter[tuple[float, ...]] = Counter()
+        self._dims: Counter[int] = Counter()
+        self._channels: Counter[int] = Counter()
+        self._histograms: list[tuple[Histogram, Histogram]] = []
+        self._voxels: Counter[int] = Counter()
+        self._holders: Counter[int] = Counter()
+        self._empty = 0
+
+    @property
+    def cases(self) -> int:
+        """How many cases were added."""
+        return self._dims.total()
+
+    def add(
+        self, group: str, image: MedicalImage, values: Mapping[int, int], mask: MedicalImage
+    ) -> None:
+        """Count one case.
+
+        Args:
+            group: of the case.
+            image: ``[C, *S]``.
+            values: value in the label map -> its voxels.
+            mask: label map ``[1, *S]``; above 0 is foreground.
+        """
+        size, spacing = display_geometry(image)
+        self._groups.add(group)
+        self._sizes[size] += 1
+        if spacing is not None:
+            self._spacings[spacing] += 1
+        self._dims[image.spatial_dims] += 1
+        self._channels[len(image.array)] += 1
+        foreground = mask.array[0] > 0
+        while len(self._histograms) < len(image.array):
+            self._histograms.append((Histogram(), Histogram()))
+        for (everywhere, inside), channel in zip(self._histograms, image.array, strict=False):
+            everywhere.add(channel)
+            inside.add(channel[foreground])
+        self._voxels.update(values)
+        self._holders.update(values.keys())
+        self._empty += not foreground.any()
+
+    def card(self, label_values: Mapping[int, int]) -> DataCard | None:
+        """The card of what was added, if anything; values become ids by `label_values`."""
+        if not self.cases:
+            return None
+        voxels: Counter[int] = Counter()
+        holders: Counter[int] = Counter()
+        for value, count in self._voxels.items():
+            voxels[label_values.get(value, value)] += count
+            holders[label_values.get(value, value)] += self._holders[value]
+        kinds: dict[int, Literal["pictures", "volumes"]] = {2: "pictures", 3: "volumes"}
+        return DataCard(
+            cases=self.cases,
+            groups=len(self._groups),
+            kind=kinds[min(self._dims)] if len(self._dims) == 1 else "mixed",
+            sizes=_extent(self._sizes),
+            spacing_mm=_extent(self._spacings) if self._spacings else None,
+            channels=self._summaries() if len(self._channels) == 1 else (),
+            classes=tuple(
+                ClassShare(
+                    label=label,
+                    voxels=voxels[label],
+                    share=round(voxels[label] / voxels.total(), 9),
+                    cases=holders[label],
+                )
+                for label in sorted(voxels)
+            ),
+            empty=self._empty,
+        )
+
+    def _summaries(self) -> tuple[Channel, ...]:
+        return tuple(
+            Channel(
+                all=Intensities.of(everywhere),
+                foreground=Intensities.of(inside) if inside.count else None,
+            )
+            for everywhere, inside in self._histograms
+        )
+
+
+def _extent(counted: Counter[tuple[float, ...]]) -> Extent:
+    """Of sizes of the most usual number of axes."""
+    axes = Counter(len(size) for size in counted.elements()).most_common(1)[0][0]
+    rows = np.array(sorted(size for size in counted.elements() if len(size) == axes))
+    middle = np.sort(rows, axis=0)[(len(rows) - 1) // 2]
+    return Extent(
+        smallest=tuple(rows.min(0).tolist()),
+        median=tuple(middle.tolist()),
+        largest=tuple(rows.max(0).tolist()),
+        different=len(counted),
+    )

@@ -1,0 +1,202 @@
+"""Data sets that bring a description: nnU-Net and Decathlon folders, JSON and CSV lists."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from caps_med.errors import InvalidInput
+from training.data.cases import Case, Cases, FileRef, Unpaired
+from training.data.layouts.naming import by_key, entries, stem_of
+from training.data.layouts.pairing import finished
+
+_CHANNEL = re.compile(r"_\d{4}$")
+_DESCRIPTION = "dataset.json"
+#: Titles of a list's columns, or keys of its entries.
+_IMAGE_KEYS = ("image", "images", "img", "input", "scan", "image_path")
+_LABEL_KEYS = (
+    "label",
+    "labels",
+    "mask",
+    "seg",
+    "segmentation",
+    "target",
+    "label_path",
+    "mask_path",
+)
+_GROUP_KEYS = ("group", "patient", "subject", "patient_id", "subject_id", "volume")
+_NAME_KEYS = ("name", "case", "id", "case_id")
+#: Of a label's id; longer numbers are none.
+_DIGITS = 9
+_EXAMPLE = '[{"image": "a.png", "label": "a_seg.png"}, ...]'
+
+
+def nnunet(folder: Path) -> Cases | None:
+    """``imagesTr/case_0000.nii.gz`` with ``labelsTr/case.nii.gz``, names in ``dataset.json``."""
+    images, labels = folder / "imagesTr", folder / "labelsTr"
+    if not (images.is_dir() and labels.is_dir()):
+        return None
+    description = _described(folder)
+    (left, strange), (right, odd) = entries(images, deep=False), entries(labels, deep=False)
+    by_stem = by_key(right, lambda entry: entry.stem)
+    channels = by_key(left, lambda e: e.stem if e.stem in by_stem else _CHANNEL.sub("", e.stem))
+    cases, unpaired = [], [*strange, *odd]
+    for stem, files in channels.items():
+        found = by_stem.pop(stem, [])
+        if len(found) == 1:
+            refs = tuple(FileRef(e.path) for e in sorted(files))
+            cases.append(Case(stem, refs, FileRef(found[0].path)))
+        else:
+            what = f"has {'no' if not found else 'several'} label map {stem} in labelsTr"
+            unpaired += [Unpaired(e.path, what, "leave one of that name") for e in files]
+    for stem, files in by_stem.items():
+        what = f"has no image {stem}_0000 in imagesTr"
+        unpaired += [Unpaired(e.path, what, "add the image, or take it out") for e in files]
+    return _with_names(folder, "nnU-Net", cases, unpaired, description)
+
+
+def decathlon(folder: Path) -> Cases | None:
+    """``dataset.json`` whose list ``training`` names files that are there."""
+    description = _described(folder)
+    if not isinstance(description.get("training"), list):
+        return None
+    cases, missing = _listed(_decathlon_entries(folder / _DESCRIPTION), folder)
+    if not cases and (folder / "imagesTr").is_dir():
+        return None  # nnU-Net's first version lists cases without the number of their channel
+    return _with_names(folder, "Medical Segmentation Decathlon", cases, missing, description)
+
+
+def data_list(path: Path) -> Cases | None:
+    """A JSON or CSV file with one entry a case; relative paths start at the file's folder."""
+    kind = path.suffix.lower()
+    if not path.is_file() or kind not in (".json", ".csv", ".tsv"):
+        return None
+    if kind != ".json":
+        cases, missing = _listed(_rows(path), path.parent)
+        return _with_names(path, f"{kind[1:].upper()} list", cases, missing, {})
+    content = _json(path)
+    if isinstance(content, Mapping):
+        found = _decathlon_entries(path) if "training" in content else []
+        description: Mapping[str, Any] = content
+    else:
+        found, description = content if isinstance(content, list) else [], {}
+    if not found:
+        raise InvalidInput(f"{path}: holds no list of cases: write {_EXAMPLE}")
+    cases, missing = _listed(found, path.parent)
+    return _with_names(path, "JSON list", cases, missing, description)
+
+
+def _with_names(
+    path: Path,
+    layout: str,
+    cases: Iterable[Case],
+    unpaired: Iterable[Unpaired],
+    description: Mapping[str, Any],
+) -> Cases:
+    name = path.stem if path.is_file() else path.name
+    channels = description.get("channel_names") or description.get("modality") or {}
+    if isinstance(channels, Mapping):
+        channels = [channels[key] for key in sorted(channels, key=lambda k: (len(k), k))]
+    return Cases(
+        name, path, layout, finished(list(cases)), _label_names(description),
+        tuple(map(str, channels)), tuple(unpaired),
+    )  # fmt: skip
+
+
+def _label_names(description: Mapping[str, Any]) -> dict[int, str]:
+    """Id -> name, from ``{"1": "liver"}`` (Decathlon) or ``{"liver": 1}`` (nnU-Net).
+
+    A region of several ids (nnU-Net's ``"tumour": [1, 2]``) names no id.
+    """
+    names: dict[int, str] = {}
+    labels = description.get("labels")
+    for key, value in labels.items() if isinstance(labels, Mapping) else ():
+        for number, name in ((key, value), (value, key)):
+            digits = str(number)
+            if isinstance(number, int | str) and digits.isdecimal() and len(digits) <= _DIGITS:
+                names[int(digits)] = str(name)
+                break
+    return dict(sorted(names.items()))
+
+
+def _described(folder: Path) -> Mapping[str, Any]:
+    path = folder / _DESCRIPTION
+    if not path.is_file():
+        return {}
+    content = _json(path)
+    if not isinstance(content, Mapping):
+        raise InvalidInput(f"{path}: must be an object with labels and channel_names")
+    return content
+
+
+def _json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path}: cannot be read as JSON: {error}") from error
+
+
+def _decathlon_entries(path: Path) -> list[Any]:
+    from monai.data import load_decathlon_datalist
+
+    try:
+        return list(load_decathlon_datalist(str(path)))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InvalidInput(f"{path}: training must be a list like {_EXAMPLE}: {error}") from error
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    """The table's rows, separated by what its first line holds most of."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path}: cannot be read as text: {error}") from error
+    first = text.partition("\n")[0]
+    separator = max("\t;,", key=first.count)
+    rows = list(csv.DictReader(text.splitlines(), delimiter=separator))
+    titles = {title: "x" for title in (rows[0] if rows else {}) if title}
+    if not (_of(titles, _IMAGE_KEYS) and _of(titles, _LABEL_KEYS)):
+        raise InvalidInput(
+            f"{path}: needs a first line with the columns image and label (and, if you like, group "
+            f"and name), and a line a case; it has {', '.join(titles) or 'none'}"
+        )
+    return rows
+
+
+def _listed(items: Iterable[Any], base: Path) -> tuple[list[Case], list[Unpaired]]:
+    cases, unpaired = [], []
+    for number, item in enumerate(items, 1):
+        entry = item if isinstance(item, Mapping) else {}
+        images, label = _paths(_of(entry, _IMAGE_KEYS), base), _paths(_of(entry, _LABEL_KEYS), base)
+        if not images or len(label) != 1:
+            where = images[0] if images else base
+            what = f"entry {number} of the list names no image with one label map"
+            unpaired.append(Unpaired(where, what, f"write it like {_EXAMPLE}"))
+            continue
+        missing = [path for path in (*images, *label) if not path.exists()]
+        what = f"entry {number} of the list names it, but it is not there"
+        fix = "correct the path (it starts at the list's folder), or take the entry out"
+        unpaired += [Unpaired(path, what, fix) for path in missing]
+        if not missing:
+            name, group = _of(entry, _NAME_KEYS) or stem_of(images[0]), _of(entry, _GROUP_KEYS)
+            refs = tuple(FileRef(path) for path in images)
+            cases.append(Case(str(name), refs, FileRef(label[0]), str(group or "")))
+    return cases, unpaired
+
+
+def _of(entry: Mapping[Any, Any], keys: Iterable[str]) -> Any:  # noqa: ANN401
+    """The value of the first of `keys` that the entry has, in any case; None without."""
+    folded = {str(key).strip().casefold(): value for key, value in entry.items()}
+    return next((folded[key] for key in keys if folded.get(key)), None)
+
+
+def _paths(value: Any, base: Path) -> list[Path]:  # noqa: ANN401
+    """One path or several (a channel each)."""
+    parts = value if isinstance(value, list) else [value]
+    if not all(isinstance(part, str) and part.strip() for part in parts):
+        return []
+    return [base / part.strip() for part in parts]

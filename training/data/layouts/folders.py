@@ -1,0 +1,102 @@
+"""Images and label maps told apart by their folders, or by their names in one folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from caps_med.errors import InvalidInput
+from training.data.cases import Cases, Unpaired
+from training.data.layouts.naming import entries, is_label_name
+from training.data.layouts.pairing import Pairing, finished, paired
+
+#: Words in the names of folders; one with a word for labels holds no images (``image_masks``).
+_IMAGE_WORDS = frozenset(
+    ("images", "image", "imgs", "img", "originals", "original", "orig", "inputs", "input", "raw",
+     "scans", "scan")
+)  # fmt: skip
+_LABEL_WORDS = frozenset(
+    ("labels", "label", "masks", "mask", "segmentations", "segmentation", "segs", "seg",
+     "annotations", "annotation", "gt", "groundtruth", "truth", "targets", "target", "manual")
+)  # fmt: skip
+#: Taken whatever lies beside them.
+_USUAL = ("images", "labels")
+#: Parts of a data set that are all learned from. What is kept for a last test is not.
+_PARTS = frozenset(("train", "training", "val", "valid", "validation"))
+#: ``SegmentationClass`` and ``2d_images`` are two words each.
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def paired_folders(folder: Path) -> Cases | None:
+    """``images/`` and ``labels/``, here or in ``train/`` and ``val/``.
+
+    Raises:
+        InvalidInput: several folders may hold the images, or the label maps.
+    """
+    pairs = list(_pairs(folder)) or [
+        pair for part in _folders(folder) if part.name.lower() in _PARTS for pair in _pairs(part)
+    ]
+    if not pairs:
+        return None
+    names = " and ".join(f"{p.relative_to(folder).as_posix()}/" for p in pairs[0])
+    found = Pairing([], [])
+    strange: list[Unpaired] = []
+    for images, labels in pairs:
+        (left, odd), (right, odder) = entries(images), entries(labels)
+        pairing = paired(left, right)
+        strange += [*odd, *odder]
+        found = Pairing(
+            found.cases + pairing.cases, found.unpaired + pairing.unpaired, pairing.channels
+        )
+    return _as_cases(folder, f"folders {names}", found, strange)
+
+
+def one_folder(folder: Path) -> Cases | None:
+    """Label maps beside their images, told by names such as ``a_seg``; also a folder a case."""
+    found, strange = entries(folder)
+    labels = [entry for entry in found if is_label_name(entry.stem)]
+    images = [entry for entry in found if not is_label_name(entry.stem)]
+    pairing = paired(images, labels)
+    if not pairing.cases:
+        return None
+    return _as_cases(folder, "label maps beside their images", pairing, strange)
+
+
+def _as_cases(folder: Path, layout: str, pairing: Pairing, strange: list[Unpaired]) -> Cases:
+    return Cases(
+        folder.name,
+        folder,
+        layout,
+        finished(pairing.cases),
+        channels=pairing.channels,
+        unpaired=(*pairing.unpaired, *strange),
+    )
+
+
+def _pairs(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """The folder of images and the one of label maps, if there are both."""
+    candidates = _folders(folder)
+    by_name = {candidate.name.lower(): candidate for candidate in candidates}
+    if all(name in by_name for name in _USUAL):
+        yield by_name[_USUAL[0]], by_name[_USUAL[1]]
+        return
+    labels = [c for c in candidates if _words(c) & _LABEL_WORDS]
+    images = [c for c in candidates if c not in labels and _words(c) & _IMAGE_WORDS]
+    if not (images and labels):
+        return
+    for kind, found in (("images", images), ("label maps", labels)):
+        if len(found) > 1:
+            raise InvalidInput(
+                f"{folder}: several folders may hold the {kind}: {', '.join(f.name for f in found)}"
+                "\nname the two that are meant images and labels, or give a list"
+            )
+    yield images[0], labels[0]
+
+
+def _words(folder: Path) -> set[str]:
+    return {word.lower() for word in _WORD.findall(folder.name)}
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.is_dir() and p.name[0] != ".")

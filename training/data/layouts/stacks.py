@@ -1,0 +1,99 @@
+"""Stacks: CapsPix2Pix's pairs of npy arrays, and files that hold several pictures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from training.data.cases import Case, Cases, FileRef, Unpaired
+from training.data.layouts.pairing import finished
+from training.data.stacks import array_shape, channels_in, pictures_in
+
+_STACK = re.compile(r"^(?P<name>.*?)_?(?P<kind>data|mask)_(?P<part>train|val|validation)$", re.I)
+#: Cases, and what none could be made of.
+_Made = tuple[list[Case], list[Unpaired]]
+
+
+def npy_stacks(folder: Path) -> Cases | None:
+    """``NAME_data_train.npy`` with ``NAME_mask_train.npy``, arrays ``[N, H, W]`` of N pictures."""
+    found: dict[tuple[str, str], dict[str, Path]] = {}
+    for path in sorted(folder.glob("*.npy")):
+        if match := _STACK.match(path.stem):
+            key = match["name"], match["part"].lower()
+            found.setdefault(key, {})[match["kind"].lower()] = path
+    if not any(len(pair) == 2 for pair in found.values()):
+        return None
+    made = [_of_stacks(*key, pair) for key, pair in found.items()]
+    cases = [case for some, _ in made for case in some]
+    unpaired = tuple(one for _, some in made for one in some)
+    layout = "CapsPix2Pix stacks NAME_data_train.npy and NAME_mask_train.npy"
+    return Cases(folder.name, folder, layout, finished(cases), unpaired=unpaired)
+
+
+def with_stacks(cases: Cases) -> Cases:
+    """Every picture of a multi-page file as a case of its own, every fourth axis as channels."""
+    spread, unpaired, stacks = [], list(cases.unpaired), 0
+    for case in cases.cases:
+        image = case.images[0]
+        if image.index is not None or len(case.images) > 1:
+            spread.append(case)
+            continue
+        counts = pictures_in(image.path), pictures_in(case.label.path)
+        if counts == (None, None):
+            spread.append(_with_channels(case))
+            continue
+        made, broken = _spread(case.name, image.path, counts[0], case.label.path, counts[1])
+        stacks += 1
+        spread += [replace(one, group=case.grouped) for one in made]
+        unpaired += broken
+    if stacks == 1 and len({case.group for case in spread}) == 1:
+        spread = [replace(case, group="") for case in spread]
+    return replace(cases, cases=finished(spread), unpaired=tuple(unpaired))
+
+
+def _of_stacks(name: str, part: str, pair: Mapping[str, Path]) -> _Made:
+    """The cases of one pair of arrays."""
+    if len(pair) == 1:
+        ((kind, path),) = pair.items()
+        other = path.name.replace(f"{kind}_", "mask_" if kind == "data" else "data_")
+        fix = "add it, or take the stack out of the folder"
+        return [], [Unpaired(path, f"has no counterpart {other}", fix)]
+    images, labels = pair["data"], pair["mask"]
+    counts = {path: _length(path) for path in (images, labels)}
+    what = "is cut or broken, or no array [N, H, W] or [N, H, W, C]"
+    if broken := [Unpaired(p, what, "save it again") for p, n in counts.items() if n is None]:
+        return [], broken
+    stem = name if part == "train" and name else f"{name or 'picture'}-{part}"
+    return _spread(stem, images, counts[images], labels, counts[labels])
+
+
+def _spread(
+    name: str, images: Path, count: int | None, labels: Path, label_count: int | None
+) -> _Made:
+    if count is None or count != label_count:
+        holds, other = (
+            f"holds {n} pictures" if n else "is one image, or broken" for n in (count, label_count)
+        )
+        what = f"{holds}, while {labels.name} {other}"
+        return [], [Unpaired(images, what, "each picture needs its label map, in the same order")]
+    digits = len(str(count - 1))
+    return [
+        Case(f"{name}-{i:0{digits}}", (FileRef(images, i),), FileRef(labels, i))
+        for i in range(count)
+    ], []
+
+
+def _with_channels(case: Case) -> Case:
+    path = case.images[0].path
+    count = channels_in(path)
+    if count is None:
+        return case
+    return replace(case, images=tuple(FileRef(path, i) for i in range(count)))
+
+
+def _length(path: Path) -> int | None:
+    """Pictures along the first axis; None where the array cannot be a stack of pictures."""
+    shape = array_shape(path)
+    return shape[0] if shape is not None and len(shape) in (3, 4) else None

@@ -1,0 +1,242 @@
+"""A folder of labelled images becomes samples on disk, so that memory does not grow with the data.
+
+Every case is read once, brought to one scale of intensities and one spacing, cut into slices, and
+written as plain arrays. A sample is then read from its place in the file when it is drawn; what is
+drawn often stays in the system's file cache, as much of it as the machine has room for.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from caps_med.errors import InvalidInput
+from caps_med.images import MedicalImage, Normalization, Plane, SliceStack
+from caps_med.inference.planes import SPACING_TOLERANCE, resize, with_neighbours
+from training.data.cases import Case, Cases
+from training.data.dataset import HELD_OUT, Sample, Source, hold_out
+from training.data.reading import open_cases, read_case
+
+Track = Callable[[Iterable[Case]], Iterable[Case]]
+
+
+class Preparation(BaseModel):
+    """How a folder's images become samples.
+
+    Attributes:
+        normalization: of the intensities of each case.
+        plane: in which volumes are cut.
+        spacing_mm: (row, column) to which slices are resampled; None takes the first volume's.
+        spatial_dims: 2 for slices, 3 for whole volumes.
+        neighbours: slices on each side that become channels of a slice.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    normalization: Normalization = Normalization()
+    plane: Plane = "axial"
+    spacing_mm: tuple[float, float] | None = None
+    spatial_dims: int = 2
+    neighbours: int = 0
+
+
+class _Entry(NamedTuple):
+    """A sample's place: its case (file and name), slice (None: a volume), columns (None: all)."""
+
+    case: str
+    name: str
+    slice: int | None
+    columns: tuple[int, int] | None = None
+
+
+def load_folder(
+    path: Path,
+    store: Path,
+    preparation: Preparation | None = None,
+    track: Track = iter,
+) -> Source:
+    """Labelled pictures, the labelled slices of volumes, or volumes, as a `Source`.
+
+    Layouts are those of `training.data.layouts`. Every fifth group of cases is held out for
+    validation (the last of fewer than five); of a single volume every fifth slice, of a single
+    picture the right fifth.
+
+    Args:
+        path: a folder, or a list of images.
+        store: a folder of our own, for the prepared arrays; what is in it is used again if it
+            was made from the same files in the same way.
+        preparation: how.
+        track: wraps the iteration over cases, to show progress.
+
+    Raises:
+        InvalidInput: a file is missing, unreadable, unpaired or without its counterpart's
+            geometry, or the files do not belong together; the message names the file and the fix.
+    """
+    preparation = preparation or Preparation()
+    cases = open_cases(path)
+    made_of = {"preparation": preparation.model_dump(mode="json"), "files": _fingerprint(cases)}
+    manifest = _manifest(store)
+    if manifest is None or manifest["made_of"] != made_of:
+        manifest = _write(cases, store, preparation, made_of, track)
+    ids = manifest["ids"]
+    if ids == [0]:
+        raise InvalidInput(f"{path}: every label map is empty (all 0)")
+    entries, groups = _entries(manifest["cases"], preparation)
+    if len(set(groups)) < 2:
+        raise InvalidInput(f"{path}: too few labelled slices to hold some out; add images")
+    volumes = manifest["volumes"]
+    return Source(
+        name=cases.name,
+        samples=StoredSamples(store, entries, ids, preparation.neighbours),
+        groups=groups,
+        held_out=hold_out(groups),
+        labels={i: cases.labels.get(i, f"label {i}" if i else "background") for i in ids},
+        plane=preparation.plane if volumes else None,
+        spacing_mm=tuple(manifest["spacing_mm"]) if manifest["spacing_mm"] else None,
+        normalization=preparation.normalization,
+        description=(
+            f"{len(cases.cases)} labelled {'volumes' if volumes else 'pictures'} of {cases.name}"
+        ),
+        spatial_dims=preparation.spatial_dims,
+        neighbours=preparation.neighbours,
+    )
+
+
+class StoredSamples(Sequence[Sample]):
+    """Samples read from prepared arrays, one at a time."""
+
+    def __init__(
+        self, store: Path, entries: Sequence[_Entry], ids: Sequence[int], neighbours: int
+    ) -> None:
+        self.store, self.entries, self.ids, self.neighbours = store, entries, ids, neighbours
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - no slices, which Sequence allows
+        entry = self.entries[index]
+        # opened anew for each sample: a mapping that is kept would count as our memory
+        image = np.load(self.store / f"{entry.case}.image.npy", mmap_mode="r")
+        label = np.load(self.store / f"{entry.case}.label.npy", mmap_mode="r")
+        if entry.slice is None:
+            found, marked = np.moveaxis(image, 0, 1), np.moveaxis(label, 0, 1)
+        else:
+            found = with_neighbours(image, entry.slice, self.neighbours)
+            marked = label[entry.slice]
+        start, stop = entry.columns or (0, found.shape[-1])
+        classes = np.searchsorted(self.ids, marked[..., start:stop]).astype(np.uint8)
+        return {"image": np.array(found[..., start:stop]), "label": classes}
+
+    def name(self, index: int) -> str:
+        """The sample's case, and its slice."""
+        entry = self.entries[index]
+        return entry.name if entry.slice is None else f"{entry.name}, slice {entry.slice}"
+
+
+def _write(
+    cases: Cases, store: Path, preparation: Preparation, made_of: dict[str, Any], track: Track
+) -> dict[str, Any]:
+    """Prepare every case; the manifest comes last, so that half a store is none."""
+    shutil.rmtree(store, ignore_errors=True)
+    store.mkdir(parents=True)
+    ids, found, first, spacing = {0}, [], None, None
+    for number, case in enumerate(track(cases.cases)):
+        image, label = read_case(case, cases)
+        if first is None:
+            first = image
+            spacing = SliceStack.from_image(image, preparation.plane).spacing
+            spacing = spacing and (preparation.spacing_mm or spacing)
+        _check_alike(first, image)
+        pixels, marked = _prepared(image, label, preparation, spacing)
+        stem = f"{number:05}"
+        np.save(store / f"{stem}.image.npy", pixels)
+        np.save(store / f"{stem}.label.npy", marked)
+        ids.update(np.unique(marked).tolist())
+        labelled = [z for z in range(len(marked)) if marked[z].any()]
+        found.append({"stem": stem, "name": case.name, "group": case.grouped,
+                      "labelled": labelled, "columns": pixels.shape[-1]})  # fmt: skip
+    if first is None:
+        raise InvalidInput(f"{cases.root}: no labelled images")
+    manifest = {
+        "made_of": made_of,
+        "ids": sorted(ids),
+        "cases": found,
+        "volumes": first.spatial_dims == 3,
+        "spacing_mm": spacing,
+    }
+    (store / "manifest.json").write_text(json.dumps(manifest))
+    return _manifest(store) or manifest
+
+
+def _manifest(store: Path) -> dict[str, Any] | None:
+    file = store / "manifest.json"
+    if not file.is_file():
+        return None
+    manifest: dict[str, Any] = json.loads(file.read_text())
+    return manifest
+
+
+def _fingerprint(cases: Cases) -> list[list[Any]]:
+    """Name, size and time of every file: what is prepared again when a file changes."""
+    files = {ref.path for case in cases.cases for ref in (*case.images, case.label)}
+    found = []
+    for path in sorted(files):
+        status = path.stat()
+        found.append([str(path), status.st_size, status.st_mtime_ns])
+    return found
+
+
+def _prepared(
+    image: MedicalImage,
+    label: MedicalImage,
+    preparation: Preparation,
+    spacing: tuple[float, float] | None,
+) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
+    """``[D, C, H, W]`` and ``[D, 1, H, W]`` of one case."""
+    stack = SliceStack.from_image(image, preparation.plane)
+    pixels = preparation.normalization.apply(stack.array)
+    marked = SliceStack.from_image(label, preparation.plane).array.astype(np.uint16)
+    if stack.spacing is None or spacing is None:
+        return np.ascontiguousarray(pixels), np.ascontiguousarray(marked)
+    scale = [a / b for a, b in zip(stack.spacing, spacing, strict=True)]
+    if all(abs(s - 1) < SPACING_TOLERANCE for s in scale):
+        return np.ascontiguousarray(pixels), np.ascontiguousarray(marked)
+    rows, columns = pixels.shape[2:]
+    size = max(1, round(rows * scale[0])), max(1, round(columns * scale[1]))
+    resized = resize(torch.from_numpy(np.ascontiguousarray(pixels)), size).numpy()
+    labels = torch.from_numpy(np.ascontiguousarray(marked).astype(np.float32))
+    return resized, resize(labels, size, labels=True).numpy().astype(np.uint16)
+
+
+def _check_alike(first: MedicalImage, image: MedicalImage) -> None:
+    if image.array.shape[0] != first.array.shape[0]:
+        raise InvalidInput("some images are grey and some are in colour: convert them to one")
+    if image.spatial_dims != first.spatial_dims:
+        raise InvalidInput("some images are pictures and some are volumes: train on one kind")
+
+
+def _entries(
+    cases: Sequence[dict[str, Any]], preparation: Preparation
+) -> tuple[list[_Entry], list[str]]:
+    """Every sample's place and group."""
+    if preparation.spatial_dims == 3:
+        return [_Entry(c["stem"], c["name"], None) for c in cases], [c["group"] for c in cases]
+    places = [(c, z) for c in cases for z in c["labelled"]]
+    if len({c["group"] for c in cases}) > 1:
+        return [_Entry(c["stem"], c["name"], z) for c, z in places], [c["group"] for c, _ in places]
+    if len(places) == 1:  # one picture
+        (case, z), edge = places[0], places[0][0]["columns"]
+        cut = edge - max(1, edge // HELD_OUT)
+        halves = (0, cut), (cut, edge)
+        entries = [_Entry(case["stem"], case["name"], z, part) for part in halves]
+        return entries, ["left", "right"]
+    slices = [_Entry(c["stem"], c["name"], z) for c, z in places]
+    return slices, [f"{entry.case} {entry.slice}" for entry in slices]

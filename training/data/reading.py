@@ -1,0 +1,174 @@
+"""One labelled image in memory: whatever its files are, an image and a label map that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from caps_med.errors import CapsMedError, InvalidInput, NotFinite
+from caps_med.images import Kind, MedicalImage, SliceStack
+from training.data.cases import Case, Cases, FileRef
+from training.data.layouts import discover
+from training.data.stacks import read_reference
+
+#: Affines of an image and its label map may differ by this much (mm) per entry.
+AFFINE_TOLERANCE = 1e-3
+#: What binary masks hold instead of 1.
+_WHITE = 255
+
+
+class BrokenCase(InvalidInput):
+    """A case that cannot be learned from.
+
+    Attributes:
+        finding: a stable code, see `training.data.check.findings`.
+        file: its file, with the picture's number in a stack.
+        what: is wrong.
+        fix: what to do about it.
+    """
+
+    def __init__(self, finding: str, file: FileRef, what: str, fix: str) -> None:
+        super().__init__(f"{file} {what}: {fix}")
+        self.finding, self.file, self.what, self.fix = finding, file, what, fix
+
+
+def open_cases(path: Path) -> Cases:
+    """The labelled images at `path`, whole, with their label encoding decided.
+
+    Raises:
+        InvalidInput: none are found, a file has no counterpart, or a label map is broken.
+    """
+    cases = discover(path).require_complete()
+    return replace(cases, label_values=label_encoding(cases))
+
+
+def label_encoding(cases: Cases) -> dict[int, int]:
+    """Value in the label files -> label id, decided once for all; see `encoding_of`.
+
+    Reads label maps until one shows that the values are the ids.
+
+    Raises:
+        BrokenCase: a label map cannot be read.
+    """
+    values: list[Set[int]] = []
+    for case in cases.cases:
+        label = _read(case.label, "labels")
+        values.append(set(np.unique(label.array).tolist()))
+        if not values[-1] <= {0, 1, _WHITE}:
+            return {}
+    return encoding_of(values, cases.labels)
+
+
+def encoding_of(values: Iterable[Set[int]], names: Iterable[int] = ()) -> dict[int, int]:
+    """Value -> label id, from the values of each label map.
+
+    Maps of nothing but 0 and 255 are masks: 255 is 1, also where other maps of the data set are
+    masks of 0 and 1. Everything else (class ids, palette indices) is what it is: an empty answer.
+
+    Args:
+        values: of each label map.
+        names: ids that the layout names.
+    """
+    found = [frozenset(each) for each in values]
+    union = frozenset().union(*found)
+    masks = union <= {0, 1, _WHITE} and not any({1, _WHITE} <= each for each in found)
+    if not masks or _WHITE not in union or _WHITE in set(names):
+        return {}
+    return {value: min(value, 1) for value in sorted(union | {0})}
+
+
+def read_case(case: Case, cases: Cases) -> tuple[MedicalImage, MedicalImage]:
+    """Image and label map of one case, of equal size and at the same place.
+
+    Returns:
+        The image ``[C, *S]``, its channels from one file or several, and the label map ``[1, *S]``
+        of label ids (`Cases.label_values` applied). Volumes of a single slice come as pictures.
+
+    Raises:
+        BrokenCase: a file is unreadable, or the two do not fit.
+    """
+    image = _joined([(ref, _read(ref, "image")) for ref in case.images])
+    label = _read(case.label, "labels")
+    _check_fit(case.images[0], image, case.label, label, "its label map")
+    return image, with_ids(label, cases)
+
+
+def read_label(case: Case, cases: Cases) -> MedicalImage:
+    """The label map of one case alone, ``[1, *S]`` of label ids.
+
+    Raises:
+        BrokenCase: the file is unreadable.
+    """
+    return with_ids(_read(case.label, "labels"), cases)
+
+
+def with_ids(label: MedicalImage, cases: Cases) -> MedicalImage:
+    """A label map with ids for the values of its file."""
+    if not cases.label_values:
+        return label
+    ids = np.zeros(max(cases.label_values) + 1, np.uint8)
+    ids[list(cases.label_values)] = list(cases.label_values.values())
+    return label.with_array(ids[label.array])
+
+
+def _read(reference: FileRef, kind: Kind) -> MedicalImage:
+    try:
+        return _flat(read_reference(reference, kind))
+    except NotFinite as error:
+        raise BrokenCase("not_finite", reference, "holds NaN or infinity", str(error)) from error
+    except CapsMedError as error:
+        if kind == "labels" and _is_picture(reference):
+            what = "is no label map"
+            raise BrokenCase("label_values", reference, what, str(error)) from error
+        raise BrokenCase("unreadable", reference, "cannot be read", str(error)) from error
+
+
+def _is_picture(reference: FileRef) -> bool:
+    try:
+        read_reference(reference, "image")
+    except CapsMedError:
+        return False
+    return True
+
+
+def _flat(image: MedicalImage) -> MedicalImage:
+    """A volume of a single slice as the picture that a person sees."""
+    if image.spatial_dims == 3 and 1 in image.spatial_shape:
+        for plane in ("axial", "coronal", "sagittal"):
+            stack = SliceStack.from_image(image, plane)
+            if len(stack.array) == 1:
+                return MedicalImage(
+                    stack.array[0], format=image.format, kind=image.kind, palette=image.palette
+                )
+    return image
+
+
+def _joined(channels: list[tuple[FileRef, MedicalImage]]) -> MedicalImage:
+    (first_ref, first), *others = channels
+    for reference, image in others:
+        _check_fit(first_ref, first, reference, image, reference.path.name)
+    if not others:
+        return first
+    return first.with_array(np.concatenate([image.array for _, image in channels]))
+
+
+def _check_fit(
+    reference: FileRef, image: MedicalImage, other_ref: FileRef, other: MedicalImage, name: str
+) -> None:
+    if image.spatial_shape != other.spatial_shape:
+        raise BrokenCase(
+            "size_mismatch",
+            reference,
+            f"has size {image.spatial_shape}, {name} {other.spatial_shape}",
+            "they must be equal",
+        )
+    if np.abs(image.affine - other.affine).max() > AFFINE_TOLERANCE:
+        raise BrokenCase(
+            "affine_mismatch",
+            reference,
+            f"and {name} lie at different places (their affines differ)",
+            f"resample {other_ref} onto the image, or copy the image's header if they do fit",
+        )

@@ -1,0 +1,150 @@
+"""Files that hold several images: npy stacks, TIFF of several pages, NIfTI of four axes.
+
+One image is read at a time, straight from disk: a stack may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import nibabel
+import numpy as np
+from PIL import Image, TiffImagePlugin
+
+from caps_med.errors import CapsMedError, InvalidInput, NotFinite
+from caps_med.images import Kind, Limits, MedicalImage, read_image
+from caps_med.images.labels import as_labels
+from training.data.cases import FileRef
+
+#: Bounds on files of one's own: generous, against headers that lie.
+LIMITS = Limits(max_bytes=2**33, max_inflated_bytes=2**34, max_voxels=2**31)
+_COLOURS = (1, 3)
+_TIFF = (".tif", ".tiff")
+#: What ImageJ and OME write about a stack whose pages are the slices of one volume.
+_VOLUME_SIGNS = ("slices=", 'SizeZ="')
+
+
+def pictures_in(path: Path) -> int | None:
+    """How many separate pictures a file holds; None for one image (which may be a volume).
+
+    A TIFF of several pages holds pictures, unless its description tells of the slices of a volume.
+    An npy array of four axes, one of them of colours, does too. A broken file is not a stack here:
+    reading it tells more.
+    """
+    if path.suffix.lower() == ".npy":
+        shape = array_shape(path) or ()
+        stacked = len(shape) == 4 and (shape[1] in _COLOURS or shape[3] in _COLOURS)
+        return shape[0] if stacked else None
+    if path.suffix.lower() in _TIFF and path.is_file():
+        with suppress(InvalidInput), _opened(path):
+            return _pages(path)
+    return None
+
+
+def array_shape(path: Path) -> tuple[int, ...] | None:
+    """The shape of the array in an npy file; None where there is none."""
+    with suppress(InvalidInput), _opened(path):
+        return tuple(map(int, np.load(path, mmap_mode="r", allow_pickle=False).shape))
+    return None
+
+
+def channels_in(path: Path) -> int | None:
+    """How many volumes lie behind each other along the fourth axis of a NIfTI file."""
+    if not path.name.lower().endswith((".nii", ".nii.gz")):
+        return None
+    with suppress(InvalidInput), _opened(path):
+        shape = nibabel.load(path).shape
+        return int(shape[3]) if len(shape) == 4 and shape[3] > 1 else None
+    return None
+
+
+def read_reference(reference: FileRef, kind: Kind) -> MedicalImage:
+    """The image that a reference means.
+
+    Raises:
+        CapsMedError: the file is missing, broken or of an unknown format; with `kind` "labels" also
+            where the values are no ids.
+    """
+    path, index = reference.path, reference.index
+    if index is None:
+        return read_image(path, kind=kind, limits=LIMITS)
+    with _opened(path):
+        if path.suffix.lower() == ".npy":
+            return _checked(MedicalImage(_plane(path, index), format="npy"), kind)
+        if path.suffix.lower() in _TIFF:
+            return read_image(_page(path, index), kind=kind, limits=LIMITS)
+        return _checked(_volume(path, index), kind)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[None]:
+    """Every failure of the libraries as `InvalidInput`."""
+    try:
+        yield
+    except CapsMedError:
+        raise
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path.name}: {error.strerror or error}") from error
+    except Exception as error:  # the libraries raise nearly every type for broken files
+        raise InvalidInput(f"{path.name}: cut or broken, or a variant that is not read") from error
+
+
+def _checked(image: MedicalImage, kind: Kind) -> MedicalImage:
+    if not np.isfinite(image.array).all():
+        raise NotFinite("the image holds NaN or infinity: repair it")
+    return as_labels(image) if kind == "labels" else image
+
+
+def _pages(path: Path) -> int | None:
+    with _tiff(path) as stack:
+        description = str(stack.tag_v2.get(TiffImagePlugin.IMAGEDESCRIPTION, ""))
+        if stack.n_frames < 2 or _is_volume(description):
+            return None
+        return int(stack.n_frames)
+
+
+def _is_volume(description: str) -> bool:
+    for sign in _VOLUME_SIGNS:
+        digits = description.partition(sign)[2][:6].split('"')[0].split()
+        if digits and digits[0].isdecimal() and int(digits[0]) > 1:
+            return True
+    return False
+
+
+def _page(path: Path, index: int) -> bytes:
+    """One page as a TIFF of its own."""
+    with _tiff(path) as stack:
+        stack.seek(index)
+        LIMITS.check_array((stack.height, stack.width))
+        page = io.BytesIO()
+        stack.copy().save(page, format="TIFF")
+        return page.getvalue()
+
+
+def _tiff(path: Path) -> TiffImagePlugin.TiffImageFile:
+    picture = Image.open(path, formats=["TIFF"])
+    if not isinstance(picture, TiffImagePlugin.TiffImageFile):
+        raise InvalidInput(f"{path.name}: no TIFF")
+    return picture
+
+
+def _plane(path: Path, index: int) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
+    """One picture ``[C, H, W]`` of a stack ``[N, H, W]``, ``[N, H, W, C]`` or ``[N, C, H, W]``."""
+    stack = np.load(path, mmap_mode="r", allow_pickle=False)
+    LIMITS.check_array(stack.shape[1:], stack.dtype.itemsize)
+    plane = np.array(stack[index])
+    if plane.dtype.kind == "b":
+        plane = plane.astype(np.uint8)
+    if plane.ndim == 2:
+        return plane[None]
+    return np.ascontiguousarray(plane if len(plane) in _COLOURS else np.moveaxis(plane, -1, 0))
+
+
+def _volume(path: Path, index: int) -> MedicalImage:
+    file = nibabel.load(path)
+    LIMITS.check_array(file.shape[:3], 8)
+    volume = np.asarray(file.dataobj[..., index], dtype=np.float32)
+    return MedicalImage(volume[None], file.affine, format="nifti")

@@ -1,0 +1,66 @@
+"""How much images of one label map differ, in units of how much real ones do."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from training.evaluation.metrics.image import Image, ssim
+
+Distance = Callable[[Image, Image], float]
+
+
+def absolute(image: Image, other: Image) -> float:
+    """Mean absolute difference."""
+    return float(np.abs(np.asarray(image, np.float64) - other).mean())
+
+
+def structural(image: Image, other: Image) -> float:
+    """1 - SSIM."""
+    return 1 - ssim(image, other)
+
+
+#: The distances that diversity is measured with.
+DISTANCES: Mapping[str, Distance] = {"l1": absolute, "structure": structural}
+
+
+def mean_pairwise(images: Sequence[Image], distance: Distance) -> float | None:
+    """Mean distance over all pairs of images ``[C, H, W]``; None of fewer than two."""
+    if len(images) < 2:
+        return None
+    pairs = [distance(a, b) for a, b in itertools.combinations(images, 2)]
+    return sum(pairs) / len(pairs)
+
+
+@dataclass(frozen=True)
+class Diversity:
+    """Mean pairwise distances, averaged over label maps.
+
+    Attributes:
+        synthetic: of the images synthesized from one label map; None where there is one a map.
+        real: of the real images of one label map; None where each has one.
+        ratio: the one over the other, 1 for as much variety as in reality.
+    """
+
+    synthetic: float | None
+    real: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Synthetic over real; None without both, or where real images do not differ."""
+        if self.synthetic is None or not self.real:
+            return None
+        return self.synthetic / self.real
+
+    @classmethod
+    def of(cls, synthetic: Sequence[float | None], real: Sequence[float | None]) -> Diversity:
+        """From the mean pairwise distance of each label map."""
+        return cls(_mean(synthetic), _mean(real))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

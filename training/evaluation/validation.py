@@ -1,0 +1,149 @@
+"""Scores on held-out slices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from monai.metrics import ConfusionMatrixMetric
+from monai.metrics.regression import compute_ssim_and_cs
+from monai.networks.utils import eval_mode
+from monai.transforms import DivisiblePad
+from torch import Tensor
+
+from caps_med.images import label_palette
+from caps_med.inference.passes import in_passes
+from caps_med.networks import SegmentationNetwork, SynthesisNetwork
+from training.data.dataset import Sample
+
+#: Edge and width of SSIM's Gaussian window (Wang et al. 2004).
+SSIM_WINDOW, SSIM_SIGMA = 11, 1.5
+
+
+def one_hot(label: Tensor, channels: int) -> Tensor:
+    """Class indices ``[B, 1, *S]`` as ``[B, channels, *S]``; one channel is the mask itself."""
+    if channels == 1:
+        return (label > 0).float()
+    return F.one_hot(label[:, 0].long(), channels).movedim(-1, 1).float()
+
+
+def hard_classes(lengths: Tensor) -> Tensor:
+    """Capsule lengths ``[B, J, *S]`` as one-hot decisions: the longest, or above one half."""
+    if lengths.shape[1] == 1:
+        return (lengths > 0.5).float()
+    return one_hot(lengths.argmax(1, keepdim=True), lengths.shape[1])
+
+
+def dice_scores(
+    network: SegmentationNetwork, samples: Sequence[Sample], labels: Mapping[int, str]
+) -> dict[str, float]:
+    """Dice of each foreground class over all pixels of all samples, and ``score``, their mean.
+
+    A class that neither the labels nor the prediction hold has no Dice and does not count.
+    """
+    channels = network.out_channels
+    metric = ConfusionMatrixMetric(
+        include_background=channels == 1, metric_name="f1 score", reduction="sum_batch"
+    )
+    with eval_mode(network):
+        for image, label in _cases(samples, network.divisor, network):
+            metric(hard_classes(_answer(network, image)), one_hot(label, channels))
+    per_class = metric.aggregate()[0].tolist()
+    names = list(labels.values())[1:]
+    scores = {f"dice {n}": v for n, v in zip(names, per_class, strict=True) if v == v}  # not NaN
+    return {"score": sum(scores.values()) / max(1, len(scores)), **scores}
+
+
+def _answer(network: SegmentationNetwork, image: Tensor) -> Tensor:
+    """Probabilities of one sample; a large one goes in windows, as in inference."""
+    if network.spatial_dims == 2:
+        lengths: Tensor = network(image)
+        return lengths
+    maps = image[0].movedim(0, 1)  # a volume as its slices
+    return in_passes(network, network, maps).movedim(0, 1)[None].to(image.device)
+
+
+def validation_picture(
+    network: SegmentationNetwork, samples: Sequence[Sample], shown: int = 4
+) -> Tensor:
+    """Some samples as ``[3, H, W]`` in [0, 1]: above image, below label and below it the answer."""
+    chosen = [samples[i * len(samples) // shown] for i in range(min(shown, len(samples)))]
+    columns = []
+    with eval_mode(network):
+        for image, label in _cases(chosen, network.divisor, network):
+            answer = hard_classes(_answer(network, image))
+            found = answer.argmax(1, keepdim=True) if answer.shape[1] > 1 else answer
+            if image.ndim == 5:
+                image, label, found = (x[:, :, x.shape[2] // 2] for x in (image, label, found))
+            columns.append(_column(image, label, found).cpu())
+    height, width = (max(c.shape[axis] for c in columns) for axis in (1, 2))
+    padded = [F.pad(c, (0, width - c.shape[2], 0, height - c.shape[1])) for c in columns]
+    return torch.cat(padded, 2)
+
+
+def _column(image: Tensor, label: Tensor, found: Tensor) -> Tensor:
+    """One sample's image, label and answer below each other, ``[3, 3 H, W]``."""
+    grey = image[0, image.shape[1] // 2].clamp(0, 1).expand(3, -1, -1)
+    palette = torch.as_tensor(label_palette(), dtype=torch.float32, device=image.device) / 255
+    colored = [palette[x[0, 0].long()].movedim(-1, 0) for x in (label, found)]
+    return torch.cat([grey, *colored], 1)
+
+
+def synthesis_scores(
+    generator: SynthesisNetwork, samples: Sequence[Sample], channels: int
+) -> dict[str, float]:
+    """SSIM inside the labelled foreground (and the mean absolute error), averaged over samples.
+
+    SSIM as in Wang et al. 2004 with an 11 pixel Gaussian window, computed on the whole image and
+    averaged over the pixels with a label other than background. ``score`` is the SSIM. The image
+    is the one of `average_look`, without the grain that no two images share.
+    """
+    z = average_look(generator)
+    ssims, errors = [], []
+    with eval_mode(generator):
+        for image, label in _cases(samples, generator.divisor, generator):
+            fake, _ = generator.still_and_image(one_hot(label, channels), z.to(image.device))
+            inside = (label > 0).float()
+            if inside.sum() > 0:
+                ssims.append(masked_ssim(fake, image, inside))
+                errors.append(float(((fake - image).abs() * inside).sum() / inside.sum()))
+    ssim, error = (sum(values) / max(1, len(values)) for values in (ssims, errors))
+    return {"score": ssim, "ssim": ssim, "mean absolute error": error}
+
+
+def average_look(generator: SynthesisNetwork) -> Tensor:
+    """A noise vector ``[1, Z]`` whose first half, where looks are, is zero.
+
+    See `training.tasks.synthesis.style`.
+    The rest is drawn, always the same: a generator that never saw a z without field does not know
+    what to make of it.
+    """
+    z = torch.randn(1, generator.noise_size, generator=torch.Generator().manual_seed(0))
+    z[:, : generator.noise_size // 2] = 0
+    return z
+
+
+def masked_ssim(image: Tensor, reference: Tensor, mask: Tensor) -> float:
+    """Mean SSIM of images ``[1, C, H, W]`` in [0, 1] over the pixels of a mask ``[1, 1, H, W]``."""
+    margin = SSIM_WINDOW // 2
+    padded = [F.pad(x, [margin] * 4, mode="reflect") for x in (image, reference)]
+    ssim, _ = compute_ssim_and_cs(
+        *padded,
+        spatial_dims=2,
+        kernel_size=(SSIM_WINDOW,) * 2,
+        kernel_sigma=(SSIM_SIGMA,) * 2,
+        data_range=1.0,
+    )
+    return float((ssim * mask).sum() / (mask.sum() * image.shape[1]))
+
+
+def _cases(
+    samples: Sequence[Sample], divisor: int, network: torch.nn.Module
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Image and label ``[1, C, H, W]`` of each sample, padded to the network's divisor."""
+    pad = DivisiblePad(k=divisor, method="end")
+    device = next(network.parameters()).device
+    for sample in samples:
+        image, label = (torch.from_numpy(sample[key]).float() for key in ("image", "label"))
+        yield tuple(pad(x).as_subclass(Tensor)[None].to(device) for x in (image, label))

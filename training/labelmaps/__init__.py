@@ -1,0 +1,1 @@
+"""New label maps: deformed and recombined originals, and simulated axons."""

@@ -1,0 +1,106 @@
+"""The page of a synthesis model: measures, and real and synthetic images side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from training.evaluation.statistics import Spread
+from training.evaluation.synthesis import Floats, Shown, SynthesisEvaluation
+from training.evaluation.synthesis_summary import SynthesisScores, SynthesisSummary
+from training.pictures.figures import as_colours, as_picture, data_url
+from training.reports.page import (
+    Example,
+    Measure,
+    Page,
+    Picture,
+    flat,
+    model_facts,
+    write_report,
+)
+
+#: Distances between sets of images: what they are called, digits, how to read them.
+_SETS = {
+    "frechet": ("Fréchet distance", 2, "of image features; 0 for sets of the same kind"),
+    "mmd": ("MMD", 3, "of image features; 0 for sets of the same kind"),
+    "spectrum": ("power spectrum", 3, "decades apart, mean over spatial frequencies"),
+    "histogram": ("intensities", 4, "Wasserstein distance, in parts of the range"),
+}
+_DIVERSITY = {"l1": "absolute difference", "structure": "1 - SSIM"}
+
+
+def synthesis_report(path: Path, evaluation: SynthesisEvaluation) -> None:
+    """The report of ``caps-med evaluate`` of a synthesis model: one HTML file."""
+    summary, model = evaluation.summary, evaluation.models[0]
+    first, *others = summary.models
+    page = Page(
+        title=first + (f" against {', '.join(others)}" if others else ""),
+        facts=model_facts(model),
+        notes=summary.notes,
+        columns=summary.models,
+        measures=measures(summary),
+        examples=[row for shown in evaluation.shown for row in _examples(shown)],
+        recipe=flat(model.bundle.card.provenance.recipe),
+    )
+    write_report(path, page)
+
+
+def measures(summary: SynthesisSummary) -> list[Measure]:
+    """A row a measure, a cell a model."""
+    return list(_measures(summary))
+
+
+def _measures(summary: SynthesisSummary) -> Iterator[Measure]:
+    def row(name: str, cell: Callable[[SynthesisScores], str], meaning: str = "") -> Measure:
+        return Measure(name, [cell(scores) for scores in summary.scores], meaning)
+
+    yield row("parameters", lambda s: f"{s.parameters:,}")
+    yield row("SSIM", lambda s: _interval(s.ssim), "against the real image; 1 for the same")
+    yield row("PSNR, dB", lambda s: _interval(s.psnr, 2), "against the real image; more is nearer")
+    judged = f"Dice of {summary.segmenter} with the label map" if summary.segmenter else ""
+    yield row("geometry kept", lambda s: _interval(s.geometry), judged)
+    for key, called in _DIVERSITY.items():
+        yield row(
+            f"diversity, {called}",
+            lambda s, key=key: _number(s.diversity[key].ratio, 2),  # type: ignore[misc]
+            "among images of one label map, over that of real ones; 1 as in reality",
+        )
+    for key, (name, digits, meaning) in _SETS.items():
+        floor = (
+            "" if summary.floor is None else f"; real against real {summary.floor[key]:.{digits}f}"
+        )
+        yield row(
+            name,
+            lambda s, key=key, digits=digits: _number((s.sets or {}).get(key), digits),  # type: ignore[misc]
+            meaning + floor,
+        )
+    for comparison in summary.comparisons:
+        text = f"{_interval(comparison.difference)}: {comparison.verdict}"
+        cells = [text if m == comparison.against else "" for m in summary.models]
+        name = f"{comparison.metric}: {comparison.model} minus the other"
+        yield Measure(name, cells, "paired; better and worse are said of the first model")
+
+
+def _interval(found: Spread | None, digits: int = 3) -> str:
+    if found is None:
+        return "–"
+    text = f"{found.mean:.{digits}f}"
+    if found.interval is None:
+        return text
+    return f"{text} [{found.interval[0]:.{digits}f}, {found.interval[1]:.{digits}f}]"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _examples(shown: Shown) -> Iterator[Example]:
+    """A row with the label map and real images, and one a model."""
+    label = Picture(data_url(as_colours(shown.labels, shown.spacing)), "label map")
+    yield Example(shown.case, [label, *_row(shown, shown.real, "real")])
+    for model, images in shown.synthetic.items():
+        yield Example(f"{shown.case}, {model}", _row(shown, images, "synthetic"))
+
+
+def _row(shown: Shown, images: Sequence[Floats], name: str) -> list[Picture]:
+    return [Picture(data_url(as_picture(image, shown.spacing)), name) for image in images]

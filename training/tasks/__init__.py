@@ -1,0 +1,1 @@
+"""What can be learned, and the way from data to a published model."""

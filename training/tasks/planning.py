@@ -1,0 +1,180 @@
+"""A recipe that follows from the data and the machine, as nnU-Net's fingerprint does.
+
+Isensee et al. 2021 derive patch size, batch size, spacing and normalization from the data; so is
+it done here, with capsules' memory in place of theirs, and slices with neighbours between slices
+and volumes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import torch
+
+from caps_med.errors import InvalidParameter
+from caps_med.images import Normalization
+from training.data.check.card import Channel, DataCard
+from training.data.prepare import Preparation
+
+#: Ways to look at a volume: slices, slices with neighbours, the whole.
+DIMS = ("2d", "2.5d", "3d")
+
+#: Bytes of a training step for each position of a crop: measured with SegCaps at 512 x 512, see
+#: docs/performance.md; MONAI's U-Net stays below. In 3-D capsules have 1.5 times the votes.
+BYTES_A_POSITION = {2: 6_000, 3: 9_000}
+#: Share of the memory that a step may take.
+MEMORY_SHARE = 0.4
+#: Largest crop edge and batch by kind of device, in 2-D and in 3-D.
+LARGEST_CROP = {("cpu", 2): 128, ("cuda", 2): 256, ("cpu", 3): 32, ("cuda", 3): 64}
+LARGEST_BATCH = {"cpu": 4, "cuda": 16}
+#: Largest crop edge of pictures that a generator learns from.
+SYNTHESIS_CROP = 64
+#: Epochs and steps in each, which a CPU does in about a quarter of an hour.
+LENGTH = {"cpu": (25, 25), "cuda": (60, 100)}
+#: Slices this many times as far apart as their pixels say nothing of each other.
+THICK = 3.0
+#: Below this share of the voxels crops are drawn around labels more often.
+RARE = 0.1
+#: Below this intensity an image is a CT in Hounsfield units.
+AIR = -500
+
+
+def plan(card: DataCard, device: torch.device, dims: str | None = None) -> dict[str, Any]:
+    """Values for a segmentation recipe.
+
+    Args:
+        card: of the data set.
+        device: on which is trained.
+        dims: ``2d``, ``2.5d`` or ``3d``; None chooses: pictures and thick slices alone (2d), slices
+            with a neighbour on each side (2.5d), or, on a GPU, whole volumes (3d) where voxels are
+            about as deep as wide.
+    """
+    dims = _checked(dims, card) or _dims(card, device)
+    spatial = 3 if dims == "3d" else 2
+    crop = _crop(card, device, spatial)
+    background, *others = (share.share for share in card.classes)
+    epochs, steps = LENGTH[device.type]
+    return {
+        "preparation": Preparation(
+            normalization=normalization(card),
+            spacing_mm=_spacing(card),
+            spatial_dims=spatial,
+            neighbours=1 if dims == "2.5d" else 0,
+        ),
+        "crop": crop,
+        "batch_size": _batch(crop, spatial, device),
+        "epochs": epochs,
+        "steps": steps,
+        "class_weights": _class_weights([background, *others]),
+        "foreground": 0.5 if 1 - background < RARE else 0.0,
+        "augmentation": {"flip_rows": 0.5 if card.kind == "pictures" else 0.0},
+    }
+
+
+def _checked(dims: str | None, card: DataCard) -> str | None:
+    if dims not in (None, *DIMS):
+        raise InvalidParameter(f"--dims {dims}: must be one of {', '.join(DIMS)}")
+    if card.kind == "pictures" and dims not in (None, "2d"):
+        raise InvalidParameter(f"--dims {dims}: the data are pictures, which have no neighbours")
+    return dims
+
+
+def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None) -> dict[str, Any]:
+    """Values for a synthesis recipe: slices, and of pictures the scale that they share.
+
+    Segmentation brings every picture to its own percentiles. A generator has to learn how bright
+    pictures are, so theirs stays what it is; and it learns their looks from crops of
+    `SYNTHESIS_CROP` pixels, in a quarter of the time.
+
+    Raises:
+        InvalidParameter: other `dims` than ``2d``.
+    """
+    if dims not in (None, "2d"):
+        raise InvalidParameter(f"--dims {dims}: images are synthesized slice by slice, 2d")
+    planned = plan(card, device, "2d")
+    preparation, crop = planned["preparation"], planned["crop"]
+    if card.kind == "pictures" and card.channels and preparation.normalization.window is None:
+        most = max(channel.all.maximum for channel in card.channels)
+        window = Normalization(window=(0, 255 if most <= 255 else most))
+        preparation = preparation.model_copy(update={"normalization": window})
+    if card.kind == "pictures":
+        crop = min(crop, SYNTHESIS_CROP)
+    return {
+        "preparation": preparation,
+        "crop": crop,
+        "batch_size": planned["batch_size"],
+        "augmentation": planned["augmentation"],
+    }
+
+
+def normalization(card: DataCard) -> Normalization:
+    """Of Hounsfield units a window, of masked heads the foreground's percentiles, else all's.
+
+    Colours in 0..255 keep their scale.
+    """
+    if not card.channels:
+        return Normalization()
+    every = [channel.all for channel in card.channels]
+    if min(each.minimum for each in every) < AIR:
+        return _window(card.channels[0])
+    if len(every) == 3 and card.kind == "pictures" and max(e.maximum for e in every) <= 255:
+        return Normalization(window=(0, 255))
+    if card.kind == "volumes" and every[0].minimum == every[0].median == 0:
+        return Normalization(lower=None, upper=99.0, foreground_only=True)
+    return Normalization()
+
+
+def _window(channel: Channel) -> Normalization:
+    """As nnU-Net: between the foreground's percentiles 0.5 and 99.5, all cases together."""
+    seen = channel.foreground or channel.all
+    return Normalization(window=(seen.p0_5, max(seen.p99_5, seen.p0_5 + 1)))
+
+
+def _dims(card: DataCard, device: torch.device) -> str:
+    if card.spacing_mm is None:
+        return "2d"
+    between, row, column = card.spacing_mm.median
+    if between > THICK * max(row, column):
+        return "2d"
+    deep = min(card.sizes.median) >= LARGEST_CROP["cuda", 3]
+    return "3d" if device.type == "cuda" and deep else "2.5d"
+
+
+def _spacing(card: DataCard) -> tuple[float, float] | None:
+    if card.spacing_mm is None:
+        return None
+    _, row, column = card.spacing_mm.median
+    return float(row), float(column)
+
+
+def _crop(card: DataCard, device: torch.device, spatial: int) -> int:
+    """A multiple of 16 that most images hold, and the device too."""
+    edge = min(card.sizes.median[-spatial:])
+    largest = LARGEST_CROP[device.type, spatial]
+    smallest = 32 if spatial == 3 else 64
+    return max(smallest, min(largest, int(edge) // 16 * 16))
+
+
+def _batch(crop: int, spatial: int, device: torch.device) -> int:
+    room = _memory(device) * MEMORY_SHARE / (crop**spatial * BYTES_A_POSITION[spatial])
+    return max(1, min(LARGEST_BATCH[device.type], int(room)))
+
+
+def _memory(device: torch.device) -> float:
+    """Bytes of the device, or those of the machine that are free."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))
+
+
+def _class_weights(shares: list[float]) -> tuple[float, ...]:
+    """The inverse root of how often a class is seen, with mean one; of two classes, the second's
+    in units of the first's.
+    """
+    weights = [1 / math.sqrt(max(share, 1e-4)) for share in shares]
+    if len(weights) == 2:
+        return (round(weights[1] / weights[0], 3),)
+    mean = sum(weights) / len(weights)
+    return tuple(round(weight / mean, 3) for weight in weights)

@@ -1,0 +1,170 @@
+"""Train a network that segments: a SegCaps, or the U-Net it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import ignite.distributed as idist
+import torch
+from monai.engines import SupervisedTrainer
+from pydantic import model_validator
+from torch import Tensor
+
+from caps_med.losses import CapsuleSegmentationLoss
+from caps_med.losses.segmentation import Kind
+from caps_med.networks import SegCaps, SegmentationNetwork, build_network
+from training.data.dataset import Source, evenly
+from training.engine import distributed
+from training.engine.loop import Run, loader, run_epochs, schedule, start_from
+from training.engine.memory import with_less_memory
+from training.engine.run_folder import Best, Crop, Recipe, RunFolder
+from training.engine.sampling import DrawnDataset
+from training.evaluation.validation import dice_scores, one_hot, validation_picture
+from training.transforms import Augmentation, segmentation_transforms
+
+#: Peak learning rates that learn well, by network.
+RATES = {"segcaps": 5e-3, "unet": 1e-3}
+#: Samples, evenly spaced, that are validated after each epoch; the model's card says what all give.
+VALIDATED = 100
+
+
+class SegmentationRecipe(Recipe):
+    """How a segmentation network is trained.
+
+    Attributes:
+        network: ``segcaps``, or ``unet``: MONAI's BasicUNet.
+        features: channels of the U-Net's five scales and last layer; None for MONAI's default.
+        learning_rate: its peak; by default what suits the network.
+        variant: ``r3`` or ``r1``.
+        loss: see `caps_med.losses.CapsuleSegmentationLoss`.
+        class_weights: for the weighted losses.
+        reconstruction_weight: weight of the masked reconstruction's error.
+        individuals: share of crops that are individuals drawn from tissue probabilities, where the
+            data have them (`training.transforms.RandIndividuald`).
+        plain: share of crops that are only cut and flipped.
+        foreground: share of crops around a labelled pixel.
+        augmentation: how crops vary.
+    """
+
+    epochs: int = 10
+    steps: int = 100
+    batch_size: int = 4
+    crop: Crop = 128
+    network: Literal["segcaps", "unet"] = "segcaps"
+    features: tuple[int, int, int, int, int, int] | None = None
+    variant: Literal["r3", "r1"] = "r3"
+    loss: Kind = "dice_ce"
+    class_weights: tuple[float, ...] | None = None
+    reconstruction_weight: float = 0.1
+    individuals: float = 0.65
+    plain: float = 0.0
+    foreground: float = 0.0
+    augmentation: Augmentation = Augmentation()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_rate(cls, values: Any) -> Any:  # noqa: ANN401 - whatever was given
+        if isinstance(values, dict) and values.get("learning_rate") is None:
+            rate = RATES.get(values.get("network", "segcaps"), RATES["segcaps"])
+            return {**values, "learning_rate": rate}
+        return values
+
+    @model_validator(mode="after")
+    def _fits_the_network(self) -> SegmentationRecipe:
+        if self.network == "unet" and self.crop % 16:
+            raise ValueError(f"crop {self.crop}: unet needs a multiple of 16")
+        return self
+
+
+def network_spec(recipe: SegmentationRecipe, source: Source) -> tuple[str, dict[str, Any]]:
+    """Name in the registry and arguments of this run's network."""
+    arguments: dict[str, Any] = {
+        "spatial_dims": source.spatial_dims,
+        "in_channels": source.image_channels,
+        "out_channels": source.class_channels,
+    }
+    if recipe.network == "unet":
+        chosen = {} if recipe.features is None else {"features": list(recipe.features)}
+        return "UNet", {**arguments, **chosen}
+    return "SegCaps", {**arguments, "variant": recipe.variant, "atoms": recipe.atoms}
+
+
+def train_segmentation(
+    source: Source,
+    recipe: SegmentationRecipe,
+    folder: RunFolder,
+    resume: bool,
+    workers: int = 0,
+    models: Path | None = None,
+) -> tuple[SegmentationNetwork, Best]:
+    """Run the recipe; the network comes back with its best weights.
+
+    Raises:
+        KeyboardInterrupt: on Ctrl-C; the last epoch's checkpoint is in the folder.
+        LossNotFinite: the loss became NaN or infinite; the message names the cases.
+    """
+    if distributed.first():
+        folder.open(recipe, resume)
+    return with_less_memory(
+        recipe, folder, resume, lambda r, on: _train(source, r, folder, on, workers, models)
+    )
+
+
+def _train(
+    source: Source,
+    recipe: SegmentationRecipe,
+    folder: RunFolder,
+    resume: bool,
+    workers: int,
+    models: Path | None,
+) -> tuple[SegmentationNetwork, Best]:
+    torch.manual_seed(recipe.seed)
+    device = distributed.device()
+    network = build_network(*network_spec(recipe, source)).to(device)
+    assert isinstance(network, SegmentationNetwork)  # noqa: S101 - both are
+    start_from(network, recipe.start_from, models)
+    optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
+    transforms = segmentation_transforms(
+        source, recipe.crop, recipe.individuals, recipe.plain, recipe.augmentation,
+        recipe.foreground,
+    )  # fmt: skip
+    dataset = DrawnDataset(source.training, transforms, recipe.seed)
+    loss = CapsuleSegmentationLoss(recipe.loss, recipe.class_weights, recipe.reconstruction_weight)
+    rebuilds = isinstance(network, SegCaps)
+    trainer = SupervisedTrainer(
+        device=device,
+        max_epochs=recipe.epochs,
+        train_data_loader=loader(dataset, recipe, workers),
+        network=idist.auto_model(network) if idist.get_world_size() > 1 else network,
+        optimizer=optimizer,
+        loss_function=loss,
+        prepare_batch=lambda batch, *_, **__: _prepare(
+            batch, source.class_channels, device, rebuilds
+        ),
+        decollate=False,
+        amp=device.type == "cuda",
+    )
+    shown = evenly(source.validation, VALIDATED)
+    run = Run(
+        folder=folder,
+        recipe=recipe,
+        parts={"network": network, "optimizer": optimizer},
+        schedules={"schedule": schedule(optimizer, recipe)},
+        validate=lambda: dice_scores(network, shown, source.labels),
+        picture=lambda: validation_picture(network, shown),
+        names=source.training_name,
+    )
+    best = run_epochs(trainer, run, resume)
+    folder.load(folder.best, {"network": network})
+    return network.eval(), best
+
+
+def _prepare(
+    batch: Mapping[str, Tensor], channels: int, device: torch.device, rebuilds: bool
+) -> tuple[Any, ...]:
+    """Image, target, and the mask that the reconstruction needs."""
+    image = batch["image"].as_subclass(Tensor).to(device)
+    mask = one_hot(batch["label"].as_subclass(Tensor).to(device), channels)
+    return image, (mask, image), (mask,) if rebuilds else (), {}

@@ -1,0 +1,1 @@
+"""Learning to synthesize images from label maps."""
