@@ -1,4 +1,4 @@
-# Everything a checkout needs; only Python (3.10 or newer) and make are taken for granted. The web
+# Everything a checkout needs; only Python (3.11 or newer) and make are taken for granted. The web
 # page is built where Node is too (20.19 or newer).
 PYTHON ?= python3
 VENV ?= .venv

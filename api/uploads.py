@@ -106,7 +106,7 @@ class _Body:
         left = self._start + allowed - time.monotonic()
         try:
             return await asyncio.wait_for(self._receive(), max(left, 0))
-        except asyncio.TimeoutError:
+        except TimeoutError:
             detail = f"the body came at less than {bounds.rate:g} bytes a second"
             raise _Refused(problem(SLOW_BODY, detail), linger=False) from None
 
@@ -135,7 +135,7 @@ class _Body:
         while (left := end - time.monotonic()) > 0:
             try:
                 message = await asyncio.wait_for(self._receive(), left)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 return
             if not message.get("more_body", False):
                 return

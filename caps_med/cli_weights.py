@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,14 +27,14 @@ Foreground = Annotated[str, typer.Option(help="What the one class is: lung, axon
 License = Annotated[str, typer.Option(help="Licence of the weights.")]
 
 
-class Variant(str, Enum):
+class Variant(StrEnum):
     """The routing of a published SegCaps."""
 
     r3 = "r3"
     r1 = "r1"
 
 
-class Noise(str, Enum):
+class Noise(StrEnum):
     """Where the noise enters a published CapsPix2Pix."""
 
     input = "input"
@@ -44,14 +44,14 @@ class Noise(str, Enum):
     dropout = "dropout"
 
 
-class Output(str, Enum):
+class Output(StrEnum):
     """The last nonlinearity of a published CapsPix2Pix."""
 
     sigmoid = "sigmoid"
     tanh = "tanh"
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """What a model can be exported as."""
 
     bundle = "bundle"

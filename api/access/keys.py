@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from hmac import compare_digest
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -165,4 +165,4 @@ def _hash(secret: str) -> bytes:
 
 
 def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -6,7 +6,6 @@ import logging
 import os
 import queue
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import BinaryIO, ClassVar, TypeVar
@@ -15,6 +14,7 @@ import anyio
 from anyio import to_thread
 
 from api.decoding import wire
+from api.processes import import_path, module_command
 from caps_med import errors
 from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.images import Kind, Limits, MedicalImage
@@ -28,7 +28,7 @@ START_SECONDS = 60.0
 #: A decoder is replaced after this many files, so that no library's leak lasts.
 FILES = 2000
 #: What a decoder gets of the service's environment: nothing that could be a secret.
-_KEPT = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LANG", "SYSTEMROOT")
+_KEPT = ("PATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LANG", "SYSTEMROOT")
 _SINGLE = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
 
@@ -62,11 +62,11 @@ class Decoder:
     def __init__(self, memory: int) -> None:
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         self._process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "api.decoding.worker", str(memory)],
+            module_command("api.decoding.worker", str(memory)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**kept, **_SINGLE},
+            env={**kept, **_SINGLE, **import_path()},
             start_new_session=True,
         )
         self.files = 0

@@ -66,7 +66,7 @@ class Versions:
         loop, news = asyncio.get_running_loop(), asyncio.Event()
         self._look = lambda: loop.call_soon_threadsafe(news.set)
         while True:
-            with contextlib.suppress(asyncio.TimeoutError):
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(news.wait(), seconds)
             news.clear()
             try:

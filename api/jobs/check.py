@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from api.jobs.files import read_json, write_json
+from api.processes import import_path, module_command
 
 #: Findings that are told; the count of all is told too.
 TOLD = 100
@@ -59,18 +60,18 @@ async def findings(
         result: a file that the check may write.
         seconds, memory_bytes, nice: bounds on its process.
     """
+    arguments = (str(folder), str(result), str(memory_bytes or 0), str(nice))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "api.jobs.check", str(folder), str(result),
-        str(memory_bytes or 0), str(nice),
+        *module_command("api.jobs.check", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
+        env={**os.environ, **import_path(), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
     )  # fmt: skip
     try:
         await asyncio.wait_for(process.wait(), seconds)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         what = f"could not be looked at within {seconds:g} s"
         return _answer([_finding("too_slow", "", what, "send fewer or smaller files")])
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,8 +14,9 @@ from api.jobs.files import JobFiles, write_json
 from api.jobs.job import Job
 from api.jobs.locks import holder
 from api.jobs.worker import BUSY
+from api.processes import import_path, module_command
 
-WORKER = (sys.executable, "-m", "api.jobs.worker")
+WORKER = module_command("api.jobs.worker")
 
 
 class Executor(Protocol):
@@ -99,6 +99,7 @@ class LocalExecutor:
             kept["CUDA_VISIBLE_DEVICES"] = self._limits.devices
         return {
             **kept,
+            **import_path(),
             "CAPS_MED_MODELS": str(self._models),
             "OMP_NUM_THREADS": str(self._limits.threads),
             "OMP_WAIT_POLICY": "PASSIVE",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -43,7 +43,7 @@ class JobView(BaseModel):
         left = progress.now.pop("seconds_left", None)
         return cls(
             **{key: getattr(job, key) for key in ("id", "state", "task", "name", "options")},
-            created=_when(job.created) or datetime.now(timezone.utc),
+            created=_when(job.created) or datetime.now(UTC),
             started=_when(job.started),
             finished=_when(job.finished),
             position=position,
@@ -72,4 +72,4 @@ class JobLog(BaseModel):
 
 
 def _when(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -45,8 +45,8 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
         raise InvalidInput(f"NIfTI: the header is broken: {error}") from error
     array = raw.reshape(layout.shape, order="F").astype(layout.dtype.newbyteorder("="), order="C")
     if slope is not None and (slope, inter) != (1, 0):
-        exact = np.float32 if array.itemsize <= 2 or array.dtype == np.float32 else np.float64
-        array = array.astype(exact) * exact(slope) + exact(inter)
+        exact = np.dtype("f4" if array.itemsize <= 2 or array.dtype == np.float32 else "f8")
+        array = array.astype(exact) * exact.type(slope) + exact.type(inter)
     return MedicalImage(array[None], affine, "nifti", header=header, warnings=warnings)
 
 
