@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from benchmarks.published import published_style
 from caps_med.layers import recompute_votes
 from caps_med.networks import CapsPix2Pix, SegCaps
-from caps_med.routing import active_backend, use_backend
-from caps_med.routing.backends import BACKENDS
+from caps_med.routing import BACKENDS, active_backend, use_backend
 
 Network = Literal["SegCaps", "CapsPix2Pix"]
 Work = Literal["forward", "training"]
@@ -25,7 +24,7 @@ _FEATURES_31M = (64, 128, 256, 512, 1024, 64)
 #: Which of them are ours; ``recompute`` is the default backend with votes recomputed
 #: (`caps_med.layers.recompute_votes`), ``floor`` leaves routing out: the votes of one input type
 #: are the capsules, so no routing could make the network faster than that.
-OURS = ("numba", "triton", "eager", "recompute", "compiled", "floor")
+OURS = ("numba", "triton", "eager", "recompute", "floor")
 
 
 def job(
@@ -73,7 +72,7 @@ def without_routing(implementation: str) -> Iterator[None]:
 def implementations(device: str) -> tuple[str, ...]:
     """All that can run on a device: the baselines, and each backend that is worth comparing."""
     backends = ("numba", "eager") if device == "cpu" else ("triton", "eager")
-    return (*backends, "recompute", "compiled", "floor", "published", "unet31m", "unet")
+    return (*backends, "recompute", "floor", "published", "unet31m", "unet")
 
 
 def _finish(device: str) -> None:

@@ -50,5 +50,5 @@ class DenseCapsules(nn.Module):
                 f"[B, {self.in_capsules}, {self.in_atoms}] is needed"
             )
         votes = torch.einsum("ijao,bio->bija", self.weight, capsules)
-        # One position and hundreds of inputs: their Gram matrix would be larger than the votes.
+        # a single position: the other backends work on many at a time
         return route(votes.unsqueeze(-1), None, self.routing, backend="plain").squeeze(-1)

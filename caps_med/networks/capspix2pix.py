@@ -4,7 +4,7 @@ Bass et al. 2019, "Image synthesis with a convolutional capsule generative adver
 (MIDL), figure 2.
 
 Deviations: any number of label channels (one-hot) and image channels; 2-D and 3-D; agreement per
-sample (upstream averages it over the batch: ``share_agreement`` of `caps_med.routing.Routing`);
+sample (upstream averages it over the batch);
 dense noise is one of six sources and not the default, because it fixes the image size; weights
 start He-normal, where upstream's N(0, 0.02) lets twelve squashes drive the signal to zero.
 """

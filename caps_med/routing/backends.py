@@ -1,4 +1,4 @@
-"""Which code routes: one backend a file, chosen by device, overruled by argument or environment."""
+"""The routing backends: which there are, and which one runs on a device."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module, util
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
+from caps_med.routing.config import Routing
 
-if TYPE_CHECKING:
-    from caps_med.routing.agreement import Routing
+Route = Callable[[Tensor, Tensor | None, Routing], Tensor]
 
-Route = Callable[[Tensor, "Tensor | None", "Routing"], Tensor]
-
-#: Overrules the choice by device: the name of a backend.
+#: Overrides the choice by device: the name of a backend.
 ENVIRONMENT = "CAPS_MED_ROUTING"
 
 
@@ -29,25 +26,26 @@ class Backend:
     """One way to route.
 
     Attributes:
-        name: what the argument and the environment variable call it.
+        name: as in the argument and the environment variable; its function is ``route_<name>``.
+        module: where the function is, in `caps_med.routing`.
         missing: why it cannot run on a device, or None if it can.
-        automatic: kinds of devices on which it is chosen unasked.
+        automatic: device types on which it is chosen by default.
     """
 
     name: str
+    module: str
     missing: Callable[[torch.device], str | None]
     automatic: tuple[str, ...] = ()
 
     @property
     def route(self) -> Route:
         """The function, imported when first asked for."""
-        function: Route = getattr(
-            import_module(f"caps_med.routing.{self.name}"), f"route_{self.name}"
-        )
+        module = import_module(f"caps_med.routing.{self.module}")
+        function: Route = getattr(module, f"route_{self.name}")
         return function
 
 
-def _everywhere(device: torch.device) -> str | None:
+def _never_missing(device: torch.device) -> str | None:
     return None
 
 
@@ -69,11 +67,10 @@ def _triton_missing(device: torch.device) -> str | None:
 BACKENDS: Mapping[str, Backend] = {
     backend.name: backend
     for backend in (
-        Backend("triton", _triton_missing, automatic=("cuda",)),
-        Backend("numba", _numba_missing, automatic=("cpu",)),
-        Backend("eager", _everywhere, automatic=("cpu", "cuda", "mps", "xpu", "meta")),
-        Backend("compiled", _everywhere),
-        Backend("plain", _everywhere),
+        Backend("triton", "triton_backend", _triton_missing, automatic=("cuda",)),
+        Backend("numba", "numba_backend", _numba_missing, automatic=("cpu",)),
+        Backend("eager", "eager", _never_missing, automatic=("cpu", "cuda", "mps", "xpu", "meta")),
+        Backend("plain", "plain", _never_missing),
     )
 }
 
@@ -82,7 +79,7 @@ _chosen: ContextVar[str | None] = ContextVar("caps_med_routing", default=None)
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
-    """Route by this backend inside the ``with`` block, in this thread.
+    """Route by this backend inside the ``with`` block; other threads are not affected.
 
     >>> with use_backend("plain"):
     ...     active_backend()

@@ -1,23 +1,31 @@
-"""Routing in plain PyTorch operations over chunks of positions that fit the cache.
+"""Routing in PyTorch operations over chunks of positions that fit the cache.
 
 All iterations on one chunk are done before the next is fetched, so the votes come from memory
 once. Nothing of their size is kept for the backward pass but the votes themselves: it recomputes
-what it needs, chunk by chunk. A chunk is routed in Gram space where that is less work
-(`caps_med.routing.gram`), else pass by pass (`caps_med.routing.direct`).
+what it needs, chunk by chunk. The gradient by the votes is a sum of a few outer products,
+coefficient by input type times vector of atoms.
+
+Products of the votes' size go to one scratch tensor, used again and again: memory fresh from the
+system costs ten times the arithmetic, because each of its pages has to be mapped first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from caps_med.routing import direct, gram
-from caps_med.routing.agreement import Routing
-from caps_med.routing.squash import squash
+from caps_med.routing.autograd import differentiable
+from caps_med.routing.config import Routing
+from caps_med.routing.layout import (
+    empty_capsules,
+    empty_votes,
+    positions_last_but_two,
+    wide_dtype,
+    widen,
+)
+from caps_med.routing.squash import squash, squash_backward, squash_scale
 
 #: Votes worked on at once, two megabytes of float32: measured best of 2**16 to 2**20.
 CHUNK_VOTES = 2**19
@@ -26,103 +34,53 @@ CHUNK_POSITIONS = 32
 
 
 def route_eager(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
-    """`caps_med.routing.route` without any compilation; shapes and errors as there."""
-    if votes.requires_grad or (bias is not None and bias.requires_grad):
-        capsules: Tensor = _Routing.apply(votes, bias, routing)  # type: ignore[no-untyped-call]
-        return capsules
-    return _forward(votes, bias, routing)
-
-
-def couplings_eager(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
-    """`caps_med.routing.couplings` without any compilation."""
-    flat, bias = positions_last_but_two(votes.detach()), None if bias is None else bias.detach()
-    scratch = _scratch(flat)
-    parts = [_couple(widen(c), _wide(bias), routing, _fit(scratch, c)) for c in chunks(flat)]
-    coupling: Tensor = torch.unflatten(torch.cat(parts, 2).mT, -1, votes.shape[4:])
-    return coupling
-
-
-class _Routing(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:  # noqa: ANN401
-        ctx.save_for_backward(votes, bias)
-        ctx.routing = routing
-        return _forward(votes, bias, routing)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:  # noqa: ANN401
-        votes, bias = ctx.saved_tensors
-        grad_votes = empty_votes(votes)
-        wide_bias = _wide(bias)
-        grad_bias = None if wide_bias is None else torch.zeros_like(wide_bias)
-        flat = positions_last_but_two(votes)
-        scratch = _scratch(flat)
-        parts = zip(
-            chunks(flat),
-            chunks(positions_last_but_two(grad_votes)),
-            chunks(positions_last_but_two(grad.unsqueeze(1)), like=flat),
-            strict=True,
-        )
-        for chunk, chunk_grad, grad_chunk in parts:
-            through_bias = _gradients(
-                widen(chunk),
-                wide_bias,
-                widen(grad_chunk[:, 0]),
-                ctx.routing,
-                chunk_grad,
-                _fit(scratch, chunk),
-            )
-            if grad_bias is not None:
-                grad_bias += through_bias
-        return grad_votes, None if grad_bias is None else grad_bias.to(bias.dtype), None
-
-
-def positions_last_but_two(votes: Tensor) -> Tensor:
-    """A view ``[B, I, N, J, A]`` of votes ``[B, I, J, A, *S]``, or a copy if there is no view."""
-    return votes.flatten(4).movedim(4, 2)
-
-
-def empty_votes(votes: Tensor) -> Tensor:
-    """An empty tensor like `votes`, atoms side by side as a channels-last convolution has them."""
-    B, I, J, A, *S = votes.shape
-    return votes.new_empty(B, I, *S, J, A).movedim((-2, -1), (2, 3))
-
-
-def empty_capsules(votes: Tensor) -> Tensor:
-    """Empty capsules ``[B, J, A, *S]``, each type a channels-last picture."""
-    B, _, J, A, *S = votes.shape
-    return votes.new_empty(B, J, *S, A).movedim(-1, 2)
+    """`caps_med.routing.route` in PyTorch operations; shapes and errors as there."""
+    return differentiable(_forward, _backward, votes, bias, routing)
 
 
 def _forward(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
     capsules, wide_bias = empty_capsules(votes), _wide(bias)
     flat = positions_last_but_two(votes)
     scratch = _scratch(flat)
-    outputs = chunks(positions_last_but_two(capsules.unsqueeze(1)), like=flat)
-    for chunk, output in zip(chunks(flat), outputs, strict=True):
+    outputs = _chunks(positions_last_but_two(capsules.unsqueeze(1)), like=flat)
+    for chunk, output in zip(_chunks(flat), outputs, strict=True):
         output[:, 0] = _capsules(widen(chunk), wide_bias, routing, _fit(scratch, chunk))
     return capsules
 
 
+def _backward(
+    votes: Tensor, bias: Tensor | None, grad: Tensor, routing: Routing
+) -> tuple[Tensor, Tensor | None]:
+    grad_votes, wide_bias = empty_votes(votes), _wide(bias)
+    grad_bias = None if wide_bias is None else torch.zeros_like(wide_bias)
+    flat = positions_last_but_two(votes)
+    scratch = _scratch(flat)
+    parts = zip(
+        _chunks(flat),
+        _chunks(positions_last_but_two(grad_votes)),
+        _chunks(positions_last_but_two(grad.unsqueeze(1)), like=flat),
+        strict=True,
+    )
+    for chunk, chunk_grad, grad_chunk in parts:
+        wide = widen(chunk)
+        by_votes = chunk_grad if chunk_grad.dtype == wide.dtype else torch.empty_like(wide)
+        by_sums = _gradients(
+            wide, wide_bias, widen(grad_chunk[:, 0]), routing, by_votes, _fit(scratch, chunk)
+        )
+        if by_votes is not chunk_grad:
+            chunk_grad.copy_(by_votes)
+        if grad_bias is not None:
+            grad_bias += by_sums.sum((0, 1))
+    by_bias = None if bias is None or grad_bias is None else grad_bias.to(bias.dtype)
+    return grad_votes, by_bias
+
+
 def _capsules(votes: Tensor, bias: Tensor | None, routing: Routing, scratch: Tensor) -> Tensor:
-    """Capsules ``[B, N, J, A]`` of one chunk."""
-    if is_identity(votes.shape[1], routing):
+    """Capsules ``[B, N, J, A]`` of one chunk of votes ``[B, I, N, J, A]``."""
+    if routing.is_identity(votes.shape[1]):
         total = votes[:, 0]
-    else:
-        total = direct.weigh(_couple(votes, bias, routing, scratch), votes, scratch)
-    return squash(total if bias is None else total + bias, dim=-1)
-
-
-def is_identity(input_types: int, routing: Routing) -> bool:
-    """Whether there is nothing to compete: every coupling is one."""
-    return input_types == 1 and routing.competition == "inputs"
-
-
-def _couple(votes: Tensor, bias: Tensor | None, routing: Routing, scratch: Tensor) -> Tensor:
-    if gram.pays(votes.shape[1], routing):
-        return gram.couple(votes, bias, routing, scratch)
-    return direct.couple(votes, bias, routing, scratch)
+        return squash(total if bias is None else total + bias, dim=-1)
+    return squash(_iterate(votes, bias, routing, scratch)[-1][1], dim=-1)
 
 
 def _gradients(
@@ -133,22 +91,87 @@ def _gradients(
     grad_votes: Tensor,
     scratch: Tensor,
 ) -> Tensor:
-    """Write the gradient by one chunk's votes, return that by the bias ``[J, A]``."""
-    wide = grad_votes if grad_votes.dtype == votes.dtype else torch.empty_like(votes)
-    grad_bias: Tensor | None = None
-    if is_identity(votes.shape[1], routing):
-        routing = Routing(1, "inputs")
-    if gram.pays(votes.shape[1], routing):
-        grad_sums, grad_bias = gram.gradients(votes, bias, grad, routing, wide, scratch)
-    else:
-        grad_sums = direct.gradients(votes, bias, grad, routing, wide, scratch)
-    if wide is not grad_votes:
-        grad_votes.copy_(wide)
-    summed = grad_sums.sum((0, 1))
-    return summed if grad_bias is None else summed + grad_bias
+    """Write the gradient by the votes into `grad_votes`; return that by the weighted sums.
+
+    Args:
+        votes: ``[B, I, N, J, A]``.
+        bias: ``[J, A]`` or None.
+        grad: the gradient by the capsules, ``[B, N, J, A]``.
+        routing: iterations and competition.
+        grad_votes: where the result goes, shaped as `votes`.
+        scratch: overwritten, shaped as `votes`.
+
+    Returns:
+        ``[B, N, J, A]``, the gradients by every iteration's weighted sum, added up: summed over
+        samples and positions they are the gradient by the bias.
+    """
+    steps = _iterate(votes, bias, routing, scratch)
+    coupling, total = steps.pop()
+    grad_total = squash_backward(total, grad)
+    torch.mul(coupling.unsqueeze(-1), grad_total.unsqueeze(1), out=grad_votes)
+    grad_sums, grad_logits = grad_total, None
+    while steps:
+        grad_coupling = _agree(votes, grad_total, scratch)
+        step = _softmax_backward(coupling, grad_coupling, routing)
+        grad_logits = step if grad_logits is None else grad_logits + step
+        coupling, total = steps.pop()
+        grad_total = squash_backward(total, _weigh(grad_logits, votes, scratch))
+        length = squash_scale(total.square().sum(-1, keepdim=True))
+        grad_votes.addcmul_(grad_logits.unsqueeze(-1), (total * length).unsqueeze(1))
+        grad_votes.addcmul_(coupling.unsqueeze(-1), grad_total.unsqueeze(1))
+        grad_sums = grad_sums + grad_total
+    return grad_sums
 
 
-def chunks(flat: Tensor, like: Tensor | None = None) -> Iterator[Tensor]:
+def _iterate(
+    votes: Tensor, bias: Tensor | None, routing: Routing, scratch: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    """Coupling ``[B, I, N, J]`` and weighted sum ``[B, N, J, A]`` of every iteration."""
+    B, I, N, J, _ = votes.shape
+    logits = votes.new_zeros(B, I, J, N).mT
+    steps = []
+    for iteration in range(routing.iterations):
+        if iteration == 0:  # every logit is zero
+            share = 1 / (J if routing.competition == "outputs" else I)
+            coupling = torch.full_like(logits, share)
+            total = votes.sum(1).mul_(share)
+        else:
+            coupling = _softmax(logits, routing)
+            total = _weigh(coupling, votes, scratch)
+        if bias is not None:
+            total = total + bias
+        steps.append((coupling, total))
+        if iteration + 1 < routing.iterations:
+            agreement = _agree(votes, total, scratch)
+            squared_length = torch.mul(total, total, out=scratch[:, 0]).sum(-1)
+            agreement *= squash_scale(squared_length).unsqueeze(1)
+            logits = logits + agreement
+    return steps
+
+
+def _weigh(coupling: Tensor, votes: Tensor, scratch: Tensor) -> Tensor:
+    """``Σ_i c_i û_i``: ``[B, N, J, A]``."""
+    return torch.mul(votes, coupling.unsqueeze(-1), out=scratch).sum(1)
+
+
+def _agree(votes: Tensor, capsules: Tensor, scratch: Tensor) -> Tensor:
+    """``û_i · v``: ``[B, I, N, J]``, positions side by side, of capsules ``[B, N, J, A]``."""
+    return torch.mul(votes, capsules.unsqueeze(1), out=scratch).sum(-1).mT.contiguous().mT
+
+
+def _softmax(logits: Tensor, routing: Routing) -> Tensor:
+    """Couplings of logits ``[B, I, N, J]``; along a short last axis PyTorch's is far slower."""
+    return logits.mT.softmax(2 if routing.competition == "outputs" else 1).mT.contiguous()
+
+
+def _softmax_backward(coupling: Tensor, grad: Tensor, routing: Routing) -> Tensor:
+    """The gradient by the logits of a softmax whose result is `coupling`."""
+    weighted = coupling * grad
+    axis = 3 if routing.competition == "outputs" else 1
+    return weighted - coupling * weighted.sum(axis, keepdim=True)
+
+
+def _chunks(flat: Tensor, like: Tensor | None = None) -> Iterator[Tensor]:
     """Chunks of positions of `flat`, as many in each as suits the votes `like` (or itself)."""
     shape = flat.shape if like is None else like.shape
     per_position = shape[0] * shape[1] * flat.shape[3] * flat.shape[4]
@@ -159,23 +182,13 @@ def chunks(flat: Tensor, like: Tensor | None = None) -> Iterator[Tensor]:
 def _scratch(flat: Tensor) -> Tensor:
     """Room for one chunk of `flat`."""
     return torch.empty_like(
-        next(chunks(flat)), dtype=wide_dtype(flat), memory_format=torch.contiguous_format
+        next(_chunks(flat)), dtype=wide_dtype(flat), memory_format=torch.contiguous_format
     )
 
 
 def _fit(scratch: Tensor, chunk: Tensor) -> Tensor:
     """As much of `scratch` as `chunk` needs, which may be the short last one."""
     return scratch.flatten()[: chunk.numel()].view(chunk.shape)
-
-
-def wide_dtype(tensor: Tensor) -> torch.dtype:
-    """The type in which a tensor's values are calculated with: at least float32."""
-    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
-
-
-def widen(tensor: Tensor) -> Tensor:
-    """In at least float32, in which all arithmetic is done."""
-    return tensor.to(wide_dtype(tensor))
 
 
 def _wide(bias: Tensor | None) -> Tensor | None:

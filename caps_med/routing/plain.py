@@ -10,27 +10,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from caps_med.routing.agreement import Routing
+from caps_med.routing.config import Routing
+from caps_med.routing.layout import widen
 from caps_med.routing.squash import squash
 
 
 def route_plain(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
     """`caps_med.routing.route` by Sabour et al. 2017, procedure 1; shapes and errors as there."""
-    wide = votes if votes.dtype == torch.float64 else votes.float()
+    wide = widen(votes)
     capsules = _capsules(wide, couplings_plain(wide, bias, routing), bias)
     return capsules.to(votes.dtype)
 
 
 def couplings_plain(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
     """The coupling coefficients ``[B, I, J, *S]`` that `route_plain` ends with."""
-    wide = votes if votes.dtype == torch.float64 else votes.float()
+    wide = widen(votes)
     logits = torch.zeros_like(wide.select(3, 0))
     for _ in range(routing.iterations - 1):
         capsules = _capsules(wide, logits.softmax(routing.softmax_dim), bias)
-        agreement = (wide * capsules.unsqueeze(1)).sum(3)
-        if routing.share_agreement:
-            agreement = agreement.mean(0, keepdim=True)
-        logits = logits + agreement
+        logits = logits + (wide * capsules.unsqueeze(1)).sum(3)
     return logits.softmax(routing.softmax_dim)
 
 

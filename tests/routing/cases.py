@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caps_med.routing import Routing
-from caps_med.routing.agreement import Competition
+from caps_med.routing import Competition, Routing
 from tests.routing import reference
 
 

@@ -9,11 +9,7 @@ Array = npt.NDArray[np.float64]
 
 
 def route(
-    votes: Array,
-    bias: Array | None,
-    iterations: int,
-    competition: str,
-    share_agreement: bool = False,
+    votes: Array, bias: Array | None, iterations: int, competition: str
 ) -> tuple[Array, Array]:
     """Capsules ``[B, J, A, *S]`` and couplings ``[B, I, J, *S]`` of votes ``[B, I, J, A, *S]``."""
     B, I, J, A = votes.shape[:4]
@@ -34,8 +30,6 @@ def route(
                     capsules[b, j, :, n] = _squash(total)
                     for i in range(I):
                         agreement[b, i, j] = flat[b, i, j, :, n] @ capsules[b, j, :, n]
-            if share_agreement:
-                agreement = np.broadcast_to(agreement.mean(axis=0), agreement.shape)
             if iteration + 1 < iterations:
                 logits = logits + agreement
     spatial = votes.shape[4:]

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+
 import pytest
 import torch
 
 from caps_med.errors import InvalidParameter
-from caps_med.routing import active_backend, route, use_backend
+from caps_med.routing import (
+    Routing,
+    active_backend,
+    eager,
+    numba_backend,
+    numba_kernels,
+    numba_lanes,
+    numba_memory,
+    plain,
+    route,
+    use_backend,
+)
 from caps_med.routing.plain import route_plain
 from tests.routing.cases import Case
 
@@ -17,25 +31,41 @@ def test_a_cpu_gets_the_native_backend_unasked(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_argument_over_block_over_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CAPS_MED_ROUTING", "compiled")
-    assert active_backend() == "compiled"
+    monkeypatch.setenv("CAPS_MED_ROUTING", "eager")
+    assert active_backend() == "eager"
     with use_backend("plain"):
         assert active_backend() == "plain"
-        assert active_backend(name="eager") == "eager"
-    assert active_backend() == "compiled"
+        assert active_backend(name="numba") == "numba"
+    assert active_backend() == "eager"
 
 
-def test_the_chosen_backend_is_the_one_that_runs() -> None:
-    """Only the plain path keeps no autograd function of its own."""
+@pytest.mark.parametrize("chosen", ["numba", "eager", "plain"])
+def test_the_chosen_backend_is_the_one_that_runs(
+    chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    functions = {"numba": numba_backend, "eager": eager, "plain": plain}
+    for name, module in functions.items():
+
+        def record(*arguments: object, name: str = name) -> None:
+            ran.append(name)
+
+        monkeypatch.setattr(module, f"route_{name}", record)
     votes, _ = Case("outputs").inputs()
-    votes.requires_grad_()
-    names = {}
-    for backend in ("plain", "eager"):
-        with use_backend(backend):
-            node = route(votes, None, Case("outputs").routing).grad_fn
-        names[backend] = type(node).__name__
-    assert names["eager"] == "_RoutingBackward"
-    assert names["plain"] != "_RoutingBackward"
+    route(votes, None, Routing(), backend=chosen)
+    with use_backend(chosen):
+        route(votes, None, Routing())
+    monkeypatch.setenv("CAPS_MED_ROUTING", chosen)
+    route(votes, None, Routing())
+    assert ran == [chosen] * 3
+
+
+def test_a_change_of_the_lanes_reaches_numbas_cache_on_disk() -> None:
+    """The cache watches the file of the kernels alone."""
+    digest = hashlib.sha256()
+    for module in (numba_lanes, numba_memory):
+        digest.update(Path(str(module.__file__)).read_bytes())
+    assert digest.hexdigest() == numba_kernels.LANES_SHA256, "write it into numba_kernels.py"
 
 
 def test_unknown_backends_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

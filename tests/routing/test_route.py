@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
-from caps_med.routing import Routing, couplings, route, squash
-from caps_med.routing.agreement import Competition
+from caps_med.routing import Competition, Routing, couplings, route, squash
 from caps_med.routing.eager import route_eager
-from caps_med.routing.numba import route_numba
-from caps_med.routing.plain import couplings_plain, route_plain
-from tests.routing import reference
+from caps_med.routing.numba_backend import route_numba
+from caps_med.routing.plain import route_plain
 from tests.routing.cases import CASES, GRADIENT_CASES, Case
 
 Route = Callable[[Tensor, Tensor | None, Routing], Tensor]
@@ -35,12 +32,11 @@ def test_capsules_equal_the_reference(case: Case, backend: Route) -> None:
     torch.testing.assert_close(capsules.double(), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("find", [couplings, couplings_plain], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_couplings_equal_the_reference_and_sum_to_one(case: Case, find: Route) -> None:
+def test_couplings_equal_the_reference_and_sum_to_one(case: Case) -> None:
     votes, bias = case.inputs()
     _, expected = case.expected(votes, bias)
-    found = find(votes, bias, case.routing)
+    found = couplings(votes, bias, case.routing)
     torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-5)
     sums = found.sum(case.routing.softmax_dim)
     torch.testing.assert_close(sums, torch.ones_like(sums))
@@ -151,26 +147,6 @@ def test_a_sample_does_not_depend_on_its_neighbours(backend: Route, competition:
     together = backend(votes, bias, case.routing)
     alone = torch.cat([backend(v, bias, case.routing) for v in votes.split(1)])
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("backend", BACKENDS, ids=by_name)
-@pytest.mark.parametrize("competition", ["outputs", "inputs"])
-def test_shared_agreement_is_the_mean_over_the_batch(backend: Route, competition: str) -> None:
-    case = Case("outputs" if competition == "outputs" else "inputs", with_bias=True, B=3)
-    votes, bias = case.inputs(torch.float64)
-    assert bias is not None
-    routing = Routing(3, case.competition, share_agreement=True)
-    expected, _ = reference.route(
-        votes.numpy(), bias.numpy(), 3, case.competition, share_agreement=True
-    )
-    capsules = backend(votes, bias, routing)
-    np.testing.assert_allclose(capsules.numpy(), expected, atol=1e-10)
-
-
-def test_shared_agreement_has_the_gradient_of_its_values() -> None:
-    votes = torch.randn(2, 3, 2, 3, 2, dtype=torch.float64, requires_grad=True)
-    routing = Routing(3, "inputs", share_agreement=True)
-    assert torch.autograd.gradcheck(lambda v: route(v, None, routing), votes)
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=by_name)

@@ -10,7 +10,6 @@ import sys
 import pytest
 import torch
 
-from caps_med.routing import Routing
 from tests.routing.cases import Case
 
 needs_triton = pytest.mark.skipif(
@@ -31,7 +30,7 @@ CASES = [
 def check(case: Case, device: str) -> None:
     """Values against the NumPy reference, gradients against autograd in float64."""
     from caps_med.routing.plain import route_plain
-    from caps_med.routing.triton import route_triton
+    from caps_med.routing.triton_backend import route_triton
 
     votes, bias = case.inputs()
     expected, _ = case.expected(votes, bias)
@@ -48,7 +47,7 @@ def check(case: Case, device: str) -> None:
 
 
 def check_bfloat16(case: Case, device: str) -> None:
-    from caps_med.routing.triton import route_triton
+    from caps_med.routing.triton_backend import route_triton
 
     votes, bias = case.inputs(torch.bfloat16)
     expected, _ = case.expected(votes, bias)
@@ -85,15 +84,3 @@ def test_kernels_on_the_interpreter() -> None:
 def test_kernels_on_the_gpu(case: Case) -> None:
     check(case, "cuda")
     check_bfloat16(case, "cuda")
-
-
-@needs_triton
-def test_shared_agreement_is_left_to_the_eager_backend() -> None:
-    from caps_med.routing.eager import route_eager
-    from caps_med.routing.triton import route_triton
-
-    votes, _ = Case("inputs").inputs()
-    routing = Routing(3, "inputs", share_agreement=True)
-    torch.testing.assert_close(
-        route_triton(votes, None, routing), route_eager(votes, None, routing)
-    )

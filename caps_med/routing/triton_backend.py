@@ -7,9 +7,8 @@ recomputes the iterations and writes the gradient by the votes once. Sizes that 
 two are padded with votes of zero: a padded input type adds nothing to a sum, and takes no share of
 a softmax.
 
-bfloat16 and float16 votes are read and written as such; the arithmetic is float32. Agreement
-shared over the batch needs all samples in one place: `route_triton` leaves that, and float64, to
-the eager backend.
+bfloat16 and float16 votes are read and written as such; the arithmetic is float32. `route_triton`
+leaves float64 to the eager backend.
 """
 
 # Kernels are written in Triton's language, which has no Python types.
@@ -24,10 +23,11 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from caps_med.routing import eager
-from caps_med.routing.agreement import Routing
+from caps_med.routing.autograd import differentiable
+from caps_med.routing.config import Routing
+from caps_med.routing.eager import route_eager
+from caps_med.routing.layout import empty_capsules, empty_votes, positions_last_but_two
 
 #: Votes that one program holds: 64 registers a thread with four warps of 32.
 PROGRAM_VOTES = 8192
@@ -35,45 +35,37 @@ PROGRAM_VOTES = 8192
 
 def route_triton(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
     """`caps_med.routing.route` by Triton kernels; shapes and errors as there."""
-    if routing.share_agreement or votes.dtype == torch.float64:
-        return eager.route_eager(votes, bias, routing)
-    capsules: Tensor = _Routing.apply(votes, bias, routing)
+    if votes.dtype == torch.float64:
+        return route_eager(votes, bias, routing)
+    return differentiable(_run_forward, _run_backward, votes, bias, routing)
+
+
+def _run_forward(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
+    capsules = empty_capsules(votes)
+    flat, out = positions_last_but_two(votes), positions_last_but_two(capsules.unsqueeze(1))
+    grid, constants = _launch(flat, bias, routing)
+    _forward[grid](
+        flat, flat if bias is None else bias.contiguous(), out,
+        *_strides(flat), *_strides(out), flat.shape[2], **constants,
+    )  # fmt: skip
     return capsules
 
 
-class _Routing(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:  # noqa: ANN401
-        ctx.save_for_backward(votes, bias)
-        ctx.routing = routing
-        capsules = eager.empty_capsules(votes)
-        flat, out = _flat(votes), _flat(capsules.unsqueeze(1))
-        grid, constants = _launch(flat, bias, routing)
-        _forward[grid](
-            flat, flat if bias is None else bias.contiguous(), out,
-            *_strides(flat), *_strides(out), flat.shape[2], **constants,
-        )  # fmt: skip
-        return capsules
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:  # noqa: ANN401
-        votes, bias = ctx.saved_tensors
-        grad_votes = eager.empty_votes(votes)
-        flat, grad_flat, above = _flat(votes), _flat(grad_votes), _flat(grad.unsqueeze(1))
-        sums = torch.empty_like(above, dtype=torch.float32)
-        grid, constants = _launch(flat, bias, ctx.routing)
-        _backward[grid](
-            flat, flat if bias is None else bias.contiguous(), above, grad_flat, sums,
-            *_strides(flat), *_strides(above), *_strides(grad_flat), *_strides(sums),
-            flat.shape[2], **constants,
-        )  # fmt: skip
-        by_bias = None if bias is None else sums.sum((0, 1, 2)).to(bias.dtype)
-        return grad_votes, by_bias, None
-
-
-def _flat(votes: Tensor) -> Tensor:
-    return eager.positions_last_but_two(votes)
+def _run_backward(
+    votes: Tensor, bias: Tensor | None, grad: Tensor, routing: Routing
+) -> tuple[Tensor, Tensor | None]:
+    grad_votes = empty_votes(votes)
+    flat, grad_flat = positions_last_but_two(votes), positions_last_but_two(grad_votes)
+    above = positions_last_but_two(grad.unsqueeze(1))
+    sums = torch.empty_like(above, dtype=torch.float32)
+    grid, constants = _launch(flat, bias, routing)
+    _backward[grid](
+        flat, flat if bias is None else bias.contiguous(), above, grad_flat, sums,
+        *_strides(flat), *_strides(above), *_strides(grad_flat), *_strides(sums),
+        flat.shape[2], **constants,
+    )  # fmt: skip
+    by_bias = None if bias is None else sums.sum((0, 1, 2)).to(bias.dtype)
+    return grad_votes, by_bias
 
 
 def _strides(flat: Tensor) -> tuple[int, int, int, int, int]:

@@ -1,11 +1,11 @@
-"""Routing of a block of positions as native code, compiled by Numba; see `caps_med.routing.numba`.
+"""Routing of a block of positions as native code, compiled by Numba.
 
-Sixteen positions at a time (`caps_med.routing.lanes`): their votes are turned into lanes once, all
-iterations run on those, and the result is turned back. So sums over atoms or types need no
-horizontal additions, and exponentials and roots are vector instructions too. Of a last group with
-fewer positions the missing lanes repeat the last one, and write the same as it once more.
+Sixteen positions at a time (`caps_med.routing.numba_lanes`): their votes are transposed into lanes
+once, all iterations run on those, and the result is transposed back. So sums over atoms or types
+need no horizontal additions, and exponentials and roots are vector instructions too. In a last
+group of fewer positions the spare lanes repeat the last one, and write its result once more.
 
-All that is routed within a group lies in arrays of lanes, whose last axis is the position: votes
+Everything within a group lies in arrays of lanes, whose last axis is the position: votes
 ``[J, I, A, 16]``, sums ``[K, J, A, 16]`` and so on, where K counts the iterations that are kept.
 """
 
@@ -18,13 +18,17 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from caps_med.routing.lanes import LANES, exp, larger, load, spread, sqrt, store, turn_in, turn_out
+from caps_med.routing.numba_lanes import LANES, exp, maximum, spread, sqrt
+from caps_med.routing.numba_memory import load, load_transposed, store, store_transposed
 from caps_med.routing.squash import EPSILON
 
 Array = NDArray[Any]
 
 #: Bytes of a cache line, where arrays of lanes start: a vector across two of them costs twice.
 LINE = 64
+#: SHA-256 of `numba_lanes` and `numba_memory`. Numba's cache on disk watches this file alone, so a
+#: change of those must be written here, or old machine code keeps running; a test compares.
+LANES_SHA256 = "5465595a58a8712f2478432b612c27bde053848e0e31b33b601080804e3d2109"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -69,18 +73,18 @@ def forward_block(
     """
     _, I, N, J, A = votes.shape
     source, target = votes.reshape(-1), capsules.reshape(-1)
-    turned, logits = _room((J, I, A, LANES), votes), _room((J, I, LANES), votes)
-    coupling, total = _room((1, J, I, LANES), votes), _room((1, J, A, LANES), votes)
-    scale, rows = _room((1, J, LANES), votes), np.empty(LANES, np.int64)
+    loaded, logits = _empty((J, I, A, LANES), votes), _empty((J, I, LANES), votes)
+    coupling, total = _empty((1, J, I, LANES), votes), _empty((1, J, A, LANES), votes)
+    scale, rows = _empty((1, J, LANES), votes), np.empty(LANES, np.int64)
     for n in range(start, stop, LANES):
-        _choose(rows, n, stop)
-        _turn_votes_in(source, b * I * N, N, rows, turned)
-        _iterate(turned, bias, logits, coupling, total, scale, iterations, outputs)
+        _select_rows(rows, n, stop)
+        _load_votes(source, b * I * N, N, rows, loaded)
+        _iterate(loaded, bias, logits, coupling, total, scale, iterations, outputs)
         for j in range(J):
             length = load(scale, (0, j))
             for a in range(A):
                 store(total, (0, j, a), length * load(total, (0, j, a)))
-            _turn_out(total, (0, j), target, (b * J + j) * N * A, A, rows)
+            _store_atoms(total, (0, j), target, (b * J + j) * N * A, A, rows)
 
 
 @_native
@@ -108,26 +112,26 @@ def backward_block(
     _, I, N, J, A = votes.shape
     source, given, target = votes.reshape(-1), grad.reshape(-1), grad_votes.reshape(-1)
     R = iterations
-    turned, logits = _room((J, I, A, LANES), votes), _room((J, I, LANES), votes)
-    coupling, total = _room((R, J, I, LANES), votes), _room((R, J, A, LANES), votes)
-    scale, rows = _room((R, J, LANES), votes), np.empty(LANES, np.int64)
-    by_total, by_logits = _room((R, J, A, LANES), votes), _room((R, J, I, LANES), votes)
-    by_coupling, by_vote = _room((J, I, LANES), votes), _room((1, A, LANES), votes)
-    by_bias, counted = _room((J, A, LANES), votes), _room((1, LANES), votes)
+    loaded, logits = _empty((J, I, A, LANES), votes), _empty((J, I, LANES), votes)
+    coupling, total = _empty((R, J, I, LANES), votes), _empty((R, J, A, LANES), votes)
+    scale, rows = _empty((R, J, LANES), votes), np.empty(LANES, np.int64)
+    by_total, by_logits = _empty((R, J, A, LANES), votes), _empty((R, J, I, LANES), votes)
+    by_coupling, by_vote = _empty((J, I, LANES), votes), _empty((1, A, LANES), votes)
+    by_bias, counted = _empty((J, A, LANES), votes), _empty((1, LANES), votes)
     by_bias[:] = 0
     by_logits[R - 1] = 0
     for n in range(start, stop, LANES):
-        _choose(rows, n, stop)
-        _turn_votes_in(source, b * I * N, N, rows, turned)
-        _iterate(turned, bias, logits, coupling, total, scale, R, outputs)
+        _select_rows(rows, n, stop)
+        _load_votes(source, b * I * N, N, rows, loaded)
+        _iterate(loaded, bias, logits, coupling, total, scale, R, outputs)
         for j in range(J):
-            _turn_in(given, (b * J + j) * N * A, A, rows, by_total, (R - 1, j))
+            _load_atoms(given, (b * J + j) * N * A, A, rows, by_total, (R - 1, j))
             _squash_backward(total, by_total, R - 1, j)
         for r in range(R - 2, -1, -1):
-            _by_coupling(turned, by_total, r + 1, by_coupling)
+            _by_coupling(loaded, by_total, r + 1, by_coupling)
             _softmax_backward(coupling, by_coupling, by_logits, r, outputs)
             for j in range(J):
-                _by_total(turned, by_logits, r, j, by_total)
+                _by_total(loaded, by_logits, r, j, by_total)
                 _squash_backward(total, by_total, r, j)
         for p in range(LANES):
             counted[0, p] = 1 if n + p < stop else 0
@@ -135,12 +139,12 @@ def backward_block(
         for i in range(I):
             for j in range(J):
                 _by_vote(coupling, by_logits, scale, total, by_total, i, j, by_vote)
-                _turn_out(by_vote, (0,), target, ((b * I + i) * N * J + j) * A, J * A, rows)
+                _store_atoms(by_vote, (0,), target, ((b * I + i) * N * J + j) * A, J * A, rows)
     return by_bias
 
 
 @_inlined
-def _room(shape: Any, like: Array) -> Array:  # noqa: ANN401 - a tuple of any length
+def _empty(shape: Any, like: Array) -> Array:  # noqa: ANN401 - a tuple of any length
     """An empty array of the votes' type that starts on a cache line."""
     size, step = 1, LINE // like.itemsize
     for length in shape:
@@ -152,30 +156,30 @@ def _room(shape: Any, like: Array) -> Array:  # noqa: ANN401 - a tuple of any le
 
 
 @_inlined
-def _choose(rows: Array, n: int, stop: int) -> None:
+def _select_rows(rows: Array, n: int, stop: int) -> None:
     """The positions of a group; its last one again where there are no more."""
     for p in range(LANES):
         rows[p] = min(n + p, stop - 1)
 
 
 @_inlined
-def _turn_votes_in(source: Array, first: int, N: int, rows: Array, turned: Array) -> None:
+def _load_votes(source: Array, first: int, N: int, rows: Array, loaded: Array) -> None:
     """Lanes ``[J, I, A]`` of votes ``[I, N, J, A]`` that start `first` positions into `source`."""
-    J, I, A = turned.shape[:3]
+    J, I, A = loaded.shape[:3]
     for i in range(I):
         for j in range(J):
-            _turn_in(source, ((first + i * N) * J + j) * A, J * A, rows, turned, (j, i))
+            _load_atoms(source, ((first + i * N) * J + j) * A, J * A, rows, loaded, (j, i))
 
 
 @_inlined
-def _turn_in(
+def _load_atoms(
     source: Array, first: int, stride: int, rows: Array, lanes: Array, index: tuple[int, ...]
 ) -> None:
     """``lanes[*index]`` ``[A]`` from rows of A numbers, `stride` apart from `first` on."""
     A = lanes.shape[-2]
     whole = A - A % LANES
     for a in range(0, whole, LANES):
-        turn_in(source, first + a, rows, stride, lanes, (*index, a))
+        load_transposed(source, first + a, rows, stride, lanes, (*index, a))
     for a in range(whole, A):
         for p in range(LANES):
             place = (*index, a, p)
@@ -183,14 +187,14 @@ def _turn_in(
 
 
 @_inlined
-def _turn_out(
+def _store_atoms(
     lanes: Array, index: tuple[int, ...], target: Array, first: int, stride: int, rows: Array
 ) -> None:
-    """The reverse of `_turn_in`."""
+    """The reverse of `_load_atoms`."""
     A = lanes.shape[-2]
     whole = A - A % LANES
     for a in range(0, whole, LANES):
-        turn_out(lanes, (*index, a), target, first + a, rows, stride)
+        store_transposed(lanes, (*index, a), target, first + a, rows, stride)
     for a in range(whole, A):
         for p in range(LANES):
             place = (*index, a, p)
@@ -240,7 +244,7 @@ def _softmax(logits: Array, coupling: Array, r: int, outputs: bool) -> None:
     for x in range(outer):
         top = load(logits, _types(x, 0, outputs))
         for y in range(1, inner):
-            top = larger(top, load(logits, _types(x, y, outputs)))
+            top = maximum(top, load(logits, _types(x, y, outputs)))
         total = top * 0.0
         for y in range(inner):
             j, i = _types(x, y, outputs)

@@ -1,0 +1,38 @@
+"""Memory layouts and dtypes that the backends share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def positions_last_but_two(votes: Tensor) -> Tensor:
+    """Votes ``[B, I, J, A, *S]`` as ``[B, I, N, J, A]``: a view, or a copy if there is none."""
+    return votes.flatten(4).movedim(4, 2)
+
+
+def positions_last_but_one(capsules: Tensor) -> Tensor:
+    """Capsules ``[B, J, A, *S]`` as ``[B, J, N, A]``: a view, or a copy if there is none."""
+    return capsules.flatten(3).mT
+
+
+def empty_votes(votes: Tensor) -> Tensor:
+    """An uninitialized tensor like `votes`, laid out as by a channels-last convolution."""
+    B, I, J, A, *S = votes.shape
+    return votes.new_empty(B, I, *S, J, A).movedim((-2, -1), (2, 3))
+
+
+def empty_capsules(votes: Tensor) -> Tensor:
+    """Uninitialized capsules ``[B, J, A, *S]``, each type channels last."""
+    B, _, J, A, *S = votes.shape
+    return votes.new_empty(B, J, *S, A).movedim(-1, 2)
+
+
+def wide_dtype(tensor: Tensor) -> torch.dtype:
+    """The dtype of the arithmetic: float64 for float64, else float32."""
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def widen(tensor: Tensor) -> Tensor:
+    """The tensor in its `wide_dtype`."""
+    return tensor.to(wide_dtype(tensor))

@@ -1,0 +1,103 @@
+"""Routing by a native CPU kernel: Numba compiles it, no C compiler is needed.
+
+Sixteen positions at a time do all their iterations on votes that sit in the cache, so votes are
+read from memory once, and once more in the backward pass, which recomputes all the rest. Blocks of
+positions are distributed over as many threads as PyTorch has. A position's arithmetic is the same
+whatever the batch, the block or the number of threads.
+
+The kernels are compiled on a machine's first use, which takes some seconds; Numba keeps the result
+on disk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from caps_med.routing.autograd import differentiable
+from caps_med.routing.config import Routing
+from caps_med.routing.eager import route_eager
+from caps_med.routing.layout import (
+    empty_capsules,
+    empty_votes,
+    positions_last_but_one,
+    positions_last_but_two,
+    wide_dtype,
+    widen,
+)
+from caps_med.routing.numba_kernels import Array, backward_block, forward_block
+from caps_med.routing.numba_lanes import LANES
+
+#: Votes in one block: fixed, so that sums over positions do not depend on the number of threads.
+BLOCK_VOTES = 2**17
+
+
+def route_numba(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
+    """`caps_med.routing.route` by native code; shapes and errors as there."""
+    if routing.is_identity(votes.shape[1]):
+        return route_eager(votes, bias, routing)
+    return differentiable(_forward, _backward, votes, bias, routing)
+
+
+def _forward(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
+    capsules = widen(empty_capsules(votes))
+    flat, wide_bias = _array(positions_last_but_two(votes)), _bias(votes, bias)
+    target = _array(positions_last_but_one(capsules))
+    _in_blocks(flat, partial(forward_block, flat, wide_bias, target), routing)
+    return capsules.to(votes.dtype)
+
+
+def _backward(
+    votes: Tensor, bias: Tensor | None, grad: Tensor, routing: Routing
+) -> tuple[Tensor, Tensor | None]:
+    flat, wide_bias = _array(positions_last_but_two(votes)), _bias(votes, bias)
+    wide_grad = _array(positions_last_but_one(grad))
+    grad_votes = widen(empty_votes(votes))
+    target = _array(positions_last_but_two(grad_votes))
+    work = partial(backward_block, flat, wide_bias, wide_grad, target)
+    sums = _in_blocks(flat, work, routing)
+    by_bias = None if bias is None else torch.from_numpy(np.sum(sums, (0, -1))).to(bias.dtype)
+    return grad_votes.to(votes.dtype), by_bias
+
+
+def _array(flat: Tensor) -> Array:
+    """``[B, I, N, J, A]`` in at least float32, atoms side by side; shares memory if it can."""
+    array: Array = widen(flat.detach()).contiguous().numpy()
+    return array
+
+
+def _bias(votes: Tensor, bias: Tensor | None) -> Array:
+    """The bias ``[J, A]``, or zeros."""
+    if bias is None:
+        bias = votes.new_zeros(votes.shape[2:4])
+    array: Array = bias.detach().to(wide_dtype(votes)).contiguous().numpy()
+    return array
+
+
+def _in_blocks(flat: Array, kernel: Callable[..., Any], routing: Routing) -> list[Any]:
+    """What the kernel returns for each block of positions, in order."""
+    B, I, N, J, A = flat.shape
+    step = max(1, BLOCK_VOTES // (I * J * A * LANES)) * LANES
+    blocks = [(b, n, min(n + step, N)) for b in range(B) for n in range(0, N, step)]
+
+    def work(block: tuple[int, int, int]) -> Any:  # noqa: ANN401 - what the kernel returns
+        return kernel(*block, routing.iterations, routing.competition == "outputs")
+
+    threads = min(torch.get_num_threads(), len(blocks))
+    return list(map(work, blocks) if threads == 1 else _pool(threads).map(work, blocks))
+
+
+@lru_cache(maxsize=8)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="caps-med-routing")
+
+
+if hasattr(os, "register_at_fork"):  # a child process has none of its parent's threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -1,0 +1,176 @@
+"""Lanes in memory: loaded and stored, as they are or transposed sixteen by sixteen.
+
+`load` and `store` take arrays whose last axis is the position. `load_transposed` and
+`store_transposed` take votes and capsules as they lie in memory, a position's atoms side by side.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from caps_med.routing.numba_lanes import INT32, LANES, Lanes, Untyped, indices, intrinsic, widen
+
+
+@intrinsic
+def load(typing: Untyped, array: Untyped, index: Untyped) -> Untyped:
+    """``array[*index, :]`` of a contiguous array whose last axis is 16 long."""
+
+    def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
+        return _load(
+            context, builder, sig.args[0], args[0], _place(context, builder, sig.args[0], *args)
+        )
+
+    return Lanes(array.dtype)(array, index), build
+
+
+@intrinsic
+def store(typing: Untyped, array: Untyped, index: Untyped, lanes: Untyped) -> Untyped:
+    """Write lanes, or a number in each, to ``array[*index, :]``."""
+
+    def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
+        kind = sig.args[0]
+        place = _place(context, builder, kind, *args[:2])
+        value = widen(context, builder, args[2], sig.args[2], Lanes(kind.dtype))
+        _store(context, builder, kind, args[0], place, value)
+        return context.get_dummy_value()
+
+    return types.none(array, index, lanes), build
+
+
+@intrinsic
+def load_transposed(
+    typing: Untyped,
+    source: Untyped,
+    column: Untyped,
+    rows: Untyped,
+    stride: Untyped,
+    target: Untyped,
+    index: Untyped,
+) -> Untyped:
+    """Sixteen columns of sixteen rows of `source` as lanes, one column after the other.
+
+    Row p starts at ``column + stride * rows[p]`` of the flat `source`; the first column's lanes
+    go to ``target[*index]``. The sixteen rows after these are fetched into the cache meanwhile:
+    there are too few in one piece for the processor to see what comes next.
+    """
+
+    def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
+        ahead = builder.mul(args[3], args[3].type(LANES))
+        vectors = []
+        for start in _row_starts(context, builder, sig.args[2], *args[1:4]):
+            vectors.append(_load(context, builder, sig.args[0], args[0], start))
+            _prefetch(context, builder, sig.args[0], args[0], builder.add(start, ahead))
+        first = _place(context, builder, sig.args[4], *args[4:6])
+        for k, vector in enumerate(_transpose(builder, vectors)):
+            place = builder.add(first, first.type(k * LANES))
+            _store(context, builder, sig.args[4], args[4], place, vector)
+        return context.get_dummy_value()
+
+    return types.none(source, types.intp, rows, types.intp, target, index), build
+
+
+@intrinsic
+def store_transposed(
+    typing: Untyped,
+    source: Untyped,
+    index: Untyped,
+    target: Untyped,
+    column: Untyped,
+    rows: Untyped,
+    stride: Untyped,
+) -> Untyped:
+    """The reverse of `load_transposed`, from lanes in `source` to rows of `target`."""
+
+    def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
+        first = _place(context, builder, sig.args[0], *args[:2])
+        places = (builder.add(first, first.type(k * LANES)) for k in range(LANES))
+        vectors = [_load(context, builder, sig.args[0], args[0], place) for place in places]
+        starts = _row_starts(context, builder, sig.args[4], *args[3:6])
+        for start, vector in zip(starts, _transpose(builder, vectors), strict=True):
+            _store(context, builder, sig.args[2], args[2], start, vector)
+        return context.get_dummy_value()
+
+    return types.none(source, index, target, types.intp, rows, types.intp), build
+
+
+def _row_starts(
+    context: Untyped,
+    builder: Untyped,
+    kind: Untyped,
+    column: Untyped,
+    rows: Untyped,
+    stride: Untyped,
+) -> list[Untyped]:
+    starts = []
+    for p in range(LANES):
+        row = builder.load(_pointer(context, builder, kind, rows, ir.IntType(64)(p)))
+        starts.append(builder.add(column, builder.mul(stride, row)))
+    return starts
+
+
+def _transpose(builder: Untyped, vectors: list[Untyped]) -> list[Untyped]:
+    """Sixteen vectors of sixteen, rows to columns, by four rounds of zipping the halves."""
+    half = LANES // 2
+    zipped = [place for k in range(LANES) for place in (k, k + LANES)]
+    low, high = indices(zipped[:LANES]), indices(zipped[LANES:])
+    for _ in range(LANES.bit_length() - 1):
+        pairs = zip(vectors[:half], vectors[half:], strict=True)
+        vectors = [builder.shuffle_vector(*pair, part) for pair in pairs for part in (low, high)]
+    return vectors
+
+
+def _place(
+    context: Untyped, builder: Untyped, kind: Untyped, array: Untyped, index: Untyped
+) -> Untyped:
+    """Where ``array[*index]`` starts in a contiguous array, in numbers; no index wraps around."""
+    shape = cgutils.unpack_tuple(builder, context.make_array(kind)(context, builder, array).shape)
+    place = cgutils.unpack_tuple(builder, index)
+    if len(place) + 1 != len(shape):
+        raise ValueError(f"{len(place)} indices into an array of {len(shape)} axes")
+    start = place[0]
+    for length, step in zip(shape[1:-1], place[1:], strict=True):
+        start = builder.add(builder.mul(start, length), step)
+    return builder.mul(start, start.type(LANES))
+
+
+def _pointer(
+    context: Untyped, builder: Untyped, kind: Untyped, array: Untyped, place: Untyped
+) -> Untyped:
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.gep(data, [place], inbounds=True)
+
+
+def _load(
+    context: Untyped, builder: Untyped, kind: Untyped, array: Untyped, place: Untyped
+) -> Untyped:
+    lanes = context.get_value_type(Lanes(kind.dtype))
+    pointer = _pointer(context, builder, kind, array, place)
+    return builder.load(
+        builder.bitcast(pointer, lanes.as_pointer()), align=kind.dtype.bitwidth // 8
+    )
+
+
+def _store(
+    context: Untyped,
+    builder: Untyped,
+    kind: Untyped,
+    array: Untyped,
+    place: Untyped,
+    lanes: Untyped,
+) -> None:
+    pointer = _pointer(context, builder, kind, array, place)
+    target = builder.bitcast(pointer, lanes.type.as_pointer())
+    builder.store(lanes, target, align=kind.dtype.bitwidth // 8)
+
+
+def _prefetch(
+    context: Untyped, builder: Untyped, kind: Untyped, array: Untyped, place: Untyped
+) -> None:
+    """Fetch what lies there for reading, into every cache; past the end it does nothing."""
+    data = context.make_array(kind)(context, builder, array).data
+    pointer = builder.bitcast(builder.gep(data, [place]), ir.IntType(8).as_pointer())
+    called = ir.FunctionType(ir.VoidType(), [pointer.type, INT32, INT32, INT32])
+    fetch = cgutils.get_or_insert_function(builder.module, called, "llvm.prefetch.p0")
+    builder.call(fetch, [pointer, INT32(0), INT32(3), INT32(1)])
