@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
-from caps_med.images import CODECS, MedicalImage
+from caps_med.images import CODECS
 from caps_med.inference import Provenance
 
 #: Media type of each form an answer can take.
@@ -69,13 +69,6 @@ def _preferred(accept: str | None) -> list[str]:
         if weight > 0:
             weighed.append((weight, media_type))
     return [media_type for _, media_type in sorted(weighed, key=lambda w: -w[0])]
-
-
-def image_forms(image: MedicalImage, own: str) -> list[str]:
-    """Image formats that an answer to `image` can be written in, `own` first."""
-    flat = image.spatial_dims == 2
-    others = [f for f in ("png", "tiff") if flat] + ["nifti", "npy"]
-    return [own, *(form for form in others if form != own)]
 
 
 def file_response(content: bytes, form: str, provenance: Provenance, stem: str) -> Response:

@@ -300,7 +300,7 @@ def _say(text: str, to: Console = console) -> None:
 
 def _check_file(out: Path, source: Path) -> None:
     """Refuse, before any work, a file that could not be written after it, or that is the input."""
-    from caps_med.images.codecs import codec_of_path
+    from caps_med.images import codec_of_path
 
     codec_of_path(out)
     if not out.parent.is_dir():
@@ -321,10 +321,9 @@ def _check_picture(out: Path, source: Path) -> None:
 
 def _check_holds(out: Path, source: MedicalImage, kind: Kind, channels: int) -> None:
     """Refuse, before any work, a format that cannot hold such an answer."""
-    from caps_med.images import check_holds
-    from caps_med.images.codecs import codec_of_path
+    from caps_med.images import check_writable, codec_of_path
 
-    check_holds(source, kind, channels, codec_of_path(out).name)
+    check_writable(source, kind, channels, codec_of_path(out).name)
 
 
 def _load(name: str, models: Path | None) -> Model:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from caps_med import samples
-from caps_med.images import MedicalImage, SliceStack, eight_bits, read_image
+from caps_med.images import MedicalImage, SliceStack, read_image, to_uint8
 from caps_med.inference import Segmentation, SyntheticImage, load_model
 
 SEGMENTATION, SYNTHESIS = "brain-t1-tissue", "brain-t1-synthesis"
@@ -81,7 +81,7 @@ def _timed(what: str, call: Callable[[], T]) -> tuple[T, _Timed]:
 def _grey(plane: NDArray[np.float32], like: MedicalImage) -> Pixels:
     """Intensities in [0, 1] of the slice as displayed, `[H, W, 3]`."""
     stack = SliceStack.from_image(like.with_array(plane[None]))
-    level = eight_bits(stack.array[0, 0])
+    level = to_uint8(stack.array[0, 0])
     return np.repeat(level[..., None], 3, axis=-1)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from nibabel.spatialimages import HeaderDataError
 
 from caps_med.images import FORMATS, MedicalImage
-from caps_med.images.codecs.dicom_origin import DicomOrigin
+from caps_med.images.dicom_origin import DicomOrigin
 from caps_med.images.image import Array
 
 _LONGEST_LINE = 2**20

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from api.encoding import MEDIA_TYPES
 from api.problems import SAMPLE_NOT_FOUND, Refusal
 from api.routes.common import answers, problems
-from caps_med.images.codecs import codec_of_path
+from caps_med.images import codec_of_path
 from caps_med.samples import SAMPLES
 
 router = APIRouter(prefix="/v1/samples", tags=["images"])

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from fastapi import APIRouter, Response
 
-from api.encoding import file_response, image_forms, json_response, negotiate, npz_bytes, zip_bytes
+from api.encoding import file_response, json_response, negotiate, npz_bytes, zip_bytes
 from api.engine import Segment
 from api.routes.common import Accept, EngineDependency, Format, ImageFile, answers
 from api.uploads import read_upload
-from caps_med.images import CODECS, encode_image, referable
+from caps_med.images import CODECS, encode_image
 from caps_med.inference import Segmentation
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
@@ -37,11 +37,8 @@ async def segment(
     """
     content = await read_upload(image)
     loaded = await engine.load(model)
-    decoded = await engine.decode(
-        content, "image", lambda read: loaded.segmenter.fitting(referable(read))
-    )
-    own = decoded.format_of("labels")
-    form = negotiate(format, accept, [*image_forms(decoded, own), "npz", "zip", "json"])
+    decoded = await engine.decode(content, "image", loaded.segmenter.fitting)
+    form = negotiate(format, accept, [*decoded.formats_of("labels"), "npz", "zip", "json"])
     result = await engine.predict(loaded, Segment(decoded))
     return await engine.run("encode", lambda: encode(result, form))
 

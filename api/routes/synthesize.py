@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Response
 
-from api.encoding import file_response, image_forms, json_response, negotiate, npz_bytes, zip_bytes
+from api.encoding import file_response, json_response, negotiate, npz_bytes, zip_bytes
 from api.engine import Synthesize
 from api.routes.common import Accept, EngineDependency, Format, LabelsFile, answers
 from api.uploads import read_upload
@@ -44,8 +44,8 @@ async def synthesize(
     content = await read_upload(labels)
     loaded = await engine.load(model)
     decoded = await engine.decode(content, "labels")
-    own = decoded.format_of("image")
-    forms = [*image_forms(decoded, own), "zip"] if count == 1 else ["zip", "png"]
+    own, *others = decoded.formats_of("image")
+    forms = [own, *others, "zip"] if count == 1 else ["zip", "png"]
     form = negotiate(format, accept, [*forms, "npz", "json"])
     images = await engine.predict(loaded, Synthesize(decoded, seed, count))
     plane = loaded.bundle.card.plane

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from benchmarks.tstr import data
 from benchmarks.tstr.arms import synthesized
-from caps_med.images import eight_bits
+from caps_med.images import to_uint8
 from caps_med.inference import Model
 
 Floats = NDArray[np.float32]
@@ -80,6 +80,6 @@ def sheet(
             draw.text((GAP, line + 3), titles[y], INK, font)
         for x, image in enumerate(row):
             canvas.paste(
-                Image.fromarray(eight_bits(image[0])), (GAP + x * (width + GAP), line + above)
+                Image.fromarray(to_uint8(image[0])), (GAP + x * (width + GAP), line + above)
             )
     return canvas

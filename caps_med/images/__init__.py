@@ -11,19 +11,19 @@
 """
 
 from caps_med.images.channels import with_channels
-from caps_med.images.codecs import CODECS, Codec
+from caps_med.images.codecs.codec import Codec
+from caps_med.images.codecs.registry import CODECS, codec_of_path
 from caps_med.images.files import (
-    check_holds,
+    check_writable,
     count_pictures,
     encode_image,
     read_image,
-    referable,
     write_image,
 )
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.labels import label_palette, match_labels
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
-from caps_med.images.normalization import Normalization, eight_bits
+from caps_med.images.normalization import Normalization, to_uint8
 from caps_med.images.slices import Plane, SliceStack, chosen_slice, one_slice, slice_count
 
 FORMATS = tuple(CODECS)
@@ -39,17 +39,17 @@ __all__ = [
     "Normalization",
     "Plane",
     "SliceStack",
-    "check_holds",
+    "check_writable",
     "chosen_slice",
+    "codec_of_path",
     "count_pictures",
-    "eight_bits",
     "encode_image",
     "label_palette",
     "match_labels",
     "one_slice",
     "read_image",
-    "referable",
     "slice_count",
+    "to_uint8",
     "with_channels",
     "write_image",
 ]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import gzip
 import secrets
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
-from caps_med.errors import InvalidInput, NotFinite, UnsupportedFormat
-from caps_med.images.codecs import codec_of_content, codec_of_name, codec_of_path
+from caps_med.errors import InvalidInput, NotFinite
 from caps_med.images.codecs.dicom_series import read_series
-from caps_med.images.image import Kind, MedicalImage
+from caps_med.images.codecs.registry import codec_of_content, codec_of_name, codec_of_path
+from caps_med.images.image import Kind, MedicalImage, save_with
 from caps_med.images.labels import as_labels, smallest_unsigned
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 
@@ -112,29 +111,19 @@ def encode_image(image: MedicalImage, format: str, *, compress: bool | None = No
     return data
 
 
-def check_holds(source: MedicalImage, kind: Kind, channels: int, format: str) -> None:
-    """See, before any work, whether `format` can hold an answer to `source`: one voxel is tried.
+def check_writable(source: MedicalImage, kind: Kind, channels: int, format: str) -> None:
+    """Check, before any work, that `format` can hold an answer to `source`: one voxel is tried.
 
     Args:
+        source: the image that the answer will belong to.
         kind, channels: of the answer.
 
     Raises:
-        UnsupportedFormat, InvalidInput: it cannot, as `encode_image` says it.
+        UnsupportedFormat, InvalidInput: it cannot, as `encode_image` says.
     """
     voxel = np.zeros((channels, *(1,) * source.spatial_dims), np.uint8)
-    origin = source.origin and source.origin.one_slice()
-    encode_image(MedicalImage(voxel, kind=kind, origin=origin), format)
-
-
-def referable(image: MedicalImage) -> MedicalImage:
-    """The image; without its origin, and with a warning, if no DICOM SEG can refer to that."""
-    if image.origin is None:
-        return image
-    try:
-        check_holds(image, "labels", 1, "dicom")
-    except UnsupportedFormat as error:
-        return replace(image, origin=None, warnings=(*image.warnings, str(error)))
-    return image
+    origin = source.origin and source.origin.first_slice()
+    encode_image(MedicalImage(voxel, source.affine, kind=kind, origin=origin), format)
 
 
 def write_image(image: MedicalImage, path: str | PathLike[str]) -> None:
@@ -163,3 +152,6 @@ def _file_content(path: Path, limits: Limits) -> bytes:
             return file.read(limits.max_bytes + 1)
     except OSError as error:
         raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
+
+
+save_with(write_image)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caps_med.errors import InvalidInput
-from caps_med.images.labels import label_format
+from caps_med.images.dicom_origin import DicomOrigin
+from caps_med.images.formats import formats_of
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
-
-    from caps_med.images.codecs.dicom_origin import DicomOrigin
 
 Array: TypeAlias = NDArray[Any]
 Kind: TypeAlias = Literal["image", "labels"]
@@ -28,6 +27,8 @@ STACK_AFFINE = np.diag([-1.0, -1.0, 1.0, 1.0])
 # A voxel may be this much thinner along one axis than along another before the affine counts
 # as singular.
 SINGULAR_RATIO = 1e-6
+
+_write: Callable[[MedicalImage, str | PathLike[str]], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +94,18 @@ class MedicalImage:
         """The id of a label map that stands for nothing."""
         return 0
 
+    def formats_of(self, kind: Kind) -> tuple[str, ...]:
+        """The formats that an image of that kind over these voxels is offered in, default first."""
+        return formats_of(
+            self.format,
+            labels=kind == "labels",
+            picture=self.spatial_dims == 2,
+            slices=self.origin is not None,
+        )
+
     def format_of(self, kind: Kind) -> str:
-        """What an image of that kind over the same voxels is saved as when nobody asks."""
-        if kind == "labels" and self.origin is not None:
-            return "dicom"
-        own = "nifti" if self.format == "dicom" else self.format
-        return label_format(own) if kind == "labels" else own
+        """The default format of an image of that kind over these voxels."""
+        return self.formats_of(kind)[0]
 
     @property
     def spacing(self) -> tuple[float, ...] | None:
@@ -145,9 +152,13 @@ class MedicalImage:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write to `path`, in the format of its suffix; see `caps_med.images.write_image`."""
-        from caps_med.images.files import write_image
+        _write(self, path)
 
-        write_image(self, path)
+
+def save_with(writer: Callable[[MedicalImage, str | PathLike[str]], None]) -> None:
+    """Set what `MedicalImage.save` calls: the formats build on this module, not it on them."""
+    global _write
+    _write = writer
 
 
 def _check_array(array: Array, kind: str) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from caps_med.errors import InvalidInput, UnknownLabel
-
-if TYPE_CHECKING:
-    from caps_med.images.image import Array, MedicalImage
+from caps_med.images.image import Array, MedicalImage
 
 # Background black, then seven colours of Okabe and Ito, "Color Universal Design" (2008), then
 # nine of Paul Tol's scheme "muted" (SRON/EPS/TN/09-002): all told apart by the colour-blind.
@@ -32,15 +29,6 @@ def label_palette(colours: Array | None = None) -> Array:
     if colours is not None:
         palette[: len(colours)] = colours[:256]
     return palette
-
-
-def label_format(image_format: str) -> str:
-    """The format in which labels of an image of `image_format` are written.
-
-    The same, except for JPEG: it is lossy and would blur ids into others, so labels of a JPEG
-    are PNG.
-    """
-    return "png" if image_format == "jpeg" else image_format
 
 
 def smallest_unsigned(ids: Array) -> Array:

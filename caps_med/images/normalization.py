@@ -73,7 +73,7 @@ class Normalization(BaseModel):
         return scaled.astype(np.float32)
 
 
-def eight_bits(intensities: NDArray[Any]) -> NDArray[np.uint8]:
-    """Intensities in [0, 1] as the pixels of a picture, 0 to 255; what lies beyond is cut off."""
+def to_uint8(intensities: NDArray[Any]) -> NDArray[np.uint8]:
+    """Intensities in [0, 1] as 0..255; values outside are clipped."""
     pixels: NDArray[np.uint8] = np.rint(np.clip(intensities, 0, 1) * 255).astype(np.uint8)
     return pixels

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from caps_med.images import MedicalImage, SliceStack, eight_bits
+from caps_med.images import MedicalImage, SliceStack, to_uint8
 from caps_med.images.slices import Plane
 from caps_med.inference.features import Features
 
@@ -59,7 +59,7 @@ def _enlarged(value: NDArray[np.float32], size: Sequence[int]) -> NDArray[np.flo
 
 
 def _in_8_bits(values: Picture) -> NDArray[np.uint8]:
-    return np.asarray(values) if values.dtype == np.uint8 else eight_bits(values)
+    return np.asarray(values) if values.dtype == np.uint8 else to_uint8(values)
 
 
 def sheet(rows: Sequence[Sequence[Picture]]) -> MedicalImage:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput, InvalidParameter
-from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, eight_bits, match_labels
+from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, match_labels, to_uint8
 from caps_med.inference.passes import in_passes
 from caps_med.inference.planes import Planes
 from caps_med.inference.provenance import Provenance, answer
@@ -133,7 +133,7 @@ class Synthesizer:
         self, labels: MedicalImage, pixels: NDArray[np.generic], source: Provenance
     ) -> SyntheticImage:
         if labels.spatial_dims == 2 and labels.format != "npy":
-            pixels = eight_bits(pixels)
+            pixels = to_uint8(pixels)
         image = labels.with_array(pixels, kind="image")
         return answer(SyntheticImage, image, provenance=source)
 

@@ -16,6 +16,7 @@ import caps_med
 from api.app import create_app
 from api.settings import Settings
 from caps_med.images import MedicalImage, encode_image, read_image
+from caps_med.images.codecs import dicom_seg
 from tests.conftest import BUILT_IN_NAMES
 from tests.images.dicom_files import IDENTITY, slice_file, zipped_series
 
@@ -51,6 +52,19 @@ def test_a_volume_comes_back_in_its_space(client: TestClient, models: Path, volu
     np.testing.assert_array_equal(found.array, wanted.array)
     for name, value in wanted.provenance.headers().items():
         assert answer.headers[name] == value
+
+
+def test_no_dicom_seg_is_written_where_none_is_asked_for(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bytes:
+        raise AssertionError("a DICOM SEG was written")
+
+    monkeypatch.setattr(dicom_seg, "segmentation", refuse)
+    for form in ("json", "nifti"):
+        files = {"image": zipped_series()}
+        assert client.post(SEGMENT, files=files, params={"format": form}).status_code == 200
+    assert client.post(SEGMENT, files={"image": zipped_series()}).status_code == 500
 
 
 @pytest.mark.parametrize("content", [slice_file(**IDENTITY), zipped_series()])

@@ -9,7 +9,7 @@ import pytest
 
 from caps_med.errors import CapsMedError, InputTooLarge
 from caps_med.images import CODECS, Limits, MedicalImage, encode_image, read_image, write_image
-from caps_med.images.codecs import codec_of_content
+from caps_med.images.codecs.registry import codec_of_content
 
 
 class ReaderContract:

@@ -47,9 +47,3 @@ def test_a_model_brings_its_first_colours() -> None:
     palette = label_palette(np.array([[1, 1, 1], [2, 2, 2]], np.uint8))
     assert palette[:2].tolist() == [[1, 1, 1], [2, 2, 2]]
     np.testing.assert_array_equal(palette[2:], label_palette()[2:])
-
-
-def test_labels_keep_the_format_of_their_image_but_jpeg() -> None:
-    formats = ("nifti", "png", "jpeg", "tiff", "npy")
-    images = [MedicalImage(np.zeros((1, 2, 2)), format=name) for name in formats]
-    assert [image.format_of("labels") for image in images] == ["nifti", "png", "png", "tiff", "npy"]

@@ -20,8 +20,8 @@ from caps_med.images import (
     Normalization,
     Plane,
     SliceStack,
-    eight_bits,
     label_palette,
+    to_uint8,
 )
 
 RGB = NDArray[np.uint8]
@@ -86,7 +86,7 @@ def case_pictures(
 def as_picture(channels: NDArray[np.float32], spacing: tuple[float, float] | None = None) -> RGB:
     """An image ``[C, H, W]`` in [0, 1] as ``[H, W, 3]``, of a size that is fit to be looked at."""
     grey = np.moveaxis(channels if len(channels) == 3 else channels[:1].repeat(3, 0), 0, -1)
-    pixels = eight_bits(grey)
+    pixels = to_uint8(grey)
     return _resized(pixels, _size(grey.shape[:2], spacing), Image.Resampling.BICUBIC)
 
 

@@ -3,7 +3,7 @@
 Read are grey and RGB pictures of 8 to 32 bits: uncompressed, deflated, RLE, JPEG (8 bits) and
 JPEG 2000. Stored values are rescaled (Rescale Slope and Intercept), MONOCHROME1 is turned around so
 that more is brighter. Only the elements that say so are read, and those of patient and study that a
-DICOM SEG must repeat (`caps_med.images.codecs.dicom_origin`).
+DICOM SEG must repeat (`caps_med.images.dicom_origin`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pydicom.dataset import FileDataset
 from pydicom.pixels.utils import pixel_array
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.images import dicom_origin
 from caps_med.images.codecs import dicom_layout as layouts
-from caps_med.images.codecs import dicom_origin
 from caps_med.images.codecs.dicom_geometry import Placed, places
 from caps_med.images.image import Array
 from caps_med.images.limits import Limits
@@ -84,7 +84,7 @@ def read_frames(data: bytes, limits: Limits) -> Frames:
 
 
 def _checked_shape(
-    header: FileDataset, layout: layouts.Layout, limits: Limits
+    header: FileDataset, layout: layouts.DicomLayout, limits: Limits
 ) -> tuple[int, int, int, int]:
     """(frames, rows, columns, channels), once bounds and lengths are right."""
     frames = _whole(header, "NumberOfFrames", 1)

@@ -59,7 +59,7 @@ class IsSegmentation(NoPicture, UnsupportedFormat):
 
 
 @dataclass(frozen=True)
-class Layout:
+class DicomLayout:
     """What the walk found.
 
     Attributes:
@@ -78,7 +78,7 @@ def recognises(data: bytes) -> bool:
     return data[PREAMBLE : PREAMBLE + 4] == MAGIC
 
 
-def read_layout(data: bytes, limits: Limits) -> Layout:
+def read_layout(data: bytes, limits: Limits) -> DicomLayout:
     """Walk every element; nothing is decoded.
 
     Raises:
@@ -103,7 +103,7 @@ def read_layout(data: bytes, limits: Limits) -> Layout:
         raise NoPixels("DICOM: there is no picture in it (no Pixel Data)")
     if (walk.pixels is None) != (syntax in COMPRESSED):
         raise InvalidInput("DICOM: the pixel data is not of the transfer syntax that it names")
-    return Layout(syntax, walk.pixels, walk.fragments)
+    return DicomLayout(syntax, walk.pixels, walk.fragments)
 
 
 def _file_header(data: bytes) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """A label map as DICOM SEG: one binary segment a label, in the series' own place (PS3.3, A.51).
 
 highdicom writes it. It names the slices it was made from, and so carries on the patient's name and
-identifiers, which the archive that it returns to needs; see `caps_med.images.codecs.dicom_origin`.
+identifiers, which the archive that it returns to needs; see `caps_med.images.dicom_origin`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pydicom.valuerep import DSfloat
 from caps_med._version import __version__
 from caps_med.errors import UnsupportedFormat
 from caps_med.images.codecs.dicom_geometry import TO_RAS
-from caps_med.images.codecs.dicom_origin import DESCRIBED, DicomOrigin
+from caps_med.images.dicom_origin import DESCRIBED, DicomOrigin
 from caps_med.images.image import Array, MedicalImage
 from caps_med.images.labels import label_palette
 

@@ -14,7 +14,7 @@ from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, Unsupport
 from caps_med.images.codecs import dicom_layout, zips
 from caps_med.images.codecs.dicom_frames import Frames, read_frames, smallest_integers
 from caps_med.images.codecs.dicom_geometry import affine_of
-from caps_med.images.codecs.dicom_origin import joined
+from caps_med.images.dicom_origin import joined
 from caps_med.images.image import STACK_AFFINE, MedicalImage
 from caps_med.images.limits import Limits
 

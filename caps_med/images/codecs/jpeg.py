@@ -9,7 +9,7 @@ from PIL import Image
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec
-from caps_med.images.codecs.pictures import decode_picture, eight_bits, plane_of, to_bytes
+from caps_med.images.codecs.pictures import checked_uint8, decode_picture, plane_of, to_bytes
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.limits import Limits
 
@@ -27,14 +27,14 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
 
 
 def encode(image: MedicalImage) -> bytes:
-    """An image at quality 95, its colours at full resolution; see `eight_bits`.
+    """An image at quality 95, its colours at full resolution; see `checked_uint8`.
 
     Raises:
         UnsupportedFormat: a label map, whose ids JPEG would blur.
     """
     if image.kind == "labels":
         raise UnsupportedFormat("labels cannot be written as jpeg, it blurs ids: use png")
-    plane = np.ascontiguousarray(eight_bits(plane_of(image, "jpeg"), "jpeg"))
+    plane = np.ascontiguousarray(checked_uint8(plane_of(image, "jpeg"), "jpeg"))
     return to_bytes(Image.fromarray(plane), "JPEG", quality=95, subsampling=0)
 
 

@@ -72,7 +72,7 @@ def encode(image: MedicalImage) -> bytes:
     return bytes(header.binaryblock) + b"\0\0\0\0" + voxels
 
 
-def _checked(data: bytes, limits: Limits) -> tuple[bytes, layouts.Layout]:
+def _checked(data: bytes, limits: Limits) -> tuple[bytes, layouts.NiftiLayout]:
     compressed = data.startswith(GZIP_MAGIC)
     start = peek_gzip(data, layouts.LONGEST, layouts.PEEK) if compressed else data
     if not layouts.recognises(start):

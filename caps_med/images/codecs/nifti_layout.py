@@ -28,7 +28,7 @@ _NOT_NUMBERS = {32: "complex", 128: "RGB", 1792: "complex", 2048: "complex", 230
 
 
 @dataclass(frozen=True)
-class Layout:
+class NiftiLayout:
     """Where the voxels lie: `shape` [X, Y, Z] of `dtype` (byte order included) from `offset`."""
 
     version: int
@@ -48,7 +48,7 @@ def recognises(data: bytes) -> bool:
     return data[:4] in {struct.pack(f"{o}i", size) for o in "<>" for size in _HEADER_SIZES}
 
 
-def read_layout(data: bytes) -> Layout:
+def read_layout(data: bytes) -> NiftiLayout:
     """The layout that the header at the start of `data` describes.
 
     Raises:
@@ -69,7 +69,7 @@ def read_layout(data: bytes) -> Layout:
         code = struct.unpack_from(f"{order}h", data, 12)[0]
         dims = struct.unpack_from(f"{order}8q", data, 16)
         offset = struct.unpack_from(f"{order}q", data, 168)[0]
-    return Layout(
+    return NiftiLayout(
         version=version,
         header_size=size,
         shape=_spatial_shape(dims),

@@ -11,8 +11,11 @@ from PIL import Image, ImageOps
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.image import Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
+from caps_med.images.normalization import to_uint8
 
 _READ_MODES = ("L", "RGB", "I", "F", "I;16", "I;16L", "I;16B")
+#: Floats may leave 0..1 by this much, as sums of weights do: it rounds to 0 and to 255.
+_HALF_LEVEL = 0.4 / 255
 
 
 def decode_picture(data: bytes, name: str, kind: Kind, limits: Limits, bits: int) -> MedicalImage:
@@ -114,19 +117,20 @@ def plane_of(image: MedicalImage, name: str) -> Array:
     return image.array[0] if len(image.array) == 1 else np.moveaxis(image.array, 0, -1)
 
 
-def eight_bits(plane: Array, name: str) -> Array:
+def checked_uint8(plane: Array, name: str) -> Array:
     """Pixels as uint8: floats in 0..1 are scaled to 0..255, integers must lie in 0..255.
 
     Raises:
-        InvalidInput: values outside, which would be clipped or wrap around.
+        InvalidInput: values outside by more than rounding, which would be clipped or wrap around.
     """
     top = 1 if plane.dtype.kind == "f" else 255
-    if not (plane.min() >= 0 and plane.max() <= top):
+    beyond = _HALF_LEVEL if top == 1 else 0
+    if not (plane.min() >= -beyond and plane.max() <= top + beyond):
         raise InvalidInput(
             f"{name} holds 0..{top} of {plane.dtype}, got {plane.min()} to {plane.max()}: "
             "normalize the image, or use npy"
         )
-    return (np.round(plane * 255.0) if top == 1 else plane).astype(np.uint8)
+    return to_uint8(plane) if top == 1 else plane.astype(np.uint8)
 
 
 def to_bytes(picture: Image.Image, name: str, **options: object) -> bytes:

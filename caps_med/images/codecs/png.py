@@ -13,7 +13,7 @@ from PIL import Image
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec
-from caps_med.images.codecs.pictures import decode_picture, eight_bits, plane_of, to_bytes
+from caps_med.images.codecs.pictures import checked_uint8, decode_picture, plane_of, to_bytes
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.labels import label_palette
 from caps_med.images.limits import Limits
@@ -56,7 +56,7 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
 def encode(image: MedicalImage) -> bytes:
     """Label maps of up to 256 ids as palette pictures, of more as 16-bit grey.
 
-    Of images uint16 stays 16-bit grey; all else becomes 8 bits, see `eight_bits`.
+    Of images uint16 stays 16-bit grey; all else becomes 8 bits, see `checked_uint8`.
     """
     plane = plane_of(image, "png")
     if image.kind == "labels":
@@ -67,7 +67,7 @@ def encode(image: MedicalImage) -> bytes:
         if plane.dtype != np.uint16:
             raise InvalidInput(f"png holds ids up to 65535, got {plane.max()}: use tiff or npy")
     if plane.dtype != np.uint16 or plane.ndim == 3:
-        plane = eight_bits(plane, "png")
+        plane = checked_uint8(plane, "png")
     return to_bytes(Image.fromarray(np.ascontiguousarray(plane)), "PNG")
 
 

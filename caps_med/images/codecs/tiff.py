@@ -16,7 +16,7 @@ from PIL import Image
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec
-from caps_med.images.codecs.pictures import decode_pages, eight_bits, plane_of, to_bytes
+from caps_med.images.codecs.pictures import checked_uint8, decode_pages, plane_of, to_bytes
 from caps_med.images.image import STACK_AFFINE, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 
@@ -99,7 +99,7 @@ def encode(image: MedicalImage) -> bytes:
 
 def _page(plane: Array) -> Image.Image:
     if plane.ndim == 3:
-        plane = eight_bits(plane, "tiff")
+        plane = checked_uint8(plane, "tiff")
     elif plane.dtype.kind == "f":
         plane = plane.astype(np.float32)
     elif plane.dtype not in (np.uint8, np.uint16):

@@ -18,10 +18,10 @@ import pytest
 from pydicom.uid import EnhancedCTImageStorage
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
-from caps_med.images import Limits, MedicalImage, encode_image, one_slice, read_image, referable
+from caps_med.images import Limits, MedicalImage, encode_image, one_slice, read_image
 from caps_med.images.codecs import dicom_seg
-from caps_med.images.codecs.dicom_origin import FRAMES, SINGLE
 from caps_med.images.codecs.dicom_series import NO_COMMON_ORIGIN
+from caps_med.images.dicom_origin import FRAMES, SINGLE
 from tests.images.dicom_files import (
     IDENTITY,
     SERIES,
@@ -157,21 +157,21 @@ def test_slices_that_say_to_be_one_object_are_of_none(tmp_path: Path) -> None:
 def test_every_kind_of_image_that_is_known_can_be_referred_to(kind: str) -> None:
     uid = getattr(pydicom.uid, kind)
     image = read_image(slice_file(**IDENTITY, SOPClassUID=uid) if kind in SINGLE else frames(uid))
-    assert referable(image) is image
+    assert image.format_of("labels") == "dicom"
     assert read_back(encode_image(empty(image), "dicom")).Modality == "SEG"
 
 
-def test_what_cannot_be_referred_to_is_no_origin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """highdicom refuses for a reason that is not known here."""
+def test_what_highdicom_refuses_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a reason that is not known here; its own words could name the patient."""
     image = read_image(slice_file(**IDENTITY))
 
     def refuse(*_: object, **__: object) -> None:
-        raise ValueError("no")
+        raise ValueError("Doe^Jane")
 
     monkeypatch.setattr(dicom_seg, "Segmentation", refuse)
-    found = referable(image)
-    assert (found.origin, found.format_of("labels")) == (None, "nifti")
-    assert found.warnings == ("no DICOM SEG can refer to this series: use nifti",)
+    message = "^no DICOM SEG can refer to this series: use nifti$"
+    with pytest.raises(UnsupportedFormat, match=message):
+        encode_image(empty(image), "dicom")
 
 
 def test_names_of_labels_and_models_are_made_to_fit() -> None:

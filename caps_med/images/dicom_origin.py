@@ -76,8 +76,8 @@ class DicomOrigin:
         if UID(self.attributes["SOPClassUID"]).keyword not in (FRAMES if self.frames else SINGLE):
             raise ValueError("not a kind of image that is known")
 
-    def one_slice(self) -> DicomOrigin:
-        """The origin of a volume of one slice, to try what may be written."""
+    def first_slice(self) -> DicomOrigin:
+        """The origin of the first slice as a volume of its own."""
         return replace(self, slices=((self.slices[0][0], 1),))
 
 

@@ -1,0 +1,39 @@
+"""The formats. To add one, write its file and list it here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from caps_med.errors import UnsupportedFormat
+from caps_med.images.codecs import dicom, jpeg, nifti, npy, npz, nrrd, png, tiff
+from caps_med.images.codecs.codec import Codec
+
+CODECS: dict[str, Codec] = {
+    module.CODEC.name: module.CODEC for module in (nifti, nrrd, dicom, png, jpeg, tiff, npy, npz)
+}
+
+
+def codec_of_name(name: str) -> Codec:
+    """The codec of a format's name, `UnsupportedFormat` if there is none."""
+    if name not in CODECS:
+        raise UnsupportedFormat(f"format must be one of {', '.join(CODECS)}, got {name!r}")
+    return CODECS[name]
+
+
+def codec_of_content(data: bytes) -> Codec:
+    """The codec that recognises `data`, whatever its name was; `UnsupportedFormat` if none."""
+    for codec in CODECS.values():
+        if codec.recognises(data):
+            return codec
+    raise UnsupportedFormat(
+        f"the content is of no known format (allowed: {', '.join(CODECS)}): convert it first"
+    )
+
+
+def codec_of_path(path: Path) -> Codec:
+    """The codec of a file name's suffix, for writing; `UnsupportedFormat` if there is none."""
+    for codec in CODECS.values():
+        if path.name.lower().endswith(codec.suffixes):
+            return codec
+    allowed = ", ".join(suffix for codec in CODECS.values() for suffix in codec.suffixes)
+    raise UnsupportedFormat(f"{path.name} has no known suffix: use one of {allowed}")

@@ -1,0 +1,25 @@
+"""Which format an answer is written in, for the library, the command line and the service alike.
+
+What nobody asks for in particular is written as its source was; what a format cannot hold, its
+writer refuses (see `caps_med.images.check_writable`).
+"""
+
+from __future__ import annotations
+
+_LOSSLESS = {"jpeg": "png"}
+_ANY, _PICTURES = ("nifti", "npy"), ("png", "tiff")
+
+
+def formats_of(source: str, *, labels: bool, picture: bool, slices: bool) -> tuple[str, ...]:
+    """The formats that an answer is offered in, the default first.
+
+    Args:
+        source: format of the image that the answer belongs to.
+        labels: a label map, which JPEG would blur into other ids.
+        picture: it has no third axis.
+        slices: it lies over DICOM slices that a DICOM SEG can refer to.
+    """
+    default = "nifti" if source == "dicom" else source
+    if labels:
+        default = "dicom" if slices else _LOSSLESS.get(default, default)
+    return tuple(dict.fromkeys((default, *(_PICTURES if picture else ()), *_ANY)))
