@@ -12,7 +12,7 @@ NODE := $(shell node -p 'const [a, b] = process.versions.node.split(".").map(Num
 # OpenMP threads that wait shall sleep: spinning ones take the core they wait for.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help install page demo test serve lint bench clean
+.PHONY: help install page demo test docs serve lint bench clean
 
 help: ## What can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -56,6 +56,9 @@ ifeq ($(NODE),fits)
 	cd api/web && npm run --silent check
 endif
 
+docs: $(READY) ## The documentation site, into site/; broken links and docstrings fail
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 serve: $(READY) page ## The HTTP service and its page on http://127.0.0.1:8000
 	$(BIN)/caps-med serve
 
@@ -63,4 +66,4 @@ bench: $(READY) ## Speed and memory against the published style and MONAI's U-Ne
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove what make made
-	rm -rf $(VENV) api/static api/web/node_modules build dist demo .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) api/static api/web/node_modules build dist demo site .mypy_cache .ruff_cache .pytest_cache

@@ -3,7 +3,7 @@
 One CapsPix2Pix a row, on the 8 axon phantoms of `benchmarks.tstr`, all with the same steps; then
 what their images are like, as there. Generators are kept in ``--work`` (that of `benchmarks.tstr`,
 whose judge is used), so the command goes on where it was stopped; it ends with the table, which it
-prints and puts into ``docs/synthesis.md``.
+prints and puts into ``docs/results/noise-vector.md``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--work", type=Path, default=Path("runs/tstr"), help="generators, judge")
     parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "images")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs" / "synthesis.md")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs" / "results" / "noise-vector.md")
     parser.add_argument("--maps", type=int, default=24, help="label maps to synthesize")
     parser.add_argument("--threads", type=int, default=2)
     return parser.parse_args()

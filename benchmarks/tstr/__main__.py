@@ -8,9 +8,9 @@ parameters, training time and memory.
 
 What is done is kept, in ``--work`` (generators, judge) and ``--out`` (scores), so the command goes
 on where it was stopped. It ends with the tables, which it prints and puts into
-``docs/synthesis.md``, and ``docs/images/tstr-*.png``. ``--quick`` does everything with a few steps
-into ``--work`` alone, to see that it runs. Several of it may share ``--work`` and ``--out``, each
-with other ``--seeds`` or ``--arms``.
+``docs/results/train-on-synthetic.md``, and ``docs/images/tstr-*.png``. ``--quick`` does everything
+with a few steps into ``--work`` alone, as a check. Several runs may share ``--work`` and ``--out``,
+each with other ``--seeds`` or ``--arms``.
 
 Recipes of the generators, beside 64 x 64 crops for CapsPix2Pix and, as published, whole images one
 at a time for pix2pix: ``--caps epochs=40 --caps noise_size=32 --pix2pix epochs=40`` (as
@@ -107,7 +107,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path("runs/tstr"), help="generators, judge")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the scores")
     parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "images")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs" / "synthesis.md")
+    parser.add_argument(
+        "--docs", type=Path, default=ROOT / "docs" / "results" / "train-on-synthetic.md"
+    )
     parser.add_argument("--steps", type=int, default=600, help="of each U-Net")
     parser.add_argument("--judge-steps", type=int, default=2000)
     parser.add_argument("--judge-images", type=int, default=200)

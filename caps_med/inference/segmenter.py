@@ -97,10 +97,7 @@ class Segmenter:
         """Segment images of equal size in one go.
 
         On a CPU the answers are those of a call each, to the last bit; on a GPU to rounding. A 3-D
-        network takes one image.
-
-        Raises:
-            What a call raises, for the first image that does.
+        network takes one image. Raises what a single call does, for the first image that fails.
         """
         images = [self.fitting(image) for image in images]
         prepared = [self.prepare(image) for image in images]

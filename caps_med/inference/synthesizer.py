@@ -66,10 +66,7 @@ class Synthesizer:
         """Synthesize from label maps of equal size in one go, each with the noise of its seed.
 
         On a CPU the images are those of a call each, to the last bit; on a GPU to rounding. A 3-D
-        network takes one label map.
-
-        Raises:
-            What a call raises, for the first label map that does.
+        network takes one label map. Raises what a single call does, for the first that fails.
         """
         noise = [self.noise(seed) for seed in seeds]
         pixels = self._pixels(labels, noise)

@@ -22,7 +22,7 @@ from training.data.prepare import Preparation
 DIMS = ("2d", "2.5d", "3d")
 
 #: Bytes of a training step for each position of a crop: measured with SegCaps at 512 x 512, see
-#: docs/performance.md; MONAI's U-Net stays below. In 3-D capsules have 1.5 times the votes.
+#: docs/results/performance.md; MONAI's U-Net stays below. In 3-D capsules have 1.5 times the votes.
 BYTES_A_POSITION = {2: 6_000, 3: 9_000}
 #: Share of the memory that a step may take.
 MEMORY_SHARE = 0.4

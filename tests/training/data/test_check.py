@@ -336,6 +336,6 @@ def test_the_sheet_shows_images_and_labels(pictures: Path) -> None:
 
 
 def test_every_code_is_documented() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "data.md").read_text()
     for code, (severity, meaning) in CODES.items():
         assert f"| `{code}` | {severity} | {meaning} |" in page

@@ -1,0 +1,1 @@
+"""The documentation: its site, its tutorials, and the names it uses."""
