@@ -8,16 +8,16 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from caps_med._version import __version__
 from caps_med.images import Normalization, Plane, label_palette
+from caps_med.preprocessing import Millimetres, Preprocessing
 
 Task = Literal["segmentation", "synthesis"]
 LabelId = Annotated[int, Field(ge=0, le=65535)]
 _Level = Annotated[int, Field(ge=0, le=255)]
 Color = Annotated[tuple[_Level, _Level, _Level], Field(description="red, green, blue")]
-_Millimetres = Annotated[FiniteFloat, Field(gt=0)]
 
 #: MONAI's schema of metadata.json; its tools check against it when given the file.
 SCHEMA = (
@@ -81,7 +81,7 @@ class ModelCard(_Section):
     labels: Annotated[dict[LabelId, str], Field(min_length=2)]
     colors: dict[LabelId, Color] = {}
     plane: Plane = "axial"
-    spacing_mm: tuple[_Millimetres, _Millimetres] | None = None
+    spacing_mm: tuple[Millimetres, Millimetres] | None = None
     neighbours: Annotated[int, Field(ge=0, le=8)] = 0
     normalization: Normalization = Normalization()
     scores: dict[str, float] = {}
@@ -93,6 +93,16 @@ class ModelCard(_Section):
     @classmethod
     def _rising(cls, labels: dict[int, str]) -> dict[int, str]:
         return dict(sorted(labels.items()))
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How an image becomes the network's input."""
+        return Preprocessing(
+            normalization=self.normalization,
+            plane=self.plane,
+            spacing_mm=self.spacing_mm,
+            neighbours=self.neighbours,
+        )
 
     @property
     def shown_colors(self) -> dict[int, Color]:

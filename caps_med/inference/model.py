@@ -19,9 +19,9 @@ from caps_med.images import (
     Kind,
     Limits,
     MedicalImage,
-    SliceStack,
     chosen_slice,
     read_image,
+    slice_count,
 )
 from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.manipulation import Manipulator
@@ -135,7 +135,7 @@ class Model:
         if not layers:
             raise InvalidParameter(f"model={self.provenance.model}: its network has no capsules")
         read, way = self.read(labels, "labels"), self.synthesizer.way(seed, to_seed, steps)
-        _, classes = self.synthesizer.classes(read)
+        classes = self.synthesizer.prepare(read).slices
         return [
             self._synthesis_features(
                 replace(self.provenance, seed=seed, to_seed=to_seed, position=position),
@@ -154,7 +154,7 @@ class Model:
             WrongTask: a synthesis model. InvalidParameter: it reconstructs nothing; no such slice.
         """
         network = self._network(SegmentationNetwork)
-        _, slices = self.segmenter.prepare(self.read(image, "image"))
+        slices = self.segmenter.prepare(self.read(image, "image")).slices
         return Manipulator(network, slices, slice, self.provenance)
 
     def point(
@@ -181,8 +181,7 @@ class Model:
             found = self.features(read, layer, slice, seed)
         depth = None
         if self.network.spatial_dims == 3:
-            stack = SliceStack.from_image(read, self.bundle.card.plane)
-            depth = chosen_slice(len(stack.array), slice)
+            depth = chosen_slice(slice_count(read, self.bundle.card.plane), slice)
         return listener.point(found, row, column, depth)
 
     def features(
@@ -208,9 +207,9 @@ class Model:
         if self.task == "synthesis":
             z = self.synthesizer.noise(seed)
             origin = self.provenance.with_seed(seed)
-            _, classes = self.synthesizer.classes(self.read(source, "labels"))
+            classes = self.synthesizer.prepare(self.read(source, "labels")).slices
             return self._synthesis_features(origin, classes, layer, slice, z)
-        _, slices = self.segmenter.prepare(self.read(source, "image"))
+        slices = self.segmenter.prepare(self.read(source, "image")).slices
         return explorer(slices, self._network(SegmentationNetwork).capsules, layer, slice)
 
     def _synthesis_features(

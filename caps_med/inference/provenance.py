@@ -31,12 +31,8 @@ class Provenance:
     @classmethod
     def of(cls, bundle: Bundle) -> Provenance:
         """What a bundle's answers have in common."""
-        card = bundle.card
-        spacing = (
-            "x".join(f"{mm:g}" for mm in card.spacing_mm) + " mm" if card.spacing_mm else "any"
-        )
-        preprocessing = f"intensity {card.normalization}; plane {card.plane}; {spacing}"
-        return cls(bundle.name, bundle.version, bundle.metadata.weights.sha256, preprocessing)
+        weights = bundle.metadata.weights.sha256
+        return cls(bundle.name, bundle.version, weights, str(bundle.card.preprocessing))
 
     def with_seed(self, seed: int) -> Provenance:
         """The same with the seed of one synthesis."""

@@ -14,9 +14,9 @@ from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
 from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, with_channels
 from caps_med.inference.passes import in_passes
-from caps_med.inference.planes import Planes, with_neighbours
 from caps_med.inference.provenance import Provenance, answer
 from caps_med.networks import SegmentationNetwork
+from caps_med.preprocessing import PreparedSlices
 
 #: A binary model's capsule longer than this is foreground.
 THRESHOLD = 0.5
@@ -100,27 +100,22 @@ class Segmenter:
         network takes one image. Raises what a single call does, for the first image that fails.
         """
         images = [self.fitting(image) for image in images]
-        prepared = [self.prepare(image) for image in images]
-        lengths = self.lengths(torch.cat([slices for _, slices in prepared]))
-        parts = lengths.split([len(slices) for _, slices in prepared])
+        prepared = [self._prepared(image) for image in images]
+        lengths = self.lengths(torch.cat([one.slices for one in prepared]))
+        parts = lengths.split([len(one.slices) for one in prepared])
         answers = zip(images, prepared, parts, strict=True)
-        return [self._answer(image, p.restore(part)) for image, (p, _), part in answers]
+        return [self._answer(image, one.restore(part)) for image, one, part in answers]
 
-    def prepare(self, image: MedicalImage) -> tuple[Planes, Tensor]:
-        """The planes of an image, and its slices as the network takes them, `[D, C, *size]`.
+    def prepare(self, image: MedicalImage) -> PreparedSlices:
+        """The slices of an image as the network takes them, their neighbours included.
 
         Raises:
             InvalidInput, InputTooLarge: as for a call.
         """
-        image = self.fitting(image)
-        planes = Planes.of(image, self.card, self.limits)
-        scaled = self.card.normalization.apply(planes.stack.array)
-        slices = planes.at_network_spacing(scaled)
-        if not self.card.neighbours:
-            return planes, slices
-        array = slices.numpy()
-        around = [with_neighbours(array, z, self.card.neighbours) for z in range(len(array))]
-        return planes, torch.from_numpy(np.stack(around))
+        return self._prepared(self.fitting(image))
+
+    def _prepared(self, image: MedicalImage) -> PreparedSlices:
+        return self.card.preprocessing.network_input(image, self.limits)
 
     @property
     def channels(self) -> int:

@@ -15,9 +15,9 @@ from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, match_labels, to_uint8
 from caps_med.inference.passes import in_passes
-from caps_med.inference.planes import Planes
 from caps_med.inference.provenance import Provenance, answer
 from caps_med.networks import SynthesisNetwork
+from caps_med.preprocessing import PreparedSlices
 
 #: Seeds are what a 64-bit generator takes.
 LARGEST_SEED = 2**63 - 1
@@ -109,8 +109,8 @@ class Synthesizer:
         self, labels: Sequence[MedicalImage], noise: Sequence[Tensor]
     ) -> list[NDArray[np.float32]]:
         """The images of label maps of equal size, `[C, *S]` each, with one noise vector each."""
-        prepared = [self.classes(one) for one in labels]
-        slices = [classes for _, classes in prepared]
+        prepared = [self.prepare(one) for one in labels]
+        slices = [one.slices for one in prepared]
         vectors = (
             noise
             if len(prepared) == 1
@@ -124,7 +124,7 @@ class Synthesizer:
             vectors=torch.cat(list(vectors)),
         )
         parts = maps.split([len(classes) for classes in slices])
-        return [p.restore(part) for (p, _), part in zip(prepared, parts, strict=True)]
+        return [one.restore(part) for one, part in zip(prepared, parts, strict=True)]
 
     def _answer(
         self, labels: MedicalImage, pixels: NDArray[np.generic], source: Provenance
@@ -134,8 +134,8 @@ class Synthesizer:
         image = labels.with_array(pixels, kind="image")
         return answer(SyntheticImage, image, provenance=source)
 
-    def classes(self, labels: MedicalImage) -> tuple[Planes, Tensor]:
-        """The planes of a label map, and its class indices `[D, 1, *size]`.
+    def prepare(self, labels: MedicalImage) -> PreparedSlices:
+        """The slices of a label map as class indices `[D, 1, *size]`.
 
         Raises:
             UnknownLabel: an id that the model does not know.
@@ -147,9 +147,9 @@ class Synthesizer:
                 f"the label map is a picture: {self.provenance.model} takes volumes; send NIfTI"
             )
         known = match_labels(labels, self.card.labels, binary=self.card.binary)
-        planes = Planes.of(known, self.card, self.limits)
-        classes = np.searchsorted(list(self.card.labels), planes.stack.array)
-        return planes, planes.at_network_spacing(classes, labels=True)
+        prepared = self.card.preprocessing.labels(known, self.limits)
+        classes = np.searchsorted(list(self.card.labels), prepared.slices.numpy())
+        return replace(prepared, slices=torch.from_numpy(classes).float())
 
     def one_hot(self, classes: Tensor) -> Tensor:
         """Class indices `[N, 1, *S]` as the generator takes them, `[N, L, *S]`."""

@@ -87,7 +87,7 @@ def test_the_way_is_a_great_circle() -> None:
 def test_a_moved_atom_changes_the_reconstruction(models: Path, image: MedicalImage) -> None:
     model = load_model("tiny-segmentation", models)
     move = model.manipulator(image)
-    _, slices = model.segmenter.prepare(image)
+    slices = model.segmenter.prepare(image).slices
     seen = int(model.segmenter.lengths(slices).argmax(1).flatten().mode().values)
     found = move(seen, 1, [-0.25, 0.0, 0.25])
     assert found.reconstructions.shape == (3, 1, 21, 30)

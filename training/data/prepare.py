@@ -14,13 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from caps_med.errors import InvalidInput
-from caps_med.images import MedicalImage, Normalization, Plane, SliceStack
-from caps_med.inference.planes import SPACING_TOLERANCE, resize, with_neighbours
+from caps_med.images import MedicalImage, SliceStack
+from caps_med.preprocessing import Preprocessing, with_neighbours
 from training.data.cases import Case, Cases
 from training.data.dataset import HELD_OUT, Sample, Source, hold_out
 from training.data.reading import open_cases, read_case
@@ -28,24 +25,15 @@ from training.data.reading import open_cases, read_case
 Track = Callable[[Iterable[Case]], Iterable[Case]]
 
 
-class Preparation(BaseModel):
+class Preparation(Preprocessing):
     """How a folder's images become samples.
 
     Attributes:
-        normalization: of the intensities of each case.
-        plane: in which volumes are cut.
-        spacing_mm: (row, column) to which slices are resampled; None takes the first volume's.
+        spacing_mm: None takes the first volume's.
         spatial_dims: 2 for slices, 3 for whole volumes.
-        neighbours: slices on each side that become channels of a slice.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    normalization: Normalization = Normalization()
-    plane: Plane = "axial"
-    spacing_mm: tuple[float, float] | None = None
     spatial_dims: int = 2
-    neighbours: int = 0
 
 
 class _Entry(NamedTuple):
@@ -147,15 +135,18 @@ def _write(
     """Prepare every case; the manifest comes last, so that half a store is none."""
     shutil.rmtree(store, ignore_errors=True)
     store.mkdir(parents=True)
-    ids, found, first, spacing = {0}, [], None, None
+    ids, found, first = {0}, [], None
     for number, case in enumerate(track(cases.cases)):
         image, label = read_case(case, cases)
         if first is None:
             first = image
-            spacing = SliceStack.from_image(image, preparation.plane).spacing
-            spacing = spacing and (preparation.spacing_mm or spacing)
+            preparation = _with_spacing(preparation, first)
         _check_alike(first, image)
-        pixels, marked = _prepared(image, label, preparation, spacing)
+        try:
+            pixels = preparation.image(image).slices.numpy()
+            marked = preparation.labels(label).slices.numpy().astype(np.uint16)
+        except InvalidInput as error:
+            raise InvalidInput(f"{case.images[0]}: {error}") from error
         stem = f"{number:05}"
         np.save(store / f"{stem}.image.npy", pixels)
         np.save(store / f"{stem}.label.npy", marked)
@@ -170,7 +161,7 @@ def _write(
         "ids": sorted(ids),
         "cases": found,
         "volumes": first.spatial_dims == 3,
-        "spacing_mm": spacing,
+        "spacing_mm": preparation.spacing_mm,
     }
     (store / "manifest.json").write_text(json.dumps(manifest))
     return _manifest(store) or manifest
@@ -194,26 +185,12 @@ def _fingerprint(cases: Cases) -> list[list[Any]]:
     return found
 
 
-def _prepared(
-    image: MedicalImage,
-    label: MedicalImage,
-    preparation: Preparation,
-    spacing: tuple[float, float] | None,
-) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
-    """``[D, C, H, W]`` and ``[D, 1, H, W]`` of one case."""
-    stack = SliceStack.from_image(image, preparation.plane)
-    pixels = preparation.normalization.apply(stack.array)
-    marked = SliceStack.from_image(label, preparation.plane).array.astype(np.uint16)
-    if stack.spacing is None or spacing is None:
-        return np.ascontiguousarray(pixels), np.ascontiguousarray(marked)
-    scale = [a / b for a, b in zip(stack.spacing, spacing, strict=True)]
-    if all(abs(s - 1) < SPACING_TOLERANCE for s in scale):
-        return np.ascontiguousarray(pixels), np.ascontiguousarray(marked)
-    rows, columns = pixels.shape[2:]
-    size = max(1, round(rows * scale[0])), max(1, round(columns * scale[1]))
-    resized = resize(torch.from_numpy(np.ascontiguousarray(pixels)), size).numpy()
-    labels = torch.from_numpy(np.ascontiguousarray(marked).astype(np.float32))
-    return resized, resize(labels, size, labels=True).numpy().astype(np.uint16)
+def _with_spacing(preparation: Preparation, first: MedicalImage) -> Preparation:
+    """The spacing of all cases: the one asked for, else the first volume's; of pictures none."""
+    spacing = SliceStack.from_image(first, preparation.plane).spacing
+    if spacing is not None:
+        spacing = preparation.spacing_mm or spacing
+    return preparation.model_copy(update={"spacing_mm": spacing})
 
 
 def _check_alike(first: MedicalImage, image: MedicalImage) -> None:

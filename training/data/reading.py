@@ -10,6 +10,7 @@ import numpy as np
 
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite
 from caps_med.images import Kind, MedicalImage, SliceStack
+from caps_med.preprocessing import single_slice_plane
 from training.data.cases import Case, Cases, FileRef
 from training.data.layouts import discover
 from training.data.stacks import read_reference
@@ -136,14 +137,11 @@ def _is_picture(reference: FileRef) -> bool:
 
 def _flat(image: MedicalImage) -> MedicalImage:
     """A volume of a single slice as the picture that a person sees."""
-    if image.spatial_dims == 3 and 1 in image.spatial_shape:
-        for plane in ("axial", "coronal", "sagittal"):
-            stack = SliceStack.from_image(image, plane)
-            if len(stack.array) == 1:
-                return MedicalImage(
-                    stack.array[0], format=image.format, kind=image.kind, palette=image.palette
-                )
-    return image
+    plane = single_slice_plane(image)
+    if plane is None:
+        return image
+    (array,) = SliceStack.from_image(image, plane).array
+    return MedicalImage(array, format=image.format, kind=image.kind, palette=image.palette)
 
 
 def _joined(channels: list[tuple[FileRef, MedicalImage]]) -> MedicalImage:

@@ -1,0 +1,167 @@
+"""From an image to what a network takes, and back: one code for training and serving.
+
+An image is cut into the slices of one plane, its intensities are normalized, its slices are
+resampled to the network's spacing, and each may be joined by its neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, get_args
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from torch import Tensor
+
+from caps_med.errors import InvalidInput
+from caps_med.images import Limits, MedicalImage, Normalization, Plane, SliceStack, slice_count
+
+#: Spacings that differ by less than this share count as equal.
+SPACING_TOLERANCE = 0.01
+#: Pixels over this many times the network's show nothing that it knows: the header must be wrong.
+LARGEST_ENLARGEMENT = 10
+
+Millimetres = Annotated[FiniteFloat, Field(gt=0)]
+
+
+class Preprocessing(BaseModel):
+    """How an image becomes the input of a network.
+
+    Attributes:
+        normalization: of the intensities, over the image or volume as a whole.
+        plane: in which volumes are cut into slices.
+        spacing_mm: (row, column) spacing to which the slices of volumes are resampled; None for a
+            network of pictures.
+        neighbours: slices on each side that become channels of a slice.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    normalization: Normalization = Normalization()
+    plane: Plane = "axial"
+    spacing_mm: tuple[Millimetres, Millimetres] | None = None
+    neighbours: Annotated[int, Field(ge=0, le=8)] = 0
+
+    def __str__(self) -> str:
+        """In one line, for the provenance of an answer."""
+        spacing = "x".join(f"{mm:g}" for mm in self.spacing_mm or ())
+        return (
+            f"intensity {self.normalization}; plane {self.plane}; "
+            f"{spacing + ' mm' if spacing else 'any'}"
+        )
+
+    def image(self, image: MedicalImage, limits: Limits | None = None) -> PreparedSlices:
+        """The slices of an image, normalized, at the network's spacing; without neighbours.
+
+        Args:
+            image: `[C, *S]`.
+            limits: bounds on the size at the network's spacing; None for none.
+
+        Raises:
+            InvalidInput: the pixels are over `LARGEST_ENLARGEMENT` times the network's.
+            InputTooLarge: at the network's spacing the image is over `limits`.
+        """
+        stack = self._stack(image)
+        normalized = np.ascontiguousarray(self.normalization.apply(stack.array))
+        return PreparedSlices(
+            stack, resize(torch.from_numpy(normalized), self._size(stack, limits))
+        )
+
+    def network_input(self, image: MedicalImage, limits: Limits | None = None) -> PreparedSlices:
+        """As `image`, and each slice with its neighbours: `[D, (2 neighbours + 1) C, *size]`."""
+        prepared = self.image(image, limits)
+        if not self.neighbours:
+            return prepared
+        slices = prepared.slices.numpy()
+        joined = [with_neighbours(slices, z, self.neighbours) for z in range(len(slices))]
+        return replace(prepared, slices=torch.from_numpy(np.stack(joined)))
+
+    def labels(self, labels: MedicalImage, limits: Limits | None = None) -> PreparedSlices:
+        """The slices of a label map at the network's spacing, its ids as floats.
+
+        Args and raises: as of `image`.
+        """
+        stack = self._stack(labels)
+        ids = torch.from_numpy(stack.array.astype(np.float32, order="C"))
+        return PreparedSlices(stack, resize(ids, self._size(stack, limits), labels=True))
+
+    def _stack(self, image: MedicalImage) -> SliceStack:
+        """The slices; a network of pictures takes a volume of one slice as that picture."""
+        single = None if self.spacing_mm else single_slice_plane(image)
+        return SliceStack.from_image(image, single or self.plane)
+
+    def _size(self, stack: SliceStack, limits: Limits | None) -> tuple[int, int]:
+        """Rows and columns at the network's spacing."""
+        rows, columns = stack.array.shape[2:]
+        if stack.spacing is None or self.spacing_mm is None:
+            return rows, columns
+        scale = [have / want for have, want in zip(stack.spacing, self.spacing_mm, strict=True)]
+        if all(abs(s - 1) < SPACING_TOLERANCE for s in scale):
+            return rows, columns
+        if max(scale) > LARGEST_ENLARGEMENT:
+            raise InvalidInput(
+                f"the pixels are {_mm(stack.spacing)}, over {LARGEST_ENLARGEMENT} times the "
+                f"{_mm(self.spacing_mm)} of the training data: check the spacing in the file's "
+                "header"
+            )
+        size = max(1, round(rows * scale[0])), max(1, round(columns * scale[1]))
+        if limits is not None:
+            limits.check_array((len(stack.array), *size))
+        return size
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedSlices:
+    """The slices of one image as a network takes them, and the way back to its voxels.
+
+    Attributes:
+        stack: the slices as they were, `[D, C, H, W]`.
+        slices: `[D, C, rows, columns]` at the network's spacing.
+    """
+
+    stack: SliceStack
+    slices: Tensor
+
+    def restore(self, maps: Tensor) -> NDArray[np.float32]:
+        """Maps `[D, K, rows, columns]` in the image's own voxels, `[K, *S]`."""
+        height, width = self.stack.array.shape[2:]
+        back = resize(maps, (height, width))
+        return np.asarray(self.stack.restore(back.numpy()), dtype=np.float32)
+
+
+def with_neighbours(
+    slices: NDArray[np.generic], index: int, neighbours: int
+) -> NDArray[np.generic]:
+    """Channels of a slice and of those around it, `[(2 neighbours + 1) C, H, W]`, in order.
+
+    Args:
+        slices: `[D, C, H, W]`; at either end the last slice is repeated.
+        index: of the slice in the middle.
+        neighbours: how many on each side.
+    """
+    around = np.clip(np.arange(index - neighbours, index + neighbours + 1), 0, len(slices) - 1)
+    return np.concatenate([slices[z] for z in around])
+
+
+def single_slice_plane(image: MedicalImage) -> Plane | None:
+    """The plane in which a volume is a single slice; None for pictures and thicker volumes."""
+    if image.spatial_dims == 2 or 1 not in image.spatial_shape:
+        return None
+    planes: tuple[Plane, ...] = get_args(Plane)
+    return next(plane for plane in planes if slice_count(image, plane) == 1)
+
+
+def resize(maps: Tensor, size: tuple[int, int], labels: bool = False) -> Tensor:
+    """`[N, C, H, W]` at another size: bilinear with antialiasing, or nearest for labels."""
+    if tuple(maps.shape[2:]) == size:
+        return maps
+    if labels:
+        return F.interpolate(maps, size, mode="nearest-exact")
+    return F.interpolate(maps, size, mode="bilinear", antialias=True)
+
+
+def _mm(spacing: tuple[float, float]) -> str:
+    return f"{spacing[0]:g} x {spacing[1]:g} mm"

@@ -1,0 +1,176 @@
+"""What a network sees while it serves a file is what training prepared from that file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+import caps_med
+from caps_med.bundles import ModelRepository
+from caps_med.errors import InvalidInput
+from caps_med.images import MedicalImage, Normalization
+from caps_med.networks import build_network
+from caps_med.preprocessing import Preprocessing, single_slice_plane, with_neighbours
+from training.data import Preparation, Source, load_source
+from training.engine.run_folder import Best
+from training.evaluation.validation import one_hot
+from training.tasks import publish, segmentation
+from training.tasks.synthesis import train as synthesis
+
+OBLIQUE = np.array([[0, 0.2, 2.5, 3], [-1.1, 0.1, 0.3, 7], [0.1, -1.3, 0.2, -9], [0, 0, 0, 1.0]])
+FINER = np.array([[-0.7, 0, 0, 0], [0, 0.9, 0, 0], [0, 0, 2, 0], [0, 0, 0, 1.0]])
+STRAIGHT = np.diag([-1.0, 1.2, 2.0, 1.0])
+THIN = np.diag([3.0, 0.5, 0.5, 1.0])
+
+
+class Data(NamedTuple):
+    """How cases are made, and how they are prepared."""
+
+    shape: tuple[int, ...]
+    affines: tuple[NDArray[np.float64] | None, ...]  # None: a picture
+    preparation: Mapping[str, Any] = MappingProxyType({})
+
+
+DATA = {
+    "2-D": Data((21, 26), (None, None)),
+    "RGB": Data((21, 26, 3), (None, None)),
+    "window": Data((21, 26), (None, None), {"normalization": Normalization(window=(10, 150))}),
+    "slices": Data((26, 34, 18), (STRAIGHT, STRAIGHT)),
+    "2.5-D": Data((26, 34, 18), (STRAIGHT, STRAIGHT), {"neighbours": 2}),
+    "3-D": Data((26, 34, 18), (STRAIGHT, STRAIGHT), {"spatial_dims": 3}),
+    "coronal": Data((26, 34, 18), (STRAIGHT, STRAIGHT), {"plane": "coronal"}),
+    "anisotropic": Data((26, 34, 18), (FINER, FINER), {"spacing_mm": (0.9, 0.7)}),
+    "oblique": Data((26, 18, 34), (OBLIQUE, OBLIQUE)),
+    "resampled": Data((26, 34, 18), (STRAIGHT, FINER)),
+    "resampled 2.5-D": Data((26, 34, 18), (STRAIGHT, FINER), {"neighbours": 1}),
+    "resampled 3-D": Data((26, 34, 18), (STRAIGHT, FINER), {"spatial_dims": 3}),
+    "nearly equal": Data((26, 34, 18), (STRAIGHT, STRAIGHT @ np.diag([1.008, 1, 1, 1]))),
+    "one sagittal slice": Data((1, 21, 18), (THIN, THIN)),
+}
+SERVED = "1"  # the second case: of another spacing where the data are resampled
+
+
+def write_cases(root: Path, data: Data) -> Path:
+    """Two cases, noise over labels 0 to 2 that every slice holds; the file of the second."""
+    rng = np.random.default_rng(3)
+    for kind in ("images", "labels"):
+        (root / kind).mkdir(parents=True)
+    for number, affine in enumerate(data.affines):
+        label = rng.integers(0, 3, data.shape[:2] if affine is None else data.shape)
+        noise = rng.integers(0, 200, data.shape)
+        for kind, array in (("images", noise), ("labels", label)):
+            file = root / kind / f"{number}"
+            if affine is None:
+                Image.fromarray(array.astype(np.uint8)).save(file.with_suffix(".png"))
+            else:
+                dtype = np.float32 if kind == "images" else np.uint8
+                volume = nibabel.Nifti1Image(array.astype(dtype), affine)
+                nibabel.save(volume, file.with_suffix(".nii.gz"))
+    return next((root / "images").glob(f"{SERVED}.*"))
+
+
+def prepared(source: Source, key: str) -> NDArray[np.generic]:
+    """The second case's samples: `[D, C, H, W]`, or `[1, C, D, H, W]` for a 3-D network."""
+    chosen = [i for i, group in enumerate(source.groups) if group == SERVED]
+    return np.stack([source.samples[i][key] for i in chosen])
+
+
+def published(source: Source, task: str, models: Path) -> None:
+    """A version of the model `tiny`, untrained."""
+    recipe: Any
+    repository = ModelRepository(models)
+    common: dict[str, Any] = {"data": source.name, "seed": 0}
+    if task == "synthesis":
+        recipe = synthesis.SynthesisRecipe(**common, atoms=2)
+        generator: Any = build_network("CapsPix2Pix", synthesis.network_arguments(recipe, source))
+        publish.publish_synthesis(repository, "tiny", generator, source, recipe, Best(), "pytest")
+        return
+    recipe = segmentation.SegmentationRecipe(**common, network="unet", features=(4,) * 6)
+    network: Any = build_network(*segmentation.network_spec(recipe, source))
+    publish.publish_segmentation(repository, "tiny", network, source, recipe, Best(), "pytest")
+
+
+def served(models: Path, task: str, file: Path) -> Tensor:
+    """The first input of the network while it answers to a file."""
+    model, seen = caps_med.load_model("tiny", models), []
+    with model.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])):
+        model.segment(file) if task == "segmentation" else model.synthesize(file)
+    (one,) = seen
+    return torch.as_tensor(one)
+
+
+def check_equal(seen: Tensor, trained: Tensor) -> None:
+    """Equal to the last bit, but for the zeros that pad `seen` to the network's divisor."""
+    padded = torch.zeros_like(seen)
+    padded[tuple(slice(n) for n in trained.shape)] = trained
+    assert torch.equal(seen, padded)
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_a_served_image_is_what_training_prepared(name: str, tmp_path: Path) -> None:
+    file = write_cases(tmp_path / "data", DATA[name])
+    preparation = Preparation(**DATA[name].preparation)
+    source = load_source(str(tmp_path / "data"), tmp_path / "store", preparation)
+    published(source, "segmentation", tmp_path / "models")
+    seen = served(tmp_path / "models", "segmentation", file)
+    trained = torch.from_numpy(prepared(source, "image"))
+    assert trained.shape[1] == (3 if name == "RGB" else 1 + 2 * preparation.neighbours)
+    assert trained.std() > 0.1
+    check_equal(seen, trained)
+
+
+@pytest.mark.parametrize("name", ["2-D", "slices", "oblique", "resampled", "one sagittal slice"])
+def test_a_served_label_map_is_what_training_prepared(name: str, tmp_path: Path) -> None:
+    file = write_cases(tmp_path / "data", DATA[name])
+    source = load_source(str(tmp_path / "data"), tmp_path / "store")
+    published(source, "synthesis", tmp_path / "models")
+    label = tmp_path / "data" / "labels" / file.name
+    seen = served(tmp_path / "models", "synthesis", label)
+    trained = one_hot(torch.from_numpy(prepared(source, "label")), source.class_channels)
+    assert len(trained.unique()) == 2
+    padding = torch.zeros_like(seen)
+    padding[:, 0] = 1  # what is padded is background
+    padding[tuple(slice(n) for n in trained.shape)] = trained
+    assert torch.equal(seen, padding)
+
+
+def test_wrong_spacings_are_found_in_training_too(tmp_path: Path) -> None:
+    write_cases(tmp_path / "data", Data((26, 34, 18), (STRAIGHT, np.diag([40.0, 40, 2, 1]))))
+    with pytest.raises(InvalidInput, match=r"1\.nii\.gz: .* 40 x 40 mm, over 10 times the 1\.2 x"):
+        load_source(str(tmp_path / "data"), tmp_path / "store")
+
+
+def test_maps_return_to_the_voxels_they_came_from() -> None:
+    x, y, z = np.indices((9, 8, 7)) / 10
+    image = MedicalImage(np.asarray((x * y + z)[None], np.float32), OBLIQUE)
+    kept = Normalization(window=(0, 2))
+    same = Preprocessing(normalization=kept).image(image)
+    np.testing.assert_array_equal(2 * same.restore(same.slices), image.array)
+    finer = Preprocessing(normalization=kept, spacing_mm=(0.6, 0.6)).image(image)
+    assert finer.slices.shape[2] > same.slices.shape[2]
+    assert np.abs(2 * finer.restore(finer.slices) - image.array).max() < 0.04
+
+
+def test_ends_repeat_the_last_slice() -> None:
+    slices = np.arange(3)[:, None, None, None] * np.ones((1, 2, 2))
+    assert with_neighbours(slices, 0, 2)[:, 0, 0].tolist() == [0, 0, 0, 1, 2]
+    assert with_neighbours(slices, 2, 1)[:, 0, 0].tolist() == [1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("shape", "plane"),
+    [((1, 4, 5), "sagittal"), ((4, 1, 5), "coronal"), ((4, 5, 1), "axial"), ((4, 5, 6), None)],
+)
+def test_the_plane_of_a_single_slice(shape: tuple[int, ...], plane: str | None) -> None:
+    assert single_slice_plane(MedicalImage(np.zeros((1, *shape)))) == plane
+    assert single_slice_plane(MedicalImage(np.zeros((1, 4, 5)))) is None
