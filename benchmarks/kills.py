@@ -25,10 +25,10 @@ import httpx
 import numpy as np
 from PIL import Image
 
-from api.client import Client
 from api.jobs.locks import holder
 from benchmarks.serving import Server, start
 from caps_med.bundles import ModelRepository
+from caps_med.client import Client
 
 SETTINGS = {"preload": "[]", "job_nice": 0}
 #: Seconds for the job to end once nobody kills any more.

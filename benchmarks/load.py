@@ -25,10 +25,10 @@ import torch
 from PIL import Image
 
 import caps_med
-from api.client import Client, ServiceError
 from benchmarks.measure import alternate
 from benchmarks.serving import Server, serving
 from caps_med.bundles import ModelCard, ModelRepository, NetworkSpec, Provenance, write_bundle
+from caps_med.client import Client, ServiceError
 from caps_med.images import encode_image
 from caps_med.networks import build_network
 

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -20,21 +17,12 @@ from rich.markup import escape
 from caps_med._version import __version__
 from caps_med.allocator import keep_freed_memory
 from caps_med.cli_weights import register as register_weights
-from caps_med.errors import CapsMedError, InvalidParameter, MissingExtra
+from caps_med.errors import CapsMedError, InvalidParameter
+from caps_med.plugins import add_plugins
 
 if TYPE_CHECKING:
     from caps_med.images import Kind, MedicalImage
     from caps_med.inference import Model
-
-#: The entry-point group through which ``training`` and ``api`` bring their commands, and for each
-#: the extra that it needs, with a module that tells whether it is installed.
-COMMANDS = "caps_med.commands"
-EXTRAS = {
-    "train": ("train", "ignite"),
-    "data": ("train", "scipy"),
-    "evaluate": ("train", "scipy"),
-    "serve": ("api", "fastapi"),
-}
 
 app = typer.Typer(
     name="caps-med",
@@ -330,36 +318,6 @@ def _load(name: str, models: Path | None) -> Model:
     from caps_med import load_model
 
     return load_model(name, models)
-
-
-def add_plugins(target: typer.Typer) -> None:
-    """Add the commands of the installed wings; a missing extra shows as how to install it."""
-    for point in sorted(entry_points(group=COMMANDS), key=lambda p: p.name):
-        try:
-            register = _loaded(point)
-        except ImportError:
-            _add_missing(target, point)
-        else:
-            register(target)
-
-
-def _loaded(point: EntryPoint) -> Callable[[typer.Typer], None]:
-    """The wing's `register`; a wing imports its packages late, so that is looked up here."""
-    _, module = EXTRAS.get(point.name, ("", ""))
-    if module and find_spec(module) is None:
-        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
-    register: Callable[[typer.Typer], None] = point.load()
-    return register
-
-
-def _add_missing(target: typer.Typer, point: EntryPoint) -> None:
-    extra, _ = EXTRAS.get(point.name, (point.name, ""))
-    install = f"pip install 'caps-med[{extra}]'"
-    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
-
-    @target.command(point.name, help=f"Not installed: {escape(install)}", context_settings=settings)
-    def missing() -> None:
-        raise MissingExtra(f"{point.name} needs more packages: {install}")
 
 
 def main() -> None:

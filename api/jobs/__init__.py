@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
+from caps_med.extras import has_extra
+
 if TYPE_CHECKING:
     from api.engine import Engine
     from api.jobs.service import Jobs
@@ -22,7 +24,7 @@ def install(app: FastAPI, engine: Engine) -> Jobs | None:
     """
     if not engine.settings.training:
         return None
-    if find_spec("ignite") is None or find_spec("fcntl") is None:
+    if not has_extra("train") or find_spec("fcntl") is None:
         log.info("no training jobs: they need the extra 'train' and a POSIX system")
         return None
     from api.jobs.service import Jobs

@@ -77,7 +77,8 @@ def _train(job: Job, models: Path) -> int | None:
     """Run the training command; the version that it landed."""
     import click
 
-    from caps_med.cli import add_plugins, app
+    from caps_med.cli import app
+    from caps_med.plugins import add_plugins
 
     _clear_drafts(models / job.name)
     checkpoint = Path(job.run_folder) / "checkpoint.pt"

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from caps_med.bundles.bundle import Bundle
-from caps_med.errors import InvalidParameter, MissingExtra
+from caps_med.errors import InvalidParameter
+from caps_med.extras import require_extra
 from caps_med.networks import CapsuleNetwork, SegmentationNetwork, SynthesisNetwork
 
 Format = Literal["bundle", "onnx", "torch"]
@@ -118,12 +119,7 @@ def _write_torch(bundle: Bundle, path: Path) -> None:
 
 
 def _write_onnx(bundle: Bundle, path: Path) -> None:
-    try:
-        import onnxscript  # noqa: F401 - torch.onnx needs it, and names another package
-    except ImportError as error:
-        raise MissingExtra(
-            "export to ONNX needs more packages: pip install 'caps-med[export]'"
-        ) from error
+    require_extra("export", "export to ONNX")  # torch.onnx names another package
     network = bundle.load_network()
     with warnings.catch_warnings():  # torch's own, of its internals
         warnings.simplefilter("ignore")

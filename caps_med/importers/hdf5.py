@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caps_med.errors import InvalidInput, MissingExtra, UnsupportedFormat
+from caps_med.errors import InvalidInput, UnsupportedFormat
+from caps_med.extras import require_extra
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 #: Where `model.save` keeps the layers; `model.save_weights` keeps them at the root.
@@ -36,12 +37,9 @@ def read_keras_weights(path: Path) -> dict[str, Tensor]:
             f"{path.name} is not an HDF5 file, which Keras writes as .h5 or .hdf5; for a PyTorch "
             "checkpoint use 'caps-med import capspix2pix'"
         )
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingExtra(
-            "reading Keras weights needs h5py: pip install 'caps-med[import]'"
-        ) from error
+    require_extra("import", "reading Keras weights")
+    import h5py
+
     try:
         with h5py.File(path, "r") as file:
             datasets = _datasets(_layers(file, h5py), h5py)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
+from caps_med.extras import install_command
 from caps_med.routing.config import Routing
 
 Route = Callable[[Tensor, Tensor | None, Routing], Tensor]
@@ -57,7 +58,7 @@ def _numba_missing(device: torch.device) -> str | None:
 
 def _triton_missing(device: torch.device) -> str | None:
     if util.find_spec("triton") is None:
-        return "triton is not installed: pip install triton"
+        return f"triton is not installed: {install_command('triton')}"
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"it needs a CUDA device, not {device.type!r} (or TRITON_INTERPRET=1, for tests)"
     return None

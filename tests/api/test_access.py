@@ -19,8 +19,8 @@ from api.access.listening import check_exposure, is_loopback
 from api.access.rates import Rates
 from api.app import create_app
 from api.settings import Settings
-from caps_med.cli import add_plugins
 from caps_med.errors import InvalidParameter
+from caps_med.plugins import add_plugins
 
 MODELS = "/v1/models"
 SEGMENT = "/v1/models/tiny-segmentation/segment"

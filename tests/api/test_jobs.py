@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 import caps_med
-from api.client import Client, ServiceError
 from api.jobs.files import JobFiles
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
+from caps_med.client import Client, ServiceError
 from caps_med.images import encode_image
 from tests.api.jobs import PATIENCE, TINY, zipped
 from tests.api.running import Running, running, until

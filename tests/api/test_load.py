@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import caps_med
-from api.client import Client, ServiceError
 from api.engine import Busy, Call
 from api.engine.queue import ModelQueue, Places
 from api.engine.tasks import Segment
 from api.metrics import Metrics
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
+from caps_med.client import Client, ServiceError
 from caps_med.images import MedicalImage, encode_image
 from caps_med.inference import passes
 from tests.api.running import Running, running, until

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from api.client import Client
 from caps_med import load_model
+from caps_med.client import Client
 from caps_med.images import encode_image
 from tests.api.jobs import PATIENCE, TINY, zipped
 from tests.api.serving import serving

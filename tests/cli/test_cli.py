@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import highdicom
@@ -13,7 +12,6 @@ from typer.testing import CliRunner
 
 import caps_med
 from caps_med import cli, samples
-from caps_med.errors import MissingExtra
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import Model
 from tests.conftest import BUILT_IN_NAMES
@@ -157,40 +155,6 @@ def test_a_mistake_is_one_line(
     assert message in answer.stderr
     assert "Traceback" not in answer.stderr
     assert len(answer.stderr.strip().splitlines()) == 1
-
-
-def test_a_missing_extra_says_how_to_install_it() -> None:
-    app = typer.Typer()
-    app.command("other")(lambda: None)
-    point = EntryPoint("train", "no_such_package.commands:register", cli.COMMANDS)
-    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
-        point.load()
-    cli._add_missing(app, point)
-    shown = CliRunner().invoke(app, ["--help"]).output
-    assert "caps-med[train]" in shown
-    result = CliRunner().invoke(app, ["train", "segmentation", "--data", "x"])
-    assert isinstance(result.exception, MissingExtra)
-    assert "pip install 'caps-med[train]'" in str(result.exception)
-
-
-def test_a_wing_without_its_packages_is_a_missing_extra(tmp_path: Path) -> None:
-    """In an environment that cannot import fastapi, though `api` itself is there."""
-    script = tmp_path / "caps_med_without_fastapi.py"
-    script.write_text(
-        "import sys\nfrom importlib.abc import MetaPathFinder\n"
-        "class Absent(MetaPathFinder):\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'fastapi':\n"
-        "            raise ModuleNotFoundError(name)\n"
-        "sys.meta_path.insert(0, Absent())\n"
-        "from caps_med.cli import main\nmain()\n"
-    )
-    command = [sys.executable, str(script), "serve", "--port", "1"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert answer.returncode == 2
-    assert answer.stderr == (
-        "missing_extra: serve needs more packages: pip install 'caps-med[api]'\n"
-    )
 
 
 @pytest.mark.parametrize(

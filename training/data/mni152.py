@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from caps_med.errors import MissingExtra
+from caps_med.extras import require_extra
 from caps_med.images import MedicalImage, Normalization, SliceStack
 from training.data.dataset import Sample, Source, hold_out
 
@@ -71,12 +71,10 @@ def template_volumes() -> Template:
     Raises:
         MissingExtra: nilearn is not installed.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from nilearn import datasets
-    except ImportError as error:
-        raise MissingExtra("--data mni152 needs nilearn: pip install 'caps-med[data]'") from error
+    require_extra("data", "--data mni152")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from nilearn import datasets
     template = _slices(datasets.load_mni152_template(resolution=1))
     grey = _slices(datasets.load_mni152_gm_template(resolution=1))
     white = _slices(datasets.load_mni152_wm_template(resolution=1))

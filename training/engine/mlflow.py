@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from importlib import util
 from pathlib import Path
 from typing import Any
 
+from caps_med.extras import has_extra, install_command
 from training.engine.run_folder import Recipe, RunFolder
 
 #: MLflow's own variable; without it nothing is tracked, for its default would write a database
@@ -34,8 +34,8 @@ class Tracking:
         self._client: Any = None
         if not os.environ.get(VARIABLE):
             return
-        if util.find_spec("mlflow") is None:
-            say(f"{VARIABLE} is set and MLflow is missing: pip install 'caps-med[mlflow]'")
+        if not has_extra("mlflow"):
+            say(f"{VARIABLE} is set and MLflow is missing: {install_command('mlflow')}")
             return
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # else minutes an epoch
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # all goes there alone

@@ -1,6 +1,9 @@
-"""A small client of the service: ``Client("http://127.0.0.1:8000").segment("t1.nii.gz")``.
+"""A Python client of the service.
 
-It needs httpx: ``pip install caps-med[client]``.
+    with Client("http://127.0.0.1:8000") as client:
+        label_map = client.segment("brain-t1-tissue", "t1.nii.gz")
+
+It needs httpx: ``pip install 'caps-med[client]'``.
 """
 
 from __future__ import annotations
@@ -12,7 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import httpx
+from caps_med.extras import require_extra
+
+require_extra("client", "caps_med.client")
+import httpx  # noqa: E402
 
 #: What is sent: a file's path, or its bytes.
 Content = str | Path | bytes

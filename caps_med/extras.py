@@ -1,0 +1,43 @@
+"""Optional dependencies: what each extra installs, and the error where it is missing."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from caps_med.errors import MissingExtra
+
+#: The modules that each extra installs.
+EXTRAS = {
+    "api": ("fastapi", "uvicorn", "python_multipart", "pydantic_settings", "prometheus_client"),
+    "train": ("ignite", "tensorboard", "scipy", "yaml", "jinja2", "matplotlib"),
+    "data": ("nilearn",),
+    "import": ("h5py",),
+    "export": ("onnx", "onnxscript", "onnxruntime"),
+    "triton": ("triton",),
+    "client": ("httpx",),
+    "mlflow": ("mlflow",),
+    "otel": ("opentelemetry",),
+}
+
+
+def has_extra(extra: str) -> bool:
+    """Whether all modules of `extra` are installed; none is imported."""
+    return all(find_spec(module) is not None for module in EXTRAS[extra])
+
+
+def install_command(extra: str) -> str:
+    """What installs `extra`."""
+    return f"pip install 'caps-med[{extra}]'"
+
+
+def require_extra(extra: str, purpose: str) -> None:
+    """Do nothing where `extra` is installed.
+
+    Args:
+        purpose: what needs it, as the message's subject: ``"export to ONNX"``.
+
+    Raises:
+        MissingExtra: a module of it is missing; the message holds the install command.
+    """
+    if not has_extra(extra):
+        raise MissingExtra(f"{purpose} needs more packages: {install_command(extra)}")

@@ -1,0 +1,49 @@
+"""The commands that `training` and `api` add to ``caps-med``, and where these packages lie.
+
+A checkout holds them beside `caps_med`. A wheel installs them into ``caps_med/_plugins``, for their
+names are common: no other distribution's `api` or `training` is overwritten, and within our
+commands ours are the ones that are imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import typer
+from rich.markup import escape
+
+from caps_med.extras import has_extra, install_command, require_extra
+
+#: The entry-point group of functions that add commands to a Typer app.
+COMMANDS = "caps_med.commands"
+#: The extra that the commands of each package need.
+_EXTRA = {"training": "train", "api": "api"}
+
+
+def add_plugins(app: typer.Typer) -> None:
+    """Add the commands of all plugins; without its extra, one shows how to install it."""
+    _put_plugins_first()
+    for point in sorted(entry_points(group=COMMANDS), key=lambda point: point.name):
+        extra = _EXTRA.get(point.module.partition(".")[0])
+        if extra is None or has_extra(extra):
+            point.load()(app)
+        else:
+            _add_missing(app, point.name, extra)
+
+
+def _put_plugins_first() -> None:
+    installed = Path(__file__).resolve().parent / "_plugins"
+    folder = str(installed if installed.is_dir() else installed.parents[1])
+    if sys.path[0] != folder:
+        sys.path.insert(0, folder)
+
+
+def _add_missing(app: typer.Typer, name: str, extra: str) -> None:
+    text = f"Not installed: {escape(install_command(extra))}"
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+    @app.command(name, help=text, context_settings=settings)
+    def missing() -> None:
+        require_extra(extra, name)
