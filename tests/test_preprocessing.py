@@ -22,7 +22,7 @@ from caps_med.images import MedicalImage, Normalization
 from caps_med.networks import build_network
 from caps_med.preprocessing import Preprocessing, single_slice_plane, with_neighbours
 from training.data import Preparation, Source, load_source
-from training.engine.run_folder import Best
+from training.engine.loop import Best
 from training.evaluation.validation import one_hot
 from training.tasks import publish, segmentation
 from training.tasks.synthesis import train as synthesis

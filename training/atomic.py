@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Writing files atomically."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file in one step; its folder is made where it is missing."""
+    """Replace a file atomically; missing folders are created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")

@@ -157,7 +157,7 @@ def _groups(parts: Parts) -> int:
 def _held_out_dice(bundle: Bundle, workshop: Workshop, folds: int) -> dict[str, float]:
     """Group -> Dice of the network that never saw it."""
     run = RunFolder(workshop.work / "runs" / "judge")
-    recipe = run.first(folds if folds > 1 else 0).followed(TASKS["segmentation"].recipe)
+    recipe = run.first(folds if folds > 1 else 0).read_recipe(TASKS["segmentation"].recipe)
     source = load_source(recipe.data, run.data, recipe.preparation)
     network = bundle.load_network()
     pairs = (

@@ -1,1 +1,1 @@
-"""The training loop and what surrounds it: run folder, sampling, memory, processes, progress."""
+"""The training loop and its surroundings: recipe, run folder, sampling, memory, progress."""

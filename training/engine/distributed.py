@@ -1,4 +1,4 @@
-"""One training over several processes and machines, as ``torchrun`` starts them."""
+"""One training on several processes and machines, as ``torchrun`` starts them."""
 
 from __future__ import annotations
 
@@ -9,40 +9,30 @@ from typing import TypeVar
 import ignite.distributed as idist
 import torch
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 def launched() -> bool:
-    """Whether this process is one of several that ``torchrun`` started."""
+    """Whether this is one of several processes that ``torchrun`` started."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def in_parallel(work: Callable[[], Answer]) -> Answer:
-    """Run `work` in this process, joined with the others that ``torchrun`` started, if any."""
+def in_parallel(work: Callable[[], Result]) -> Result:
+    """Call `work` in this process, in a process group with the others of ``torchrun``, if any."""
     if not launched():
         return work()
     backend = "nccl" if torch.cuda.is_available() else "gloo"
-    answers: list[Answer] = []
+    results: list[Result] = []
     with idist.Parallel(backend=backend) as parallel:
-        parallel.run(lambda _rank: answers.append(work()))
-    return answers[0]
+        parallel.run(lambda _rank: results.append(work()))
+    return results[0]
 
 
 def first() -> bool:
-    """Whether this process writes the files and speaks to the user."""
+    """Whether this is the process that writes files and prints."""
     return int(idist.get_rank()) == 0
 
 
 def device() -> torch.device:
     """This process' GPU, or the CPU."""
     return torch.device(idist.device())
-
-
-def first_alone(work: Callable[[], Answer]) -> Answer:
-    """The first process does `work` before the others do; for files that all then read."""
-    if not first():
-        idist.barrier()
-    answer = work()
-    if first():
-        idist.barrier()
-    return answer

@@ -1,44 +1,57 @@
-"""The loop that every task shares: epochs, validation, checkpoints, resume, early stopping."""
+"""The training loop of every task: epochs, validation, checkpoints, resume, early stopping."""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import ignite.distributed as idist
 import torch
 from ignite.engine import Engine, Events
+from ignite.metrics import Average
 from monai.engines import SupervisedTrainer
+from monai.handlers import LrScheduleHandler
 from monai.optimizers import WarmupCosineSchedule
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
 
-from caps_med.bundles import ModelRepository
-from caps_med.bundles.weights import mismatches
-from caps_med.errors import CapsMedError, InvalidParameter
-from caps_med.networks import CapsuleNetwork
+from caps_med.errors import CapsMedError
 from training.engine import distributed
-from training.engine.progress import Watch
-from training.engine.run_folder import Best, Recipe, RunFolder, Stateful
-from training.engine.sampling import DrawnDataset, EpochSampler
+from training.engine.progress import ProgressReporter
+from training.engine.recipe import Recipe
+from training.engine.run_folder import RunFolder, Stateful
 
-#: Part of all steps during which the learning rate grows.
+#: Share of all steps during which the learning rate rises.
 WARM_UP = 0.05
-
-Validate = Callable[[], Mapping[str, float]]
-Weights = dict[str, Tensor]
 
 
 class LossNotFinite(CapsMedError):
     """An image or the loss became NaN or infinite; the message names the cases."""
 
 
-class Progress:
-    """The trainer's progress as a checkpoint part: which epoch was finished."""
+@dataclass
+class Best:
+    """Score and epoch of the best weights so far; part of the checkpoint."""
+
+    score: float = float("-inf")
+    epoch: int = 0
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Both numbers."""
+        return {"score": self.score, "epoch": self.epoch}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore both numbers."""
+        self.score, self.epoch = state["score"], state["epoch"]
+
+
+class FinishedEpochs:
+    """The trainer's epoch as part of the checkpoint; ignite's own state would add the recipe's
+    epochs and steps, and older checkpoints hold the epoch alone.
+    """
 
     def __init__(self, trainer: SupervisedTrainer) -> None:
         self.trainer = trainer
@@ -48,54 +61,13 @@ class Progress:
         return {"epoch": self.trainer.state.epoch}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on after that epoch."""
+        """Continue after that epoch."""
         self.trainer.state.epoch = state["epoch"]
         self.trainer.state.iteration = state["epoch"] * self.trainer.state.epoch_length
 
 
-def start_from(
-    network: CapsuleNetwork,
-    model: str | None,
-    models: Path | None,
-    adapt: Callable[[Weights, Weights], Weights] = lambda weights, _: weights,
-) -> None:
-    """Give the network the weights of a model, if one is named.
-
-    Args:
-        adapt: from the model's weights and the network's own to those that it starts with.
-
-    Raises:
-        ModelNotFound: there is no such model.
-        InvalidParameter: its network is another one; the message lists the tensors that differ.
-    """
-    if model is None:
-        return
-    own = network.state_dict()
-    weights = adapt(ModelRepository(models).find(model).load_network().state_dict(), own)
-    problems = mismatches(weights, own)
-    if problems:
-        raise InvalidParameter(f"start_from={model}: it is another network: {problems}")
-    network.load_state_dict(weights)
-
-
-def loader(dataset: DrawnDataset, recipe: Recipe, workers: int) -> DataLoader[Any]:
-    """Batches of one epoch's draws; of several processes each gets its share of a batch.
-
-    Raises:
-        InvalidParameter: the batch cannot be shared out equally.
-    """
-    count, rank = idist.get_world_size(), idist.get_rank()
-    if recipe.batch_size % count:
-        raise InvalidParameter(
-            f"batch_size={recipe.batch_size}: must be a multiple of the {count} processes"
-        )
-    size = recipe.steps * recipe.batch_size
-    sampler = EpochSampler(len(dataset.samples), size, recipe.seed, rank, count)
-    return DataLoader(dataset, recipe.batch_size // count, sampler=sampler, num_workers=workers)
-
-
 def schedule(optimizer: Optimizer, recipe: Recipe) -> WarmupCosineSchedule:
-    """Learning rate: linear warm-up, then a cosine to a hundredth of the peak."""
+    """Learning rate: linear warm-up, then cosine decay to a hundredth of the peak."""
     total = recipe.epochs * recipe.steps
     return WarmupCosineSchedule(
         optimizer,
@@ -107,22 +79,22 @@ def schedule(optimizer: Optimizer, recipe: Recipe) -> WarmupCosineSchedule:
 
 @dataclass
 class Run:
-    """One training run and what it needs besides its trainer.
+    """One training run: all that it needs besides its trainer.
 
     Attributes:
         parts: networks and optimizers by name, as they are saved; ``network`` is the one whose best
-            weights count.
-        schedules: learning-rate schedules, stepped after every iteration.
-        validate: scores of the current weights; ``score`` among them decides.
-        picture: what validation looks like, ``[3, H, W]`` in [0, 1]; None for no pictures.
-        names: of the training samples, by index.
+            weights are kept.
+        schedules: learning-rate schedules by name, stepped after every iteration.
+        validate: scores of the current weights; the best are those with the highest ``score``.
+        picture: a picture of the validation, ``[3, H, W]`` in [0, 1]; None for no pictures.
+        names: index of a training sample -> its name.
     """
 
     folder: RunFolder
     recipe: Recipe
     parts: Mapping[str, Stateful]
     schedules: Mapping[str, WarmupCosineSchedule]
-    validate: Validate
+    validate: Callable[[], Mapping[str, float]]
     picture: Callable[[], Tensor] | None = None
     names: Callable[[int], str] = str
 
@@ -130,104 +102,112 @@ class Run:
 def run_epochs(trainer: SupervisedTrainer, run: Run, resume: bool) -> Best:
     """Train to the recipe's last epoch, or until the score has not risen for `patience` epochs.
 
-    After each epoch: validate, keep the weights that the recipe wants, write the checkpoint.
-    Networks' randomness (noise, dropout) is seeded by the epoch, so a resumed run draws what an
-    undisturbed one would have drawn.
+    After each epoch: validate, save the weights if the recipe keeps them, save the checkpoint.
+    The networks' randomness (noise, dropout) is seeded by the epoch, so a resumed run draws what an
+    uninterrupted one would have drawn.
 
     Returns:
-        The score and the epoch of the weights that are in the folder's ``best`` file.
+        Score and epoch of the weights in ``run.folder.best``, which ``network`` holds afterwards.
 
     Raises:
-        LossNotFinite: the loss became NaN or infinite.
+        LossNotFinite: an image or the loss became NaN or infinite.
     """
     best, folder, recipe = Best(), run.folder, run.recipe
-    state = {**run.parts, **run.schedules, "progress": Progress(trainer), "best": best}
+    state = {**run.parts, **run.schedules, "progress": FinishedEpochs(trainer), "best": best}
     if resume:
         folder.load(folder.checkpoint, state)
     if distributed.first():
-        folder.forget_after(trainer.state.epoch)  # a fresh run may follow one killed in epoch 1
+        folder.truncate_log(trainer.state.epoch)  # also of a run that was killed in epoch 1
     trainer.logger.setLevel(logging.WARNING)
-    if trainer.state.epoch >= recipe.epochs or _exhausted(best, trainer, recipe):
-        return best
-    if not distributed.first():
-        _attach(trainer, run, best, state, None)
-        trainer.run()
-        return best
-    with Watch(folder, recipe, trainer.state.iteration) as watch:
-        _attach(trainer, run, best, state, watch)
-        trainer.run()
+    if trainer.state.epoch < recipe.epochs and not _exhausted(best, trainer, recipe):
+        _attach_training(trainer, run)
+        trainer.add_event_handler(Events.EPOCH_COMPLETED, _validate, run, best)
+        if distributed.first():
+            with ProgressReporter(folder, recipe, trainer.state.iteration) as reporter:
+                trainer.add_event_handler(Events.EPOCH_COMPLETED, _log, folder)
+                reporter.attach(trainer, run.picture)
+                trainer.add_event_handler(Events.EPOCH_COMPLETED, _save, run, best, state)
+                _run(trainer, recipe, best, reporter.print)
+        else:
+            _run(trainer, recipe, best, lambda _: None)
+    folder.load(folder.best, {"network": run.parts["network"]})
     return best
 
 
-def _attach(
-    trainer: SupervisedTrainer,
-    run: Run,
-    best: Best,
-    state: Mapping[str, Stateful],
-    watch: Watch | None,
+def _run(
+    trainer: SupervisedTrainer, recipe: Recipe, best: Best, notify: Callable[[str], None]
 ) -> None:
-    """What happens before and after every step and epoch; only the first process has a watch."""
-    recipe, folder = run.recipe, run.folder
-    losses: list[float] = []
-
-    def start(engine: Engine) -> None:
-        trainer.data_loader.sampler.epoch = engine.state.epoch
-        rank = idist.get_rank()
-        torch.manual_seed(recipe.seed * 1_000_003 + engine.state.epoch + 7919 * rank)
-        losses.clear()
-
-    def before_step(engine: Engine) -> None:
-        batch = engine.state.batch
-        bad = [int(i) for i, x in zip(batch["index"], batch["image"], strict=True)
-               if not bool(torch.isfinite(x).all())]  # fmt: skip
-        if bad:
-            names = ", ".join(run.names(i) for i in bad)
-            raise LossNotFinite(f"the image holds NaN or infinity: {names}; mend or remove it")
-
-    def after_step(engine: Engine) -> None:
-        loss = float(engine.state.output["loss"].detach())
-        if loss - loss != 0:
-            indices = [int(i) for i in engine.state.batch["index"]]
-            raise LossNotFinite(_what_diverged(loss, [run.names(i) for i in indices]))
-        losses.append(loss)
-        for schedule in run.schedules.values():
-            schedule.step()
-        if watch:
-            watch.step(engine.state.iteration, loss)
-
-    def finish(engine: Engine) -> None:
-        epoch = engine.state.epoch
-        scores = {"epoch": epoch, "loss": sum(losses) / len(losses), **run.validate()}
-        chosen = scores["score"] > best.score or (recipe.keep == "last" and not recipe.patience)
-        if chosen:
-            best.score, best.epoch = scores["score"], epoch
-        if watch:
-            folder.log(scores)
-            watch.epoch(scores)
-            if run.picture:
-                watch.picture(epoch, run.picture())
-            if chosen:
-                folder.save(folder.best, {"network": run.parts["network"]})
-            folder.save(folder.checkpoint, state)
+    def stop_early() -> None:
+        # Not EarlyStopping of ignite or MONAI: a NaN would count as an improvement, and its counter
+        # is not in older checkpoints; `best` knows the epochs anyway.
         idist.barrier()
         if _exhausted(best, trainer, recipe):
-            if watch:
-                watch.say(f"no better score for {recipe.patience} epochs: stopping early")
-            engine.terminate()
+            notify(f"no better score for {recipe.patience} epochs: stopping early")
+            trainer.terminate()
 
-    trainer.add_event_handler(Events.EPOCH_STARTED, start)
-    trainer.add_event_handler(Events.GET_BATCH_COMPLETED, before_step)
-    trainer.add_event_handler(Events.ITERATION_COMPLETED, after_step)
-    trainer.add_event_handler(Events.EPOCH_COMPLETED, finish)
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, stop_early)
+    trainer.run()
 
 
 def _exhausted(best: Best, trainer: SupervisedTrainer, recipe: Recipe) -> bool:
     return bool(recipe.patience and trainer.state.epoch - best.epoch >= recipe.patience)
 
 
-def _what_diverged(loss: float, names: list[str]) -> str:
-    shown = ", ".join(dict.fromkeys(names))
-    return (
-        f"the loss is {loss} at a step on: {shown}. Look at these with `caps-med data check`; if "
-        "they are well, start again with a lower --learning-rate. The last whole epoch is kept"
-    )
+def _attach_training(trainer: SupervisedTrainer, run: Run) -> None:
+    """Seeds, checks for NaN, the learning rate, and ``loss``, the epoch's mean."""
+    trainer.add_event_handler(Events.EPOCH_STARTED, _seed, run.recipe.seed)
+    trainer.add_event_handler(Events.GET_BATCH_COMPLETED, _check_images, run.names)
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, _check_loss, run.names)
+    for each in run.schedules.values():
+        LrScheduleHandler(each, print_lr=False, epoch_level=False).attach(trainer)
+    Average(lambda output: output["loss"]).attach(trainer, "loss")
+
+
+def _seed(engine: Engine, seed: int) -> None:
+    epoch = engine.state.epoch
+    engine.data_loader.sampler.epoch = epoch
+    torch.manual_seed(seed * 1_000_003 + epoch + 7919 * idist.get_rank())
+
+
+def _check_images(engine: Engine, names: Callable[[int], str]) -> None:
+    batch = engine.state.batch
+    bad = [
+        names(int(index))
+        for index, image in zip(batch["index"], batch["image"], strict=True)
+        if not bool(torch.isfinite(image).all())
+    ]
+    if bad:
+        raise LossNotFinite(f"NaN or infinity in the image: {', '.join(bad)}; fix or remove it")
+
+
+def _check_loss(engine: Engine, names: Callable[[int], str]) -> None:
+    """Ignite's TerminateOnNan does not name the cases."""
+    loss = engine.state.output["loss"].item()
+    if not math.isfinite(loss):
+        cases = ", ".join(dict.fromkeys(names(int(i)) for i in engine.state.batch["index"]))
+        raise LossNotFinite(
+            f"the loss is {loss} in a step on: {cases}. Check these with `caps-med data "
+            "check`; if nothing is wrong with them, start again with a lower --learning-rate. The "
+            "checkpoint of the last completed epoch is kept"
+        )
+
+
+def _validate(engine: Engine, run: Run, best: Best) -> None:
+    """Add the scores to the metrics. Not MONAI's ValidationHandler: it needs an Evaluator over a
+    loader, while these scores come from the function that also scores the published model.
+    """
+    scores = run.validate()
+    engine.state.metrics.update(scores)
+    keep_last = run.recipe.keep == "last" and not run.recipe.patience
+    if scores["score"] > best.score or keep_last:
+        best.score, best.epoch = scores["score"], engine.state.epoch
+
+
+def _log(engine: Engine, folder: RunFolder) -> None:
+    folder.log({"epoch": engine.state.epoch, **engine.state.metrics})
+
+
+def _save(engine: Engine, run: Run, best: Best, state: Mapping[str, Stateful]) -> None:
+    if best.epoch == engine.state.epoch:
+        run.folder.save(run.folder.best, {"network": run.parts["network"]})
+    run.folder.save(run.folder.checkpoint, state)

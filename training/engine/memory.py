@@ -1,4 +1,4 @@
-"""Out of memory: a smaller batch, then a smaller crop, and on from the last checkpoint."""
+"""Out of memory: continue from the last checkpoint with a smaller batch, then a smaller crop."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ from typing import TypeVar
 import torch
 from pydantic import ValidationError
 
-from training.engine.run_folder import Recipe, RunFolder
+from training.engine.recipe import Recipe
+from training.engine.run_folder import RunFolder
 
 R = TypeVar("R", bound=Recipe)
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
-#: A smaller crop than this holds too little of an image.
-SMALLEST_CROP = 32
+#: Smaller crops show too little of an image.
+MIN_CROP = 32
 
 
 def with_less_memory(
     recipe: R,
     folder: RunFolder,
     resume: bool,
-    learn: Callable[[R, bool], Answer],
-    say: Callable[[str], None] = print,
-) -> Answer:
-    """``learn(recipe, resume)``, with half the batch or crop each time the memory is not enough.
+    train: Callable[[R, bool], Result],
+    notify: Callable[[str], None] = print,
+) -> Result:
+    """Call ``train(recipe, resume)``, halving batch or crop each time memory runs out.
 
-    A smaller recipe replaces the run's, so that a later ``--resume`` goes on with it.
+    The smaller recipe replaces the one in the run folder, so a later ``--resume`` uses it.
 
     Raises:
-        torch.OutOfMemoryError, MemoryError: not even one small crop fits.
+        torch.OutOfMemoryError, MemoryError: a single crop of the smallest size does not fit.
     """
     while True:
         try:
-            return learn(recipe, resume)
+            return train(recipe, resume)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             smaller = _smaller(recipe)
-            if not _is_memory(error) or smaller is None:
+            if not _is_out_of_memory(error) or smaller is None:
                 raise
             changed = ", ".join(
                 f"{name} {getattr(recipe, name)} -> {getattr(smaller, name)}"
@@ -47,12 +48,12 @@ def with_less_memory(
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        say(f"out of memory: going on with {changed}")
+        notify(f"out of memory: continuing with {changed}")
         recipe, resume = smaller, folder.checkpoint.exists()
         folder.write(recipe)
 
 
-def _is_memory(error: BaseException) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     """PyTorch's CPU allocator raises a plain RuntimeError."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
@@ -63,7 +64,7 @@ def _smaller(recipe: R) -> R | None:
     if recipe.batch_size > 1:
         return recipe.model_copy(update={"batch_size": recipe.batch_size // 2})
     crop = recipe.crop // 2 // 16 * 16
-    if crop < SMALLEST_CROP:
+    if crop < MIN_CROP:
         return None
     try:
         return type(recipe).model_validate({**recipe.model_dump(), "crop": crop})

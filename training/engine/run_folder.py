@@ -4,84 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 
 from caps_med.errors import InvalidParameter
 from training.atomic import write_text
-from training.data.prepare import Preparation
-
-#: Edge of a crop; every network here halves it three times.
-Crop = Annotated[int, Field(ge=8, multiple_of=8)]
-
-
-class Recipe(BaseModel):
-    """What a run follows from, whole: the same recipe gives the same weights on one machine.
-
-    Attributes:
-        data: a registered data set or a folder.
-        epochs, steps: epochs, and optimizer steps in each.
-        batch_size, crop: training crops a step, and their edge in pixels (a multiple of 8).
-        learning_rate: its peak; it warms up over the first 5 % and falls as a cosine.
-        atoms: atoms of the first capsules.
-        patience: epochs without a better score after which the run ends; 0 never ends it early.
-        keep: ``best`` keeps the weights of the epoch with the best score, ``last`` those of the
-            last epoch; with `patience`, always the best.
-        preparation: how a folder's images become samples; a registered data set decides itself.
-        start_from: a model whose weights the network starts with; None starts afresh.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    data: str
-    epochs: int
-    steps: int
-    batch_size: int
-    crop: Crop
-    learning_rate: float
-    seed: int
-    atoms: int = 16
-    start_from: str | None = None
-    patience: int = 0
-    keep: Literal["best", "last"] = "best"
-    preparation: Preparation | None = None
+from training.engine.recipe import Recipe
 
 
 class Stateful(Protocol):
-    """What a checkpoint holds: networks, optimizers, schedules, the engine."""
+    """A part of a checkpoint: a network, an optimizer, a schedule."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Everything needed to go on."""
+        """Its state, as tensors and plain values."""
 
     def load_state_dict(self, state: Any, /) -> Any:  # noqa: ANN401 - torch's own signature
-        """Go on from there."""
-
-
-@dataclass
-class Best:
-    """The best validation score so far; part of the checkpoint, so that resuming keeps it."""
-
-    score: float = float("-inf")
-    epoch: int = 0
-
-    def state_dict(self) -> Mapping[str, Any]:
-        """Both numbers."""
-        return {"score": self.score, "epoch": self.epoch}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take both numbers over."""
-        self.score, self.epoch = state["score"], state["epoch"]
+        """Restore that state."""
 
 
 R = TypeVar("R", bound=Recipe)
 
 
 class RunFolder:
-    """The folder of one run; every file in it is replaced whole or not at all."""
+    """The folder of one run; its files are replaced atomically."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -90,110 +37,105 @@ class RunFolder:
         self.data = path / "data"
 
     def fold(self, number: int) -> RunFolder:
-        """Of one network of a cross-validation, from 1."""
+        """The folder of one network of a cross-validation, counted from 1."""
         return RunFolder(self.path / f"fold-{number}")
 
     def first(self, folds: int) -> RunFolder:
-        """Of the first network of `folds`, or of the one that there is where they are 0."""
+        """The folder of the first of `folds` networks, or of the only one if `folds` is 0."""
         return self.fold(1) if folds else self
 
     def open(self, recipe: Recipe, resume: bool) -> None:
-        """Start the run, or go on with it.
+        """Start the run, or resume it.
 
         Raises:
-            InvalidParameter: a run is there and `resume` is not given; or there is none to resume;
-                or it followed another recipe.
+            InvalidParameter: there is a run and `resume` is false; or there is none to resume; or
+                its recipe differs.
         """
         if resume:
             self._require_started()
-            self._check(self.followed(type(recipe)), recipe)
+            self._require_same(self.read_recipe(type(recipe)), recipe)
         else:
             self.refuse_started()
         self.write(recipe)
 
     def refuse_started(self) -> None:
-        """Leave a run that is here alone.
+        """Protect a run that is already here.
 
         Raises:
-            InvalidParameter: one is.
+            InvalidParameter: there is one.
         """
         if self.checkpoint.exists():
             raise InvalidParameter(
-                f"{self.path} holds a run already: add --resume to go on with it, or delete it"
+                f"{self.path} holds a run already: add --resume to continue it, or delete it"
             )
 
     def write(self, recipe: Recipe) -> None:
         """Replace the run's recipe."""
         write_text(self.recipe, recipe.model_dump_json(indent=2))
 
-    def saved(self, kind: type[R], given: Mapping[str, Any]) -> R:
+    def saved(self, kind: type[R], overrides: Mapping[str, Any]) -> R:
         """The recipe of the run that is here.
 
         Args:
-            kind: which recipe.
-            given: values that the user asked for.
+            kind: its class.
+            overrides: values that the user asked for.
 
         Raises:
-            InvalidParameter: there is no run, or it follows other values than those given, or a
-                recipe that is none here.
+            InvalidParameter: there is no run, or its recipe is invalid or differs from `overrides`.
         """
         self._require_started()
-        recipe = self.followed(kind)
-        self._check(recipe, kind.model_validate({**recipe.model_dump(), **given}))
+        recipe = self.read_recipe(kind)
+        self._require_same(recipe, kind.model_validate({**recipe.model_dump(), **overrides}))
         return recipe
 
-    def forget_after(self, epoch: int) -> None:
-        """Drop the scores of epochs that were logged but not kept, and a line that a kill tore."""
-        if self.scores.exists():
-            kept = [scores for scores in self.logged() if scores["epoch"] <= epoch]
-            write_text(self.scores, "".join(map(_line, kept)))
-
-    def _require_started(self) -> None:
-        if not self.checkpoint.exists():
-            raise InvalidParameter(f"{self.path} holds no checkpoint: start without --resume")
-
-    def followed(self, kind: type[R]) -> R:
-        """The recipe on disk; what it does not say, as before that could be said, is the default.
+    def read_recipe(self, kind: type[R]) -> R:
+        """The recipe on disk; fields that an older version did not have take their defaults.
 
         Raises:
-            InvalidParameter: it is of another version of caps_med, or of no version.
+            InvalidParameter: it is missing, or this version of caps_med cannot read it.
         """
         try:
             return kind.model_validate_json(self.recipe.read_text())
         except (OSError, ValueError) as error:
             raise InvalidParameter(
-                f"{self.recipe} is no recipe of this version of caps_med: start without --resume, "
-                "under another name"
+                f"{self.recipe} is not a recipe of this version of caps_med: start without "
+                "--resume, under another name"
             ) from error
 
-    def _check(self, followed: Recipe, wanted: Recipe) -> None:
-        before, now = followed.model_dump(mode="json"), wanted.model_dump(mode="json")
+    def _require_started(self) -> None:
+        if not self.checkpoint.exists():
+            raise InvalidParameter(f"{self.path} holds no checkpoint: start without --resume")
+
+    def _require_same(self, saved: Recipe, wanted: Recipe) -> None:
+        before, now = saved.model_dump(mode="json"), wanted.model_dump(mode="json")
         changed = [f"{k}: {before[k]} -> {v}" for k, v in now.items() if before[k] != v]
         if changed:
             raise InvalidParameter(
-                f"{self.path} followed another recipe ({'; '.join(changed)}): resume with the same "
-                "values, or give the run another name"
+                f"{self.path} was started with another recipe ({'; '.join(changed)}): resume with "
+                "the same values, or give the run another name"
             )
 
     def save(self, file: Path, parts: Mapping[str, Stateful]) -> None:
-        """Write the parts' states; a kill at any moment leaves the old file or the new one."""
+        """Write the states of `parts` by name; after a kill the file is the old or the new one."""
+        # MONAI's CheckpointSaver writes in place, and ignite's atomic DiskSaver leaves a temporary
+        # file for every kill; this one overwrites its own.
         partial = file.with_suffix(".partial")
         torch.save({name: dict(part.state_dict()) for name, part in parts.items()}, partial)
         partial.replace(file)
 
     def load(self, file: Path, parts: Mapping[str, Stateful]) -> None:
-        """Put saved states back into the parts."""
+        """Restore the states of `parts`."""
         states = torch.load(file, map_location="cpu", weights_only=True)
         for name, part in parts.items():
             part.load_state_dict(states[name])
 
     def log(self, scores: Mapping[str, float]) -> None:
-        """Append one line to the log of scores."""
+        """Append one epoch to the log of scores."""
         with self.scores.open("a") as log:
             log.write(_line(scores))
 
     def logged(self) -> list[dict[str, float]]:
-        """The log of scores, epoch by epoch, but for what a kill tore."""
+        """The log of scores, one entry per epoch, without lines that a kill cut off."""
         found = []
         for line in self.scores.read_text().splitlines():
             try:
@@ -203,6 +145,12 @@ class RunFolder:
             if isinstance(scores, dict) and "epoch" in scores:
                 found.append(scores)
         return found
+
+    def truncate_log(self, epoch: int) -> None:
+        """Drop the scores of epochs after `epoch`, which are not in the checkpoint."""
+        if self.scores.exists():
+            kept = [scores for scores in self.logged() if scores["epoch"] <= epoch]
+            write_text(self.scores, "".join(map(_line, kept)))
 
 
 def _line(scores: Mapping[str, float]) -> str:

@@ -1,50 +1,53 @@
-"""Every sample draws from (seed, epoch, position): no worker, batch or resume matters."""
+"""Crops drawn from (seed, epoch, position) alone, whatever the workers, processes or resumes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import ignite.distributed as idist
 import numpy as np
 from monai.transforms import Compose
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
+from caps_med.errors import InvalidParameter
 from training.data.dataset import Sample
+from training.engine.recipe import Recipe
 
 #: (epoch, position in the epoch, index of the sample).
 Draw = tuple[int, int, int]
 
 
 class DrawnDataset(Dataset[dict[str, Any]]):
-    """Samples by `Draw`, each transformed under a random state of its own."""
+    """Samples indexed by `Draw`, each transformed with its own random state."""
 
     def __init__(self, samples: Sequence[Sample], transform: Compose, seed: int) -> None:
         self.samples, self.transform, self.seed = samples, transform, seed
 
     def __getitem__(self, draw: Draw) -> dict[str, Any]:
-        """The transformed sample of one draw, and its ``index``."""
+        """The transformed sample, and its ``index``."""
         epoch, position, index = draw
         state = np.random.RandomState([self.seed, epoch, position])
         self.transform.set_random_state(state=state)
         result: Any = self.transform(dict(self.samples[index]))
-        chosen: dict[str, Any] = result[0] if isinstance(result, list) else result
-        return {**chosen, "index": index}
+        crop: dict[str, Any] = result[0] if isinstance(result, list) else result
+        return {**crop, "index": index}
 
 
 class EpochSampler(Sampler[Draw]):
-    """`size` draws an epoch, every sample as often as any other (give or take one).
+    """`size` draws per epoch, each sample equally often (give or take one).
 
-    Of several processes each takes its share of every batch, so that all of them together see what
-    one alone would see.
+    Each of several processes takes its share of every batch, so that together they see what a
+    single one would see.
 
     Args:
-        count: samples there are.
-        size: draws of all processes in an epoch.
+        count: number of samples.
+        size: draws per epoch of all processes together.
         seed: of the run.
         rank, processes: this process, and how many there are.
 
     Attributes:
-        epoch: set before each epoch; the draws follow from it and the seed alone.
+        epoch: to be set before each epoch; with the seed it determines the draws.
     """
 
     def __init__(self, count: int, size: int, seed: int, rank: int = 0, processes: int = 1) -> None:
@@ -60,3 +63,19 @@ class EpochSampler(Sampler[Draw]):
         order = np.concatenate([generator.permutation(self.count) for _ in range(rounds)])
         draws = [(self.epoch, i, int(index)) for i, index in enumerate(order[: self.size])]
         return iter(draws[self.rank :: self.processes])
+
+
+def epoch_loader(dataset: DrawnDataset, recipe: Recipe, workers: int) -> DataLoader[Any]:
+    """The batches of an epoch, or this process' share of each.
+
+    Raises:
+        InvalidParameter: the batch size is not a multiple of the number of processes.
+    """
+    count, rank = idist.get_world_size(), idist.get_rank()
+    if recipe.batch_size % count:
+        raise InvalidParameter(
+            f"batch_size={recipe.batch_size}: must be a multiple of the {count} processes"
+        )
+    size = recipe.steps * recipe.batch_size
+    sampler = EpochSampler(len(dataset.samples), size, recipe.seed, rank, count)
+    return DataLoader(dataset, recipe.batch_size // count, sampler=sampler, num_workers=workers)

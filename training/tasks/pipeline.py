@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ignite.distributed as idist
 import yaml
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
@@ -17,7 +18,8 @@ from caps_med.errors import InvalidInput, InvalidParameter
 from training.data import REGISTERED, Source, load_source
 from training.data.check.check import Report, check, problems
 from training.engine import distributed
-from training.engine.run_folder import Recipe, RunFolder
+from training.engine.recipe import Recipe
+from training.engine.run_folder import RunFolder
 from training.tasks.planning import plan, plan_synthesis
 from training.tasks.publish import publish_ensemble, publish_segmentation, publish_synthesis
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
@@ -99,9 +101,8 @@ def train(order: Order, console: Console) -> Bundle | None:
     looked = _look(order, console)
     recipe = _recipe(order, task, looked)
     folder = order.folder
-    source = distributed.first_alone(
-        lambda: load_source(order.data, folder.data, recipe.preparation)
-    )
+    with idist.one_rank_first():
+        source = load_source(order.data, folder.data, recipe.preparation)
     if distributed.first():
         _introduce(source, recipe, console)
     if order.folds:

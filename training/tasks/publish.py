@@ -18,7 +18,8 @@ from caps_med.bundles import (
 from caps_med.errors import InvalidBundle, InvalidParameter
 from caps_med.networks import CapsuleNetwork, SegmentationNetwork, SynthesisNetwork, build_network
 from training.data.dataset import Source
-from training.engine.run_folder import Best, Recipe
+from training.engine.loop import Best
+from training.engine.recipe import Recipe
 from training.evaluation.validation import dice_scores, synthesis_scores
 from training.tasks import segmentation
 from training.tasks.synthesis import train as synthesis

@@ -17,10 +17,12 @@ from caps_med.losses.segmentation import Kind
 from caps_med.networks import SegCaps, SegmentationNetwork, build_network
 from training.data.dataset import Source, evenly
 from training.engine import distributed
-from training.engine.loop import Run, loader, run_epochs, schedule, start_from
+from training.engine.loop import Best, Run, run_epochs, schedule
 from training.engine.memory import with_less_memory
-from training.engine.run_folder import Best, Crop, Recipe, RunFolder
-from training.engine.sampling import DrawnDataset
+from training.engine.pretrained import load_pretrained
+from training.engine.recipe import Crop, Recipe
+from training.engine.run_folder import RunFolder
+from training.engine.sampling import DrawnDataset, epoch_loader
 from training.evaluation.validation import dice_scores, one_hot, validation_picture
 from training.transforms import Augmentation, segmentation_transforms
 
@@ -124,7 +126,7 @@ def _train(
     device = distributed.device()
     network = build_network(*network_spec(recipe, source)).to(device)
     assert isinstance(network, SegmentationNetwork)  # noqa: S101 - both are
-    start_from(network, recipe.start_from, models)
+    load_pretrained(network, recipe.start_from, models)
     optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
     transforms = segmentation_transforms(
         source, recipe.crop, recipe.individuals, recipe.plain, recipe.augmentation,
@@ -136,7 +138,7 @@ def _train(
     trainer = SupervisedTrainer(
         device=device,
         max_epochs=recipe.epochs,
-        train_data_loader=loader(dataset, recipe, workers),
+        train_data_loader=epoch_loader(dataset, recipe, workers),
         network=idist.auto_model(network) if idist.get_world_size() > 1 else network,
         optimizer=optimizer,
         loss_function=loss,
@@ -157,7 +159,6 @@ def _train(
         names=source.training_name,
     )
     best = run_epochs(trainer, run, resume)
-    folder.load(folder.best, {"network": network})
     return network.eval(), best
 
 

@@ -1,4 +1,4 @@
-"""A run in MLflow, read back with its own client; without one; and with a server that is dead."""
+"""A run in MLflow, read back by its own client; without MLflow; with an unreachable server."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import io
 from pathlib import Path
 
 import pytest
+import torch
+from ignite.engine import Engine, Events
 from rich.console import Console
 
 from training.engine.mlflow import EXPERIMENT, VARIABLE
-from training.engine.progress import Watch
+from training.engine.progress import ProgressReporter
 from training.engine.run_folder import RunFolder
 from training.tasks.segmentation import SegmentationRecipe
 
@@ -32,21 +34,28 @@ def folder(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def watched(folder: RunFolder, epochs: range) -> str:
-    """Watch some epochs; what was said."""
-    said = io.StringIO()
-    with Watch(folder, RECIPE, console=Console(file=said, width=400)) as watch:
-        for epoch in epochs:
-            watch.step(3 * epoch, 0.5)
-            watch.epoch({"epoch": epoch, "loss": 0.5, "score": 0.1 * epoch, "dice grey": 0.7})
-    return said.getvalue()
+def reported(folder: RunFolder, epochs: range) -> str:
+    """Run some epochs; what was printed."""
+    trainer = Engine(lambda *_: {"loss": torch.tensor(0.5)})
+    trainer.load_state_dict({"epoch": epochs[0] - 1, "epoch_length": 3, "max_epochs": epochs[-1]})
+
+    @trainer.on(Events.EPOCH_COMPLETED)  # type: ignore[untyped-decorator]
+    def validate(engine: Engine) -> None:
+        scores = {"loss": 0.5, "score": 0.1 * engine.state.epoch, "dice grey": 0.7}
+        engine.state.metrics.update(scores)
+
+    printed = io.StringIO()
+    with ProgressReporter(folder, RECIPE, console=Console(file=printed, width=400)) as reporter:
+        reporter.attach(trainer)
+        trainer.run([0] * 3)
+    return printed.getvalue()
 
 
-def test_recipe_and_scores_are_there_and_a_resumed_run_goes_on(
+def test_recipe_and_scores_are_logged_and_a_resumed_run_continues(
     store: str, folder: RunFolder
 ) -> None:
-    assert "MLflow" not in watched(folder, range(1, 2))
-    watched(folder, range(2, 3))
+    assert "MLflow" not in reported(folder, range(1, 2))
+    reported(folder, range(2, 3))
     client = mlflow.MlflowClient(store)
     experiment = client.get_experiment_by_name(EXPERIMENT)
     (run,) = client.search_runs([experiment.experiment_id])
@@ -63,28 +72,31 @@ def test_recipe_and_scores_are_there_and_a_resumed_run_goes_on(
 def test_how_a_run_ended(
     store: str, folder: RunFolder, error: type[BaseException], status: str
 ) -> None:
-    with pytest.raises(error), Watch(folder, RECIPE, console=Console(file=io.StringIO())):
+    with (
+        pytest.raises(error),
+        ProgressReporter(folder, RECIPE, console=Console(file=io.StringIO())),
+    ):
         raise error
     client = mlflow.MlflowClient(store)
     (run,) = client.search_runs([client.get_experiment_by_name(EXPERIMENT).experiment_id])
     assert run.info.status == status
 
 
-def test_a_dead_server_is_said_once_and_stops_nothing(
+def test_an_unreachable_server_is_reported_once_and_stops_nothing(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    said = watched(folder, range(1, 3))
-    assert said.count("the training goes on without it") == 1
-    assert "epoch 2/2" in said
+    printed = reported(folder, range(1, 3))
+    assert printed.count("the training continues without it") == 1
+    assert "epoch 2/2" in printed
 
 
-def test_nothing_is_tracked_unasked(
+def test_nothing_is_tracked_unless_requested(
     folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
-    watched(folder, range(1, 2))
+    reported(folder, range(1, 2))
     assert [file.name for file in tmp_path.iterdir()] == ["runs"]
     assert not (folder.path / "mlflow-run").exists()

@@ -158,7 +158,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(
     train_segmentation(source, recipe(discs, batch_size=4, epochs=1), folder, resume=False)
     saved = json.loads(folder.recipe.read_text())
     assert saved["batch_size"] == 1
-    assert "out of memory: going on with batch_size 2 -> 1" in capsys.readouterr().out
+    assert "out of memory: continuing with batch_size 2 -> 1" in capsys.readouterr().out
     assert folder.saved(SegmentationRecipe, {"data": str(discs)}).batch_size == 1
 
 
@@ -180,7 +180,7 @@ def test_a_loss_that_is_no_number_names_the_case(tmp_path: Path, store: Path) ->
     source = load_source(str(tmp_path), store)
     spoil(source, store)
     folder = RunFolder(tmp_path / "run")
-    with pytest.raises(LossNotFinite, match=r"holds NaN or infinity: .*c\d"):
+    with pytest.raises(LossNotFinite, match=r"NaN or infinity in the image: .*c\d"):
         train_segmentation(source, recipe(tmp_path, plain=1.0), folder, resume=False)
 
 
@@ -188,7 +188,7 @@ def test_weights_that_are_no_numbers_name_the_cases_of_the_step(
     discs: Path, tmp_path: Path, store: Path
 ) -> None:
     source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
-    with pytest.raises(LossNotFinite, match=r"the loss is nan at a step on: .*case\d"):
+    with pytest.raises(LossNotFinite, match=r"the loss is nan in a step on: .*case\d"):
         train_segmentation(source, recipe(discs, learning_rate=1e30), folder, resume=False)
 
 

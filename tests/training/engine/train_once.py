@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import ignite.distributed as idist
 import torch
 
 from training.data import load_source
@@ -19,7 +20,8 @@ def main() -> None:
     torch.set_num_threads(1)
     recipe = SegmentationRecipe.model_validate({"data": data, **json.loads(settings)})
     folder = RunFolder(Path(run))
-    source = distributed.first_alone(lambda: load_source(data, folder.data))
+    with idist.one_rank_first():
+        source = load_source(data, folder.data)
     train_segmentation(source, recipe, folder, resume=folder.checkpoint.exists())
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
@@ -46,6 +47,10 @@ def test_stopped_and_resumed_run_equals_an_undisturbed_one(
     again, _ = train_segmentation(source, recipe(discs), RunFolder(tmp_path / "b"), resume=True)
     for name, value in whole.state_dict().items():
         assert torch.equal(value, again.state_dict()[name]), name
+    curves = EventAccumulator(str(tmp_path / "b" / "tensorboard"))
+    curves.Reload()
+    assert [x.step for x in curves.Scalars("training/loss")] == [1, 2, 3, 4, 5, 6]
+    assert [x.step for x in curves.Scalars("validation/score")] == [3, 6]
 
 
 def test_workers_do_not_change_the_weights(discs: Path, tmp_path: Path, store: Path) -> None:
@@ -77,7 +82,7 @@ def test_a_recipe_of_another_version(discs: Path, tmp_path: Path, store: Path) -
     train_segmentation(source, chosen, folder, resume=True)
     assert json.loads(folder.recipe.read_text()) == saved
     folder.recipe.write_text(json.dumps({**saved, "momentum": 1}))
-    with pytest.raises(InvalidParameter, match="is no recipe of this version"):
+    with pytest.raises(InvalidParameter, match="is not a recipe of this version"):
         train_segmentation(source, chosen, folder, resume=True)
 
 
@@ -94,5 +99,5 @@ def test_starting_from_a_model(discs: Path, models: Path, tmp_path: Path, store:
     for name, value in bundle.load_network().state_dict().items():
         torch.testing.assert_close(value, again.state_dict()[name], atol=1e-6, rtol=0)
     other = recipe(discs, start_from="tiny-synthesis")
-    with pytest.raises(InvalidParameter, match=r"it is another network: missing"):
+    with pytest.raises(InvalidParameter, match=r"its network is a different one: missing"):
         train_segmentation(source, other, RunFolder(tmp_path / "c"), False, models=models)

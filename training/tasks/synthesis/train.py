@@ -24,9 +24,11 @@ from caps_med.networks import (
 )
 from training.data.dataset import Source
 from training.engine import distributed
-from training.engine.loop import Run, Weights, loader, run_epochs, schedule, start_from
-from training.engine.run_folder import Best, Crop, Recipe, RunFolder
-from training.engine.sampling import DrawnDataset, EpochSampler
+from training.engine.loop import Best, Run, run_epochs, schedule
+from training.engine.pretrained import Weights, load_pretrained
+from training.engine.recipe import Crop, Recipe
+from training.engine.run_folder import RunFolder
+from training.engine.sampling import DrawnDataset, EpochSampler, epoch_loader
 from training.evaluation.validation import one_hot, synthesis_scores
 from training.tasks.synthesis.adversary import Adversary
 from training.tasks.synthesis.losses import GeneratorLoss, Made, at_ease, diversity
@@ -181,7 +183,7 @@ def train_synthesis(
     device = distributed.device()
     network = build_network(NETWORK_NAMES[recipe.network], network_arguments(recipe, source))
     assert isinstance(network, SynthesisNetwork)  # noqa: S101 - both names in the registry are
-    start_from(network, recipe.start_from, models, lambda w, own: _other_noise(w, own, source))
+    load_pretrained(network, recipe.start_from, models, lambda w, own: _other_noise(w, own, source))
     generator = network.to(device)
     averaged = _averaged(generator, recipe.average)
     discriminator = build_discriminator(
@@ -212,7 +214,7 @@ def train_synthesis(
     trainer = SupervisedTrainer(
         device=device,
         max_epochs=recipe.epochs,
-        train_data_loader=loader(dataset, recipe, workers),
+        train_data_loader=epoch_loader(dataset, recipe, workers),
         network=generator,
         optimizer=optimizer,
         loss_function=torch.nn.L1Loss(),
@@ -239,8 +241,7 @@ def train_synthesis(
         names=source.training_name,
     )
     best = run_epochs(trainer, run, resume)
-    folder.load(folder.best, {"network": generator})
-    return generator.eval(), best
+    return kept.eval(), best
 
 
 @dataclass
