@@ -23,6 +23,7 @@ from sklearn.mixture import GaussianMixture
 
 import caps_med
 from caps_med.images import MedicalImage, SliceStack, read_image
+from training.evaluation.metrics.overlap import mean_dice
 
 TISSUES = {1: "cerebrospinal fluid", 2: "grey matter", 3: "white matter"}
 #: Strength of the neighbours' vote, and how often it is taken.
@@ -55,11 +56,7 @@ def reference_tissue(volume: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 def dice(one: NDArray[np.generic], other: NDArray[np.generic]) -> dict[str, float]:
     """Dice of each tissue."""
-    scores = {}
-    for label, name in TISSUES.items():
-        a, b = one == label, other == label
-        scores[name] = round(2 * float((a & b).sum()) / float(a.sum() + b.sum()), 4)
-    return scores
+    return {name: round(mean_dice(one, other, [label]), 4) for label, name in TISSUES.items()}
 
 
 def pictures(image: MedicalImage, tissue: MedicalImage, out: Path) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 import caps_med
+from training.evaluation.metrics.overlap import mean_dice
 
 
 def main() -> None:
@@ -48,9 +49,8 @@ def measure(images: Path, work: Path, more: list[str]) -> None:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     model = caps_med.load_model("nuclei", work / "models")
     found = model.segment(work / "right" / "images" / "half.tif").array[0] > 0
-    truth = mask[:, half:] > 0
-    dice = 2 * (found & truth).sum() / (found.sum() + truth.sum())
-    print(f"right half: Dice {dice:.3f}; {(used.ru_utime + used.ru_stime) / 60:.1f} CPU minutes")
+    score = mean_dice(found, mask[:, half:], [1])
+    print(f"right half: Dice {score:.3f}; {(used.ru_utime + used.ru_stime) / 60:.1f} CPU minutes")
 
 
 def write(folder: Path, image: np.ndarray, mask: np.ndarray) -> None:

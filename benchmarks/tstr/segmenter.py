@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from monai.metrics import compute_dice
 from monai.networks.utils import eval_mode
 
 from benchmarks.tstr.data import MORE, real_samples, source
@@ -16,6 +15,7 @@ from caps_med.bundles.weights import load_weights, save_weights
 from caps_med.networks import SegmentationNetwork, UNet
 from training.data import Sample
 from training.engine.run_folder import RunFolder
+from training.evaluation.metrics.overlap import mean_dice
 from training.evaluation.validation import hard_classes
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
@@ -46,7 +46,8 @@ def dice_of_each(network: SegmentationNetwork, samples: Sequence[Sample]) -> lis
     with eval_mode(network):
         for sample in samples:
             image, label = (torch.from_numpy(sample[k]).float()[None] for k in ("image", "label"))
-            found.append(float(compute_dice(hard_classes(network(image)), label)))
+            answer = hard_classes(network(image))
+            found.append(mean_dice(answer.numpy(), label.numpy(), [1]))
     return found
 
 

@@ -21,7 +21,7 @@ from training.data.cases import Cases
 from training.engine.run_folder import RunFolder
 from training.evaluation.segmentation import read_known
 from training.evaluation.validation import dice_scores
-from training.labelmaps.shapes import mean_dice
+from training.evaluation.metrics.overlap import mean_dice
 from training.tasks.pipeline import TASKS, Order, train
 
 #: The judge is cross-validated so many times, or as often as there are groups.

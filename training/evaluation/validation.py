@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 import torch.nn.functional as F
 from monai.metrics import ConfusionMatrixMetric
-from monai.metrics.regression import compute_ssim_and_cs
 from monai.networks.utils import eval_mode
 from monai.transforms import DivisiblePad
 from torch import Tensor
@@ -16,9 +15,7 @@ from caps_med.images import label_palette
 from caps_med.inference.passes import in_passes
 from caps_med.networks import SegmentationNetwork, SynthesisNetwork
 from training.data.dataset import Sample
-
-#: Edge and width of SSIM's Gaussian window (Wang et al. 2004).
-SSIM_WINDOW, SSIM_SIGMA = 11, 1.5
+from training.evaluation.metrics.image import masked_ssim
 
 
 def one_hot(label: Tensor, channels: int) -> Tensor:
@@ -122,20 +119,6 @@ def average_look(generator: SynthesisNetwork) -> Tensor:
     z = torch.randn(1, generator.noise_size, generator=torch.Generator().manual_seed(0))
     z[:, : generator.noise_size // 2] = 0
     return z
-
-
-def masked_ssim(image: Tensor, reference: Tensor, mask: Tensor) -> float:
-    """Mean SSIM of images ``[1, C, H, W]`` in [0, 1] over the pixels of a mask ``[1, 1, H, W]``."""
-    margin = SSIM_WINDOW // 2
-    padded = [F.pad(x, [margin] * 4, mode="reflect") for x in (image, reference)]
-    ssim, _ = compute_ssim_and_cs(
-        *padded,
-        spatial_dims=2,
-        kernel_size=(SSIM_WINDOW,) * 2,
-        kernel_sigma=(SSIM_SIGMA,) * 2,
-        data_range=1.0,
-    )
-    return float((ssim * mask).sum() / (mask.sum() * image.shape[1]))
 
 
 def _cases(

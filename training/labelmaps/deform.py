@@ -30,7 +30,8 @@ from pydantic import BaseModel, ConfigDict
 from scipy import ndimage
 
 from caps_med.errors import InvalidInput
-from training.labelmaps.shapes import TOLERANCE, Labels, Shapes, mean_dice
+from training.evaluation.metrics.overlap import mean_dice
+from training.labelmaps.shapes import TOLERANCE, Labels, Shapes
 from training.labelmaps.symmetry import Symmetries, plausible_mirrorings
 
 #: A new map's Dice with the nearest original, mirrored or not, is at most this.

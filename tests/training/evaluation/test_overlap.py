@@ -5,10 +5,12 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
+from monai.metrics import compute_dice
 
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
-from training.evaluation.metrics.overlap import score_case
+from training.evaluation.metrics.overlap import dice, mean_dice, score_case
 
 Spacing = tuple[float, float, float]
 ISOTROPIC: Spacing = (1.0, 1.0, 1.0)
@@ -77,18 +79,18 @@ def test_where_it_lies_does_not_matter(spacing: Spacing) -> None:
 
 
 @pytest.mark.parametrize(
-    ("in_truth", "in_found", "presence", "dice"),
+    ("in_truth", "in_found", "presence", "overlap"),
     [(True, False, "missed", 0), (False, True, "invented", 0), (False, False, "absent", None)],
 )
 def test_a_class_that_is_not_there(
-    in_truth: bool, in_found: bool, presence: str, dice: float | None
+    in_truth: bool, in_found: bool, presence: str, overlap: float | None
 ) -> None:
     some, none = label_map((9, 9), np.s_[2:4, 2:4]), label_map((9, 9), np.s_[0:0, 0:0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         (scores,) = score_case(some if in_found else none, some if in_truth else none, [1])
     assert scores.presence == presence
-    assert scores.dice == scores.jaccard == dice
+    assert scores.dice == scores.jaccard == overlap
     assert scores.hd95 is scores.surface_distance is None
 
 
@@ -99,6 +101,22 @@ def test_classes_are_scored_apart() -> None:
     assert two.dice == pytest.approx(2 / 3) == seven.dice
     assert [s.label for s in (two, seven, nine)] == [2, 7, 9]
     assert nine.presence == "absent"
+
+
+def test_mean_dice_counts_the_classes_that_are_present() -> None:
+    one, two, half, empty = np.zeros((4, 16, 16), np.uint8)
+    one[4:12, 4:12], two[4:12, 4:12], half[4:8, 4:8] = 1, 2, 1
+    assert mean_dice(one, one, (1, 2)) == 1
+    assert mean_dice(one, two, (1, 2)) == 0
+    assert mean_dice(one, half, (1,)) == 2 * 16 / 80
+    assert mean_dice(empty, empty, (1,)) == 1
+
+
+def test_dice_is_that_of_monai() -> None:
+    found, truth = np.random.default_rng(0).integers(0, 2, (2, 1, 1, 40, 30)).astype(bool)
+    expected = compute_dice(torch.from_numpy(found).float(), torch.from_numpy(truth).float())
+    assert dice(found, truth) == pytest.approx(float(expected), abs=1e-6)
+    assert dice(found & False, truth & False) is None
 
 
 def test_sizes_must_be_equal() -> None:

@@ -30,7 +30,8 @@ from training.labelmaps.deform import (
 from training.labelmaps.generator import LabelMaker
 from training.labelmaps.originals import read_originals
 from training.labelmaps.phantoms import axon_phantom, axon_phantoms, write_phantom
-from training.labelmaps.shapes import Labels, Shapes, mean_dice
+from training.evaluation.metrics.overlap import mean_dice
+from training.labelmaps.shapes import Labels, Shapes
 from training.labelmaps.symmetry import Mirroring, plausible_mirrorings
 
 

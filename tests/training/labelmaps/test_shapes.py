@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from training.labelmaps.shapes import Shapes, mean_dice, statistics
+from training.labelmaps.shapes import Shapes, statistics
 
 
 def square(edge: int = 16, start: int = 4, stop: int = 12, label: int = 1) -> np.ndarray:
@@ -87,11 +87,3 @@ def test_specks_are_filled_with_what_surrounds_them() -> None:
     speckled = square()
     speckled[7, 7], speckled[1, 1] = 0, 1
     np.testing.assert_array_equal(shapes.without_specks(speckled), square())
-
-
-def test_dice_of_classes_that_are_there() -> None:
-    one, other = square(), square(label=2)
-    assert mean_dice(one, one, (1, 2)) == 1
-    assert mean_dice(one, other, (1, 2)) == 0
-    assert mean_dice(one, square(stop=8), (1,)) == 2 * 16 / 80
-    assert mean_dice(square(stop=4), square(stop=4), (1,)) == 1

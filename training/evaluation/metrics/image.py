@@ -1,4 +1,4 @@
-"""One image against another of the same size, both ``[C, H, W]`` in [0, 1]."""
+"""Similarity of two images of the same size, with intensities in [0, 1]."""
 
 from __future__ import annotations
 
@@ -6,30 +6,53 @@ from typing import Any
 
 import numpy as np
 import torch
-from monai.metrics import PSNRMetric, SSIMMetric
+import torch.nn.functional as F
+from monai.metrics import PSNRMetric
+from monai.metrics.regression import compute_ssim_and_cs
 from numpy.typing import NDArray
+from torch import Tensor
 
 Image = NDArray[np.floating[Any]]
 
-#: Of identical images, whose peak signal-to-noise ratio is infinite.
+#: The score of identical images, whose peak signal-to-noise ratio is infinite.
 LARGEST_PSNR = 100.0
-#: Edge of SSIM's window; an image must be as large.
-SSIM_WINDOW = 11
+#: Size and standard deviation of SSIM's Gaussian window in pixels (Wang et al. 2004).
+SSIM_WINDOW, SSIM_SIGMA = 11, 1.5
+
+
+def ssim_map(image: Tensor, reference: Tensor) -> Tensor:
+    """Structural similarity (Wang et al. 2004) of images ``[B, C, H, W]`` at each pixel.
+
+    MONAI's, since scikit-image has it only on the CPU. ``[B, C, H - 10, W - 10]``: the window must
+    lie inside the image.
+    """
+    values, _ = compute_ssim_and_cs(
+        image,
+        reference,
+        spatial_dims=2,
+        kernel_size=(SSIM_WINDOW,) * 2,
+        kernel_sigma=(SSIM_SIGMA,) * 2,
+        data_range=1.0,
+    )
+    return values
 
 
 def ssim(image: Image, other: Image) -> float:
-    """Structural similarity (Wang et al. 2004), by MONAI: 1 of identical images.
+    """Mean structural similarity of images ``[C, H, W]``; 1 for identical ones."""
+    return float(ssim_map(*_batches(image, other)).flatten().mean())
 
-    A Gaussian window of 11 pixels and standard deviation 1.5, wherever it lies inside the image.
-    """
-    metric = SSIMMetric(spatial_dims=2, data_range=1.0, win_size=SSIM_WINDOW, kernel_sigma=1.5)
-    return float(metric(*_batches(image, other)).mean())
+
+def masked_ssim(image: Tensor, reference: Tensor, mask: Tensor) -> float:
+    """Mean SSIM of images ``[1, C, H, W]`` over the pixels of a mask ``[1, 1, H, W]``."""
+    margin = SSIM_WINDOW // 2
+    padded = [F.pad(x, [margin] * 4, mode="reflect") for x in (image, reference)]
+    return float((ssim_map(*padded) * mask).sum() / (mask.sum() * image.shape[1]))
 
 
 def psnr(image: Image, other: Image) -> float:
-    """Peak signal-to-noise ratio in dB, by MONAI; at most `LARGEST_PSNR`."""
+    """Peak signal-to-noise ratio of images ``[C, H, W]`` in dB; at most `LARGEST_PSNR`."""
     return min(LARGEST_PSNR, float(PSNRMetric(max_val=1.0)(*_batches(image, other)).mean()))
 
 
-def _batches(image: Image, other: Image) -> list[torch.Tensor]:
+def _batches(image: Image, other: Image) -> list[Tensor]:
     return [torch.from_numpy(np.asarray(x, np.float32))[None] for x in (image, other)]

@@ -1,13 +1,13 @@
-"""How well a label map agrees with the truth: overlap, and distances between surfaces.
+"""Agreement of a label map with the ground truth: overlap, and distances between surfaces.
 
-Of each class, over one picture or one volume as a whole:
+Of each class, over one image or volume as a whole:
 
 - ``dice``: 2 |P ∩ T| / (|P| + |T|), and ``jaccard``: |P ∩ T| / |P ∪ T|, both 0 to 1;
 - ``hd95``: 95th percentile of the distances from each surface to the other, the larger direction;
 - ``surface_distance``: mean of the distances from both surfaces (average symmetric surface
   distance).
 
-A class in neither map is not counted: it has no score at all. A class in one map alone has Dice and
+A class in neither map has no score and does not count. A class in only one of the maps has Dice and
 Jaccard 0 and no distance, because there is no surface to measure to.
 """
 
@@ -16,16 +16,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from monai.metrics import (
-    compute_average_surface_distance,
-    compute_dice,
-    compute_hausdorff_distance,
-    compute_iou,
-)
+from monai.metrics import compute_average_surface_distance, compute_hausdorff_distance
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -35,7 +30,7 @@ from caps_med.images import MedicalImage
 #: The metrics by name, and whether more is better.
 METRICS = {"dice": True, "jaccard": True, "hd95": False, "surface_distance": False}
 PERCENTILE = 95
-#: Where a class was: in both maps, in the truth alone, in the prediction alone, in neither.
+#: Where a class is: in both maps, only in the truth, only in the prediction, in neither.
 Presence = Literal["both", "missed", "invented", "absent"]
 _PRESENCE: dict[tuple[bool, bool], Presence] = {
     (True, True): "both",
@@ -47,13 +42,13 @@ _PRESENCE: dict[tuple[bool, bool], Presence] = {
 
 @dataclass(frozen=True)
 class ClassScores:
-    """One class of one case.
+    """The scores of one class of one case.
 
     Attributes:
-        label: its id.
+        label: id of the class.
         presence: in which of the two maps it is.
-        dice, jaccard: 0 to 1; None where the class is absent.
-        hd95, surface_distance: in mm for volumes, in pixels for pictures; None unless in both.
+        dice, jaccard: 0 to 1; None if the class is absent.
+        hd95, surface_distance: in mm for volumes, in pixels for 2-D images; None unless in both.
     """
 
     label: int
@@ -65,8 +60,28 @@ class ClassScores:
 
 
 def unit_of(image: MedicalImage) -> Literal["mm", "pixels"]:
-    """In which unit distances in `image` are."""
+    """The unit of distances in `image`."""
     return "pixels" if image.spacing is None else "mm"
+
+
+def dice(prediction: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float | None:
+    """Dice of two masks of equal size; None if both are empty.
+
+    Counted in integers: MONAI's `compute_dice` takes one-hot floats and rounds to float32.
+    """
+    total = int(prediction.sum()) + int(truth.sum())
+    return 2 * int((prediction & truth).sum()) / total if total else None
+
+
+def mean_dice(prediction: NDArray[Any], truth: NDArray[Any], labels: Sequence[int]) -> float:
+    """Mean Dice of two label maps of equal size over those of `labels` that either has; 1 if none.
+
+    >>> mean_dice(np.array([0, 1, 1]), np.array([0, 0, 1]), [1, 2])
+    0.6666666666666666
+    """
+    scores = [dice(prediction == label, truth == label) for label in labels]
+    known = [score for score in scores if score is not None]
+    return sum(known) / len(known) if known else 1.0
 
 
 def score_case(
@@ -76,12 +91,12 @@ def score_case(
 
     Args:
         prediction: label map ``[1, *S]``.
-        truth: label map of the same voxels; its spacing (mm) counts. Of a sheared affine the
-            lengths of the axes count, not their angles.
-        labels: ids to score; leave out the background.
+        truth: label map of the same voxels; distances use its spacing (mm). Of a sheared affine
+            only the lengths of the axes are used, not their angles.
+        labels: ids to score, without the background.
 
     Raises:
-        InvalidInput: the two have different sizes.
+        InvalidInput: the sizes differ.
     """
     if prediction.spatial_shape != truth.spatial_shape:
         raise InvalidInput(
@@ -99,7 +114,8 @@ def _score(
     spacing: tuple[float, ...] | None,
 ) -> ClassScores:
     presence = _PRESENCE[bool(true.any()), bool(found.any())]
-    if presence == "absent":
+    overlap = dice(found, true)
+    if overlap is None:
         return ClassScores(label, presence)
     if presence != "both":
         return ClassScores(label, presence, dice=0.0, jaccard=0.0)
@@ -115,20 +131,20 @@ def _score(
     return ClassScores(
         label,
         presence,
-        dice=float(compute_dice(p, t)),
-        jaccard=float(compute_iou(p, t)),
+        dice=overlap,
+        jaccard=overlap / (2 - overlap),
         hd95=float(hd95),
         surface_distance=float(surface),
     )
 
 
 def _one_hot(mask: NDArray[np.bool_]) -> Tensor:
-    """``[*S]`` as MONAI takes it, ``[1, 1, *S]``."""
+    """``[*S]`` as MONAI expects it, ``[1, 1, *S]``."""
     return torch.from_numpy(mask.astype(np.float32))[None, None]
 
 
 def _cropped(*masks: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:
-    """The box around all of them, so that a small organ in a large scan is quick to measure."""
+    """The masks inside their common bounding box: a small organ in a large scan takes less time."""
     union = np.logical_or.reduce(masks)
     box = []
     for axis in range(union.ndim):
