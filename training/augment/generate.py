@@ -22,9 +22,9 @@ from training.augment.split import Parts
 from training.data.cases import Case
 from training.data.layouts.naming import written_suffix
 from training.data.reading import read_case
+from training.evaluation.metrics.overlap import mean_dice
 from training.labelmaps.deform import Origin
 from training.labelmaps.generator import LabelMaker, NewLabel
-from training.evaluation.metrics.overlap import mean_dice
 
 #: Images are drawn until enough are kept, but at most this many times as many, and some.
 _AT_MOST, _AND = 3, 10

@@ -19,9 +19,9 @@ from training.augment.split import Parts
 from training.data import Source, load_source
 from training.data.cases import Cases
 from training.engine.run_folder import RunFolder
+from training.evaluation.metrics.overlap import mean_dice
 from training.evaluation.segmentation import read_known
 from training.evaluation.validation import dice_scores
-from training.evaluation.metrics.overlap import mean_dice
 from training.tasks.pipeline import TASKS, Order, train
 
 #: The judge is cross-validated so many times, or as often as there are groups.

@@ -18,7 +18,8 @@ from training.augment.split import Parts
 from training.data.reading import read_case
 from training.data.stacks import LIMITS
 from training.labelmaps.originals import Original
-from training.pictures.figures import as_pixels, data_url, histogram, spread
+from training.pictures.figures import histogram, strip_plot
+from training.pictures.pixels import as_pixels, data_url
 from training.pictures.sheet import Cell, image_pixels, label_pixels, most_labelled, sheet
 from training.reports.page import rendered
 
@@ -117,7 +118,7 @@ def _mean(values: Iterable[float]) -> float:
 
 def write_pages(result: Result, workshop: Workshop) -> None:
     """``sheet.png`` and ``report.html``, each whole or not at all."""
-    pictures = contact_sheet(result, workshop)
+    pictures = image_sheet(result, workshop)
     pictures.save(workshop.out / "sheet.png")
     order, found = result.order, result.usefulness
     synthetic = [one.dice for one in result.drawn]
@@ -145,7 +146,7 @@ def write_pages(result: Result, workshop: Workshop) -> None:
     write_text(workshop.out / "report.html", html)
 
 
-def contact_sheet(result: Result, workshop: Workshop) -> MedicalImage:
+def image_sheet(result: Result, workshop: Workshop) -> MedicalImage:
     """Rows of: real image, its labels, new labels, the image made of them, what is found in it."""
     kept = _evenly(result.kept, _ROWS)
     originals = {one.case.name: one for one in result.parts.originals.maps}
@@ -203,7 +204,7 @@ def _cases(found: Usefulness) -> str:
     for way, seeds in found.dice.items():
         means = [sum(seed[case] for seed in seeds) / len(seeds) for case in seeds[0]]
         dots[way] = {"Dice": means}
-    return spread(dots, "Dice of each test image, line at the median")
+    return strip_plot(dots, "Dice of each test image, line at the median")
 
 
 def _facts(result: Result) -> dict[str, str]:

@@ -29,7 +29,7 @@ from training.evaluation.summary import (
     class_summaries,
     comparisons,
 )
-from training.pictures.card_sheet import Tile, contact_sheet, tile
+from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
 
 #: Networks that can be trained to compare with, by task.
 BASELINES = {"segmentation": ("unet", "segcaps"), "synthesis": ("pix2pix", "capspix2pix")}
@@ -185,7 +185,7 @@ class _Survey:
         self._units: set[str] = set()
         steps = np.linspace(0, len(cases.cases) - 1, min(SHOWN, len(cases.cases)))
         self._shown = {cases.cases[i].name for i in np.rint(steps).astype(int)}
-        self._tiles: list[Tile] = []
+        self._tiles: list[Thumbnail] = []
 
     def look_at(self, case: Case) -> None:
         """Read one case once, and segment it with every model."""
@@ -200,7 +200,7 @@ class _Survey:
         values = dict(zip(ids.tolist(), counts.tolist(), strict=True))
         self._card.add(case.grouped, image, values, truth)
         if case.name in self._shown:
-            self._tiles.append(tile(case.name, image, truth))
+            self._tiles.append(thumbnail(case.name, image, truth))
         for model in self._models:
             try:
                 found = model.segment(image)
@@ -230,7 +230,7 @@ class _Survey:
             scores=tuple(class_summaries(self._rows, references, self._names, seed)),
             comparisons=tuple(comparisons(self._rows, references, self._names, seed)),
         )
-        sheet = contact_sheet(self._tiles, {})
+        sheet = case_sheet(self._tiles, {})
         return Evaluation(
             self._models, self._cases, tuple(self._rows), summary, card, sheet
         )  # fmt: skip

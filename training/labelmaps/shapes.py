@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 from scipy.spatial import ConvexHull, QhullError
-from skimage import measure, morphology
+from skimage import measure
+from skimage.morphology import remove_small_objects
 
 Labels = NDArray[np.integer]
 Statistics = Mapping[str, float]
@@ -193,9 +194,7 @@ class Shapes:
         for one in self.ids:
             mask = label == one
             below = np.nextafter(_SPECK * self.smallest[one], 0)
-            specks |= mask ^ morphology.remove_small_objects(
-                mask, max_size=below, connectivity=label.ndim
-            )
+            specks |= mask ^ remove_small_objects(mask, max_size=below, connectivity=label.ndim)
         if not specks.any() or specks.all():
             return label
         nearest = ndimage.distance_transform_edt(

@@ -1,9 +1,9 @@
-"""Pictures in rows on one dark sheet, each with a caption."""
+"""Contact sheets: pictures in rows on a dark background, each with a caption."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from caps_med.images import MedicalImage, Normalization, Plane, SliceStack, label_palette
+from training.pictures.pixels import RGB, gray_or_rgb, label_colors, overlay
 
-RGB = NDArray[np.uint8]
-#: Edge of a picture, room between two, height of a caption, in pixels.
+#: Edge of a picture, gap between two, height of a caption, in pixels.
 TILE, GAP, CAPTION = 176, 6, 18
 INK, PAPER = (232, 232, 236), (18, 18, 24)
 _LETTER = 6.5
+#: Cases in a row of `case_sheet`, and opacity of their labels.
+_COLUMNS, _OPACITY = 4, 0.5
 
 
 class Cell(NamedTuple):
@@ -27,7 +29,7 @@ class Cell(NamedTuple):
 
 
 def sheet(cells: Sequence[Cell], columns: int) -> MedicalImage:
-    """An RGB picture of the cells, as wide as the widest of them, in rows of `columns`."""
+    """An RGB image of the cells, as wide as the widest of them, in rows of `columns`."""
     columns, wide = min(columns, len(cells)), max(len(cell.pictures) for cell in cells)
     across = wide * (TILE + 1) + GAP
     down = TILE + CAPTION + GAP
@@ -46,26 +48,56 @@ def sheet(cells: Sequence[Cell], columns: int) -> MedicalImage:
 
 
 def _fitted(size: tuple[int, int]) -> tuple[int, int]:
-    """A size with the same proportions that fills a tile."""
+    """A size of the same proportions that fills a tile."""
     factor = TILE / max(size)
     return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))
 
 
+class Thumbnail(NamedTuple):
+    """One case, reduced: pixels ``[H, W, 3]`` and label values ``[H, W]`` as in the file."""
+
+    caption: str
+    pixels: RGB
+    label: NDArray[np.generic]
+
+
+def thumbnail(name: str, image: MedicalImage, label: MedicalImage) -> Thumbnail:
+    """A case; of a volume the axial slice with most of the labels."""
+    labels, z = SliceStack.from_image(label).array[:, 0], most_labelled(label)
+    step = max(1, max(labels.shape[1:]) // (2 * TILE))
+    caption = name if len(labels) == 1 else f"{name}, slice {z}"
+    return Thumbnail(caption, image_pixels(image, z)[::step, ::step], labels[z, ::step, ::step])
+
+
+def case_sheet(cases: Sequence[Thumbnail], label_values: Mapping[int, int]) -> MedicalImage:
+    """An RGB image of cases, each without and with its labels in color.
+
+    Args:
+        cases: in order.
+        label_values: value in a file -> label id, where they differ.
+    """
+    cells = []
+    for case in cases:
+        ids = case.label.astype(np.int64)
+        for value, label in label_values.items():
+            ids[case.label == value] = label
+        cells.append(Cell(case.caption, (case.pixels, overlay(case.pixels, ids, _OPACITY))))
+    return sheet(cells, _COLUMNS)
+
+
 def most_labelled(label: MedicalImage, plane: Plane = "axial") -> int:
-    """The slice of a label map that holds most of the labels; 0 of a picture."""
+    """The slice of a label map with most of the labels; 0 of a 2-D one."""
     labels = SliceStack.from_image(label, plane).array[:, 0]
     return int((labels > 0).sum((1, 2)).argmax())
 
 
 def image_pixels(image: MedicalImage, slice: int = 0, plane: Plane = "axial") -> RGB:
-    """One slice as ``[H, W, 3]``, its intensities between two percentiles; of many channels one."""
+    """One slice as ``[H, W, 3]``, its intensities scaled between two percentiles."""
     channels = SliceStack.from_image(image, plane).array[slice]
-    shown = channels if len(channels) == 3 else channels[:1].repeat(3, 0)
-    return np.moveaxis(np.rint(Normalization().apply(shown) * 255).astype(np.uint8), 0, -1)
+    return gray_or_rgb(Normalization().apply(channels if len(channels) == 3 else channels[:1]))
 
 
 def label_pixels(label: MedicalImage, slice: int = 0, plane: Plane = "axial") -> RGB:
-    """One slice of a label map as ``[H, W, 3]``, in its own colours or the usual ones."""
+    """One slice of a label map as ``[H, W, 3]``, in its own colors or the default ones."""
     ids = SliceStack.from_image(label, plane).array[slice, 0].astype(np.int64)
-    palette = label_palette() if label.palette is None else label_palette(label.palette)
-    return np.asarray(palette[ids % 256], np.uint8)
+    return label_colors(ids, None if label.palette is None else label_palette(label.palette))

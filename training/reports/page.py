@@ -19,7 +19,8 @@ from training.evaluation.metrics.overlap import METRICS
 from training.evaluation.segmentation import Evaluation, Track, evaluate, read_known
 from training.evaluation.statistics import Spread
 from training.evaluation.summary import case_means
-from training.pictures.figures import as_pixels, case_pictures, curves, data_url, spread
+from training.pictures.figures import curves, strip_plot
+from training.pictures.pixels import as_pixels, case_pictures, data_url
 
 #: Of one case, what its pictures show.
 _COLUMNS = ("image", "label")
@@ -200,7 +201,7 @@ def _evaluated(evaluation: Evaluation) -> dict[str, Any]:
         "sheet": data_url(as_pixels(evaluation.sheet)),
         "recipe": flat(model.bundle.card.provenance.recipe),
         "evaluation": evaluation,
-        "spread": spread(_dice(evaluation), "Dice of each case, line at the median"),
+        "spread": strip_plot(_dice(evaluation), "Dice of each case, line at the median"),
         "legend": _legend(model, evaluation),
         "examples": examples,
         "capsules": _capsules(evaluation.cases, subject, model),

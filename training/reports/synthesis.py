@@ -8,7 +8,7 @@ from pathlib import Path
 from training.evaluation.statistics import Spread
 from training.evaluation.synthesis import Floats, Shown, SynthesisEvaluation
 from training.evaluation.synthesis_summary import SynthesisScores, SynthesisSummary
-from training.pictures.figures import as_colours, as_picture, data_url
+from training.pictures.pixels import data_url, display, display_labels
 from training.reports.page import (
     Example,
     Measure,
@@ -96,11 +96,11 @@ def _number(value: float | None, digits: int) -> str:
 
 def _examples(shown: Shown) -> Iterator[Example]:
     """A row with the label map and real images, and one a model."""
-    label = Picture(data_url(as_colours(shown.labels, shown.spacing)), "label map")
+    label = Picture(data_url(display_labels(shown.labels, shown.spacing)), "label map")
     yield Example(shown.case, [label, *_row(shown, shown.real, "real")])
     for model, images in shown.synthetic.items():
         yield Example(f"{shown.case}, {model}", _row(shown, images, "synthetic"))
 
 
 def _row(shown: Shown, images: Sequence[Floats], name: str) -> list[Picture]:
-    return [Picture(data_url(as_picture(image, shown.spacing)), name) for image in images]
+    return [Picture(data_url(display(image, shown.spacing)), name) for image in images]

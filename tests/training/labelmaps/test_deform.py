@@ -19,6 +19,7 @@ from caps_med.images import read_image
 from tests.images.dicom_files import IDENTITY, dataset, encoded, placed
 from training.cli.data import data
 from training.data.mni152 import load_mni152
+from training.evaluation.metrics.overlap import mean_dice
 from training.labelmaps.deform import (
     SIMILAR,
     Geometries,
@@ -30,7 +31,6 @@ from training.labelmaps.deform import (
 from training.labelmaps.generator import LabelMaker
 from training.labelmaps.originals import read_originals
 from training.labelmaps.phantoms import axon_phantom, axon_phantoms, write_phantom
-from training.evaluation.metrics.overlap import mean_dice
 from training.labelmaps.shapes import Labels, Shapes
 from training.labelmaps.symmetry import Mirroring, plausible_mirrorings
 

@@ -15,7 +15,8 @@ from caps_med.images import MedicalImage, Normalization, label_palette
 from tests.conftest import tiny_card, write_tiny
 from training.data.check.check import check
 from training.evaluation.segmentation import evaluate
-from training.pictures.figures import case_pictures, curves, spread
+from training.pictures.figures import curves, strip_plot
+from training.pictures.pixels import case_pictures, overlay
 from training.reports.page import evaluation_report, training_report
 
 SCORES = [
@@ -167,6 +168,17 @@ def test_a_small_label_in_a_large_picture_can_be_seen() -> None:
     assert inside == pytest.approx(10 * 20 / ((10 + 16 + 10) * (20 + 32)), rel=0.1)
 
 
+def test_an_overlay_blends_each_label_in_its_own_color() -> None:
+    pixels = np.full((2, 2, 3), 100, np.uint8)
+    ids = np.array([[0, 7], [2, 0]])
+    drawn = overlay(pixels, ids, 0.5)
+    for row, column in ((0, 1), (1, 0)):
+        expected = 0.5 * 100 + 0.5 * label_palette()[ids[row, column]].astype(float)
+        assert np.abs(drawn[row, column] - expected).max() <= 0.5
+    np.testing.assert_array_equal(drawn[ids == 0], pixels[ids == 0])
+    np.testing.assert_array_equal(overlay(pixels, ids * 0, 0.5), pixels)
+
+
 def test_curves_show_every_epoch() -> None:
     assert curves(SCORES[:1]) == ""
     drawn = curves(SCORES)
@@ -179,7 +191,7 @@ def test_curves_show_every_epoch() -> None:
 def test_the_spread_shows_every_case() -> None:
     few = {"a@1": {"disc": [0.1, 0.2]}, "b@1": {"disc": [0.3]}}
     more = {**few, "b@1": {"disc": [0.3, 0.4, 0.9]}}
-    uses = [spread(values, "Dice").count("<use ") for values in (few, more)]
+    uses = [strip_plot(values, "Dice").count("<use ") for values in (few, more)]
     assert uses[1] - uses[0] == 2
-    assert ">a@1</text>" in spread(few, "Dice")
-    assert spread({"a@1": {"disc": []}}, "Dice").startswith("<svg ")
+    assert ">a@1</text>" in strip_plot(few, "Dice")
+    assert strip_plot({"a@1": {"disc": []}}, "Dice").startswith("<svg ")

@@ -22,7 +22,7 @@ from training.data.check.card import CardMaker, DataCard
 from training.data.check.findings import Finding, Likeness, finding, of_card
 from training.data.layouts import discover
 from training.data.reading import BrokenCase, encoding_of, read_case
-from training.pictures.card_sheet import Tile, contact_sheet, tile
+from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
 
 #: A label map is a photograph if it holds more values than these, and fewer of its neighbouring
 #: pixels than this share are equal.
@@ -113,7 +113,7 @@ class _Survey:
         self._seen: dict[bytes, tuple[str, bytes]] = {}
         steps = np.linspace(0, len(cases.cases) - 1, min(SHOWN, len(cases.cases)))
         self._shown = {cases.cases[i].name for i in np.rint(steps).astype(int)}
-        self._tiles: list[Tile] = []
+        self._tiles: list[Thumbnail] = []
 
     def look_at(self, case: Case) -> None:
         """Read one case, and keep numbers alone."""
@@ -145,7 +145,7 @@ class _Survey:
             self._say("constant_image", case.images[0], what, "take it out")
         self._compare(case, image, label)
         if case.name in self._shown:
-            self._tiles.append(tile(case.name, image, label))
+            self._tiles.append(thumbnail(case.name, image, label))
 
     def _compare(self, case: Case, image: MedicalImage, label: MedicalImage) -> None:
         """Whether the same image was seen before."""
@@ -176,7 +176,7 @@ class _Survey:
             what = "some masks hold 0 and 1, others 0 and 255: 1 and 255 are read as one label"
             findings.append(finding("mixed_masks", "", what, "if they differ, renumber them"))
         findings.sort(key=lambda found: found.severity != "error")
-        sheet = contact_sheet(self._tiles, encoding) if self._tiles else None
+        sheet = case_sheet(self._tiles, encoding) if self._tiles else None
         return Report(cases, tuple(findings), card, sheet)
 
     def _say(self, code: str, file: FileRef, what: str, fix: str) -> None:

@@ -26,6 +26,7 @@ def ssim_map(image: Tensor, reference: Tensor) -> Tensor:
     MONAI's, since scikit-image has it only on the CPU. ``[B, C, H - 10, W - 10]``: the window must
     lie inside the image.
     """
+    values: Tensor
     values, _ = compute_ssim_and_cs(
         image,
         reference,
