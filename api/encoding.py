@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
 from caps_med.images import CODECS
-from caps_med.inference import Provenance
+from caps_med.inference import AnswerProvenance
 
 #: Media type of each form an answer can take.
 MEDIA_TYPES: Mapping[str, str] = {
@@ -71,7 +71,7 @@ def _preferred(accept: str | None) -> list[str]:
     return [media_type for _, media_type in sorted(weighed, key=lambda w: -w[0])]
 
 
-def file_response(content: bytes, form: str, provenance: Provenance, stem: str) -> Response:
+def file_response(content: bytes, form: str, provenance: AnswerProvenance, stem: str) -> Response:
     """Bytes of one form, with provenance headers and a file name of our own making."""
     suffix = CODECS[form].suffixes[0] if form in CODECS else f".{form}"
     headers = {
@@ -81,7 +81,7 @@ def file_response(content: bytes, form: str, provenance: Provenance, stem: str) 
     return Response(content, headers=headers, media_type=MEDIA_TYPES[form])
 
 
-def json_response(content: Mapping[str, object], provenance: Provenance) -> Response:
+def json_response(content: Mapping[str, object], provenance: AnswerProvenance) -> Response:
     """Numbers, with provenance in the headers and in the document."""
     body = {**content, "provenance": provenance.as_dict()}
     return JSONResponse(body, headers=provenance.headers())

@@ -27,7 +27,13 @@ from PIL import Image
 import caps_med
 from benchmarks.measure import alternate
 from benchmarks.serving import Server, serving
-from caps_med.bundles import ModelCard, ModelRepository, NetworkSpec, Provenance, write_bundle
+from caps_med.bundles import (
+    ModelCard,
+    ModelRepository,
+    NetworkSpec,
+    WeightsProvenance,
+    write_bundle,
+)
 from caps_med.client import Client, ServiceError
 from caps_med.images import encode_image
 from caps_med.networks import build_network
@@ -73,7 +79,7 @@ def write_tiny(root: Path) -> None:
             task="segmentation" if network == "SegCaps" else "synthesis",
             network=NetworkSpec(name=network, arguments=arguments),
             labels={0: "background", 1: "one", 2: "two"},
-            provenance=Provenance(command="benchmarks.load", data="none", seed=0),
+            provenance=WeightsProvenance(command="benchmarks.load", data="none", seed=0),
         )
         write_bundle(ModelRepository(root), name, build_network(network, arguments), card)
 

@@ -11,7 +11,13 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from caps_med.bundles import ModelCard, ModelRepository, NetworkSpec, Provenance, write_bundle
+from caps_med.bundles import (
+    ModelCard,
+    ModelRepository,
+    NetworkSpec,
+    WeightsProvenance,
+    write_bundle,
+)
 from caps_med.networks import build_network
 
 LABELS = {0: "background", 2: "nucleus", 7: "membrane"}
@@ -31,7 +37,7 @@ def tiny_card(task: str, spacing: tuple[float, float] | None = (1.0, 1.0)) -> Mo
             ),
             "labels": LABELS,
             "spacing_mm": spacing,
-            "provenance": Provenance(command="pytest", data="none", seed=0),
+            "provenance": WeightsProvenance(command="pytest", data="none", seed=0),
         }
     )
 

@@ -19,11 +19,10 @@ import caps_med
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, Normalization
-from caps_med.networks import build_network
+from caps_med.networks import build_network, one_hot
 from caps_med.preprocessing import Preprocessing, single_slice_plane, with_neighbours
 from training.data import Preparation, Source, load_source
 from training.engine.loop import Best
-from training.evaluation.validation import one_hot
 from training.tasks import publish, segmentation
 from training.tasks.synthesis import train as synthesis
 

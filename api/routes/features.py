@@ -50,7 +50,7 @@ async def features(
     if part is None:
         raise InvalidParameter(f"{loaded.name} is a {loaded.task} model: send the part {kind!r}")
     content = await read_upload(part)
-    fitting = loaded.segmenter.fitting if kind == "image" else None
+    fitting = loaded.segmenter.match_channels if kind == "image" else None
     decoded = await engine.decode(content, kind, fitting)
     if at:
         look: Call[Point] = Call(lambda model: model.point(decoded, *at, slice, seed))

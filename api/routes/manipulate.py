@@ -45,7 +45,7 @@ async def manipulate(
     shifts = _numbers(deltas)
     content = await read_upload(image)
     loaded = await engine.load(model)
-    decoded = await engine.decode(content, "image", loaded.segmenter.fitting)
+    decoded = await engine.decode(content, "image", loaded.segmenter.match_channels)
     work: Call[Manipulation] = Call(
         lambda model: model.manipulator(decoded, slice)(capsule, atom, shifts)
     )

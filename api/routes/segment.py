@@ -37,7 +37,7 @@ async def segment(
     """
     content = await read_upload(image)
     loaded = await engine.load(model)
-    decoded = await engine.decode(content, "image", loaded.segmenter.fitting)
+    decoded = await engine.decode(content, "image", loaded.segmenter.match_channels)
     form = negotiate(format, accept, [*decoded.formats_of("labels"), "npz", "zip", "json"])
     result = await engine.predict(loaded, Segment(decoded))
     return await engine.run("encode", lambda: encode(result, form))

@@ -12,11 +12,10 @@ from monai.networks.utils import eval_mode
 from benchmarks.tstr.data import MORE, real_samples, source
 from benchmarks.tstr.locks import locked
 from caps_med.bundles.weights import load_weights, save_weights
-from caps_med.networks import SegmentationNetwork, UNet
+from caps_med.networks import SegmentationNetwork, UNet, predicted_classes
 from training.data import Sample
 from training.engine.run_folder import RunFolder
 from training.evaluation.metrics.overlap import mean_dice
-from training.evaluation.validation import hard_classes
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
 #: MONAI's BasicUNet with half of its channels, 0.65 million parameters.
@@ -46,7 +45,7 @@ def dice_of_each(network: SegmentationNetwork, samples: Sequence[Sample]) -> lis
     with eval_mode(network):
         for sample in samples:
             image, label = (torch.from_numpy(sample[k]).float()[None] for k in ("image", "label"))
-            answer = hard_classes(network(image))
+            answer = predicted_classes(network(image))
             found.append(mean_dice(answer.numpy(), label.numpy(), [1]))
     return found
 

@@ -5,7 +5,7 @@ from caps_med.bundles.metadata import (
     BundleMetadata,
     ModelCard,
     NetworkSpec,
-    Provenance,
+    WeightsProvenance,
     named_scores,
 )
 from caps_med.bundles.repository import ModelRepository
@@ -17,7 +17,7 @@ __all__ = [
     "ModelCard",
     "ModelRepository",
     "NetworkSpec",
-    "Provenance",
+    "WeightsProvenance",
     "named_scores",
     "write_bundle",
 ]

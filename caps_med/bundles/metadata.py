@@ -45,7 +45,7 @@ class WeightsSpec(_Section):
     dtype: Literal["float32", "float16"]
 
 
-class Provenance(_Section):
+class WeightsProvenance(_Section):
     """Where the weights came from.
 
     Attributes:
@@ -87,7 +87,7 @@ class ModelCard(_Section):
     scores: dict[str, float] = {}
     description: str = ""
     license: str = "Apache-2.0"
-    provenance: Provenance
+    provenance: WeightsProvenance
 
     @field_validator("labels")
     @classmethod

@@ -9,7 +9,7 @@ from caps_med.bundles import (
     ModelCard,
     ModelRepository,
     NetworkSpec,
-    Provenance,
+    WeightsProvenance,
     write_bundle,
 )
 from caps_med.errors import InvalidBundle
@@ -58,7 +58,7 @@ def publish(
         normalization=normalization,
         description=f"{imported.name} ({paper}) imported from {imported.file}",
         license=license,
-        provenance=Provenance(
+        provenance=WeightsProvenance(
             command=command, data=f"not stated: trained elsewhere ({paper}'s code)", recipe=recipe
         ),
     )

@@ -4,11 +4,12 @@ from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.manipulation import Manipulation, Manipulator
 from caps_med.inference.model import ImageSource, Model, load_model
 from caps_med.inference.point import Point
-from caps_med.inference.provenance import Provenance
+from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
 
 __all__ = [
+    "AnswerProvenance",
     "FeatureExplorer",
     "Features",
     "ImageSource",
@@ -16,7 +17,6 @@ __all__ = [
     "Manipulator",
     "Model",
     "Point",
-    "Provenance",
     "Segmentation",
     "Segmenter",
     "Synthesizer",

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from caps_med.errors import LayerNotFound
 from caps_med.images import MedicalImage, chosen_slice
-from caps_med.inference.contact_sheet import contact_sheet
+from caps_med.inference.capsule_montage import capsule_montage
 from caps_med.inference.passes import as_maps, check_whole, device_of, pad_to
-from caps_med.inference.provenance import Provenance
+from caps_med.inference.provenance import AnswerProvenance
 from caps_med.networks import CapsuleNetwork
 
 FloatArray = NDArray[np.float32]
@@ -34,7 +34,7 @@ class Features:
     """
 
     layers: Mapping[str, FloatArray]
-    provenance: Provenance
+    provenance: AnswerProvenance
 
     def lengths(self, layer: str) -> FloatArray:
         """Capsule lengths `[J, *S]` of one layer."""
@@ -61,7 +61,7 @@ class Features:
 
     def contact_sheet(self) -> MedicalImage:
         """A picture of all capsule lengths, a row a layer, brighter for longer."""
-        return contact_sheet({name: self.lengths(name) for name in self.layers})
+        return capsule_montage({name: self.lengths(name) for name in self.layers})
 
     def save(self, path: str | Path) -> None:
         """Write ``NAME.npz``, or into a folder: ``features.npz``, ``capsules.png``, statistics."""
@@ -84,7 +84,7 @@ class FeatureExplorer:
         provenance: put into every answer.
     """
 
-    def __init__(self, network: CapsuleNetwork, provenance: Provenance) -> None:
+    def __init__(self, network: CapsuleNetwork, provenance: AnswerProvenance) -> None:
         self.network, self.provenance = network, provenance
 
     def __call__(

@@ -18,10 +18,9 @@ from torch import Tensor
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, chosen_slice
 from caps_med.inference.passes import check_whole, cropped, device_of, pad_to
-from caps_med.inference.provenance import Provenance
+from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.strip import sheet
-from caps_med.networks import SegCaps
-from caps_med.networks.base import capsule_lengths
+from caps_med.networks import SegCaps, capsule_lengths, one_hot, predicted_classes
 
 FloatArray = NDArray[np.float32]
 
@@ -47,7 +46,7 @@ class Manipulation:
     reconstructions: FloatArray
     original: FloatArray
     deltas: tuple[float, ...]
-    provenance: Provenance
+    provenance: AnswerProvenance
 
     @property
     def changes(self) -> list[float]:
@@ -75,7 +74,11 @@ class Manipulator:
     """
 
     def __init__(
-        self, network: torch.nn.Module, slices: Tensor, slice: int | None, provenance: Provenance
+        self,
+        network: torch.nn.Module,
+        slices: Tensor,
+        slice: int | None,
+        provenance: AnswerProvenance,
     ) -> None:
         if not isinstance(network, SegCaps) or network.spatial_dims != 2:
             raise InvalidParameter(f"{provenance.model} is no 2-D SegCaps: it reconstructs nothing")
@@ -85,7 +88,8 @@ class Manipulator:
         with torch.inference_mode():
             padded = pad_to(slices[at : at + 1].to(device_of(network)), network.divisor)
             self._capsules = network.capsules(padded)["seg_caps"]
-            self._mask = _one_hot(capsule_lengths(self._capsules))
+            lengths = capsule_lengths(self._capsules)
+            self._mask = one_hot(predicted_classes(lengths), lengths.shape[1])
             self.original = self._reconstruct(self._capsules)
 
     def __call__(self, capsule: int, atom: int, deltas: Sequence[float]) -> Manipulation:
@@ -118,13 +122,6 @@ class Manipulator:
     def _reconstruct(self, capsules: Tensor) -> FloatArray:
         image = cropped(self.network.reconstruct(capsules, self._mask), self._size)
         return np.asarray(image[0].float().cpu().numpy(), dtype=np.float32)
-
-
-def _one_hot(lengths: Tensor) -> Tensor:
-    """`[B, J, *S]`: one at the longest capsule, or for a binary network where it is over 0.5."""
-    if lengths.shape[1] == 1:
-        return (lengths > 0.5).float()
-    return torch.zeros_like(lengths).scatter_(1, lengths.argmax(1, keepdim=True), 1.0)
 
 
 def _check_index(name: str, index: int, count: int) -> None:

@@ -27,10 +27,16 @@ from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.manipulation import Manipulator
 from caps_med.inference.passes import device_of
 from caps_med.inference.point import Listener, Point
-from caps_med.inference.provenance import Provenance
+from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
-from caps_med.networks import CapsuleNetwork, LayerInfo, SegmentationNetwork, SynthesisNetwork
+from caps_med.networks import (
+    CapsuleNetwork,
+    LayerInfo,
+    SegmentationNetwork,
+    SynthesisNetwork,
+    one_hot,
+)
 
 #: What an image or a label map may be given as.
 ImageSource = str | os.PathLike[str] | bytes | MedicalImage
@@ -56,7 +62,7 @@ class Model:
     ) -> None:
         self.bundle, self.limits = bundle, limits
         self.network: CapsuleNetwork = bundle.load_network().to(device or default_device())
-        self.provenance = Provenance.of(bundle)
+        self.provenance = AnswerProvenance.of(bundle)
 
     @property
     def name(self) -> str:
@@ -214,7 +220,7 @@ class Model:
 
     def _synthesis_features(
         self,
-        provenance: Provenance,
+        provenance: AnswerProvenance,
         classes: Tensor,
         layer: str | None,
         slice: int | None,
@@ -225,7 +231,7 @@ class Model:
         noise = z.to(device_of(network))
 
         def capsules(part: Tensor) -> OrderedDict[str, Tensor]:
-            return network.capsules(self.synthesizer.one_hot(part), noise)
+            return network.capsules(one_hot(part, network.label_channels), noise)
 
         return FeatureExplorer(network, provenance)(classes, capsules, layer, slice)
 

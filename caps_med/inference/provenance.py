@@ -13,7 +13,7 @@ Answer = TypeVar("Answer", bound=MedicalImage)
 
 
 @dataclass(frozen=True)
-class Provenance:
+class AnswerProvenance:
     """Model, weights, code and preprocessing of one answer; the seed where one was used.
 
     Between two seeds, `to_seed` is the second and `position` the way from the first, 0 to 1.
@@ -29,12 +29,12 @@ class Provenance:
     position: float | None = None
 
     @classmethod
-    def of(cls, bundle: Bundle) -> Provenance:
+    def of(cls, bundle: Bundle) -> AnswerProvenance:
         """What a bundle's answers have in common."""
         weights = bundle.metadata.weights.sha256
         return cls(bundle.name, bundle.version, weights, str(bundle.card.preprocessing))
 
-    def with_seed(self, seed: int) -> Provenance:
+    def with_seed(self, seed: int) -> AnswerProvenance:
         """The same with the seed of one synthesis."""
         return replace(self, seed=seed)
 

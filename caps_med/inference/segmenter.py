@@ -14,12 +14,9 @@ from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
 from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, with_channels
 from caps_med.inference.passes import in_passes
-from caps_med.inference.provenance import Provenance, answer
-from caps_med.networks import SegmentationNetwork
+from caps_med.inference.provenance import AnswerProvenance, answer
+from caps_med.networks import SegmentationNetwork, predicted_classes
 from caps_med.preprocessing import PreparedSlices
-
-#: A binary model's capsule longer than this is foreground.
-THRESHOLD = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +31,7 @@ class Segmentation(MedicalImage):
 
     names: Mapping[int, str] = field(kw_only=True)
     probabilities: MedicalImage = field(kw_only=True)
-    provenance: Provenance = field(kw_only=True)
+    provenance: AnswerProvenance = field(kw_only=True)
 
     @property
     def made_by(self) -> str:
@@ -76,7 +73,7 @@ class Segmenter:
         self,
         network: SegmentationNetwork,
         card: ModelCard,
-        provenance: Provenance,
+        provenance: AnswerProvenance,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.network, self.card, self.provenance = network, card, provenance
@@ -99,7 +96,7 @@ class Segmenter:
         On a CPU the answers are those of a call each, to the last bit; on a GPU to rounding. A 3-D
         network takes one image. Raises what a single call does, for the first image that fails.
         """
-        images = [self.fitting(image) for image in images]
+        images = [self.match_channels(image) for image in images]
         prepared = [self._prepared(image) for image in images]
         lengths = self.lengths(torch.cat([one.slices for one in prepared]))
         parts = lengths.split([len(one.slices) for one in prepared])
@@ -112,7 +109,7 @@ class Segmenter:
         Raises:
             InvalidInput, InputTooLarge: as for a call.
         """
-        return self._prepared(self.fitting(image))
+        return self._prepared(self.match_channels(image))
 
     def _prepared(self, image: MedicalImage) -> PreparedSlices:
         return self.card.preprocessing.network_input(image, self.limits)
@@ -122,7 +119,7 @@ class Segmenter:
         """Channels of an image: those of the network are its slices' and their neighbours'."""
         return self.network.in_channels // (2 * self.card.neighbours + 1)
 
-    def fitting(self, image: MedicalImage) -> MedicalImage:
+    def match_channels(self, image: MedicalImage) -> MedicalImage:
         """The image with the channels that this network takes, grey or colour.
 
         Raises:
@@ -140,11 +137,10 @@ class Segmenter:
 
     def _answer(self, image: MedicalImage, lengths: NDArray[np.float32]) -> Segmentation:
         ids = np.array(list(self.card.labels), dtype=np.uint16)
-        binary = lengths.shape[0] == 1
-        classes = (lengths > THRESHOLD)[0].astype(int) if binary else lengths.argmax(0)
+        (classes,) = predicted_classes(torch.from_numpy(lengths)[None]).numpy()
         dtype = np.uint8 if ids.max() < 256 else np.uint16
         labels = image.with_array(
-            ids[classes][None].astype(dtype), kind="labels", palette=self.card.palette
+            ids[classes].astype(dtype), kind="labels", palette=self.card.palette
         )
         return answer(
             Segmentation,

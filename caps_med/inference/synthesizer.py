@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -15,8 +14,8 @@ from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, match_labels, to_uint8
 from caps_med.inference.passes import in_passes
-from caps_med.inference.provenance import Provenance, answer
-from caps_med.networks import SynthesisNetwork
+from caps_med.inference.provenance import AnswerProvenance, answer
+from caps_med.networks import SynthesisNetwork, one_hot
 from caps_med.preprocessing import PreparedSlices
 
 #: Seeds are what a 64-bit generator takes.
@@ -27,7 +26,7 @@ LARGEST_SEED = 2**63 - 1
 class SyntheticImage(MedicalImage):
     """A synthesized image in the label map's space; `provenance` holds model and seed."""
 
-    provenance: Provenance = field(kw_only=True)
+    provenance: AnswerProvenance = field(kw_only=True)
 
 
 class Synthesizer:
@@ -44,7 +43,7 @@ class Synthesizer:
         self,
         network: SynthesisNetwork,
         card: ModelCard,
-        provenance: Provenance,
+        provenance: AnswerProvenance,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.network, self.card, self.provenance = network, card, provenance
@@ -127,7 +126,7 @@ class Synthesizer:
         return [one.restore(part) for one, part in zip(prepared, parts, strict=True)]
 
     def _answer(
-        self, labels: MedicalImage, pixels: NDArray[np.generic], source: Provenance
+        self, labels: MedicalImage, pixels: NDArray[np.generic], source: AnswerProvenance
     ) -> SyntheticImage:
         if labels.spatial_dims == 2 and labels.format != "npy":
             pixels = to_uint8(pixels)
@@ -151,13 +150,6 @@ class Synthesizer:
         classes = np.searchsorted(list(self.card.labels), prepared.slices.numpy())
         return replace(prepared, slices=torch.from_numpy(classes).float())
 
-    def one_hot(self, classes: Tensor) -> Tensor:
-        """Class indices `[N, 1, *S]` as the generator takes them, `[N, L, *S]`."""
-        if self.network.label_channels == 1:
-            return classes
-        one_hot = F.one_hot(classes[:, 0].long(), self.network.label_channels)
-        return one_hot.movedim(-1, 1).float()
-
     def noise(self, seed: int) -> Tensor:
         """The noise vector `[1, Z]` of a seed, the same on every machine.
 
@@ -172,7 +164,7 @@ class Synthesizer:
 
     def _image(self, classes: Tensor, z: Tensor) -> Tensor:
         """The image in [0, 1] `[N, C, *S]` of padded class indices and noise `[N, Z]`."""
-        image: Tensor = self.network(self.one_hot(classes), z)
+        image: Tensor = self.network(one_hot(classes, self.network.label_channels), z)
         return (image + 1) / 2 if self.network.output == "tanh" else image
 
 

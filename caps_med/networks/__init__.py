@@ -9,6 +9,7 @@ from caps_med.networks.base import (
 )
 from caps_med.networks.baseline import UNet
 from caps_med.networks.capspix2pix import CapsPix2Pix
+from caps_med.networks.classes import one_hot, predicted_classes
 from caps_med.networks.discriminators import (
     CapsNetDiscriminator,
     CapsuleDiscriminator,
@@ -41,4 +42,6 @@ __all__ = [
     "build_discriminator",
     "build_network",
     "capsule_lengths",
+    "one_hot",
+    "predicted_classes",
 ]

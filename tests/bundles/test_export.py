@@ -21,7 +21,7 @@ from caps_med.bundles import (
     ModelCard,
     ModelRepository,
     NetworkSpec,
-    Provenance,
+    WeightsProvenance,
     write_bundle,
 )
 from caps_med.bundles.export import CARD, export_model
@@ -47,7 +47,7 @@ def formula_bundle(
         task="segmentation" if network == "SegCaps" else "synthesis",
         network=NetworkSpec(name=network, arguments=dict(arguments)),
         labels={0: "background", 1: "lung"},
-        provenance=Provenance(command="pytest", data="none"),
+        provenance=WeightsProvenance(command="pytest", data="none"),
     )
     return write_bundle(ModelRepository(root), name, built, card, half)
 

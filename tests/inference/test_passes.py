@@ -14,6 +14,7 @@ from caps_med.errors import InputTooLarge, InvalidInput, InvalidParameter
 from caps_med.images import Limits, MedicalImage, SliceStack
 from caps_med.inference import Model, passes
 from caps_med.inference.passes import cropped, pad_to
+from caps_med.networks import one_hot
 from tests.conftest import tiny_card, write_tiny
 
 
@@ -150,7 +151,7 @@ def test_a_tanh_generator_uses_its_whole_range(tmp_path: Path) -> None:
     classes, z = model.synthesizer.prepare(labels).slices, model.synthesizer.noise(4)
     device = passes.device_of(model.network)
     with torch.inference_mode():
-        raw = model.network(model.synthesizer.one_hot(classes).to(device), z.to(device)).cpu()
+        raw = model.network(one_hot(classes, 3).to(device), z.to(device)).cpu()
     assert raw.min() < -0.1
     found = model.synthesize(labels, seed=4).array
     np.testing.assert_allclose(found, (raw[0].numpy() + 1) / 2, atol=1e-6)

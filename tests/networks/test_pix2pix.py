@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import caps_med
-from caps_med.bundles import ModelCard, NetworkSpec, Provenance
+from caps_med.bundles import ModelCard, NetworkSpec, WeightsProvenance
 from caps_med.bundles.export import export_program
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
@@ -119,7 +119,7 @@ def test_a_model_synthesizes_like_the_capsule_generator(tmp_path: Path) -> None:
         task="synthesis",
         network=spec,
         labels={0: "background", 2: "nucleus", 7: "membrane"},
-        provenance=Provenance(command="pytest", data="none"),
+        provenance=WeightsProvenance(command="pytest", data="none"),
     )
     write_tiny(tmp_path, "tiny-pix2pix", card)
     model = caps_med.load_model("tiny-pix2pix", tmp_path)

@@ -15,7 +15,7 @@ import caps_med
 from benchmarks.tstr import data
 from benchmarks.tstr.arms import ARMS, Arm, Sizes, samples_of
 from benchmarks.tstr.results import MARKS, Results, gain, opened, summary, table, write_page
-from caps_med.bundles import ModelCard, NetworkSpec, Provenance
+from caps_med.bundles import ModelCard, NetworkSpec, WeightsProvenance
 from caps_med.inference import Model
 from tests.conftest import write_tiny
 
@@ -30,7 +30,7 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> Model:
         task="synthesis",
         network=NetworkSpec(name="Pix2Pix", arguments={"width": 8}),
         labels={0: "background", 1: "axon"},
-        provenance=Provenance(command="pytest", data="none"),
+        provenance=WeightsProvenance(command="pytest", data="none"),
     )
     write_tiny(root, "pix2pix", card)
     return caps_med.load_model("pix2pix", root)

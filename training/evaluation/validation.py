@@ -13,23 +13,14 @@ from torch import Tensor
 
 from caps_med.images import label_palette
 from caps_med.inference.passes import in_passes
-from caps_med.networks import SegmentationNetwork, SynthesisNetwork
+from caps_med.networks import (
+    SegmentationNetwork,
+    SynthesisNetwork,
+    one_hot,
+    predicted_classes,
+)
 from training.data.dataset import Sample
 from training.evaluation.metrics.image import masked_ssim
-
-
-def one_hot(label: Tensor, channels: int) -> Tensor:
-    """Class indices ``[B, 1, *S]`` as ``[B, channels, *S]``; one channel is the mask itself."""
-    if channels == 1:
-        return (label > 0).float()
-    return F.one_hot(label[:, 0].long(), channels).movedim(-1, 1).float()
-
-
-def hard_classes(lengths: Tensor) -> Tensor:
-    """Capsule lengths ``[B, J, *S]`` as one-hot decisions: the longest, or above one half."""
-    if lengths.shape[1] == 1:
-        return (lengths > 0.5).float()
-    return one_hot(lengths.argmax(1, keepdim=True), lengths.shape[1])
 
 
 def dice_scores(
@@ -45,7 +36,8 @@ def dice_scores(
     )
     with eval_mode(network):
         for image, label in _cases(samples, network.divisor, network):
-            metric(hard_classes(_answer(network, image)), one_hot(label, channels))
+            found = predicted_classes(_answer(network, image))
+            metric(one_hot(found, channels), one_hot(label, channels))
     per_class = metric.aggregate()[0].tolist()
     names = list(labels.values())[1:]
     scores = {f"dice {n}": v for n, v in zip(names, per_class, strict=True) if v == v}  # not NaN
@@ -69,8 +61,7 @@ def validation_picture(
     columns = []
     with eval_mode(network):
         for image, label in _cases(chosen, network.divisor, network):
-            answer = hard_classes(_answer(network, image))
-            found = answer.argmax(1, keepdim=True) if answer.shape[1] > 1 else answer
+            found = predicted_classes(_answer(network, image))
             if image.ndim == 5:
                 image, label, found = (x[:, :, x.shape[2] // 2] for x in (image, label, found))
             columns.append(_column(image, label, found).cpu())

@@ -11,7 +11,7 @@ from caps_med.bundles import (
     ModelCard,
     ModelRepository,
     NetworkSpec,
-    Provenance,
+    WeightsProvenance,
     named_scores,
     write_bundle,
 )
@@ -143,7 +143,7 @@ def _card(
             "normalization": source.normalization,
             "scores": named_scores(measured),
             "description": f"{network} for {task}, trained on {source.name}.",
-            "provenance": Provenance(
+            "provenance": WeightsProvenance(
                 command=command,
                 data=source.description,
                 seed=recipe.seed,

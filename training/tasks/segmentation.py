@@ -14,7 +14,7 @@ from torch import Tensor
 
 from caps_med.losses import CapsuleSegmentationLoss
 from caps_med.losses.segmentation import Kind
-from caps_med.networks import SegCaps, SegmentationNetwork, build_network
+from caps_med.networks import SegCaps, SegmentationNetwork, build_network, one_hot
 from training.data.dataset import Source, evenly
 from training.engine import distributed
 from training.engine.loop import Best, Run, run_epochs, schedule
@@ -23,7 +23,7 @@ from training.engine.pretrained import load_pretrained
 from training.engine.recipe import Crop, Recipe
 from training.engine.run_folder import RunFolder
 from training.engine.sampling import DrawnDataset, epoch_loader
-from training.evaluation.validation import dice_scores, one_hot, validation_picture
+from training.evaluation.validation import dice_scores, validation_picture
 from training.transforms import Augmentation, segmentation_transforms
 
 #: Peak learning rates that learn well, by network.

@@ -21,6 +21,7 @@ from caps_med.networks import (
     SynthesisNetwork,
     build_discriminator,
     build_network,
+    one_hot,
 )
 from training.data.dataset import Source
 from training.engine import distributed
@@ -29,7 +30,7 @@ from training.engine.pretrained import Weights, load_pretrained
 from training.engine.recipe import Crop, Recipe
 from training.engine.run_folder import RunFolder
 from training.engine.sampling import DrawnDataset, EpochSampler, epoch_loader
-from training.evaluation.validation import one_hot, synthesis_scores
+from training.evaluation.validation import synthesis_scores
 from training.tasks.synthesis.adversary import Adversary
 from training.tasks.synthesis.losses import GeneratorLoss, Made, at_ease, diversity
 from training.tasks.synthesis.style import Style, smooth_alone

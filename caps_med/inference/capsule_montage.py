@@ -18,7 +18,7 @@ _STOPS = np.array(
 )
 
 
-def contact_sheet(layers: Mapping[str, NDArray[np.float32]]) -> MedicalImage:
+def capsule_montage(layers: Mapping[str, NDArray[np.float32]]) -> MedicalImage:
     """A row a layer, a tile a capsule type.
 
     Args:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from caps_med.inference.contact_sheet import CAPTION, GAP, TILE, colored, contact_sheet
+from caps_med.inference.capsule_montage import CAPTION, GAP, TILE, capsule_montage, colored
 
 
 def test_longer_is_brighter_everywhere() -> None:
@@ -18,7 +18,7 @@ def test_a_row_a_layer_and_a_tile_a_type() -> None:
         "one": np.zeros((1, 16, 16), np.float32),
         "three": np.ones((3, 8, 8), np.float32) * np.array([0, 0.5, 1], np.float32)[:, None, None],
     }
-    sheet = contact_sheet(layers).array
+    sheet = capsule_montage(layers).array
     row = TILE + CAPTION + GAP
     assert sheet.shape == (3, GAP + 2 * row, GAP + 3 * (TILE + GAP))
     centre = GAP + row + CAPTION + TILE // 2
@@ -30,6 +30,6 @@ def test_a_row_a_layer_and_a_tile_a_type() -> None:
 def test_a_fine_grid_has_no_moire() -> None:
     """Alternating columns of 0 and 1, two a pixel of the tile, are one even tone."""
     grid = np.tile(np.array([0, 1], np.float32), (2 * TILE, TILE))
-    sheet = contact_sheet({"grid": grid[None]}).array
+    sheet = capsule_montage({"grid": grid[None]}).array
     tile = sheet[:, GAP + CAPTION : GAP + CAPTION + TILE, GAP : GAP + TILE]
     assert (tile == tile[:, :1, :1]).all()
