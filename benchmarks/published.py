@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from caps_med.layers import ConvCapsule, DeconvCapsule
-from caps_med.layers.convolutional import pad_same
+from caps_med.layers.spatial import pad_same
 from caps_med.networks import CapsuleNetwork
 from caps_med.routing import Routing
 

@@ -199,7 +199,7 @@ def layer_inputs(
         if not isinstance(layer, (ConvCapsule, DeconvCapsule)):
             continue
         deconv = isinstance(layer, DeconvCapsule)
-        types, atoms = _types_in(network, name), int(layer.conv.in_channels)  # type: ignore[arg-type]
+        types, atoms = _types_in(network, name), layer.conv.in_channels
         if types > 1:
             edge = size // stride
             found.append((name, layer, torch.rand(1, types, atoms, edge, edge)))

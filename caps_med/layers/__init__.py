@@ -1,4 +1,4 @@
-"""Capsule layers: votes by convolution or by one matrix a pair, capsules by routing."""
+"""Capsule layers: votes by a convolution or by one matrix per pair, capsules by routing."""
 
 from caps_med.layers.convolutional import (
     ConvCapsule,

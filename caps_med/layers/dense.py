@@ -1,4 +1,4 @@
-"""Capsules that see the whole image: one weight matrix for each pair of capsules."""
+"""Fully connected capsules: one weight matrix for each pair of input and output capsule."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
-from caps_med.layers.convolutional import VOTE_GAIN
+from caps_med.layers.initialization import VOTE_GAIN
 from caps_med.routing import Routing, route
 
 
@@ -14,7 +14,7 @@ class DenseCapsules(nn.Module):
     """Digit capsules (Sabour et al. 2017, equations 2 and 3, procedure 1).
 
     Args:
-        in_capsules: input capsules I, those of all positions counted.
+        in_capsules: input capsules I, counted over all positions.
         in_atoms: atoms of an input capsule.
         out_types: output capsules J.
         out_atoms: atoms A of an output capsule.

@@ -1,12 +1,10 @@
-"""What every capsule network says of itself."""
+"""The interface of the networks."""
 
 from __future__ import annotations
 
-import functools
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,15 +16,13 @@ from caps_med.layers import ConvCapsule, DeconvCapsule
 _EPSILON = 1e-12
 
 
-Method = TypeVar("Method", bound=Callable[..., Any])
-
 #: The last nonlinearity of a generator: images in [0, 1] or in [-1, 1].
 Output = Literal["sigmoid", "tanh"]
 
 
 @dataclass(frozen=True)
 class LayerInfo:
-    """One capsule layer: its name, capsule types J, atoms A, and pixels of input per position."""
+    """One capsule layer: its name, capsule types J, atoms A, and input pixels per position."""
 
     name: str
     types: int
@@ -56,7 +52,7 @@ class CapsuleNetwork(nn.Module):
         raise NotImplementedError
 
     def _layer_infos(self, first_atoms: int) -> tuple[LayerInfo, ...]:
-        """The capsule layers among the children, after `conv1` seen as one capsule type."""
+        """`conv1` as one capsule type, then the capsule layers among the children."""
         infos, stride = [LayerInfo("conv1", 1, first_atoms, 1)], 1
         for name, layer in self.named_children():
             if isinstance(layer, ConvCapsule):
@@ -70,9 +66,9 @@ class CapsuleNetwork(nn.Module):
 
 
 class SegmentationNetwork(CapsuleNetwork):
-    """Networks from an image to one probability a class and position.
+    """Networks from an image to one probability per class and position.
 
-    Called with ``[B, in_channels, *S]`` they answer ``[B, out_channels, *S]`` in [0, 1].
+    Called with ``[B, in_channels, *S]`` they return ``[B, out_channels, *S]`` in [0, 1].
 
     Attributes:
         in_channels: channels of the image.
@@ -94,7 +90,7 @@ class SegmentationNetwork(CapsuleNetwork):
 class SynthesisNetwork(CapsuleNetwork):
     """Networks from a label map and a noise vector to an image.
 
-    Called with ``[B, label_channels, *S]`` and ``[B, noise_size]`` they answer
+    Called with ``[B, label_channels, *S]`` and ``[B, noise_size]`` they return
     ``[B, image_channels, *S]``; the same z gives the same image again.
 
     Attributes:
@@ -124,7 +120,7 @@ class SynthesisNetwork(CapsuleNetwork):
 
     @property
     def windowed(self) -> bool:
-        """Whether a large image may be put together from windows: the noise is no map of it."""
+        """Whether a large image may be assembled from windows: no pixel's noise has a position."""
         return True
 
     def capsules(self, label: Tensor, z: Tensor) -> OrderedDict[str, Tensor]:
@@ -135,8 +131,8 @@ class SynthesisNetwork(CapsuleNetwork):
         """
         raise InvalidParameter(f"a {type(self).__name__} has no capsules to show")
 
-    def still_and_image(self, label: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """The image without its grain, and the image; the same where there is no grain."""
+    def clean_and_image(self, label: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The image without its grain, and the image; the same if the network adds no grain."""
         image: Tensor = self(label, z)
         return image, image
 
@@ -150,51 +146,6 @@ class SynthesisNetwork(CapsuleNetwork):
             )
 
 
-def sample_by_sample(method: Method) -> Method:
-    """Check a network's inputs, and on a CPU take the samples of a batch one at a time.
-
-    A convolution library sums in another order for another batch size. Twelve layers of squash and
-    routing multiply that rounding a thousandfold (seen: 1e-3 in an untrained generator's image), so
-    an answer would depend on its neighbours. Taken alone it does not, to the last bit, and on a CPU
-    that costs no time and less memory. On a GPU, and while a graph is traced, the batch stays
-    whole: there answers are equal to rounding.
-
-    The method's arguments are tensors ``[B, ...]`` or None; it returns a tensor, or a tuple or
-    mapping of tensors.
-    """
-
-    @functools.wraps(method)
-    def alone(self: CapsuleNetwork, *inputs: Tensor | None, **named: Tensor | None) -> Any:  # noqa: ANN401
-        self.check(*inputs, *named.values())
-        if torch.compiler.is_compiling():  # sizes may be symbols here
-            return method(self, *inputs, **named)
-        given = [x for x in (*inputs, *named.values()) if x is not None]
-        sizes = {len(x) if x.ndim else 0 for x in given}
-        whole = len(sizes) != 1 or sizes == {1} or given[0].device.type != "cpu"
-        if whole:
-            return method(self, *inputs, **named)
-        answers = [
-            method(self, *(_one(x, i) for x in inputs), **{k: _one(x, i) for k, x in named.items()})
-            for i in range(len(given[0]))
-        ]
-        return _joined(answers)
-
-    return alone  # type: ignore[return-value]
-
-
-def _one(tensor: Tensor | None, index: int) -> Tensor | None:
-    return None if tensor is None else tensor[index : index + 1]
-
-
-def _joined(answers: list[Any]) -> Any:  # noqa: ANN401
-    first = answers[0]
-    if isinstance(first, Mapping):
-        return OrderedDict((key, torch.cat([a[key] for a in answers])) for key in first)
-    if isinstance(first, tuple):
-        return tuple(torch.cat(parts) for parts in zip(*answers, strict=True))
-    return torch.cat(answers)
-
-
 def capsule_lengths(capsules: Tensor) -> Tensor:
     """Euclidean length of each capsule: ``[B, J, A, *S]`` -> ``[B, J, *S]``."""
     return torch.sqrt(capsules.square().sum(2) + _EPSILON)
@@ -206,8 +157,8 @@ def check_input(
     """Refuse maps that a network cannot take.
 
     Raises:
-        InvalidParameter: another rank or channel count, or a size that is no multiple of `divisor`;
-            the message holds the size to pad to.
+        InvalidParameter: another rank or channel count, or a size that is not a multiple of
+            `divisor`; the message holds the size to pad to.
     """
     shape = tuple(maps.shape)
     if maps.ndim != spatial_dims + 2 or shape[1] != channels:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
-from caps_med.networks.base import SegmentationNetwork, check_input, sample_by_sample
+from caps_med.networks.base import SegmentationNetwork, check_input
+from caps_med.networks.batching import sample_by_sample
 
 
 class UNet(SegmentationNetwork):

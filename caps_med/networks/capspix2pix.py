@@ -4,9 +4,9 @@ Bass et al. 2019, "Image synthesis with a convolutional capsule generative adver
 (MIDL), figure 2.
 
 Deviations: any number of label channels (one-hot) and image channels; 2-D and 3-D; agreement per
-sample (upstream averages it over the batch);
-dense noise is one of six sources and not the default, because it fixes the image size; weights
-start He-normal, where upstream's N(0, 0.02) lets twelve squashes drive the signal to zero.
+sample (upstream averages it over the batch); dense noise is one of six sources and not the default,
+because it fixes the image size; weights start He-normal, where upstream's N(0, 0.02) lets twelve
+squashes drive the signal to zero.
 """
 
 from __future__ import annotations
@@ -17,23 +17,16 @@ from typing import get_args
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule, join_types
-from caps_med.layers.convolutional import channels_last, initialize
-from caps_med.networks.base import Output, SynthesisNetwork, sample_by_sample
-from caps_med.networks.noise import (
-    INPUT_ROUTING,
-    InputNoise,
-    NoiseName,
-    NoiseSource,
-    Shape,
-    build_noise,
-    capsule_layer,
-)
-
-_CONV = {2: nn.Conv2d, 3: nn.Conv3d}
+from caps_med.layers.initialization import initialize
+from caps_med.layers.spatial import channels_last, conv_type
+from caps_med.networks.base import Output, SynthesisNetwork
+from caps_med.networks.batching import sample_by_sample
+from caps_med.networks.gan_layers import Shape, conv_capsule, deconv_capsule
+from caps_med.networks.noise import InputNoise, NoiseName, build_noise
 
 
 class CapsPix2Pix(SynthesisNetwork):
@@ -85,7 +78,7 @@ class CapsPix2Pix(SynthesisNetwork):
         self.noise = build_noise(
             noise_source, noise_size, spatial_dims, image_size, 8, 2 * a, a, image_channels
         )
-        conv = _CONV[spatial_dims]
+        conv = conv_type(spatial_dims)
         self.conv1 = conv(label_channels + self.noise.channels, a, 5, padding=2)
         self.convcaps1 = self._conv((1, a), (2, a), stride=2)
         self.convcaps2 = self._conv((2, a), (4, a))
@@ -116,29 +109,33 @@ class CapsPix2Pix(SynthesisNetwork):
 
     @property
     def windowed(self) -> bool:
-        """See `SynthesisNetwork.windowed`: noise a row or a pixel is another in a window."""
+        """See `SynthesisNetwork.windowed`."""
         return not self.noise.placed
 
     @sample_by_sample
     def forward(self, label: Tensor, z: Tensor) -> Tensor:
         """The image ``[B, C, *S]`` of a label map ``[B, L, *S]`` and noise ``[B, Z]``."""
-        return self.still_and_image(label, z)[1]
+        return self.clean_and_image(label, z)[1]
 
     @sample_by_sample
-    def still_and_image(self, label: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """See `SynthesisNetwork.still_and_image`."""
-        features = self.capsules(label, z)["convcaps10"].flatten(1, 2)
-        maps = self.conv2(self.noise.lit(features, z))
-        still = self._shown(maps)
-        if type(self.noise).grain is NoiseSource.grain:
-            return still, still
-        return still, self._shown(self.noise.grain(maps, features, z))
+    def clean_and_image(self, label: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """See `SynthesisNetwork.clean_and_image`."""
+        fields = self.noise.fields(z, label.shape[2:])
+        features = self._capsules(label, z, fields)["convcaps10"].flatten(1, 2)
+        maps = self.conv2(self.noise.modulate(features, z))
+        clean = self._activated(maps)
+        if not self.noise.grainy:
+            return clean, clean
+        return clean, self._activated(self.noise.add_grain(maps, features, z, fields))
 
     @sample_by_sample
     def capsules(self, label: Tensor, z: Tensor) -> OrderedDict[str, Tensor]:
         """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation."""
+        return self._capsules(label, z, self.noise.fields(z, label.shape[2:]))
+
+    def _capsules(self, label: Tensor, z: Tensor, fields: Tensor) -> OrderedDict[str, Tensor]:
         c: OrderedDict[str, Tensor] = OrderedDict()
-        c["conv1"] = self._first(label, z)
+        c["conv1"] = self._first(label, self.noise.channel(z, fields))
         c["convcaps1"] = self._drop(self.convcaps1(c["conv1"]))
         c["convcaps2"] = self._drop(self.convcaps2(c["convcaps1"]))
         c["convcaps3"] = self._drop(self.convcaps3(c["convcaps2"]))
@@ -156,12 +153,11 @@ class CapsPix2Pix(SynthesisNetwork):
         c["convcaps10"] = self.convcaps10(join_types(c["deconvcaps3"], c["conv1"]))
         return c
 
-    def _shown(self, maps: Tensor) -> Tensor:
+    def _activated(self, maps: Tensor) -> Tensor:
         return torch.sigmoid(maps) if self.output == "sigmoid" else torch.tanh(maps)
 
-    def _first(self, label: Tensor, z: Tensor) -> Tensor:
-        extra = self.noise.channel(z, label.shape[2:])
-        maps = self.conv1(torch.cat((label, extra), 1))
+    def _first(self, label: Tensor, noise: Tensor) -> Tensor:
+        maps = self.conv1(torch.cat((label, noise), 1))
         return F.leaky_relu(channels_last(maps), 0.01).unsqueeze(1)
 
     def _drop(self, capsules: Tensor) -> Tensor:
@@ -173,9 +169,7 @@ class CapsPix2Pix(SynthesisNetwork):
     def _conv(
         self, below: Shape, above: Shape, kernel_size: int = 5, stride: int = 1
     ) -> ConvCapsule:
-        return capsule_layer(self.spatial_dims, below, above, kernel_size, stride)
+        return conv_capsule(self.spatial_dims, below, above, kernel_size, stride)
 
     def _deconv(self, below: Shape, above: Shape) -> DeconvCapsule:
-        return DeconvCapsule(
-            self.spatial_dims, *below, *above, INPUT_ROUTING, vote_bias=True, routing_bias=False
-        )
+        return deconv_capsule(self.spatial_dims, below, above)

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
-from caps_med.layers import ConvCapsule, DenseCapsules
-from caps_med.layers.convolutional import initialize
+from caps_med.layers import DenseCapsules
+from caps_med.layers.initialization import initialize
 from caps_med.networks.base import capsule_lengths, check_input
-from caps_med.networks.noise import INPUT_ROUTING
+from caps_med.networks.gan_layers import conv_capsule
 from caps_med.routing import squash
 
 
@@ -31,14 +31,14 @@ class Discriminator(nn.Module):
         """The logits."""
         check_input("image", image, self.image_channels, 2, 1)
         check_input("label", label, self.label_channels, 2, 1)
-        return self.judge(torch.cat((image, label), 1))
+        return self.score(torch.cat((image, label), 1))
 
-    def judge(self, pair: Tensor) -> Tensor:
+    def score(self, pair: Tensor) -> Tensor:
         """The logits of image and label on one stack of channels."""
         raise NotImplementedError
 
     def auxiliary_loss(self, image: Tensor, label: Tensor) -> Tensor:
-        """What the discriminator learns beside its decision; nothing unless a class says so."""
+        """A further loss of the discriminator on real images; zero unless a class overrides it."""
         return image.new_zeros(())
 
 
@@ -74,8 +74,8 @@ class ConditionalDiscriminator(Discriminator):
         initialize(last)
         self.main = nn.Sequential(*blocks, last)
 
-    def judge(self, pair: Tensor) -> Tensor:
-        """See `Discriminator.judge`."""
+    def score(self, pair: Tensor) -> Tensor:
+        """See `Discriminator.score`."""
         scores: Tensor = self.main(pair)
         return scores.flatten(1).mean(1, keepdim=True)
 
@@ -104,8 +104,8 @@ class PatchDiscriminator(Discriminator):
             2, width, label_channels + image_channels, norm=("instance", {"affine": True})
         )
 
-    def judge(self, pair: Tensor) -> Tensor:
-        """See `Discriminator.judge`."""
+    def score(self, pair: Tensor) -> Tensor:
+        """See `Discriminator.score`."""
         scores: Tensor = self.patches(pair)[-1]
         return scores
 
@@ -131,17 +131,16 @@ class CapsuleDiscriminator(Discriminator):
         self.conv1 = nn.Conv2d(first, first, 5, padding=2)
         atoms = [first, width, 2 * width, 4 * width, 8 * width]
         self.convcaps = nn.ModuleList(
-            ConvCapsule(2, 1, below, 1, above, kernel_size=4, stride=2, routing=INPUT_ROUTING,
-                        vote_bias=True, routing_bias=False)
+            conv_capsule(2, (1, below), (1, above), kernel_size=4, stride=2)
             for below, above in pairwise(atoms)
-        )  # fmt: skip
+        )
         self.norms = nn.ModuleList(nn.BatchNorm2d(above) for above in atoms[1:])
         self.conv2 = nn.Conv2d(atoms[-1], 1, 4, bias=False)
         initialize(self.conv1)
         initialize(self.conv2)
 
-    def judge(self, pair: Tensor) -> Tensor:
-        """See `Discriminator.judge`."""
+    def score(self, pair: Tensor) -> Tensor:
+        """See `Discriminator.score`."""
         maps = F.leaky_relu(self.conv1(pair), 0.2)
         for layer, norm in zip(self.convcaps, self.norms, strict=True):
             maps = norm(layer(maps.unsqueeze(1)).squeeze(1))
@@ -154,7 +153,7 @@ class CapsNetDiscriminator(Discriminator):
 
     Convolutions 9x9 to 128 (stride 2) and 256 channels, primary capsules of 8 atoms in 32 channels
     (9x9, stride 2), two digit capsules of 16 atoms, and a decoder of 512 and 1024 units that
-    reconstructs what was judged. The logit is the difference of the two capsules' lengths.
+    reconstructs its input. The logit is the difference of the two capsules' lengths.
 
     Deviations: primary capsules are averaged to a grid of 4x4 before they vote, and the decoder
     draws image and label at `RECONSTRUCTED` pixels, so that weights do not depend on the size;
@@ -184,8 +183,8 @@ class CapsNetDiscriminator(Discriminator):
             nn.Linear(1024, pair * self.RECONSTRUCTED**2), nn.Sigmoid(),
         )  # fmt: skip
 
-    def judge(self, pair: Tensor) -> Tensor:
-        """See `Discriminator.judge`."""
+    def score(self, pair: Tensor) -> Tensor:
+        """See `Discriminator.score`."""
         lengths = capsule_lengths(self._capsules(pair))
         return self.STEEPNESS * (lengths[:, :1] - lengths[:, 1:])
 

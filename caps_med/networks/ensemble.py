@@ -1,4 +1,4 @@
-"""Several networks of one kind that answer with the mean of their answers."""
+"""Several networks of one kind whose predictions are averaged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
-from caps_med.networks.base import SegmentationNetwork, sample_by_sample
+from caps_med.networks.base import SegmentationNetwork
+from caps_med.networks.batching import sample_by_sample
+from caps_med.networks.single import SINGLE_NETWORKS, build_from
 
 #: A hostile file must not ask for thousands of networks.
 _LARGEST = 32
@@ -26,21 +28,19 @@ class Ensemble(SegmentationNetwork):
         arguments: of each member.
 
     Raises:
-        InvalidParameter: the members would be no segmentation networks, or too many.
+        InvalidParameter: the members are not segmentation networks, or too many.
     """
 
     def __init__(self, network: str, members: int, arguments: dict[str, Any]) -> None:
         super().__init__()
-        from caps_med.networks.registry import build_network  # it lists this class
-
         if not 1 <= members <= _LARGEST:
             raise InvalidParameter(f"members={members}: must be 1 to {_LARGEST}")
         if network == "Ensemble":
-            raise InvalidParameter("an ensemble of ensembles: give the networks themselves")
-        built = [build_network(network, arguments) for _ in range(members)]
+            raise InvalidParameter("an ensemble of ensembles: list the networks themselves")
+        built = [build_from(SINGLE_NETWORKS, network, arguments) for _ in range(members)]
         first = built[0]
         if not isinstance(first, SegmentationNetwork):
-            raise InvalidParameter(f"network={network!r}: only segmentation networks join")
+            raise InvalidParameter(f"network={network!r}: members must be segmentation networks")
         self.members = nn.ModuleList(built)
         self.spatial_dims, self.divisor, self.layers = (
             first.spatial_dims,

@@ -23,7 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
-from caps_med.networks.base import Output, SynthesisNetwork, sample_by_sample
+from caps_med.layers.spatial import conv_type, transposed_conv_type
+from caps_med.networks.base import Output, SynthesisNetwork
+from caps_med.networks.batching import sample_by_sample
 
 #: Channels of the levels on the way down, in units of the first level's.
 _LEVELS = (1, 2, 4, 8, 8, 8, 8, 8)
@@ -34,9 +36,6 @@ _GROUPS = 8
 _PUBLISHED_SIZE = 256
 #: Standard deviation of the initial weights.
 _SPREAD = 0.02
-
-_CONV = {2: nn.Conv2d, 3: nn.Conv3d}
-_DECONV = {2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 
 
 class Pix2Pix(SynthesisNetwork):
@@ -70,8 +69,6 @@ class Pix2Pix(SynthesisNetwork):
         output: Output = "sigmoid",
     ) -> None:
         super().__init__()
-        if spatial_dims not in (2, 3):
-            raise InvalidParameter(f"spatial_dims={spatial_dims}: must be 2 or 3")
         if width < _GROUPS or width % _GROUPS:
             raise InvalidParameter(f"width={width}: must be a multiple of {_GROUPS}")
         if output not in get_args(Output):
@@ -130,7 +127,8 @@ class _Down(nn.Module):
 
     def __init__(self, dims: int, below: int, above: int, normalized: bool) -> None:
         super().__init__()
-        self.conv = _CONV[dims](below, above, 4, stride=2, padding=1, bias=not normalized)
+        conv = conv_type(dims)
+        self.conv = conv(below, above, 4, stride=2, padding=1, bias=not normalized)
         self.norm = nn.GroupNorm(_GROUPS, above) if normalized else nn.Identity()
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -144,7 +142,9 @@ class _Up(nn.Module):
 
     def __init__(self, dims: int, below: int, above: int, normalized: bool) -> None:
         super().__init__()
-        self.conv = _DECONV[dims](below, above, 4, stride=2, padding=1, bias=not normalized)
+        self.conv = transposed_conv_type(dims)(
+            below, above, 4, stride=2, padding=1, bias=not normalized
+        )
         self.norm = nn.GroupNorm(_GROUPS, above) if normalized else nn.Identity()
 
     def forward(self, maps: Tensor, size: Sequence[int]) -> Tensor:

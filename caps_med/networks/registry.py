@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
-
-from caps_med.errors import InvalidParameter
 from caps_med.networks.base import CapsuleNetwork
-from caps_med.networks.baseline import UNet
-from caps_med.networks.capspix2pix import CapsPix2Pix
 from caps_med.networks.ensemble import Ensemble
-from caps_med.networks.pix2pix import Pix2Pix
-from caps_med.networks.segcaps import SegCaps
+from caps_med.networks.single import SINGLE_NETWORKS, build_from
 
-NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
-    "SegCaps": SegCaps,
-    "CapsPix2Pix": CapsPix2Pix,
-    "Pix2Pix": Pix2Pix,
-    "UNet": UNet,
-    "Ensemble": Ensemble,
-}
-
-#: No argument of a network here is sensibly above this; a hostile file must not ask for terabytes.
-_LARGEST_ARGUMENT = 4096
+NETWORKS: Mapping[str, type[CapsuleNetwork]] = {**SINGLE_NETWORKS, "Ensemble": Ensemble}
 
 
 def build_network(name: str, arguments: Mapping[str, Any]) -> CapsuleNetwork:
@@ -35,31 +19,4 @@ def build_network(name: str, arguments: Mapping[str, Any]) -> CapsuleNetwork:
         InvalidParameter: an unknown name, an unknown argument, or a value of the wrong type or
             out of range.
     """
-    if name not in NETWORKS:
-        raise InvalidParameter(f"network={name!r}: must be one of {tuple(NETWORKS)}")
-    network = NETWORKS[name]
-    try:
-        checked = _argument_model(network).validate_python(dict(arguments))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InvalidParameter(f"{name}: argument {where!r}: {first['msg']}") from error
-    values = checked.model_dump()
-    for key, value in values.items():
-        _check_size(name, key, value)
-    return network(**values)
-
-
-def _check_size(network: str, argument: str, value: object) -> None:
-    for number in value if isinstance(value, (list, tuple)) else (value,):
-        if isinstance(number, int) and number > _LARGEST_ARGUMENT:
-            raise InvalidParameter(
-                f"{network}: argument {argument!r} is {number}: at most {_LARGEST_ARGUMENT}"
-            )
-
-
-def _argument_model(network: type[CapsuleNetwork]) -> TypeAdapter[Any]:
-    parameters = inspect.signature(network, eval_str=True).parameters
-    fields: dict[str, Any] = {n: (p.annotation, p.default) for n, p in parameters.items()}
-    config = ConfigDict(extra="forbid", strict=False)
-    return TypeAdapter(create_model(f"{network.__name__}Arguments", __config__=config, **fields))
+    return build_from(NETWORKS, name, arguments)

@@ -11,6 +11,7 @@ code is binary); any number of image channels; 2-D and 3-D; symmetric padding un
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import pairwise
 from typing import Literal, get_args
 
 import torch
@@ -18,20 +19,20 @@ from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule, Padding, join_types
-from caps_med.layers.convolutional import channels_last, initialize, pad_same
+from caps_med.layers.initialization import initialize
+from caps_med.layers.spatial import channels_last, conv_type, pad_same
 from caps_med.networks.base import (
     SegmentationNetwork,
     capsule_lengths,
     check_input,
-    sample_by_sample,
 )
+from caps_med.networks.batching import sample_by_sample
 from caps_med.routing import Routing
 
 Variant = Literal["r3", "r1"]
 #: Capsule types and atoms of one layer.
 Shape = tuple[int, int]
 
-_CONV = {2: nn.Conv2d, 3: nn.Conv3d}
 #: Layers that route three times in R1; `primarycaps` routes once in both.
 _R1_ROUTED = {"conv_cap_2_2", "conv_cap_3_2", "deconv_cap_1_1", "deconv_cap_2_1", "deconv_cap_3_1"}
 
@@ -79,7 +80,7 @@ class SegCaps(SegmentationNetwork):
         )
         self.variant, self.padding = variant, padding
         a = atoms
-        self.conv1 = _CONV[spatial_dims](
+        self.conv1 = conv_type(spatial_dims)(
             in_channels, a, 5, padding=2 if padding == "symmetric" else 0
         )
         initialize(self.conv1)
@@ -179,15 +180,9 @@ class SegCaps(SegmentationNetwork):
         return DeconvCapsule(self.spatial_dims, *below, *above, self._routing(name))
 
     def _reconstruction_head(self, in_channels: int, width: int) -> nn.Sequential:
-        conv = _CONV[self.spatial_dims]
-        head = nn.Sequential(
-            conv(in_channels, width, 1),
-            nn.ReLU(),
-            conv(width, 2 * width, 1),
-            nn.ReLU(),
-            conv(2 * width, self.in_channels, 1),
-            nn.Sigmoid(),
-        )
-        for layer in (head[0], head[2], head[4]):
+        conv = conv_type(self.spatial_dims)
+        widths = (in_channels, width, 2 * width, self.in_channels)
+        first, second, last = (conv(below, above, 1) for below, above in pairwise(widths))
+        for layer in (first, second, last):
             initialize(layer)
-        return head
+        return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last, nn.Sigmoid())

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule, join_types, recompute_votes
-from caps_med.layers.convolutional import pad_same
+from caps_med.layers.spatial import pad_same
 from caps_med.routing import Routing, route
 
 

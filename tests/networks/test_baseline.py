@@ -58,7 +58,7 @@ def test_an_ensemble_answers_with_the_mean_of_its_members() -> None:
         ("SegCaps", 0, {}, "members=0: must be 1 to 32"),
         ("SegCaps", 33, {}, "members=33: must be 1 to 32"),
         ("Ensemble", 2, {}, "an ensemble of ensembles"),
-        ("CapsPix2Pix", 2, {"atoms": 2}, "only segmentation networks join"),
+        ("CapsPix2Pix", 2, {"atoms": 2}, "members must be segmentation networks"),
         ("SegCaps", 2, {"atoms": 5000}, "argument 'atoms' is 5000: at most 4096"),
         ("os.system", 2, {}, "must be one of"),
     ],

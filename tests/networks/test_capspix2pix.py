@@ -11,6 +11,7 @@ from torch import Tensor
 from caps_med.errors import InvalidParameter
 from caps_med.networks import CapsPix2Pix, CapsuleNetwork, build_network
 from caps_med.networks.noise import FieldNoise
+from caps_med.networks.noise.fields import random_fields
 from tests.contract.networks import (
     CapsuleNetworkContract,
     Inputs,
@@ -70,32 +71,47 @@ class TestFieldNoise(GeneratorContract, TracedNetworkContract):
     arguments: Mapping[str, object] = {"noise_source": "field", "noise_size": 16}
 
     def test_the_last_capsules_alone_make_the_answer(self) -> None:
-        """Lit by the look, and but for the grain, which a z without field leaves out."""
+        """Modulated by the style, and without the grain, which a z without field leaves out."""
         network = self.network()
         label, z = self.inputs(network, 1, (16, 16))
         assert isinstance(network, CapsPix2Pix)
         with torch.no_grad():
-            still, image = network.still_and_image(label, z)
-            assert (image - still).abs().mean() > 1e-3
+            clean, image = network.clean_and_image(label, z)
+            assert (image - clean).abs().mean() > 1e-3
             last = list(self.capsules(network, (label, z)).values())[-1]
-            lit = network.noise.lit(last.flatten(1, 2), z)
-            assert (lit - last.flatten(1, 2)).abs().mean() > 1e-3
-            assert_close(self.head(network, lit.unsqueeze(1)), still)
+            modulated = network.noise.modulate(last.flatten(1, 2), z)
+            assert (modulated - last.flatten(1, 2)).abs().mean() > 1e-3
+            assert_close(self.head(network, modulated.unsqueeze(1)), clean)
             z[:, 8:] = 0
-            still, image = network.still_and_image(label, z)
-            assert_close(image, still)
+            clean, image = network.clean_and_image(label, z)
+            assert_close(image, clean)
 
     def test_only_the_second_half_of_z_is_the_field(self) -> None:
         network = self.network()
         assert isinstance(network, CapsPix2Pix)
         _, z = self.inputs(network, 1, (16, 16))
-        look, field = z.clone(), z.clone()
-        look[:, :8], field[:, 8:] = -z[:, :8], -z[:, 8:]
-        channels = [network.noise.channel(each, (16, 16))[0] for each in (z, look, field)]
-        looks = FieldNoise.LOOKS
-        assert torch.equal(channels[0][looks:], channels[1][looks:])
-        assert torch.equal(channels[0][:looks], channels[2][:looks])
-        assert_close(channels[0][looks:-1], -channels[2][looks:-1])
+        style, field = z.clone(), z.clone()
+        style[:, :8], field[:, 8:] = -z[:, :8], -z[:, 8:]
+        noise, count = network.noise, FieldNoise.STYLE_CHANNELS
+        channels = [
+            noise.channel(each, noise.fields(each, (16, 16)))[0] for each in (z, style, field)
+        ]
+        assert torch.equal(channels[0][count:], channels[1][count:])
+        assert torch.equal(channels[0][:count], channels[2][:count])
+        assert_close(channels[0][count:-1], -channels[2][count:-1])
+
+    def test_the_fields_are_computed_once_a_pass(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        network = self.network()
+        calls: list[Tensor] = []
+
+        def counted(w: Tensor, *others: object) -> Tensor:
+            calls.append(w)
+            return random_fields(w, *others)  # type: ignore[arg-type]
+
+        monkeypatch.setattr("caps_med.networks.noise.field.random_fields", counted)
+        with torch.no_grad():
+            network(*self.inputs(network, 1, (16, 16)))
+        assert len(calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -116,7 +132,7 @@ def test_parameters_of_the_published_network(arguments: dict[str, object], count
 def test_row_r_of_broadcast_noise_holds_z_modulo_its_length() -> None:
     noise = CapsPix2Pix(noise_source="broadcast", noise_size=4, atoms=4).noise
     z = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
-    channel = noise.channel(z, (8, 3))
+    channel = noise.channel(z, noise.fields(z, (8, 3)))
     expected = torch.tensor([1.0, 2.0, 3.0, 4.0] * 2).view(1, 1, 8, 1).expand(1, 1, 8, 3)
     assert_close(channel, expected)
 

@@ -91,7 +91,7 @@ def synthesis_scores(
     ssims, errors = [], []
     with eval_mode(generator):
         for image, label in _cases(samples, generator.divisor, generator):
-            fake, _ = generator.still_and_image(one_hot(label, channels), z.to(image.device))
+            fake, _ = generator.clean_and_image(one_hot(label, channels), z.to(image.device))
             inside = (label > 0).float()
             if inside.sum() > 0:
                 ssims.append(masked_ssim(fake, image, inside))

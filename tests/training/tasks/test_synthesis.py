@@ -110,7 +110,7 @@ def moved_by_looks(source: Source, recipe: SynthesisRecipe, folder: Path) -> flo
     z = torch.zeros(2 * looks, generator.noise_size)
     z[:, :looks] = 2 * torch.cat((torch.eye(looks), -torch.eye(looks)))
     with torch.no_grad():
-        still, _ = generator.still_and_image(label.expand(len(z), -1, -1, -1), z)
+        still, _ = generator.clean_and_image(label.expand(len(z), -1, -1, -1), z)
     bright, dark = still[..., 22:28, :].mean((1, 2, 3)).chunk(2)
     return float((bright - dark).abs().max())
 
@@ -136,7 +136,7 @@ def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
     generator, best = train_synthesis(source, chosen, RunFolder(tmp_path / "run"), resume=False)
     label = torch.zeros(1, 1, 64, 64)
     label[..., 20:40, 20:40] = 1
-    image, _ = generator.still_and_image(label, average_look(generator))
+    image, _ = generator.clean_and_image(label, average_look(generator))
     assert image[..., 25:35, 25:35].mean() > image[..., 50:60, 50:60].mean() + 0.3
     assert best.score > 0.02
 

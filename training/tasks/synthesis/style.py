@@ -56,7 +56,7 @@ class Style:
     def look(self, image: Tensor, condition: Tensor) -> Tensor:
         """The look ``[B, size]`` of images ``[B, C, H, W]`` in [0, 1]; differentiable.
 
-        Cut off where the generator cuts it off (`FieldNoise.FARTHEST` standard deviations).
+        Cut off where the generator cuts it off (`FieldNoise.STYLE_LIMIT` standard deviations).
 
         Args:
             image: real or synthetic.
@@ -64,7 +64,7 @@ class Style:
         """
         centred = self._centred(measured(image, condition))
         scale, whitening = (x.to(centred) for x in (self.scale, self.whitening))
-        return (centred / scale @ whitening).clamp(-FieldNoise.FARTHEST, FieldNoise.FARTHEST)
+        return (centred / scale @ whitening).clamp(-FieldNoise.STYLE_LIMIT, FieldNoise.STYLE_LIMIT)
 
     def _centred(self, statistics: Tensor) -> Tensor:
         difference = statistics - self.mean.to(statistics)

@@ -263,7 +263,7 @@ class _Step:
         real, label = (batch[k].as_subclass(Tensor).to(self.device) for k in ("image", "label"))
         condition = one_hot(label, self.generator.label_channels)
         z, paired = self._noise(real, condition)
-        made = Made(*self.generator.still_and_image(condition, z), real, condition, paired)
+        made = Made(*self.generator.clean_and_image(condition, z), real, condition, paired)
         self.adversary.learn(real, made.image, condition)
         self.optimizer.zero_grad()
         error = self.loss(made)

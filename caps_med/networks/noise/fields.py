@@ -1,4 +1,4 @@
-"""White and smooth noise that a vector spans: the same at every size, seed after seed.
+"""Random fields, white to smooth, that a vector determines: the same at every image size.
 
 A vector w of K numbers is the coordinates of a random field in K fixed patterns of white noise,
 ``Σ w_k φ_k / |w|``: unit variance whatever w, another field for another w, a smooth passage from
@@ -14,20 +14,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: After so many pixels the patterns repeat, by number of spatial axes.
+#: Pixels after which the patterns repeat, by number of spatial axes.
 PERIOD = {2: 192, 3: 32}
 #: Pixels over which the fields are smooth, powers of two: detector noise, texture, haze.
 SCALES = (1, 4, 16)
 #: Pixels over which the two fields of `_fibres` are smooth, how thin these are, and what brings
 #: them near unit variance.
 FIBRE_SCALE, THINNESS, FIBRE_STRENGTH = 32, 6.0, 4.0
-#: Fields that a vector spans: one a scale, and the fibres.
+#: Fields of a vector: one per scale, and the fibres.
 COUNT = len(SCALES) + 1
-#: A vector shorter than this spans no field.
+#: A vector shorter than this gives fields of zero.
 _SHORTEST = 1e-6
 
 
-def patterns(count: int, spatial_dims: int) -> Tensor:
+def fixed_patterns(count: int, spatial_dims: int) -> Tensor:
     """The K fixed patterns ``[K, *P]``, standard normal.
 
     NumPy's legacy generator, whose stream is frozen, so that every version draws the same.
@@ -37,7 +37,7 @@ def patterns(count: int, spatial_dims: int) -> Tensor:
     return torch.from_numpy(drawn.astype(np.float32))
 
 
-def spanned(w: Tensor, basis: Tensor, spatial: Sequence[int]) -> Tensor:
+def random_fields(w: Tensor, basis: Tensor, spatial: Sequence[int]) -> Tensor:
     """Fields ``[B, COUNT, *S]`` of vectors ``[B, K]``; those of w = 0 are zero."""
     length = w.norm(dim=1, keepdim=True)
     unit = torch.where(length > _SHORTEST, w / length.clamp_min(_SHORTEST), 0)
@@ -47,8 +47,8 @@ def spanned(w: Tensor, basis: Tensor, spatial: Sequence[int]) -> Tensor:
 
 
 def _fibres(tile: Tensor, spatial: Sequence[int]) -> Tensor:
-    """Curved ridges ``[B, *S]``, at least zero: where one smooth field is zero, and where another
-    one is positive as bright as that. What lies behind the focal plane looks so, and no sum of
+    """Curved ridges ``[B, *S]``, at least zero: along the zeros of one smooth field, as bright as
+    another one where that is positive. Structures behind the focal plane look like this; no sum of
     Gaussian fields does.
     """
     course, strength = (_at_scale(tile, len(SCALES) + i, FIBRE_SCALE, spatial) for i in range(2))
@@ -57,11 +57,11 @@ def _fibres(tile: Tensor, spatial: Sequence[int]) -> Tensor:
 
 
 def _at_scale(tile: Tensor, number: int, scale: int, spatial: Sequence[int]) -> Tensor:
-    """``[B, *S]``: another part of the tile for each scale, enlarged.
+    """``[B, *S]``: another part of the tile for each scale, upsampled.
 
-    Doubled with linear interpolation as often as it takes, which is a quadratic B-spline (Chaikin's
-    corners): enlarged at once, fields show the grid as ridges along the axes. Three cells more than
-    needed, so that the edges have no part in it.
+    Repeated doubling with linear interpolation converges to a quadratic B-spline (Chaikin's corner
+    cutting); upsampled in one step, fields show the grid as ridges along the axes. Three cells more
+    than needed are taken, so that the border has no influence.
     """
     part, wider = tile, 3 if scale > 1 else 0
     for axis, size in enumerate(spatial, start=1):

@@ -1,0 +1,57 @@
+"""Convolutions by number of spatial axes, memory format, and TensorFlow's padding."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from caps_med.errors import InvalidParameter
+
+Convolution = nn.Conv2d | nn.Conv3d | nn.ConvTranspose2d | nn.ConvTranspose3d
+
+# MONAI's `Conv` factory holds the same tables; importing it takes longer than torch itself.
+_CONV: dict[int, type[nn.Conv2d | nn.Conv3d]] = {2: nn.Conv2d, 3: nn.Conv3d}
+_TRANSPOSED_CONV: dict[int, type[nn.ConvTranspose2d | nn.ConvTranspose3d]] = {
+    2: nn.ConvTranspose2d,
+    3: nn.ConvTranspose3d,
+}
+
+
+def conv_type(spatial_dims: int) -> type[nn.Conv2d | nn.Conv3d]:
+    """The convolution over 2 or 3 axes.
+
+    Raises:
+        InvalidParameter: another number of axes.
+    """
+    if spatial_dims not in _CONV:
+        raise InvalidParameter(f"spatial_dims={spatial_dims}: must be 2 or 3")
+    return _CONV[spatial_dims]
+
+
+def transposed_conv_type(spatial_dims: int) -> type[nn.ConvTranspose2d | nn.ConvTranspose3d]:
+    """The transposed convolution over 2 or 3 axes.
+
+    Raises:
+        InvalidParameter: another number of axes.
+    """
+    if spatial_dims not in _TRANSPOSED_CONV:
+        raise InvalidParameter(f"spatial_dims={spatial_dims}: must be 2 or 3")
+    return _TRANSPOSED_CONV[spatial_dims]
+
+
+def channels_last(maps: Tensor) -> Tensor:
+    """``[N, C, *S]`` with the channels of a position side by side: convolutions and routing run
+    up to three times faster so, and each layer leaves its capsules so for the next.
+    """
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return maps.contiguous(memory_format=formats[maps.ndim])
+
+
+def pad_same(maps: Tensor, kernel_size: int, stride: int) -> Tensor:
+    """Zero-pad ``[N, C, *S]`` as TensorFlow's ``same`` does: the odd pixel goes after."""
+    pads: list[int] = []
+    for size in reversed(maps.shape[2:]):
+        total = max(kernel_size - (size % stride or stride), 0)
+        pads += [total // 2, total - total // 2]
+    return F.pad(maps, pads)

@@ -1,0 +1,101 @@
+"""Noise that has a style and a field: this project's own source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from caps_med.errors import InvalidParameter
+from caps_med.layers.spatial import conv_type
+from caps_med.networks.noise.fields import COUNT, fixed_patterns, random_fields
+from caps_med.networks.noise.source import NoiseSource
+
+
+class FieldNoise(NoiseSource):
+    """The first half of z is a style code, the second half a random field (this project's own).
+
+    The published sources give every pixel the same numbers, so no noise vector can express the
+    grain of a detector or clouds of background; and ``"broadcast_conv"`` reduces all of z to one
+    number. Here the style enters as `STYLE_CHANNELS` constant channels, and the fields of
+    `caps_med.networks.noise.fields` as one channel per scale. Both enter again before the output:
+    the style as a gain and a shift of each feature (as in Perez et al. 2018, FiLM), because what
+    enters at the label map has twelve squashes to pass; the fields times an amplitude that the last
+    capsules and the style set at every pixel.
+    """
+
+    #: Channels that carry the style.
+    STYLE_CHANNELS = 8
+    channels = STYLE_CHANNELS + COUNT
+    placed = True
+    grainy = True
+    #: Standard deviation of these channels, beside label maps of 0 and 1: a dozen channels at full
+    #: strength drown the labels, and small initial weights do not help, as Adam grows all alike
+    #: (observed: hardly any contrast after a hundred steps).
+    STRENGTH = 0.1
+    #: Initial amplitude of each field before the softplus; after it 0.13, 0.02, 0.2 and 0.7.
+    AMPLITUDES = (-2.0, -4.0, -1.5, 0.0)
+    #: Style codes are clamped to so many standard deviations: no training image lies beyond.
+    STYLE_LIMIT = 2.0
+    patterns: Tensor
+
+    def __init__(
+        self, noise_size: int, spatial_dims: int, features: int, image_channels: int
+    ) -> None:
+        super().__init__(noise_size)
+        if noise_size < 4 or noise_size % 2:
+            raise InvalidParameter(
+                f"noise_size={noise_size}: noise_source='field' needs an even number from 4"
+            )
+        grains = image_channels * COUNT
+        self.fc_look = nn.Linear(noise_size // 2, self.STYLE_CHANNELS)
+        self.fc_gain = nn.Linear(noise_size // 2, features)
+        self.fc_shift = nn.Linear(noise_size // 2, features)
+        for layer in (self.fc_gain, self.fc_shift):
+            nn.init.normal_(layer.weight, 0.0, 0.01)
+            nn.init.zeros_(layer.bias)
+        self.fc_grain = nn.Linear(noise_size // 2, grains)
+        self.conv_grain = conv_type(spatial_dims)(features, grains, 1)
+        nn.init.normal_(self.conv_grain.weight, 0.0, 0.01)
+        nn.init.normal_(self.fc_grain.weight, 0.0, 0.01)
+        with torch.no_grad():
+            self.fc_grain.bias.copy_(torch.tensor(self.AMPLITUDES).repeat(image_channels))
+        basis = fixed_patterns(noise_size // 2, spatial_dims)
+        self.register_buffer("patterns", basis, persistent=False)
+
+    def fields(self, z: Tensor, spatial: Sequence[int]) -> Tensor:
+        """See `NoiseSource.fields`."""
+        return random_fields(self._halves(z)[1], self.patterns, spatial)
+
+    def channel(self, z: Tensor, fields: Tensor) -> Tensor:
+        """See `NoiseSource.channel`."""
+        style, _ = self._halves(z)
+        spatial = fields.shape[2:]
+        styles = self.fc_look(style).view(z.shape[0], self.STYLE_CHANNELS, *(1 for _ in spatial))
+        return self.STRENGTH * torch.cat((styles.expand(-1, -1, *spatial), fields), 1)
+
+    def modulate(self, features: Tensor, z: Tensor) -> Tensor:
+        """See `NoiseSource.modulate`."""
+        style, _ = self._halves(z)
+        gain, shift = (
+            layer(style).view(*features.shape[:2], *(1 for _ in features.shape[2:]))
+            for layer in (self.fc_gain, self.fc_shift)
+        )
+        modulated: Tensor = features * (1 + gain) + shift
+        return modulated
+
+    def add_grain(self, maps: Tensor, features: Tensor, z: Tensor, fields: Tensor) -> Tensor:
+        """See `NoiseSource.add_grain`."""
+        style, _ = self._halves(z)
+        scale = self.fc_grain(style).view(z.shape[0], -1, *(1 for _ in maps.shape[2:]))
+        amplitude = F.softplus(self.conv_grain(features) + scale)
+        amplitude = amplitude.unflatten(1, (maps.shape[1], COUNT))
+        grain: Tensor = (amplitude * fields.unsqueeze(1)).sum(2)
+        return maps + grain
+
+    def _halves(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Style code and field vector, ``[B, Z / 2]`` each."""
+        style, field = z.chunk(2, 1)
+        return style.clamp(-self.STYLE_LIMIT, self.STYLE_LIMIT), field

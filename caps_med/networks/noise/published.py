@@ -1,0 +1,112 @@
+"""The noise sources of Bass et al. 2019, section 2.2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from caps_med.errors import InvalidParameter
+from caps_med.layers.initialization import initialize
+from caps_med.layers.spatial import conv_type
+from caps_med.networks.gan_layers import conv_capsule
+from caps_med.networks.noise.source import NoiseSource
+
+
+class InputNoise(NoiseSource):
+    """A dense layer from z to one channel of the image; ties the generator to one size."""
+
+    channels = 1
+    placed = True
+
+    def __init__(self, noise_size: int, image_size: Sequence[int] | None) -> None:
+        super().__init__(noise_size)
+        if image_size is None:
+            raise InvalidParameter("noise_source='input' needs image_size=(H, W)")
+        self.image_size = tuple(image_size)
+        self.fc = nn.Linear(noise_size, int(torch.tensor(self.image_size).prod()))
+
+    def channel(self, z: Tensor, fields: Tensor) -> Tensor:
+        """See `NoiseSource.channel`."""
+        spatial = fields.shape[2:]
+        if tuple(spatial) != self.image_size:
+            raise InvalidParameter(
+                f"label has spatial size {tuple(spatial)}: noise_source='input' was built for "
+                f"{self.image_size}; resize the label map, or train with 'broadcast_conv'"
+            )
+        plane: Tensor = self.fc(z)
+        return plane.view(z.shape[0], 1, *spatial)
+
+
+class BroadcastNoise(NoiseSource):
+    """Row r of one extra channel holds z[r mod Z]."""
+
+    channels = 1
+    placed = True
+
+    def channel(self, z: Tensor, fields: Tensor) -> Tensor:
+        """See `NoiseSource.channel`."""
+        spatial = fields.shape[2:]
+        rows = torch.arange(spatial[0], device=z.device) % self.noise_size
+        column = z[:, rows].view(z.shape[0], 1, spatial[0], *(1 for _ in spatial[1:]))
+        return column.expand(-1, -1, *spatial)
+
+
+class BroadcastConvNoise(NoiseSource):
+    """z at every position as Z channels, a 5x5 convolution to one channel, leaky ReLU 0.01."""
+
+    channels = 1
+
+    def __init__(self, noise_size: int, spatial_dims: int) -> None:
+        super().__init__(noise_size)
+        self.conv_noise = conv_type(spatial_dims)(noise_size, 1, 5, padding=2)
+        initialize(self.conv_noise)
+
+    def channel(self, z: Tensor, fields: Tensor) -> Tensor:
+        """See `NoiseSource.channel`."""
+        spatial = fields.shape[2:]
+        field = z.view(*z.shape, *(1 for _ in spatial)).expand(-1, -1, *spatial)
+        return F.leaky_relu(self.conv_noise(field), 0.01)
+
+
+class LatentNoise(NoiseSource):
+    """z split among the capsule types at one eighth of the size, as extra atoms."""
+
+    def __init__(self, noise_size: int, spatial_dims: int, types: int, atoms: int) -> None:
+        super().__init__(noise_size)
+        if noise_size % types:
+            raise InvalidParameter(
+                f"noise_size={noise_size}: noise_source='broadcast_latent' splits it among {types} "
+                f"capsule types; use a multiple of {types}"
+            )
+        self.types = types
+        below = (types, atoms + noise_size // types)
+        self.conv_latent = conv_capsule(spatial_dims, below, (types, atoms))
+
+    def latent(self, capsules: Tensor, z: Tensor) -> Tensor:
+        """See `NoiseSource.latent`."""
+        atoms = z.view(z.shape[0], self.types, -1, *(1 for _ in capsules.shape[3:]))
+        atoms = atoms.expand(-1, -1, -1, *capsules.shape[3:])
+        mixed: Tensor = self.conv_latent(torch.cat((capsules, atoms), 2))
+        return mixed
+
+
+class DropoutNoise(NoiseSource):
+    """Dropout (0.5) of whole capsule types after a capsule layer, on at inference too.
+
+    Upstream's `Dropout2d` meets capsules ``[B, J, A, H, W]`` and so drops along J. Deviation: it
+    draws from the global generator; here type j is dropped where z[j] < 0, so that a seed gives
+    the same image again.
+    """
+
+    def __init__(self, spatial_dims: int, types: int, atoms: int) -> None:
+        super().__init__(types)
+        self.conv_dropout = conv_capsule(spatial_dims, (types, atoms), (types, atoms))
+
+    def latent(self, capsules: Tensor, z: Tensor) -> Tensor:
+        """See `NoiseSource.latent`."""
+        mixed: Tensor = self.conv_dropout(capsules)
+        kept = (z >= 0).view(*mixed.shape[:2], *(1 for _ in mixed.shape[2:]))
+        return mixed * kept * 2

@@ -1,0 +1,54 @@
+"""The interface of the noise sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+
+class NoiseSource(nn.Module):
+    """Base: no channel at the input, latent capsules and image unchanged.
+
+    Attributes:
+        noise_size: length Z of the noise vector ``[B, Z]``.
+        channels: extra input channels beside the label map's.
+        placed: whether a pixel's noise depends on its position; then an image is never cut into
+            windows, each of which would begin the noise anew.
+        grainy: whether `add_grain` changes the image.
+    """
+
+    channels = 0
+    placed = False
+    grainy = False
+
+    def __init__(self, noise_size: int) -> None:
+        super().__init__()
+        self.noise_size = noise_size
+
+    def fields(self, z: Tensor, spatial: Sequence[int]) -> Tensor:
+        """Random fields ``[B, F, *S]`` that `channel` and `add_grain` share; none here."""
+        return z.new_zeros(z.shape[0], 0, *spatial)
+
+    def channel(self, z: Tensor, fields: Tensor) -> Tensor:
+        """The extra input channels ``[B, channels, *S]``; `fields` gives their size."""
+        return z.new_zeros(z.shape[0], 0, *fields.shape[2:])
+
+    def latent(self, capsules: Tensor, z: Tensor) -> Tensor:
+        """The capsules ``[B, J, A, *S/8]`` with the noise in them."""
+        return capsules
+
+    def modulate(self, features: Tensor, z: Tensor) -> Tensor:
+        """The last capsules ``[B, A, *S]``, scaled and shifted by z."""
+        return features
+
+    def add_grain(self, maps: Tensor, features: Tensor, z: Tensor, fields: Tensor) -> Tensor:
+        """The maps ``[B, C, *S]`` that become the image, plus the noise of each pixel.
+
+        Args:
+            maps: without it.
+            features: ``[B, A, *S]``, the last capsules.
+            z: ``[B, Z]``.
+            fields: those of `fields`.
+        """
+        return maps

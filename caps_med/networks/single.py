@@ -1,0 +1,65 @@
+"""The networks that stand alone, and how one is built from untrusted arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
+
+from caps_med.errors import InvalidParameter
+from caps_med.networks.base import CapsuleNetwork
+from caps_med.networks.baseline import UNet
+from caps_med.networks.capspix2pix import CapsPix2Pix
+from caps_med.networks.pix2pix import Pix2Pix
+from caps_med.networks.segcaps import SegCaps
+
+SINGLE_NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
+    "SegCaps": SegCaps,
+    "CapsPix2Pix": CapsPix2Pix,
+    "Pix2Pix": Pix2Pix,
+    "UNet": UNet,
+}
+
+#: No argument of a network here is sensibly above this; a hostile file must not ask for terabytes.
+_LARGEST_ARGUMENT = 4096
+
+
+def build_from(
+    networks: Mapping[str, type[CapsuleNetwork]], name: str, arguments: Mapping[str, Any]
+) -> CapsuleNetwork:
+    """Build one of these networks from untrusted arguments.
+
+    Raises:
+        InvalidParameter: an unknown name, an unknown argument, or a value of the wrong type or
+            out of range.
+    """
+    if name not in networks:
+        raise InvalidParameter(f"network={name!r}: must be one of {tuple(networks)}")
+    network = networks[name]
+    try:
+        checked = _argument_model(network).validate_python(dict(arguments))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InvalidParameter(f"{name}: argument {where!r}: {first['msg']}") from error
+    values = checked.model_dump()
+    for key, value in values.items():
+        _check_size(name, key, value)
+    return network(**values)
+
+
+def _check_size(network: str, argument: str, value: object) -> None:
+    for number in value if isinstance(value, (list, tuple)) else (value,):
+        if isinstance(number, int) and number > _LARGEST_ARGUMENT:
+            raise InvalidParameter(
+                f"{network}: argument {argument!r} is {number}: at most {_LARGEST_ARGUMENT}"
+            )
+
+
+def _argument_model(network: type[CapsuleNetwork]) -> TypeAdapter[Any]:
+    parameters = inspect.signature(network, eval_str=True).parameters
+    fields: dict[str, Any] = {n: (p.annotation, p.default) for n, p in parameters.items()}
+    config = ConfigDict(extra="forbid", strict=False)
+    return TypeAdapter(create_model(f"{network.__name__}Arguments", __config__=config, **fields))
