@@ -12,16 +12,16 @@ T = TypeVar("T")
 
 
 def use_threads(count: int | None) -> None:
-    """Have one network pass take `count` CPU threads; None leaves what torch chose."""
+    """Run each pass on `count` CPU threads; None leaves torch's default."""
     if count is not None:
         torch.set_num_threads(count)
 
 
 class Streams:
-    """One CUDA stream a place, so that passes at several places overlap; nothing on a CPU.
+    """One CUDA stream for each network that runs at a time, so that they overlap; none on a CPU.
 
     Args:
-        count: streams; with one, the default stream serves.
+        count: number of streams; with one, the default stream is used.
     """
 
     def __init__(self, count: int) -> None:
@@ -32,7 +32,7 @@ class Streams:
                 self._free.put(torch.cuda.Stream())
 
     def on_one(self, work: Callable[[], T]) -> Callable[[], T]:
-        """`work`, to be done on a stream of its own."""
+        """`work` on a stream of its own."""
         if not self._many:
             return work
 
@@ -52,7 +52,7 @@ class Streams:
 def batches_exactly(network: torch.nn.Module) -> bool:
     """Whether a sample's answer is the same to the last bit in a batch and alone.
 
-    Networks here take the samples of a batch one at a time on a CPU. On a GPU the library that
-    convolves sums in another order for another batch size.
+    On a CPU our networks process the samples of a batch one by one. On a GPU the order in which
+    cuDNN adds depends on the batch size.
     """
     return next(network.parameters()).device.type == "cpu"

@@ -1,4 +1,4 @@
-"""From a request to a model's answer: find, load, wait in line, run."""
+"""From a request to a model's answer: find the model, load it, queue, run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from anyio import to_thread
 
 from api.decoding.pool import DecodePool
+from api.engine.calls import ModelCall
 from api.engine.devices import batches_exactly, use_threads
 from api.engine.pool import ModelPool
 from api.engine.queue import ModelQueue, Places
-from api.engine.tasks import Task
 from api.engine.versions import Versions
 from api.metrics import Metrics
 from api.record import note
@@ -28,16 +28,16 @@ log = logging.getLogger("caps_med.api")
 
 T = TypeVar("T")
 
-#: What a network runs over first, by its spatial dimensions.
+#: Size of the input that warms a network up, by its spatial dimensions.
 WARM_UP_SIZE = {2: (64, 64), 3: (16, 16, 16)}
 
 
 class Engine:
-    """Loads models, keeps a bounded queue before each, and runs them at a few places.
+    """Loads models, keeps a bounded queue for each, and runs a few networks at a time.
 
     Attributes:
         ready: whether the preloaded models are in memory and have run once.
-        draining: whether the service is about to end.
+        draining: whether the service is shutting down.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
@@ -62,12 +62,12 @@ class Engine:
     async def load(self, reference: str) -> Model:
         """The model of that name, or ``name@version``.
 
-        A new version is loaded and warmed up beside the one in memory, which answers meanwhile; a
-        new version that does not hold together never takes its place.
+        A new version is loaded and warmed up while the one in memory goes on answering; an invalid
+        version never replaces it.
 
         Raises:
-            ModelNotFound, InvalidBundle: as the repository says.
-            Busy: so many wait for it that this request would be refused.
+            ModelNotFound, InvalidBundle: see `ModelRepository.find`.
+            Busy: the model's queue has no room.
         """
         model = await self._versions.find(reference)
         note(model=model.name, version=model.version)
@@ -76,19 +76,19 @@ class Engine:
         return model
 
     async def watch(self) -> None:
-        """Look for new versions of the models in memory, for as long as the service runs."""
+        """Poll for new versions of the models in memory, until cancelled."""
         await self._versions.watch(self.settings.reload_seconds)
 
-    def look(self, reference: str) -> None:
-        """Look for new versions now: `reference` has landed. May be called from any thread."""
-        log.info("%s has landed", reference)
-        self._versions.look()
+    def model_published(self, reference: str) -> None:
+        """Look for new versions now, for `reference` is one. Safe to call from any thread."""
+        log.info("%s was published", reference)
+        self._versions.check_now()
 
     async def _load(self, bundle: Bundle) -> Model:
         return await self.run("load", lambda: self.pool.get(bundle))
 
     async def warm_up(self) -> None:
-        """Load and run the preloaded models, start a decoder, then call the service ready."""
+        """Load and run the preloaded models and start a decoder; the service is then ready."""
         for reference in self.settings.preload:
             await self._warm(await self._versions.find(reference))
         await self.decoders.start()
@@ -99,11 +99,12 @@ class Engine:
             with self.metrics.seconds.labels("warm-up").time():
                 await self._places.thread(lambda: _run_once(model))
 
-    async def predict(self, model: Model, task: Task[T]) -> T:
-        """A model's answer, in its turn.
+    async def predict(self, model: Model, call: ModelCall[T]) -> T:
+        """The answer to `call`, once its turn in the queue has come.
 
         Raises:
-            Busy: too many wait. What the task raises.
+            Busy: the queue is full.
+            Exception: whatever the call raises.
         """
         reference = model.bundle.reference
         if reference not in self._queues:
@@ -119,7 +120,7 @@ class Engine:
                 self.metrics,
             )
         with span("predict", model=reference):
-            return await self._queues[reference].submit(model, task)
+            return await self._queues[reference].submit(model, call)
 
     async def decode(
         self,
@@ -127,13 +128,13 @@ class Engine:
         kind: Kind,
         fitting: Callable[[MedicalImage], MedicalImage] | None = None,
     ) -> MedicalImage:
-        """An upload as an image or label map, decoded where it can do no harm.
+        """An upload as an image or label map, decoded in a bounded process.
 
-        What the reader or `fitting`, which makes it fit a model, had to decide is noted, and stands
-        in the answer's ``Caps-Med-Warnings``.
+        Warnings of the reader, and of `fitting`, which adapts the image to a model, are sent with
+        the answer as ``Caps-Med-Warnings``.
 
         Raises:
-            CapsMedError: what is wrong with it.
+            CapsMedError: the upload cannot be decoded or does not fit.
         """
         with span("decode"), self.metrics.seconds.labels("decode").time():
             image = await self.decoders.decode(content, kind)
@@ -144,17 +145,17 @@ class Engine:
         return image
 
     async def run(self, stage: str, work: Callable[[], T]) -> T:
-        """Do blocking work that runs no network off the event loop, timed under `stage`."""
+        """Run blocking work that needs no network in a thread, timed as `stage`."""
         with span(stage), self.metrics.seconds.labels(stage).time():
             return await to_thread.run_sync(work)
 
     def drain(self) -> None:
-        """Say that the service ends: not ready any more, streams of events are to close."""
+        """Report the service as not ready, and let event streams close."""
         self.draining = True
 
 
 def _run_once(model: Model) -> None:
-    """The first pass pays for lazy set-up, so that no request does."""
+    """Run the first pass, whose lazy initialization no request shall wait for."""
     size = WARM_UP_SIZE[model.network.spatial_dims]
     if model.task == "synthesis":
         size = model.synthesizer.network.image_size or size

@@ -1,4 +1,4 @@
-"""Models in memory: loaded when first asked for, forgotten when memory is short."""
+"""Models in memory: loaded when first requested, evicted when memory is short."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ log = logging.getLogger("caps_med.api")
 
 
 class ModelPool:
-    """The loaded models, the least recently used forgotten first. Safe for several threads.
+    """A thread-safe cache of loaded models that evicts the least recently used one.
 
-    A model that is forgotten while it works keeps its memory until the work is done.
+    A model that is evicted while it runs keeps its memory until it is done.
 
     Args:
-        limits: bounds on what the models read.
-        max_bytes: weights that may be in memory; a single larger model is still loaded.
+        limits: bounds on the images that the models read.
+        max_bytes: weights that may be in memory; one larger model alone is still loaded.
     """
 
     def __init__(self, limits: Limits, max_bytes: int, metrics: Metrics) -> None:
@@ -34,10 +34,10 @@ class ModelPool:
         self._loading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def get(self, bundle: Bundle) -> Model:
-        """The model, loaded once however many ask.
+        """The model; loaded once, however many requests wait for it.
 
         Raises:
-            InvalidBundle: it does not hold together.
+            InvalidBundle: metadata, checksum or weights are wrong.
         """
         with self._lock:
             loading = self._loading[bundle.reference]
@@ -45,12 +45,12 @@ class ModelPool:
             if model := self.loaded(bundle.reference):
                 return model
             model = Model(bundle, self._limits)
-            self._adopt(model)
+            self._add(model)
             log.info("loaded %s", bundle.reference)
             return model
 
     def loaded(self, reference: str) -> Model | None:
-        """The model ``name@version`` if it is in memory; it counts as used."""
+        """The model ``name@version`` if it is in memory; this counts as a use."""
         with self._lock:
             if reference in self._models:
                 self._models.move_to_end(reference)
@@ -61,25 +61,25 @@ class ModelPool:
         with self._lock:
             return list(self._models)
 
-    def forget(self, reference: str) -> None:
-        """Let go of a model."""
+    def evict(self, reference: str) -> None:
+        """Drop a model."""
         with self._lock:
             self._models.pop(reference, None)
-            self._note()
+            self._update_metrics()
 
-    def _adopt(self, model: Model) -> None:
-        """Keep a model, and forget others if memory is short."""
+    def _add(self, model: Model) -> None:
+        """Add a model, and evict others if memory is short."""
         with self._lock:
             self._models[model.bundle.reference] = model
             while len(self._models) > 1 and self._bytes() > self._max_bytes:
-                forgotten, _ = self._models.popitem(last=False)
-                log.info("forgot %s: weights are over %d bytes", forgotten, self._max_bytes)
-            self._note()
+                evicted, _ = self._models.popitem(last=False)
+                log.info("evicted %s: weights are over %d bytes", evicted, self._max_bytes)
+            self._update_metrics()
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def _note(self) -> None:
+    def _update_metrics(self) -> None:
         self._metrics.models_bytes.set(self._bytes())
         self._metrics.models_loaded.set(len(self._models))
 
@@ -88,6 +88,6 @@ class ModelPool:
 
 
 def weights_bytes(model: Model) -> int:
-    """Memory of a model's weights."""
+    """Size of a model's weights in memory."""
     tensors = (*model.network.parameters(), *model.network.buffers())
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,4 +1,4 @@
-"""A bounded queue before each model: batches, room, and nothing done for who has left."""
+"""A bounded queue for each model, which batches requests and drops those whose client has left."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import anyio
 from anyio import to_thread
 
+from api.engine.calls import ModelCall
 from api.engine.devices import Streams
-from api.engine.tasks import Task
 from api.metrics import Metrics
 from caps_med.inference import Model
 from caps_med.inference.passes import while_wanted
 
 T = TypeVar("T")
 
-#: ``Retry-After`` is between these, in seconds.
+#: Bounds on ``Retry-After``, in seconds.
 SHORTEST_WAIT, LONGEST_WAIT = 1, 120
-#: Share of the newest measurement in the average time of one request.
+#: Weight of the newest measurement in the moving average of the time for one request.
 NEWEST = 0.2
-#: Share of the deadline that waiting may take, by the average, before a request is refused.
+#: A request is refused when its expected wait exceeds this share of its deadline.
 WAITING = 0.8
 
 
@@ -43,7 +44,7 @@ class Busy(Exception):
 
 
 class Places:
-    """The few places at which networks run, shared by all models.
+    """The slots in which networks run, shared by all models.
 
     Args:
         count: networks that run at once.
@@ -62,27 +63,27 @@ class Places:
         self._semaphore.release()
 
     async def thread(self, work: Callable[[], T]) -> T:
-        """Do blocking work on one of the places' own threads, on a stream of its own on a GPU."""
+        """Run blocking work on a thread of its own, and on a GPU on a stream of its own."""
         return await to_thread.run_sync(self._streams.on_one(work), limiter=self._limiter)
 
 
 @dataclass(eq=False)
 class _Entry:
     model: Model
-    task: Task[Any]
+    call: ModelCall[Any]
     answer: asyncio.Future[Any]
     since: float = field(default_factory=time.perf_counter)
 
 
 class ModelQueue:
-    """Requests that wait for one version of one model.
+    """The requests for one version of one model.
 
     Args:
         name: the model's reference.
         places: where networks run.
-        length: requests that may wait.
-        batch: requests of one key that run together.
-        deadline: seconds after which a request is given up.
+        length: how many requests may wait.
+        batch: how many requests with one key run together.
+        deadline: seconds after which a request is abandoned.
     """
 
     def __init__(
@@ -106,10 +107,10 @@ class ModelQueue:
         return not self._waiting and not self._runners
 
     def check_room(self) -> None:
-        """Refuse what could not wait here, or would wait past its deadline.
+        """Raise unless another request can wait here and be answered before its deadline.
 
         Raises:
-            Busy: the queue is full, or too slow.
+            Busy: the queue is full, or moves too slowly.
         """
         waiting = len(self._waiting)
         wait = self._average * waiting
@@ -118,15 +119,15 @@ class ModelQueue:
         after = min(max(math.ceil(wait), SHORTEST_WAIT), LONGEST_WAIT)
         raise Busy(self.name, waiting, after)
 
-    async def submit(self, model: Model, task: Task[T]) -> T:
-        """The task's answer; a caller that is cancelled leaves the queue at once.
+    async def submit(self, model: Model, call: ModelCall[T]) -> T:
+        """The call's answer; a caller that is cancelled leaves the queue at once.
 
         Raises:
             Busy: the queue is full.
         """
         self.check_room()
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        entry = _Entry(model, task, answer)
+        entry = _Entry(model, call, answer)
         self._waiting.append(entry)
         self._note_length()
         if len(self._runners) < self._places.count:
@@ -145,17 +146,17 @@ class ModelQueue:
                     if batch := self._take():
                         await self._answer(batch)
         finally:
-            # at once: who comes after the last look at the queue must see that a runner is missing
+            # not in a done callback: the next request must see that no runner is left
             self._runners.discard(asyncio.current_task())
 
     def _take(self) -> list[_Entry]:
-        """The one that has waited longest, and those that may run together with it."""
+        """The entry that has waited longest, and those that can share a batch with it."""
         if not self._waiting:
             return []
         first = self._waiting.popleft()
-        batch, key = [first], first.task.key
+        batch, key = [first], first.call.batch_key
         if key is not None:
-            alike = (e for e in self._waiting if e.model is first.model and e.task.key == key)
+            alike = (e for e in self._waiting if e.model is first.model and e.call.batch_key == key)
             batch += [entry for entry, _ in zip(alike, range(self._batch - 1), strict=False)]
             for entry in batch[1:]:
                 self._waiting.remove(entry)
@@ -169,7 +170,7 @@ class ModelQueue:
         self._metrics.batch_size.observe(len(batch))
         try:
             outcomes = await self._places.thread(lambda: _outcomes(batch))
-        except Exception as error:  # no thread to be had, say
+        except Exception as error:  # for example: no thread could be started
             outcomes = [error] * len(batch)
         except BaseException:
             for entry in batch:
@@ -182,7 +183,7 @@ class ModelQueue:
             _settle(entry.answer, outcome)
 
     def _measure(self, batch: Sequence[_Entry]) -> None:
-        """How fast the queue moves, other models' turns included, while something waits."""
+        """Update the average time for one request, which includes the turns of other models."""
         before, self._last = self._last, time.perf_counter()
         begun = max(before, min(entry.since for entry in batch))
         newest = (self._last - begun) / len(batch)
@@ -194,24 +195,22 @@ class ModelQueue:
 
 
 def _outcomes(batch: Sequence[_Entry]) -> list[Any]:
-    """What `outcomes_of` says; given up between two passes once all callers have left."""
+    """`outcomes_of` the batch; stops between two passes once all callers have left."""
     with while_wanted(lambda: not all(entry.answer.done() for entry in batch)):
-        return outcomes_of(batch[0].model, [entry.task for entry in batch])
+        return outcomes_of(batch[0].model, [entry.call for entry in batch])
 
 
-def outcomes_of(model: Model, tasks: Sequence[Task[Any]]) -> list[Any]:
-    """Each task's answer or exception; one that fails does not fail the others."""
-    if len(tasks) > 1:
-        try:
-            return tasks[0].together(model, tasks)
-        except Exception:  # noqa: S110 - whose fault it is shows when each runs alone
-            pass
-    return [_alone(model, task) for task in tasks]
+def outcomes_of(model: Model, calls: Sequence[ModelCall[Any]]) -> list[Any]:
+    """Each call's answer or exception; a call that fails does not fail the others."""
+    if len(calls) > 1:
+        with suppress(Exception):  # which call failed shows when each runs alone
+            return calls[0].run_batch(model, calls)
+    return [_outcome(model, call) for call in calls]
 
 
-def _alone(model: Model, task: Task[Any]) -> Any:  # noqa: ANN401 - an answer of any kind
+def _outcome(model: Model, call: ModelCall[Any]) -> Any:  # noqa: ANN401 - an answer of any kind
     try:
-        return task.alone(model)
+        return call.run(model)
     except Exception as error:
         return error
 

@@ -1,4 +1,4 @@
-"""Which version of a model answers: found once, renewed beside the requests, never half."""
+"""Which version of a model answers, and how a new one replaces it while requests go on."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from caps_med.inference import Model
 log = logging.getLogger("caps_med.api")
 
 #: Seconds after which a version that could not be loaded is tried again.
-TRY_AGAIN = 60.0
+RETRY_SECONDS = 60.0
 
 
 class Versions:
     """From a reference to a model in memory.
 
-    A name means the version that answered last, until another one is the repository's latest: that
-    is loaded and warmed up beside it, and takes over. A version that does not hold together is
-    logged and never takes over. What is deleted from the repository is forgotten.
+    A name stands for the version in use until the repository has another latest one, which is then
+    loaded, warmed up and put in its place. A version that cannot be loaded is logged and left out.
+    Models that are deleted from the repository are evicted.
 
     Args:
-        load: from a bundle to a loaded model, off the event loop.
-        warm: run a model once.
+        load: loads a bundle's model, off the event loop.
+        warm: runs a model once.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Versions:
         self._load, self._warm = load, warm
         self._current: dict[str, str] = {}
         self._refused: dict[str, float] = {}
-        self._look: Callable[[], object] = lambda: None
+        self._wake: Callable[[], object] = lambda: None
 
     async def find(self, reference: str) -> Model:
         """The model of that name, or ``name@version``.
 
         Raises:
-            ModelNotFound, InvalidBundle: as the repository says.
+            ModelNotFound, InvalidBundle: see `ModelRepository.find`.
         """
         known = self._current.get(reference, reference)
         if model := self._pool.loaded(known):
@@ -62,24 +62,24 @@ class Versions:
         return model
 
     async def watch(self, seconds: float) -> None:
-        """Renew every so many seconds, and when told to look, for as long as the service runs."""
-        loop, news = asyncio.get_running_loop(), asyncio.Event()
-        self._look = lambda: loop.call_soon_threadsafe(news.set)
+        """Refresh every so many seconds and after `check_now`, until cancelled."""
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.call_soon_threadsafe(changed.set)
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), seconds)
-            news.clear()
+                await asyncio.wait_for(changed.wait(), seconds)
+            changed.clear()
             try:
-                await self.renew()
-            except Exception:  # a folder that went away, say: it must not end the watch for good
-                log.exception("looking for new versions failed; the next look is in its time")
+                await self.refresh()
+            except Exception:  # a folder that was removed, for example, must not end the polling
+                log.exception("looking for new versions failed; they are looked for again later")
 
-    def look(self) -> None:
-        """Have the watch look now. May be called from any thread."""
-        self._look()
+    def check_now(self) -> None:
+        """Have `watch` refresh now. Safe to call from any thread."""
+        self._wake()
 
-    async def renew(self) -> None:
-        """Forget what was deleted, and let new versions take over."""
+    async def refresh(self) -> None:
+        """Evict deleted models, and put new versions in place."""
         for reference in self._pool.references():
             await self._drop_deleted(reference)
         for name, reference in list(self._current.items()):
@@ -89,23 +89,23 @@ class Versions:
                 del self._current[name]
                 continue
             if bundle.reference != reference:
-                await self._take_over(bundle)
+                await self._replace(bundle)
 
     async def _drop_deleted(self, reference: str) -> None:
         try:
             await to_thread.run_sync(self._repository.find, reference)
         except ModelNotFound:
-            self._pool.forget(reference)
+            self._pool.evict(reference)
             log.info("%s was deleted", reference)
 
-    async def _take_over(self, bundle: Bundle) -> None:
+    async def _replace(self, bundle: Bundle) -> None:
         if time.monotonic() < self._refused.get(bundle.reference, 0):
             return
         try:
             await self._warm(await self._load(bundle))
         except Exception as error:
-            self._refused[bundle.reference] = time.monotonic() + TRY_AGAIN
+            self._refused[bundle.reference] = time.monotonic() + RETRY_SECONDS
             log.error("%s cannot be served: %s: %s", bundle.reference, type(error).__name__, error)
             return
         self._current[bundle.name] = bundle.reference
-        log.info("%s answers from now on", bundle.reference)
+        log.info("%s is in use", bundle.reference)

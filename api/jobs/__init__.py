@@ -1,4 +1,4 @@
-"""Training jobs: asked for over HTTP, kept in SQLite, each a process of its own."""
+"""Training jobs: submitted over HTTP, kept in SQLite, each run in a process of its own."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ log = logging.getLogger("caps_med.jobs")
 
 
 def install(app: FastAPI, engine: Engine) -> Jobs | None:
-    """Offer training jobs, where the settings, the system and what is installed allow it.
+    """Add the routes of training jobs, unless settings, system or missing extras forbid it.
 
-    They need the extra ``train``, POSIX process groups and a folder that can be written.
+    Jobs need the extra ``train``, POSIX process groups and a writable folder.
     """
     if not engine.settings.training:
         return None
@@ -31,7 +31,7 @@ def install(app: FastAPI, engine: Engine) -> Jobs | None:
     from api.routes import training_jobs
 
     try:
-        jobs = Jobs(engine.settings, engine.metrics, engine.look)
+        jobs = Jobs(engine.settings, engine.metrics, engine.model_published)
     except OSError as error:
         log.warning("no training jobs: %s cannot be written", error.filename)
         return None

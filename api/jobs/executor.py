@@ -1,4 +1,4 @@
-"""Where jobs run. One machine here; another executor needs the same four methods."""
+"""Where jobs run: on this machine; another executor needs the same methods."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ WORKER = module_command("api.jobs.worker")
 
 
 class Executor(Protocol):
-    """What the supervisor needs of a place where jobs run."""
+    """What the supervisor needs of the place where jobs run."""
 
     def submit(self, job: Job) -> None:
-        """Start the job's process, from its checkpoint if there is one."""
+        """Start the job's process, which resumes from a checkpoint if there is one."""
 
     def alive(self, job: Job) -> bool:
-        """Whether its process lives, started by this server or by one before it."""
+        """Whether its process is running, started by this server or an earlier one."""
 
     def crashed(self, job: Job) -> int | None:
-        """The exit status of a process that died by itself under this server's eyes."""
+        """The exit status of a process of this server that failed; None for any other."""
 
     def cancel(self, job: Job, hard: bool = False) -> None:
-        """Ask the process to end, or end it."""
+        """Ask the process to end; with `hard`, kill it."""
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Bounds on one job's process.
+class JobLimits:
+    """Bounds on the process of one job.
 
     Attributes:
-        nice: priority below that of the service, 0 to 19.
+        nice: how far its priority is below the service's, 0 to 19.
         threads: CPU threads.
-        memory_bytes: its data in memory; None for no bound.
-        devices: what it sees as ``CUDA_VISIBLE_DEVICES``; None leaves all, empty trains on the CPU.
+        memory_bytes: bytes of its data in memory; None for no bound.
+        devices: its ``CUDA_VISIBLE_DEVICES``; None leaves all, an empty one trains on the CPU.
     """
 
     nice: int
@@ -53,19 +53,19 @@ class Limits:
 
 
 class LocalExecutor:
-    """Each job a process group of its own on this machine.
+    """Runs each job in a process group of its own on this machine.
 
-    A process is known by the lock on its folder, which the kernel lets go of when it dies; so a
-    server that starts finds the processes that an earlier one left.
+    A process is found by the lock on its folder, which the kernel releases when the process dies;
+    so a server that starts also finds the processes that an earlier one left behind.
 
     Args:
         root: the jobs' folder.
-        models: the model repository they land in.
-        program: what a job's process runs, with the job's folder as its last argument.
+        models: the repository of the trained models.
+        program: the command of a job's process; the job's folder is added as its last argument.
     """
 
     def __init__(
-        self, root: Path, models: Path, limits: Limits, program: Sequence[str] = WORKER
+        self, root: Path, models: Path, limits: JobLimits, program: Sequence[str] = WORKER
     ) -> None:
         self._root, self._models, self._limits = root, models, limits
         self._program = program

@@ -1,4 +1,4 @@
-"""How far a run is, read from the files it writes; what is not there yet is left out."""
+"""How far a run is, read from the files that it writes; missing files count as empty."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: Read from the end of a file that grows.
+#: How many bytes are read from the end of a growing file.
 TAIL = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Progress:
-    """A run's last word, and its scores by epoch.
+class RunProgress:
+    """The state of a run and its scores so far.
 
     Attributes:
         now: epoch, epochs, step, steps, loss, score, seconds_left, as far as known.
-        scores: of each epoch, the newest last.
+        scores: one item an epoch, the newest last.
     """
 
     now: dict[str, Any]
     scores: list[dict[str, Any]]
 
 
-def progress_of(run: Path) -> Progress:
-    """What a run folder says; empty before the run has begun."""
+def progress_of(run: Path) -> RunProgress:
+    """The progress recorded in a run folder; empty before the run has begun."""
     lines = json_lines(run / "progress.jsonl")
     scores = json_lines(run / "scores.jsonl")
     now = lines[-1] if lines else {}
     if not now and scores:
         now = {"epoch": scores[-1].get("epoch"), "score": scores[-1].get("score")}
     now.pop("time", None)
-    return Progress(now, scores)
+    return RunProgress(now, scores)
 
 
 def json_lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects at the end of a file, whole lines alone."""
+    """The JSON objects at the end of a file; incomplete lines are skipped."""
     found = []
     for line in tail(path).split("\n"):
         try:
@@ -50,7 +50,7 @@ def json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def tail(path: Path, size: int = TAIL) -> str:
-    """The last `size` bytes of a text file, from a line's beginning; empty if it is not there."""
+    """The last `size` bytes of a text file from the start of a line; empty if there is no file."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -62,7 +62,7 @@ def tail(path: Path, size: int = TAIL) -> str:
 
 
 def log_lines(path: Path, count: int, hidden: tuple[str, ...]) -> list[str]:
-    """The last lines that a run printed, bars as they looked last, without the server's paths."""
+    """The last lines that a run printed, with bars in their final state and `hidden` paths cut."""
     text = tail(path)
     for place in hidden:
         text = text.replace(place, "…")

@@ -16,11 +16,11 @@ from anyio import to_thread
 
 from api.jobs.archive import ArchiveLimits, unpack
 from api.jobs.check import findings
-from api.jobs.executor import Limits, LocalExecutor
+from api.jobs.executor import JobLimits, LocalExecutor
 from api.jobs.files import JobFiles, size_of
 from api.jobs.job import Job, Options
 from api.jobs.locks import FileLock
-from api.jobs.progress import Progress, log_lines, progress_of
+from api.jobs.progress import RunProgress, log_lines, progress_of
 from api.jobs.store import JobStore
 from api.jobs.supervisor import Supervisor
 from api.metrics import Metrics
@@ -51,7 +51,7 @@ class Jobs:
         self.settings, self.metrics = settings, metrics
         self.root = (settings.jobs_folder or models / ".jobs").absolute()
         self.store = JobStore(self.root / "jobs.sqlite3")
-        limits = Limits(
+        limits = JobLimits(
             settings.job_nice,
             settings.job_threads,
             settings.job_memory_bytes,
@@ -195,7 +195,7 @@ class Jobs:
         self.supervisor.forget(job)
         return None
 
-    def progress(self, job: Job) -> Progress:
+    def progress(self, job: Job) -> RunProgress:
         """How far its run is."""
         return progress_of(JobFiles(self.root / job.id).run(job))
 

@@ -1,16 +1,22 @@
-"""What the routes share: the engine, the format asked for, documented answers."""
+"""What the routes share: the engine, uploads, forms of the answer, documented answers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from fastapi import Depends, File, Header, Query, Request, UploadFile
+from fastapi import Depends, File, Form, Header, Query, Request, Response, UploadFile
+from numpy.typing import NDArray
 
-from api.encoding import MEDIA_TYPES
+from api.encoding import MEDIA_TYPES, file_response, json_response, npz_bytes
 from api.engine import Engine
 from api.problems import MEDIA_TYPE
 from api.schemas import Problem
+from api.uploads import read_upload
 from caps_med.errors import InvalidParameter
+from caps_med.images import Kind, MedicalImage, encode_image
+from caps_med.inference import AnswerProvenance, Model
+from caps_med.inference.synthesizer import LARGEST_SEED
 
 
 def engine_of(request: Request) -> Engine:
@@ -23,10 +29,10 @@ EngineDependency = Annotated[Engine, Depends(engine_of)]
 
 
 async def known_parameters(request: Request) -> None:
-    """Refuse what a route that takes a form does not know: a misspelt one would change nothing.
+    """Refuse unknown form parts and query parameters of a POST: a misspelt one would do nothing.
 
     Raises:
-        InvalidParameter: one part or query parameter is unknown.
+        InvalidParameter: a part or query parameter is unknown.
     """
     if request.method != "POST":
         return
@@ -55,7 +61,7 @@ def _documented(document: dict[str, Any], path: str) -> tuple[list[str], list[st
 
 Format = Annotated[
     str | None,
-    Query(description="Overrules Accept: nifti, dicom, png, tiff, npy, npz, zip or json."),
+    Query(description="Overrides Accept: nifti, dicom, png, tiff, npy, npz, zip or json."),
 ]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
 ImageFile = Annotated[
@@ -63,8 +69,42 @@ ImageFile = Annotated[
     File(description="NIfTI, NRRD, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF or npy."),
 ]
 LabelsFile = Annotated[UploadFile, File(description="NIfTI, NRRD, PNG, TIFF or npy label map.")]
+SliceIndex = Annotated[int | None, Form(description="Slice of a volume; the middle one.")]
+Seed = Annotated[int, Form(ge=0, le=LARGEST_SEED)]
 
 _PROBLEM = {"model": Problem, "content": {MEDIA_TYPE: {}}}
+
+
+async def decoded_upload(
+    engine: Engine, model: Model, upload: UploadFile, kind: Kind
+) -> MedicalImage:
+    """The uploaded image, with the channels that the model takes, or the uploaded label map.
+
+    Raises:
+        CapsMedError: it is empty, cannot be decoded or does not fit the model.
+    """
+    fitting = model.segmenter.match_channels if kind == "image" else None
+    return await engine.decode(await read_upload(upload), kind, fitting)
+
+
+def numeric_response(
+    form: str,
+    stem: str,
+    provenance: AnswerProvenance,
+    *,
+    numbers: Callable[[], Mapping[str, object]],
+    picture: Callable[[], MedicalImage],
+    arrays: Callable[[], Mapping[str, NDArray[Any]]],
+) -> Response:
+    """`numbers` as JSON, `picture` as PNG or `arrays` as npz; only one of them is made.
+
+    Args:
+        stem: name of the file without its suffix.
+    """
+    if form == "json":
+        return json_response(numbers(), provenance)
+    content = encode_image(picture(), form) if form == "png" else npz_bytes(arrays())
+    return file_response(content, form, provenance, stem)
 
 
 def answers(*forms: str) -> dict[int | str, dict[str, Any]]:

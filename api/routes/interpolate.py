@@ -1,22 +1,30 @@
-"""POST a label map and two seeds, get the images on the way from one to the other."""
+"""POST a label map and two seeds, get images that lead from one seed to the other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Response
+from numpy.typing import NDArray
 
-from api.encoding import file_response, json_response, negotiate, npz_bytes, zip_bytes
-from api.engine import Call
-from api.routes.common import Accept, EngineDependency, Format, LabelsFile, answers
-from api.uploads import read_upload
+from api.encoding import file_response, negotiate, zip_bytes
+from api.engine import Apply
+from api.routes.common import (
+    Accept,
+    EngineDependency,
+    Format,
+    LabelsFile,
+    Seed,
+    answers,
+    decoded_upload,
+    numeric_response,
+)
 from caps_med.errors import InvalidParameter
 from caps_med.images import CODECS, encode_image
 from caps_med.images.slices import Plane
 from caps_med.inference import Features, SyntheticImage
 from caps_med.inference.strip import strip
-from caps_med.inference.synthesizer import LARGEST_SEED
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
 
@@ -31,8 +39,8 @@ async def interpolate(
     model: str,
     labels: LabelsFile,
     engine: EngineDependency,
-    seed: Annotated[int, Form(ge=0, le=LARGEST_SEED)] = 0,
-    to_seed: Annotated[int, Form(ge=0, le=LARGEST_SEED)] = 1,
+    seed: Seed = 0,
+    to_seed: Seed = 1,
     steps: Annotated[int, Form(ge=2, description="Images, both ends included.")] = 9,
     features: Annotated[
         bool, Form(description="With the last layer's capsules; png and npz alone.")
@@ -43,18 +51,17 @@ async def interpolate(
     """A zip of images in the label map's own format; as PNG, one picture of them side by side.
 
     The first and the last image are those that the two seeds synthesize; the noise between them
-    moves on a great circle. With `features`, the PNG has rows below: how long the last layer's
-    capsules are and the three of their atoms that change most; the npz has them all.
+    moves along a great circle. With `features`, the PNG has rows below: the lengths of
+    the last layer's capsules and the three of their atoms that change most; the npz has all.
     """
     if steps > engine.settings.max_images:
         raise InvalidParameter(f"steps={steps}: at most {engine.settings.max_images} at once")
     form = negotiate(format, accept, ["zip", "png", "npz", "json"])
     if features and form not in ("png", "npz"):
         raise InvalidParameter(f"features: capsules come as png or npz, not as {form}")
-    content = await read_upload(labels)
     loaded = await engine.load(model)
-    decoded = await engine.decode(content, "labels")
-    work: Call[tuple[list[SyntheticImage], list[Features]]] = Call(
+    decoded = await decoded_upload(engine, loaded, labels, "labels")
+    work: Apply[tuple[list[SyntheticImage], list[Features]]] = Apply(
         lambda model: (
             model.interpolate(decoded, seed, to_seed, steps),
             model.interpolate_features(decoded, seed, to_seed, steps) if features else [],
@@ -76,18 +83,29 @@ def encode(
 ) -> Response:
     """The images in the form asked for; `own` is that of the files in a zip."""
     first = images[0].provenance
-    if form == "json":
-        means = [round(float(image.array.mean()), 6) for image in images]
-        positions = [image.provenance.position for image in images]
-        return json_response({"positions": positions, "mean_intensity": means}, first)
-    if form == "png":
-        picture = encode_image(strip(images, plane, capsules), "png")
-        return file_response(picture, form, first, "interpolation")
-    if form == "npz":
-        arrays = {f"image{i:02d}": image.array for i, image in enumerate(images)}
-        for i, found in enumerate(capsules):
-            arrays |= {f"capsules{i:02d}/{name}": each for name, each in found.layers.items()}
-        return file_response(npz_bytes(arrays), form, first, "interpolation")
-    suffix = CODECS[own].suffixes[0]
-    files = ((f"image{i:02d}{suffix}", encode_image(one, own)) for i, one in enumerate(images))
-    return file_response(zip_bytes(files), form, first, "interpolation")
+    if form == "zip":
+        suffix = CODECS[own].suffixes[0]
+        files = (
+            (f"image{i:02d}{suffix}", encode_image(each, own)) for i, each in enumerate(images)
+        )
+        return file_response(zip_bytes(files), form, first, "interpolation")
+    return numeric_response(
+        form,
+        "interpolation",
+        first,
+        numbers=lambda: {
+            "positions": [image.provenance.position for image in images],
+            "mean_intensity": [round(float(image.array.mean()), 6) for image in images],
+        },
+        picture=lambda: strip(images, plane, capsules),
+        arrays=lambda: _arrays(images, capsules),
+    )
+
+
+def _arrays(
+    images: Sequence[SyntheticImage], capsules: Sequence[Features]
+) -> dict[str, NDArray[Any]]:
+    arrays = {f"image{i:02d}": image.array for i, image in enumerate(images)}
+    for i, found in enumerate(capsules):
+        arrays |= {f"capsules{i:02d}/{name}": each for name, each in found.layers.items()}
+    return arrays

@@ -1,4 +1,4 @@
-"""POST an image, move an atom of its class capsules, get the reconstructions."""
+"""POST an image, shift an atom of its class capsules, get the reconstructions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Response
 
-from api.encoding import file_response, json_response, negotiate, npz_bytes
-from api.engine import Call
-from api.routes.common import Accept, EngineDependency, Format, ImageFile, answers
-from api.uploads import read_upload
+from api.encoding import negotiate
+from api.engine import Apply
+from api.routes.common import (
+    Accept,
+    EngineDependency,
+    Format,
+    ImageFile,
+    SliceIndex,
+    answers,
+    decoded_upload,
+    numeric_response,
+)
 from caps_med.errors import InvalidParameter
-from caps_med.images import encode_image
 from caps_med.inference import Manipulation
 from caps_med.inference.manipulation import DELTAS
 
@@ -20,7 +27,7 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
 
 @router.post(
     "/{model}/manipulate",
-    summary="Move an atom, see the reconstruction change",
+    summary="Shift an atom, see the reconstruction change",
     response_class=Response,
     responses=answers("npz", "png", "json"),
 )
@@ -33,7 +40,7 @@ async def manipulate(
     deltas: Annotated[str, Form(description="Shifts, with commas.", max_length=1000)] = ",".join(
         f"{delta:g}" for delta in DELTAS
     ),
-    slice: Annotated[int | None, Form(description="Slice of a volume; the middle one.")] = None,
+    slice: SliceIndex = None,
     format: Format = None,
     accept: Accept = None,
 ) -> Response:
@@ -43,10 +50,9 @@ async def manipulate(
     """
     form = negotiate(format, accept, ["npz", "png", "json"])
     shifts = _numbers(deltas)
-    content = await read_upload(image)
     loaded = await engine.load(model)
-    decoded = await engine.decode(content, "image", loaded.segmenter.match_channels)
-    work: Call[Manipulation] = Call(
+    decoded = await decoded_upload(engine, loaded, image, "image")
+    work: Apply[Manipulation] = Apply(
         lambda model: model.manipulator(decoded, slice)(capsule, atom, shifts)
     )
     found = await engine.predict(loaded, work)
@@ -55,18 +61,18 @@ async def manipulate(
 
 def encode(found: Manipulation, form: str) -> Response:
     """Reconstructions in the form asked for."""
-    if form == "json":
-        numbers = {"deltas": found.deltas, "mean_change": found.changes}
-        return json_response(numbers, found.provenance)
-    if form == "png":
-        picture = encode_image(found.strip(), "png")
-        return file_response(picture, form, found.provenance, "manipulation")
-    arrays = {"reconstructions": found.reconstructions, "original": found.original}
-    return file_response(npz_bytes(arrays), form, found.provenance, "manipulation")
+    return numeric_response(
+        form,
+        "manipulation",
+        found.provenance,
+        numbers=lambda: {"deltas": found.deltas, "mean_change": found.changes},
+        picture=found.strip,
+        arrays=lambda: {"reconstructions": found.reconstructions, "original": found.original},
+    )
 
 
 def _numbers(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
-        raise InvalidParameter("deltas: numbers with commas between, as -0.25,0,0.25") from error
+        raise InvalidParameter("deltas: give numbers with commas, as -0.25,0,0.25") from error

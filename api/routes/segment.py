@@ -9,8 +9,14 @@ from fastapi import APIRouter, Response
 
 from api.encoding import file_response, json_response, negotiate, npz_bytes, zip_bytes
 from api.engine import Segment
-from api.routes.common import Accept, EngineDependency, Format, ImageFile, answers
-from api.uploads import read_upload
+from api.routes.common import (
+    Accept,
+    EngineDependency,
+    Format,
+    ImageFile,
+    answers,
+    decoded_upload,
+)
 from caps_med.images import CODECS, encode_image
 from caps_med.inference import Segmentation
 
@@ -35,9 +41,8 @@ async def segment(
     As npz: `labels` and `probabilities`; as JSON: the volume of each label; as zip: the label map
     in the image's own format and as NIfTI, and the JSON.
     """
-    content = await read_upload(image)
     loaded = await engine.load(model)
-    decoded = await engine.decode(content, "image", loaded.segmenter.match_channels)
+    decoded = await decoded_upload(engine, loaded, image, "image")
     form = negotiate(format, accept, [*decoded.formats_of("labels"), "npz", "zip", "json"])
     result = await engine.predict(loaded, Segment(decoded))
     return await engine.run("encode", lambda: encode(result, form))

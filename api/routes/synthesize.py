@@ -9,13 +9,19 @@ from fastapi import APIRouter, Form, Response
 
 from api.encoding import file_response, json_response, negotiate, npz_bytes, zip_bytes
 from api.engine import Synthesize
-from api.routes.common import Accept, EngineDependency, Format, LabelsFile, answers
-from api.uploads import read_upload
+from api.routes.common import (
+    Accept,
+    EngineDependency,
+    Format,
+    LabelsFile,
+    Seed,
+    answers,
+    decoded_upload,
+)
 from caps_med.errors import InvalidParameter
 from caps_med.images import CODECS, Plane, encode_image
 from caps_med.inference import SyntheticImage
 from caps_med.inference.strip import strip
-from caps_med.inference.synthesizer import LARGEST_SEED
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
 
@@ -30,7 +36,7 @@ async def synthesize(
     model: str,
     labels: LabelsFile,
     engine: EngineDependency,
-    seed: Annotated[int, Form(ge=0, le=LARGEST_SEED)] = 0,
+    seed: Seed = 0,
     count: Annotated[int, Form(ge=1)] = 1,
     format: Format = None,
     accept: Accept = None,
@@ -41,9 +47,8 @@ async def synthesize(
     """
     if count > engine.settings.max_images:
         raise InvalidParameter(f"count={count}: at most {engine.settings.max_images} at once")
-    content = await read_upload(labels)
     loaded = await engine.load(model)
-    decoded = await engine.decode(content, "labels")
+    decoded = await decoded_upload(engine, loaded, labels, "labels")
     own, *others = decoded.formats_of("image")
     forms = [own, *others, "zip"] if count == 1 else ["zip", "png"]
     form = negotiate(format, accept, [*forms, "npz", "json"])

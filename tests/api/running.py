@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from api.app import create_app
-from api.engine import Call, Engine
+from api.engine import Apply, Engine
 from api.server import Server, configured
 from api.settings import Settings
 
@@ -52,7 +52,7 @@ class Running:
             release.wait(PATIENCE)
 
         loaded = self.do(self.engine.load(model)).result(PATIENCE)
-        work: Call[None] = Call(hold)
+        work: Apply[None] = Apply(hold)
         holding = self.do(self.engine.predict(loaded, work))
         assert taken.wait(PATIENCE)
         try:

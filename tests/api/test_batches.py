@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import caps_med
-from api.engine import Segment, Synthesize, Task
+from api.engine import ModelCall, Segment, Synthesize
 from api.engine.queue import outcomes_of
 from caps_med.bundles import NetworkSpec
 from caps_med.errors import UnknownLabel
@@ -34,10 +34,10 @@ def test_segmentations_of_a_batch_are_those_of_single_calls(
     models: Path, shape: tuple[int, ...]
 ) -> None:
     model = caps_med.load_model("tiny-segmentation", models, device="cpu")
-    tasks: list[Task[Any]] = [Segment(image) for image in images(shape)]
-    assert len({task.key for task in tasks}) == 1
-    for found, task in zip(outcomes_of(model, tasks), tasks, strict=True):
-        wanted = task.alone(model)
+    calls: list[ModelCall[Any]] = [Segment(image) for image in images(shape)]
+    assert len({call.batch_key for call in calls}) == 1
+    for found, call in zip(outcomes_of(model, calls), calls, strict=True):
+        wanted = call.run(model)
         np.testing.assert_array_equal(found.array, wanted.array)
         np.testing.assert_array_equal(found.probabilities.array, wanted.probabilities.array)
 
@@ -56,12 +56,14 @@ def test_syntheses_of_a_batch_are_those_of_single_calls(
     spec = NetworkSpec(name=card.network.name, arguments=arguments)
     write_tiny(tmp_path, "mine", card.model_copy(update={"network": spec}))
     model = caps_med.load_model("mine", tmp_path, device="cpu")
-    tasks: list[Task[Any]] = [Synthesize(one, seed) for seed, one in enumerate(label_maps(shape))]
-    for found, task in zip(outcomes_of(model, tasks), tasks, strict=True):
-        wanted = task.alone(model)
+    calls: list[ModelCall[Any]] = [
+        Synthesize(one, seed) for seed, one in enumerate(label_maps(shape))
+    ]
+    for found, call in zip(outcomes_of(model, calls), calls, strict=True):
+        wanted = call.run(model)
         np.testing.assert_array_equal(found[0].array, wanted[0].array)
         assert found[0].provenance == wanted[0].provenance
-    assert (found[0].array != outcomes_of(model, tasks[:1])[0][0].array).any()
+    assert (found[0].array != outcomes_of(model, calls[:1])[0][0].array).any()
 
 
 def test_one_bad_label_map_fails_alone(models: Path) -> None:
@@ -78,7 +80,12 @@ def test_one_bad_label_map_fails_alone(models: Path) -> None:
 def test_what_is_not_alike_or_large_has_its_own_key() -> None:
     small, other = images(SHAPES[0])[0], images((1, 30, 21))[0]
     moved = MedicalImage(small.array, np.diag([1.0, 1, 2, 1]))
-    keys = [Segment(small).key, Segment(other).key, Segment(moved).key, Synthesize(small, 0).key]
+    keys = [
+        Segment(small).batch_key,
+        Segment(other).batch_key,
+        Segment(moved).batch_key,
+        Synthesize(small, 0).batch_key,
+    ]
     assert len(set(keys)) == 4
-    assert Segment(MedicalImage(np.zeros((1, 1024, 1024), np.uint8))).key is None
-    assert Synthesize(small, 0, count=2).key is None
+    assert Segment(MedicalImage(np.zeros((1, 1024, 1024), np.uint8))).batch_key is None
+    assert Synthesize(small, 0, count=2).batch_key is None

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import caps_med
-from api.engine import Busy, Call
+from api.engine import Apply, Busy
+from api.engine.calls import Segment
 from api.engine.queue import ModelQueue, Places
-from api.engine.tasks import Segment
 from api.metrics import Metrics
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
@@ -61,12 +61,12 @@ def test_what_would_wait_past_its_deadline_is_refused_at_once(models: Path) -> N
     async def asked(deadline: float) -> int:
         """How many of three requests behind a running one are let in."""
         queue = ModelQueue("x", Places(1), 10, 1, deadline, Metrics())
-        await queue.submit(model, Call(lambda _: None))  # it is known now how long one takes
+        await queue.submit(model, Apply(lambda _: None))  # it is known now how long one takes
         release.clear()
-        tasks = [asyncio.create_task(queue.submit(model, Call(lambda _: release.wait())))]
+        tasks = [asyncio.create_task(queue.submit(model, Apply(lambda _: release.wait())))]
         await asyncio.sleep(0)
         for _ in range(3):
-            tasks.append(asyncio.create_task(queue.submit(model, Call(lambda _: True))))
+            tasks.append(asyncio.create_task(queue.submit(model, Apply(lambda _: True))))
             await asyncio.sleep(0)
         release.set()
         answers = await asyncio.gather(*tasks, return_exceptions=True)
@@ -83,7 +83,7 @@ def test_who_comes_in_the_moment_a_runner_ends_is_not_left_waiting(models: Path)
 
     async def one_after_another() -> list[int]:
         queue = ModelQueue("x", Places(1), 10, 1, 60, Metrics())
-        return [await queue.submit(model, Call(lambda _, n=n: n)) for n in range(5)]  # type: ignore[misc]
+        return [await queue.submit(model, Apply(lambda _, n=n: n)) for n in range(5)]  # type: ignore[misc]
 
     async def bounded() -> list[int]:
         return await asyncio.wait_for(one_after_another(), 30)

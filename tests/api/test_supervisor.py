@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api.jobs.executor import Limits, LocalExecutor
+from api.jobs.executor import JobLimits, LocalExecutor
 from api.jobs.files import JobFiles, write_json
 from api.jobs.job import Job, Options
 from api.jobs.locks import FileLock, holder
@@ -41,7 +41,7 @@ while (files.folder.parent / "deed").read_text() in ("wait", "stubborn"):
 write_json(files.result, json.loads((files.folder.parent / "deed").read_text()))
 """
 DONE = '{"version": 3}'
-LIMITS = Limits(nice=0, threads=1, memory_bytes=None)
+LIMITS = JobLimits(nice=0, threads=1, memory_bytes=None)
 
 
 class House:

@@ -1,0 +1,98 @@
+"""What a model is asked to do, and which requests may share one pass through the network."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from caps_med.images import MedicalImage
+from caps_med.inference import Model, Segmentation, SyntheticImage
+
+T = TypeVar("T")
+
+#: Inputs of up to this many values are batched; a larger one fills a pass by itself.
+LARGEST_BATCHED = 512 * 512
+
+
+class ModelCall(ABC, Generic[T]):
+    """One request's work on one model."""
+
+    @property
+    def batch_key(self) -> Hashable | None:
+        """Calls of one model with equal keys may share a batch; None runs alone."""
+        return None
+
+    @abstractmethod
+    def run(self, model: Model) -> T:
+        """The answer to this call."""
+
+    def run_batch(self, model: Model, calls: Sequence[ModelCall[T]]) -> list[T]:
+        """The answers to `calls`, which all have this one's key."""
+        return [call.run(model) for call in calls]
+
+
+@dataclass(frozen=True)
+class Apply(ModelCall[T]):
+    """Any function of the model; never batched."""
+
+    function: Callable[[Model], T]
+
+    def run(self, model: Model) -> T:
+        """The function's result."""
+        return self.function(model)
+
+
+@dataclass(frozen=True)
+class Segment(ModelCall[Segmentation]):
+    """Segment one image."""
+
+    image: MedicalImage
+
+    @property
+    def batch_key(self) -> Hashable | None:
+        """Size and geometry."""
+        return _key("segment", self.image)
+
+    def run(self, model: Model) -> Segmentation:
+        """The segmentation."""
+        return model.segmenter(self.image)
+
+    def run_batch(
+        self, model: Model, calls: Sequence[ModelCall[Segmentation]]
+    ) -> list[Segmentation]:
+        """The images through the network as one batch."""
+        return model.segmenter.many([c.image for c in calls if isinstance(c, Segment)])
+
+
+@dataclass(frozen=True)
+class Synthesize(ModelCall[list[SyntheticImage]]):
+    """Synthesize `count` images of one label map, image i with the seed ``seed + i``."""
+
+    labels: MedicalImage
+    seed: int
+    count: int = 1
+
+    @property
+    def batch_key(self) -> Hashable | None:
+        """Size and geometry; several images of one label map are a batch already."""
+        return _key("synthesize", self.labels) if self.count == 1 else None
+
+    def run(self, model: Model) -> list[SyntheticImage]:
+        """The images, in the order of their seeds."""
+        return model.synthesize_many(self.labels, self.seed, self.count)
+
+    def run_batch(
+        self, model: Model, calls: Sequence[ModelCall[list[SyntheticImage]]]
+    ) -> list[list[SyntheticImage]]:
+        """The label maps through the network as one batch, each with its own noise."""
+        ours = [call for call in calls if isinstance(call, Synthesize)]
+        images = model.synthesizer.many([c.labels for c in ours], [c.seed for c in ours])
+        return [[image] for image in images]
+
+
+def _key(kind: str, image: MedicalImage) -> Hashable | None:
+    if image.array.size > LARGEST_BATCHED:
+        return None
+    return kind, image.array.shape, image.affine.tobytes()
