@@ -22,9 +22,10 @@ from caps_med.images import MedicalImage, Normalization
 from caps_med.networks import build_network, one_hot
 from caps_med.preprocessing import Preprocessing, single_slice_plane, with_neighbours
 from training.data import Preparation, Source, load_source
-from training.engine.loop import Best
-from training.tasks import publish, segmentation
-from training.tasks.synthesis import train as synthesis
+from training.engine.recipe import Recipe
+from training.tasks.publish import publish
+from training.tasks.segmentation import SegmentationRecipe
+from training.tasks.synthesis.train import SynthesisRecipe
 
 OBLIQUE = np.array([[0, 0.2, 2.5, 3], [-1.1, 0.1, 0.3, 7], [0.1, -1.3, 0.2, -9], [0, 0, 0, 1.0]])
 FINER = np.array([[-0.7, 0, 0, 0], [0, 0.9, 0, 0], [0, 0, 2, 0], [0, 0, 0, 1.0]])
@@ -86,17 +87,16 @@ def prepared(source: Source, key: str) -> NDArray[np.generic]:
 
 def published(source: Source, task: str, models: Path) -> None:
     """A version of the model `tiny`, untrained."""
-    recipe: Any
-    repository = ModelRepository(models)
-    common: dict[str, Any] = {"data": source.name, "seed": 0}
-    if task == "synthesis":
-        recipe = synthesis.SynthesisRecipe(**common, atoms=2)
-        generator: Any = build_network("CapsPix2Pix", synthesis.network_arguments(recipe, source))
-        publish.publish_synthesis(repository, "tiny", generator, source, recipe, Best(), "pytest")
-        return
-    recipe = segmentation.SegmentationRecipe(**common, network="unet", features=(4,) * 6)
-    network: Any = build_network(*segmentation.network_spec(recipe, source))
-    publish.publish_segmentation(repository, "tiny", network, source, recipe, Best(), "pytest")
+    recipe: Recipe = (
+        SynthesisRecipe(data="x", seed=0, atoms=2)
+        if task == "synthesis"
+        else SegmentationRecipe(
+            data="x", seed=0, learning_rate=0.1, network="unet", features=(4,) * 6
+        )
+    )
+    spec = recipe.network_spec(source)
+    network = build_network(spec.name, spec.arguments)
+    publish(ModelRepository(models), "tiny", [(network, source)], recipe, "pytest")
 
 
 def served(models: Path, task: str, file: Path) -> Tensor:

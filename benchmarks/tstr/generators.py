@@ -25,6 +25,7 @@ from caps_med.bundles import ModelRepository
 from caps_med.inference import Model
 from training.engine.run_folder import RunFolder
 from training.tasks.pipeline import TASKS, build_recipe, wishes
+from training.tasks.publish import publish
 
 #: Seconds between two lines of a run's log beyond which the run was not going.
 _PAUSE = 120
@@ -78,13 +79,13 @@ def main() -> None:
                "preparation": {"normalization": SCALE.model_dump()}}  # fmt: skip
     recipe = build_recipe(task.recipe, [planned, wishes(None, options.settings)])
     samples = source(real_samples(REAL, options.count))
-    network, best = task.learn(samples, recipe, folder, folder.checkpoint.exists())
+    network, _ = task.learn(samples, recipe, folder, folder.checkpoint.exists())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     cost = Cost(minutes=round(_minutes(folder), 1), peak_mb=round(peak))
     (folder.path / "cost.json").write_text(cost.model_dump_json())
     command = shlex.join(["python", "-m", "benchmarks.tstr.generators", *sys.argv[1:]])
     repository = ModelRepository(options.work / "models")
-    task.publish(repository, options.name, network, samples, recipe, best, command)
+    publish(repository, options.name, [(network, samples)], recipe, command)
 
 
 def _folder(work: Path, name: str) -> RunFolder:

@@ -23,7 +23,7 @@ from training.engine.run_folder import RunFolder
 from training.evaluation.statistics import Spread, Verdict, spread_of, verdict
 from training.tasks.pipeline import build_recipe
 from training.tasks.planning import plan
-from training.tasks.publish import publish_segmentation
+from training.tasks.publish import publish
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
 #: The two ways to train, by name.
@@ -151,10 +151,8 @@ def _trained(
     repository = ModelRepository(workshop.work / "models")
     if not repository.versions(name):
         resume = not fresh_run(folder)
-        network, best = train_segmentation(source, recipe, folder, resume)
-        publish_segmentation(
-            repository, name, network, source, recipe, best, order.command
-        )  # fmt: skip
+        network, _ = train_segmentation(source, recipe, folder, resume)
+        publish(repository, name, [(network, source)], recipe, order.command)
     return {"dice": dice_on(Model(repository.find(f"{name}@1")), parts.test)}
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from caps_med.bundles import NetworkSpec
+from caps_med.bundles.metadata import Task
+from caps_med.networks import CapsuleNetwork
+from training.data.dataset import Source
 from training.data.prepare import Preparation
 
 #: Edge of a crop; every network here halves it three times.
 Crop = Annotated[int, Field(ge=8, multiple_of=8)]
 
 
-class Recipe(BaseModel):
+class Recipe(BaseModel, ABC):
     """All settings of a run: on one machine the same recipe gives the same weights.
 
     Attributes:
@@ -42,3 +48,13 @@ class Recipe(BaseModel):
     patience: int = 0
     keep: Literal["best", "last"] = "best"
     preparation: Preparation | None = None
+
+    task: ClassVar[Task]
+
+    @abstractmethod
+    def network_spec(self, source: Source) -> NetworkSpec:
+        """Name in the registry and arguments of the network that is trained on `source`."""
+
+    @abstractmethod
+    def held_out_scores(self, network: CapsuleNetwork, source: Source) -> Mapping[str, float]:
+        """Scores on the validation cases of `source`; ``score`` is the one that decides."""

@@ -21,26 +21,23 @@ from training.engine import distributed
 from training.engine.recipe import Recipe
 from training.engine.run_folder import RunFolder
 from training.tasks.planning import plan, plan_synthesis
-from training.tasks.publish import publish_ensemble, publish_segmentation, publish_synthesis
+from training.tasks.publish import publish
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 from training.tasks.synthesis.train import SynthesisRecipe, train_synthesis
 
 
 @dataclass(frozen=True)
 class Task:
-    """One kind of training: its recipe, what of it follows from the data, how it learns, how its
-    result is published.
-    """
+    """One kind of training: its recipe, what of it follows from the data, how it learns."""
 
     recipe: type[Recipe]
     plan: Callable[..., Mapping[str, Any]]
     learn: Callable[..., Any]
-    publish: Callable[..., Bundle]
 
 
 TASKS: Mapping[str, Task] = {
-    "segmentation": Task(SegmentationRecipe, plan, train_segmentation, publish_segmentation),
-    "synthesis": Task(SynthesisRecipe, plan_synthesis, train_synthesis, publish_synthesis),
+    "segmentation": Task(SegmentationRecipe, plan, train_segmentation),
+    "synthesis": Task(SynthesisRecipe, plan_synthesis, train_synthesis),
 }
 
 
@@ -109,13 +106,13 @@ def train(order: Order, console: Console) -> Bundle | None:
         trained = _folds(order, task, source, recipe, console)
         if not distributed.first():
             return None
-        bundle = publish_ensemble(repository, order.name, trained, recipe, order.command)
+        bundle = publish(repository, order.name, trained, recipe, order.command)
         _write_report(order, bundle, (), looked, console)
         return bundle
-    network, best = task.learn(source, recipe, folder, order.resume, order.workers, order.models)
+    network, _ = task.learn(source, recipe, folder, order.resume, order.workers, order.models)
     if not distributed.first():
         return None
-    bundle = task.publish(repository, order.name, network, source, recipe, best, order.command)
+    bundle = publish(repository, order.name, [(network, source)], recipe, order.command)
     _write_report(order, bundle, source.held_out, looked, console)
     return bundle
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import ignite.distributed as idist
 import torch
@@ -12,9 +12,11 @@ from monai.engines import SupervisedTrainer
 from pydantic import model_validator
 from torch import Tensor
 
+from caps_med.bundles import NetworkSpec
+from caps_med.bundles.metadata import Task
 from caps_med.losses import CapsuleSegmentationLoss
 from caps_med.losses.segmentation import Kind
-from caps_med.networks import SegCaps, SegmentationNetwork, build_network, one_hot
+from caps_med.networks import CapsuleNetwork, SegCaps, SegmentationNetwork, build_network, one_hot
 from training.data.dataset import Source, evenly
 from training.engine import distributed
 from training.engine.loop import Best, Run, run_epochs, schedule
@@ -54,6 +56,8 @@ class SegmentationRecipe(Recipe):
     steps: int = 100
     batch_size: int = 4
     crop: Crop = 128
+    task: ClassVar[Task] = "segmentation"
+
     network: Literal["segcaps", "unet"] = "segcaps"
     features: tuple[int, int, int, int, int, int] | None = None
     variant: Literal["r3", "r1"] = "r3"
@@ -79,18 +83,24 @@ class SegmentationRecipe(Recipe):
             raise ValueError(f"crop {self.crop}: unet needs a multiple of 16")
         return self
 
+    def network_spec(self, source: Source) -> NetworkSpec:
+        """A SegCaps, or MONAI's BasicUNet."""
+        arguments: dict[str, Any] = {
+            "spatial_dims": source.spatial_dims,
+            "in_channels": source.image_channels,
+            "out_channels": source.class_channels,
+        }
+        if self.network == "segcaps":
+            arguments |= {"variant": self.variant, "atoms": self.atoms}
+            return NetworkSpec(name="SegCaps", arguments=arguments)
+        if self.features is not None:
+            arguments["features"] = list(self.features)
+        return NetworkSpec(name="UNet", arguments=arguments)
 
-def network_spec(recipe: SegmentationRecipe, source: Source) -> tuple[str, dict[str, Any]]:
-    """Name in the registry and arguments of this run's network."""
-    arguments: dict[str, Any] = {
-        "spatial_dims": source.spatial_dims,
-        "in_channels": source.image_channels,
-        "out_channels": source.class_channels,
-    }
-    if recipe.network == "unet":
-        chosen = {} if recipe.features is None else {"features": list(recipe.features)}
-        return "UNet", {**arguments, **chosen}
-    return "SegCaps", {**arguments, "variant": recipe.variant, "atoms": recipe.atoms}
+    def held_out_scores(self, network: CapsuleNetwork, source: Source) -> Mapping[str, float]:
+        """Dice of each class, and their mean."""
+        assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
+        return dice_scores(network, source.validation, source.labels)
 
 
 def train_segmentation(
@@ -124,7 +134,8 @@ def _train(
 ) -> tuple[SegmentationNetwork, Best]:
     torch.manual_seed(recipe.seed)
     device = distributed.device()
-    network = build_network(*network_spec(recipe, source)).to(device)
+    spec = recipe.network_spec(source)
+    network = build_network(spec.name, spec.arguments).to(device)
     assert isinstance(network, SegmentationNetwork)  # noqa: S101 - both are
     load_pretrained(network, recipe.start_from, models)
     optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)

@@ -11,7 +11,7 @@ from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
 from training.data import load_source
 from training.engine.run_folder import RunFolder
-from training.tasks.publish import publish_segmentation
+from training.tasks.publish import publish
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
 
@@ -88,10 +88,8 @@ def test_a_recipe_of_another_version(discs: Path, tmp_path: Path, store: Path) -
 
 def test_starting_from_a_model(discs: Path, models: Path, tmp_path: Path, store: Path) -> None:
     source = load_source(str(discs), store)
-    first, best = train_segmentation(source, recipe(discs), RunFolder(tmp_path / "a"), False)
-    bundle = publish_segmentation(
-        ModelRepository(tmp_path), "first", first, source, recipe(discs), best, "pytest"
-    )
+    first, _ = train_segmentation(source, recipe(discs), RunFolder(tmp_path / "a"), False)
+    bundle = publish(ModelRepository(tmp_path), "first", [(first, source)], recipe(discs), "pytest")
     still = recipe(discs, start_from="first@1", learning_rate=1e-12, epochs=1)
     again, _ = train_segmentation(
         source, still, RunFolder(tmp_path / "b"), resume=False, models=tmp_path

@@ -22,7 +22,7 @@ from training.data import Source, load_source
 from training.engine.run_folder import RunFolder
 from training.evaluation.validation import average_look
 from training.labelmaps.phantoms import axon_phantoms, write_phantom
-from training.tasks.publish import publish_synthesis
+from training.tasks.publish import publish
 from training.tasks.synthesis.train import SynthesisRecipe, train_synthesis
 from training.transforms import synthesis_transforms
 
@@ -87,7 +87,7 @@ def test_learns_resumes_to_the_bit_and_is_served(
             assert torch.equal(value, states[1][part][name]), (part, name)
 
     models = tmp_path / "models"
-    publish_synthesis(ModelRepository(models), "axons", generator, source, chosen, best, "pytest")
+    publish(ModelRepository(models), "axons", [(generator, source)], chosen, "pytest")
     sample = source.validation[0]["label"]
     labels = MedicalImage(np.asarray(sample, np.uint8), format="png", kind="labels")
     image = caps_med.load_model("axons", models).synthesize(labels, seed=4)
@@ -208,8 +208,8 @@ def test_another_noise_source_starts_from_the_same_layers(
     """With a field that is silent at first, the generator starts as the one without it."""
     source, models = load_source(str(axons), store), tmp_path / "models"
     before = recipe(axons, epochs=1, noise_source="broadcast_conv")
-    first, best = train_synthesis(source, before, RunFolder(tmp_path / "a"), resume=False)
-    publish_synthesis(ModelRepository(models), "first", first, source, before, best, "pytest")
+    first, _ = train_synthesis(source, before, RunFolder(tmp_path / "a"), resume=False)
+    publish(ModelRepository(models), "first", [(first, source)], before, "pytest")
     still = {"epochs": 1, "steps": 1, "learning_rate": 1e-12, "average": 0.0}
     after = recipe(axons, start_from="first", **still)
     second, _ = train_synthesis(

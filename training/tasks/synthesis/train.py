@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from monai.engines import SupervisedTrainer
@@ -14,9 +14,11 @@ from torch import Tensor
 from torch.optim import Adam
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from caps_med.bundles import ModelRepository
+from caps_med.bundles import ModelRepository, NetworkSpec
+from caps_med.bundles.metadata import Task
 from caps_med.errors import InvalidParameter
 from caps_med.networks import (
+    CapsuleNetwork,
     SegmentationNetwork,
     SynthesisNetwork,
     build_discriminator,
@@ -101,6 +103,8 @@ class SynthesisRecipe(Recipe):
     batch_size: int = 4
     crop: Crop = 128
     learning_rate: float = 5e-3
+    task: ClassVar[Task] = "synthesis"
+
     network: Literal["capspix2pix", "pix2pix"] = "capspix2pix"
     noise_source: str = "field"
     noise_size: int = 64
@@ -140,28 +144,29 @@ class SynthesisRecipe(Recipe):
             )
         return self
 
+    def network_spec(self, source: Source) -> NetworkSpec:
+        """The generator."""
+        channels = {
+            "spatial_dims": 2,
+            "label_channels": source.class_channels,
+            "image_channels": source.image_channels,
+        }
+        if self.network == "pix2pix":
+            return NetworkSpec(name="Pix2Pix", arguments=channels)
+        arguments = {
+            **channels,
+            "noise_source": self.noise_source,
+            "noise_size": self.noise_size,
+            "image_size": (self.crop,) * 2 if self.noise_source == "input" else None,
+            "atoms": self.atoms,
+            "dropout": self.dropout,
+        }
+        return NetworkSpec(name="CapsPix2Pix", arguments=arguments)
 
-def network_arguments(recipe: SynthesisRecipe, source: Source) -> dict[str, Any]:
-    """The arguments that build the generator of this run."""
-    channels = {
-        "spatial_dims": 2,
-        "label_channels": source.class_channels,
-        "image_channels": source.image_channels,
-    }
-    if recipe.network == "pix2pix":
-        return channels
-    return {
-        **channels,
-        "noise_source": recipe.noise_source,
-        "noise_size": recipe.noise_size,
-        "image_size": (recipe.crop,) * 2 if recipe.noise_source == "input" else None,
-        "atoms": recipe.atoms,
-        "dropout": recipe.dropout,
-    }
-
-
-#: Recipe's network -> its name in the registry.
-NETWORK_NAMES = {"capspix2pix": "CapsPix2Pix", "pix2pix": "Pix2Pix"}
+    def held_out_scores(self, network: CapsuleNetwork, source: Source) -> Mapping[str, float]:
+        """SSIM and mean absolute error inside the labelled foreground."""
+        assert isinstance(network, SynthesisNetwork)  # noqa: S101 - of this recipe
+        return synthesis_scores(network, source.validation, source.class_channels)
 
 
 def train_synthesis(
@@ -182,7 +187,8 @@ def train_synthesis(
     folder.open(recipe, resume)
     torch.manual_seed(recipe.seed)
     device = distributed.device()
-    network = build_network(NETWORK_NAMES[recipe.network], network_arguments(recipe, source))
+    spec = recipe.network_spec(source)
+    network = build_network(spec.name, spec.arguments)
     assert isinstance(network, SynthesisNetwork)  # noqa: S101 - both names in the registry are
     load_pretrained(network, recipe.start_from, models, lambda w, own: _other_noise(w, own, source))
     generator = network.to(device)
@@ -238,7 +244,7 @@ def train_synthesis(
             "schedule": schedule(optimizer, recipe),
             "discriminator_schedule": schedule(adversary.optimizer, recipe),
         },
-        validate=lambda: synthesis_scores(kept, source.validation, source.class_channels),
+        validate=lambda: recipe.held_out_scores(kept, source),
         names=source.training_name,
     )
     best = run_epochs(trainer, run, resume)
