@@ -1,0 +1,77 @@
+"""Modules, files and headings that the documentation names exist."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PACKAGES = "caps_med|training|api|benchmarks|tests"
+DOTTED = re.compile(rf"(?<![\w./-])((?:{PACKAGES})(?:\.(?!(?:md|json)\b)[A-Za-z_]\w*)+)")
+FILE = re.compile(rf"(?<![\w./-])((?:{PACKAGES}|docs|docker)/[\w./-]*)")
+#: A logger and an entry-point group.
+NOT_MODULES = {"caps_med.audit", "caps_med.commands"}
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is a module of this repository, or something in one."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:length])
+        if path.with_suffix(".py").is_file() or (path / "__init__.py").is_file():
+            return _has(".".join(parts[:length]), parts[length:])
+    return False
+
+
+def _has(module: str, names: list[str]) -> bool:
+    if module.endswith("__main__"):
+        return not names
+    found: object = importlib.import_module(module) if names else None
+    for name in names:
+        if not hasattr(found, name):
+            return False
+        found = getattr(found, name)
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_names_of_the_code_exist(page: Path) -> None:
+    text = page.read_text()
+    for name in set(DOTTED.findall(text)) - NOT_MODULES:
+        assert exists(name), name
+    for name in set(FILE.findall(text)):
+        if not name.startswith("api/static"):  # built
+            assert (ROOT / name.rstrip("./")).exists(), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_blocks_import_what_there_is(page: Path) -> None:
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and re.match(rf"({PACKAGES})\b", node.module or ""):
+                module = importlib.import_module(str(node.module))
+                for alias in node.names:
+                    found = hasattr(module, alias.name) or exists(f"{node.module}.{alias.name}")
+                    assert found, f"{node.module}.{alias.name}"
+
+
+def test_the_readmes_anchors_are_headings() -> None:
+    # links between pages of the site are checked when it is built
+    for target, anchor in re.findall(
+        r"\]\(([^)#:]+\.md)#([^)]+)\)", (ROOT / "README.md").read_text()
+    ):
+        headings = re.findall(r"^#+ (.+)$", (ROOT / target).read_text(), re.MULTILINE)
+        slugs = {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
+        assert anchor in slugs, f"{target}#{anchor}"
+
+
+def test_names_that_do_not_exist_are_noticed() -> None:
+    assert exists("caps_med.networks.SegCaps") and exists("benchmarks.tstr")
+    assert not exists("caps_med.networks.SegCap") and not exists("training.house")
+    assert DOTTED.findall("`training.house.x` and my.caps_med.y") == ["training.house.x"]
+    assert FILE.findall("see `training/house.py`, /training/x") == ["training/house.py"]
