@@ -1,9 +1,8 @@
 """Training jobs under kills: ``python -m benchmarks.kills``.
 
-A real server is killed (SIGKILL) again and again at random moments while a job runs, two times of
-three after an epoch more, every other time together with the job's process, as when the machine
-goes down. In the end the job is there
-once, its model has landed once, and every version in the repository holds together.
+A server is killed (SIGKILL) repeatedly at random moments while a job runs: two times of three after
+another epoch, and every other time together with the job's process, as when the machine fails. At
+the end there must be one job and one version of its model, and every version must load.
 """
 
 from __future__ import annotations
@@ -31,23 +30,29 @@ from caps_med.bundles import ModelRepository
 from caps_med.client import Client
 
 SETTINGS = {"preload": "[]", "job_nice": 0}
-#: Seconds for the job to end once nobody kills any more.
-PATIENCE = 900.0
-
-Say = Callable[[str], object]
+#: Seconds for the job to end after the last kill.
+TIMEOUT_S = 900.0
 
 
-def survive(folder: Path, kills: int, epochs: int, within: float, seed: int, say: Say) -> None:
-    """Start a job, kill the server `kills` times, see the job through.
+def survive(
+    folder: Path,
+    kills: int,
+    epochs: int,
+    within: float,
+    seed: int,
+    report: Callable[[str], object],
+) -> None:
+    """Start a job, kill the server `kills` times, wait for the job.
 
     Args:
         folder: empty; models, jobs and logs go here.
-        epochs: of the job, each a second or so.
-        within: a server lives up to this many seconds before it is killed.
-        seed: of the moments.
+        epochs: of the job, about a second each.
+        within: maximum seconds from an epoch to the kill.
+        seed: of the moments of the kills.
+        report: prints a line.
 
     Raises:
-        RuntimeError: a job was lost or doubled, or the repository does not hold together.
+        RuntimeError: the job was lost, duplicated or failed.
     """
     models, random_numbers = folder / "models", random.Random(seed)  # noqa: S311 - moments of kills
     models.mkdir()
@@ -60,28 +65,28 @@ def survive(folder: Path, kills: int, epochs: int, within: float, seed: int, say
             _until_running(client, job["id"], an_epoch=number % 3 > 0)
         time.sleep(random_numbers.uniform(0, within))
         state = _kill(server, models, job["id"], with_job=number % 2 == 1)
-        say(f"kill {number + 1}: {state}")
+        report(f"kill {number + 1}: {state}")
         _check(models)
     server = start(models, folder / "server.log", SETTINGS)
     try:
         with Client(server.address) as client:
-            done = client.wait(job["id"], PATIENCE)
+            done = client.wait(job["id"], TIMEOUT_S)
             found = [one["id"] for one in client.jobs()]
             answer = client.model("mine") if done["model"] else {}
     finally:
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(60)
     epochs_done = [score["epoch"] for score in done["scores"]]
-    say(f"{done['state']}, jobs {len(found)}, versions {answer.get('versions')}")
+    report(f"{done['state']}, jobs {len(found)}, versions {answer.get('versions')}")
     if done["state"] != "succeeded" or found != [job["id"]]:
-        raise RuntimeError(f"the job was lost, doubled or failed: {done}, {found}")
+        raise RuntimeError(f"the job was lost, duplicated or failed: {done}, {found}")
     if answer["versions"] != [1] or sorted(set(epochs_done)) != list(range(1, epochs + 1)):
         raise RuntimeError(f"versions {answer['versions']}, epochs {epochs_done}")
     _check(models)
 
 
 def _until_running(client: Client, identity: str, an_epoch: bool) -> None:
-    """Wait until the job runs; or until it is an epoch further, so that kills meet all its life."""
+    """Wait until the job runs, or until another epoch is done, so that kills hit all stages."""
     before = len(client.job(identity)["scores"])
     while True:
         job = client.job(identity)
@@ -92,7 +97,7 @@ def _until_running(client: Client, identity: str, an_epoch: bool) -> None:
 
 
 def _kill(server: Server, models: Path, identity: str, with_job: bool) -> str:
-    """Kill the server, and the job's process if asked; what is said to the reader."""
+    """Kill the server, and `with_job` the job's process; returns what was killed, and when."""
     try:
         epochs = len(httpx.get(f"{server.address}/v1/training-jobs/{identity}").json()["scores"])
     finally:
@@ -105,7 +110,7 @@ def _kill(server: Server, models: Path, identity: str, with_job: bool) -> str:
 
 
 def _check(models: Path) -> None:
-    """Whatever is in the repository is whole."""
+    """Every version in the repository loads."""
     repository = ModelRepository(models)
     for version in repository.versions("mine"):
         repository.find(f"mine@{version}").load_network()
@@ -131,12 +136,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--within", type=float, default=8.0, help="seconds that a server lives")
+    parser.add_argument("--within", type=float, default=8.0, help="maximum seconds to a kill")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     print(f"seed {options.seed}")
     with tempfile.TemporaryDirectory() as folder:
-        survive(Path(folder), **vars(options), say=lambda line: print(line, flush=True))
+        survive(Path(folder), **vars(options), report=lambda line: print(line, flush=True))
     sys.exit(0)
 
 

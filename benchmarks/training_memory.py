@@ -1,9 +1,9 @@
 """Peak memory of training while the data set grows from 50 to 500 volumes.
 
 ``python -m benchmarks.training_memory`` writes volumes of 96 x 96 x 96 voxels, runs the same short
-``caps-med train segmentation`` over 50 and over 500 of them, and prints the peak resident memory
-of each whole command: check, preparation, training and publishing. Held in memory the larger set
-would take 1.8 GB; the target is a difference below 300 MB.
+``caps-med train segmentation`` on 50 and on 500 of them, and prints the peak resident memory of each
+command, from the check of the data to publishing. In memory the larger set would take 1.8 GB; the
+target is a difference below 300 MB.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESULTS = Path(__file__).parent / "results" / "training-memory.json"
 
 
 def main() -> None:
-    """Write, train, print, keep."""
+    """Measure, print, save."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def write_volumes(root: Path, count: int) -> Path:
-    """Add volumes until there are `count`: a bright ball in noise, and the ball."""
+    """Add volumes until there are `count`: a bright ball in noise, labelled."""
     grid = np.stack(np.meshgrid(*[np.arange(EDGE)] * 3, indexing="ij")).astype(np.float32)
     for kind in ("images", "labels"):
         (root / kind).mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def write_volumes(root: Path, count: int) -> Path:
 
 
 def peak_megabytes(data: Path, work: Path) -> float:
-    """Of one training command, its own and its children's memory together."""
+    """Peak resident memory of one training command."""
     program = [str(Path(sys.executable).parent / "caps-med"), "train", "segmentation"]
     places = ["--models", str(work / "models"), "--runs", str(work / "runs")]
     short = ["--epochs", "1", "--steps", "3", "--batch-size", "2", "--crop", "64", "--atoms", "4"]
@@ -81,7 +81,7 @@ def peak_megabytes(data: Path, work: Path) -> float:
 def _high_water(pid: int) -> float:
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:  # it has just ended
+    except OSError:  # the process has just ended
         return 0.0
     found = [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
     return found[0] / 1024 if found else 0.0

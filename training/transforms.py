@@ -1,4 +1,4 @@
-"""Random variations of labelled slices, by MONAI's transforms and one of our own."""
+"""Random augmentation of labelled samples: MONAI's transforms and one of our own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from training.data.dataset import Source
 
-#: A sample is cut this much larger than the crop, so that turning and shrinking find pixels.
+#: Samples are cut larger than the crop by this factor, so that a rotated or shrunk crop is filled.
 CONTEXT = 1.4
 
 Amount = Annotated[float, Field(ge=0)]
@@ -24,18 +24,18 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Augmentation(BaseModel):
-    """How training crops vary; a crop's place varies anyway.
+    """Strength of the random augmentation; crops are taken at random positions in any case.
 
     Attributes:
-        rotation: largest angle, in radians.
-        zoom, shear: largest relative change.
-        elastic: largest displacement of a grid of 24 pixels, in pixels (2-D only).
-        flip_columns, flip_rows: how often the picture is mirrored, left-right and top-bottom.
-        field: strength of an uneven field, in 40 % of the crops.
-        contrast: largest logarithm of the gamma, in 60 %.
-        brightness: largest relative change, in 50 %.
-        blur: largest standard deviation in pixels, in 20 %.
-        noise: largest standard deviation, in 50 %.
+        rotation: maximum angle in radians.
+        zoom, shear: maximum relative change.
+        elastic: maximum displacement of the points of a grid of 24 pixels, in pixels (2-D only).
+        flip_columns, flip_rows: probability of a flip, left-right and top-bottom.
+        field: strength of a bias field, in 40 % of the crops.
+        contrast: maximum absolute logarithm of gamma, in 60 %.
+        brightness: maximum relative change, in 50 %.
+        blur: maximum standard deviation in pixels, in 20 %.
+        noise: standard deviation of Gaussian noise, in 50 %.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -54,22 +54,22 @@ class Augmentation(BaseModel):
 
     @property
     def warps(self) -> bool:
-        """Whether pixels are resampled."""
+        """Whether any of the changes resamples pixels."""
         return any((self.rotation, self.zoom, self.shear, self.elastic))
 
 
-def spatial(
+def spatial_transforms(
     source: Source,
     crop: int,
     augmentation: Augmentation | None = None,
     warp: bool = True,
     foreground: float = 0.0,
 ) -> list[mt.Transform]:
-    """Crop and flip; with `warp` turn, scale, shear and bend too.
+    """Crop and flip; with `warp` also rotate, scale, shear and deform.
 
-    Labels are resampled with nearest neighbours, the rest linearly. Without `warp` nothing is
-    resampled: pixels stay what they were, the dark rim of a masked brain included. The share
-    `foreground` of all crops has a labelled pixel in its middle.
+    Labels are resampled by nearest neighbour, all else linearly. Without `warp` nothing is
+    resampled, so that the sharp rim of a masked brain stays sharp. The share `foreground` of the
+    crops is centred on a labelled pixel.
     """
     augmentation, dims = augmentation or Augmentation(), source.spatial_dims
     keys = [k for k in ("image", "label", "tissue") if k in source.training[0]]
@@ -78,30 +78,30 @@ def spatial(
         mt.ToTensord(keys, track_meta=False),
         mt.CastToTyped(keys, dtype=torch.float32),
         mt.SpatialPadd(keys, spatial_size=context),
-        _place(keys, context, foreground),
+        _crop(keys, context, foreground),
         mt.RandFlipd(keys, prob=augmentation.flip_columns, spatial_axis=dims - 1),
         mt.RandFlipd(keys, prob=augmentation.flip_rows, spatial_axis=dims - 2),
     ]
     if not warp:
         return transforms
-    transforms.append(_bend(keys, (crop,) * dims, augmentation))
+    transforms.append(_warp(keys, (crop,) * dims, augmentation))
     if "tissue" in keys:
         transforms.append(_KeepBackgroundd())
     return transforms
 
 
-def _place(keys: Sequence[str], size: tuple[int, ...], foreground: float) -> mt.Transform:
-    """Where the crop is cut."""
+def _crop(keys: Sequence[str], size: tuple[int, ...], foreground: float) -> mt.Transform:
+    """A crop at any position, or around a labelled pixel."""
     anywhere = mt.RandSpatialCropd(keys, roi_size=size, random_size=False)
     if not foreground:
         return anywhere
-    inside = mt.RandCropByPosNegLabeld(
+    labelled = mt.RandCropByPosNegLabeld(
         keys, label_key="label", spatial_size=size, pos=1, neg=0, allow_smaller=True
     )
-    return mt.OneOf([inside, anywhere], weights=(foreground, 1 - foreground))
+    return mt.OneOf([labelled, anywhere], weights=(foreground, 1 - foreground))
 
 
-def _bend(keys: Sequence[str], size: tuple[int, ...], augmentation: Augmentation) -> mt.Transform:
+def _warp(keys: Sequence[str], size: tuple[int, ...], augmentation: Augmentation) -> mt.Transform:
     shared = {
         "prob": 1.0,
         "rotate_range": augmentation.rotation,
@@ -128,16 +128,16 @@ def segmentation_transforms(
 ) -> mt.Compose:
     """From a `Sample` to a training crop: ``image`` ``[C, *crop]``, ``label`` ``[1, *crop]``.
 
-    With tissue probabilities, a share of samples become another individual first
-    (`RandIndividuald`). Intensities then vary in contrast, uneven field, sharpness and noise, and
-    a masked background stays zero. The share `plain` of all crops is only cut and flipped.
+    The share `plain` of the crops is only cropped and flipped. In the others, where the data have
+    tissue probabilities, the share `individuals` becomes another individual (`RandIndividuald`);
+    then contrast, bias field, sharpness and noise vary. A masked background stays zero.
     """
     augmentation = augmentation or Augmentation()
     drawn = [RandIndividuald(prob=individuals)] if "tissue" in source.training[0] else []
     varied = [*drawn, *_intensities(source.normalization.foreground_only, augmentation)]
     shapes = [
-        mt.Compose([*spatial(source, crop, augmentation, True, foreground), *varied]),
-        mt.Compose(spatial(source, crop, augmentation, False, foreground)),
+        mt.Compose([*spatial_transforms(source, crop, augmentation, True, foreground), *varied]),
+        mt.Compose(spatial_transforms(source, crop, augmentation, False, foreground)),
     ]
     choose = mt.SelectItemsd(("image", "label"))
     return mt.Compose([mt.OneOf(shapes, weights=(1 - plain, plain)), choose])
@@ -161,16 +161,16 @@ def _intensities(masked: bool, augmentation: Augmentation) -> list[mt.Transform]
 
 
 def synthesis_transforms(source: Source, crop: int, augmentation: Augmentation) -> mt.Compose:
-    """From a `Sample` to a training crop, as for segmentation but without another individual."""
+    """From a `Sample` to a training crop, as for segmentation but without `RandIndividuald`."""
     clean = mt.SelectItemsd(("image", "label"))
     masked = source.normalization.foreground_only
     varied = _intensities(masked, augmentation)
     warp = augmentation.warps
-    return mt.Compose([*spatial(source, crop, augmentation, warp), *varied, clean])
+    return mt.Compose([*spatial_transforms(source, crop, augmentation, warp), *varied, clean])
 
 
 class _KeepBackgroundd(mt.Transform):
-    """After resampling: pixels without tissue are background with certainty, labels follow."""
+    """After resampling: what is missing to a total probability of 1 is background."""
 
     def __call__(self, data: Mapping[Hashable, Tensor]) -> dict[Hashable, Tensor]:
         tissue = data["tissue"].clone()
@@ -184,18 +184,18 @@ class _RememberMaskd(mt.Transform):
 
 
 class RandIndividuald(mt.RandomizableTransform, mt.MapTransform):
-    """Draw one individual from an average: sharp sulci where the template only has probabilities.
+    """Sample an individual head from an averaged template, with the sharp sulci of a single one.
 
     An average head is smooth: where half of 152 heads have fluid in a sulcus and half have cortex,
-    the template is grey. Its tissue maps say how often each tissue is found. Here every pixel
-    draws its tissue from them, with noise that is correlated over one to three pixels, so that the
-    drawn label map has the fine folds of a single head; and the image's expected tissue means are
-    replaced by those of the drawn tissue, slightly blurred (partial volume), in the template's
-    contrast or a random one with fluid < grey < white. What distinguishes the image from its
-    tissue means (the darker white matter of the brain stem, the brighter thalamus) is kept in
-    part. Masks of skull stripping vary too: a rim of fluid outside the template's mask is added, or
-    a rim of the brain is taken off. Close to Billot et al. 2023 (SynthSeg), who draw contrasts but
-    not tissue from probabilities.
+    the template is grey. Its tissue maps hold the probability of each tissue. Here the tissue of
+    every pixel is sampled from them, with noise that is correlated over one to three pixels, so
+    that the label map has the fine folds of a single head. In the image, the expected tissue
+    intensity is replaced by that of the sampled tissue, slightly blurred (partial volume), in the
+    template's contrast or a random one with fluid < grey < white. Deviations of the image from its
+    tissue means (the darker white matter of the brain stem, the brighter thalamus) are kept in
+    part. The brain mask varies too: a rim of fluid is added outside the template's, or a rim of the
+    brain is removed. Close to Billot et al. 2023 (SynthSeg), who sample contrasts but not tissue
+    from probabilities.
 
     Input keys: ``image`` ``[1, H, W]``, ``label`` ``[1, H, W]``, ``tissue`` ``[4, H, W]`` in the
     order background, fluid, grey, white.
@@ -206,7 +206,7 @@ class RandIndividuald(mt.RandomizableTransform, mt.MapTransform):
         mt.RandomizableTransform.__init__(self, prob)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """The same keys, of one individual."""
+        """The same keys, of an individual."""
         self.randomize(None)
         if not self._do_transform:
             return dict(data)
@@ -224,7 +224,7 @@ class RandIndividuald(mt.RandomizableTransform, mt.MapTransform):
         return {**data, "image": individual[None], "label": label[None].float()}
 
     def _draw(self, tissue: Tensor) -> Tensor:
-        """Labels ``[H, W]`` drawn from probabilities with correlated noise."""
+        """Labels ``[H, W]`` sampled from the probabilities with correlated noise."""
         scale, strength = self.R.uniform(0.6, 2.2), self.R.uniform(0.3, 2.0)
         noise = torch.stack([_blur(self._noise(tissue.shape[1:]), scale) for _ in tissue])
         noise = noise / noise.std().clamp_min(1e-6)
@@ -234,7 +234,7 @@ class RandIndividuald(mt.RandomizableTransform, mt.MapTransform):
         return label
 
     def _strip(self, tissue: Tensor) -> Tensor:
-        """Probabilities of a brain that was stripped more generously or more tightly."""
+        """Probabilities after a wider or tighter skull stripping."""
         rim = int(self.R.randint(-2, 4))
         if rim == 0:
             return tissue
@@ -248,7 +248,7 @@ class RandIndividuald(mt.RandomizableTransform, mt.MapTransform):
         return tissue
 
     def _contrast(self, means: Tensor) -> Tensor:
-        """Intensity of background, fluid, grey and white matter."""
+        """Intensities of background, fluid, grey and white matter."""
         if self.R.uniform() < 0.5:
             jitter = torch.from_numpy(self.R.normal(0, 0.04, 4)).float()
             jitter[1] -= self.R.uniform(0, 0.25)

@@ -1,4 +1,4 @@
-"""Train a network that segments: a SegCaps, or the U-Net it is compared with."""
+"""Training of segmentation networks: SegCaps, or the U-Net that it is compared with."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from training.engine.sampling import DrawnDataset, epoch_loader
 from training.evaluation.validation import dice_scores, validation_picture
 from training.transforms import Augmentation, segmentation_transforms
 
-#: Peak learning rates that learn well, by network.
+#: Default peak learning rates, by network.
 RATES = {"segcaps": 5e-3, "unet": 1e-3}
-#: Samples, evenly spaced, that are validated after each epoch; the model's card says what all give.
+#: Evenly spaced samples that are validated after each epoch; the model's card has the score of all.
 VALIDATED = 100
 
 
 class SegmentationRecipe(Recipe):
-    """How a segmentation network is trained.
+    """Settings of the training of a segmentation network.
 
     Attributes:
         network: ``segcaps``, or ``unet``: MONAI's BasicUNet.
         features: channels of the U-Net's five scales and last layer; None for MONAI's default.
-        learning_rate: its peak; by default what suits the network.
+        learning_rate: its peak; the default depends on the network.
         variant: ``r3`` or ``r1``.
         loss: see `caps_med.losses.CapsuleSegmentationLoss`.
         class_weights: for the weighted losses.
-        reconstruction_weight: weight of the masked reconstruction's error.
-        individuals: share of crops that are individuals drawn from tissue probabilities, where the
-            data have them (`training.transforms.RandIndividuald`).
-        plain: share of crops that are only cut and flipped.
-        foreground: share of crops around a labelled pixel.
-        augmentation: how crops vary.
+        reconstruction_weight: of the masked reconstruction's error.
+        individuals: share of crops that are individuals sampled from tissue probabilities, where
+            the data have them (`training.transforms.RandIndividuald`).
+        plain: share of crops that are only cropped and flipped.
+        foreground: share of crops that are centred on a labelled pixel.
+        augmentation: of the crops.
     """
 
     epochs: int = 10
@@ -71,14 +71,14 @@ class SegmentationRecipe(Recipe):
 
     @model_validator(mode="before")
     @classmethod
-    def _own_rate(cls, values: Any) -> Any:  # noqa: ANN401 - whatever was given
+    def _default_rate(cls, values: Any) -> Any:  # noqa: ANN401 - any input of a validator
         if isinstance(values, dict) and values.get("learning_rate") is None:
             rate = RATES.get(values.get("network", "segcaps"), RATES["segcaps"])
             return {**values, "learning_rate": rate}
         return values
 
     @model_validator(mode="after")
-    def _fits_the_network(self) -> SegmentationRecipe:
+    def _crop_fits_network(self) -> SegmentationRecipe:
         if self.network == "unet" and self.crop % 16:
             raise ValueError(f"crop {self.crop}: unet needs a multiple of 16")
         return self
@@ -111,7 +111,7 @@ def train_segmentation(
     workers: int = 0,
     models: Path | None = None,
 ) -> tuple[SegmentationNetwork, Best]:
-    """Run the recipe; the network comes back with its best weights.
+    """Train as the recipe says, and return the network with its best weights.
 
     Raises:
         KeyboardInterrupt: on Ctrl-C; the last epoch's checkpoint is in the folder.

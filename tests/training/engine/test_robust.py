@@ -1,4 +1,4 @@
-"""A run survives: killed at any moment, out of memory, several processes, a NaN; and says so."""
+"""Runs survive kills and out of memory, train on several processes, and name the cases of a NaN."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from training.data import Source, load_source
+from training.data import load_source
 from training.engine import memory
 from training.engine.loop import LossNotFinite
 from training.engine.run_folder import RunFolder, Stateful
@@ -49,7 +49,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 def test_killed_at_random_moments_a_run_ends_with_the_same_weights(
     discs: Path, tmp_path: Path
 ) -> None:
-    """Kill -9 at five random moments of a real process; each time go on from what is there."""
+    """Kill -9 a real process at five random moments, and resume it each time."""
     whole = subprocess.run(
         command(discs, tmp_path, "whole"), env=environment(), timeout=300, check=True
     )
@@ -58,9 +58,9 @@ def test_killed_at_random_moments_a_run_ends_with_the_same_weights(
     killed, run = 0, tmp_path / "killed"
     while killed < 5:
         process = subprocess.Popen(command(discs, tmp_path, "killed"), env=environment())
-        wait_until_it_learns(process, run, rng.uniform(0, 1.0))
+        wait_for_progress(process, run, rng.uniform(0, 1.0))
         if process.poll() is not None:
-            break  # it was done before the kill
+            break  # it finished before the kill
         process.send_signal(signal.SIGKILL)
         process.wait()
         killed += 1
@@ -69,18 +69,18 @@ def test_killed_at_random_moments_a_run_ends_with_the_same_weights(
     for name, value in expected.items():
         assert torch.equal(value, found[name]), name
     epochs = [json.loads(x)["epoch"] for x in (run / "scores.jsonl").read_text().splitlines()]
-    assert epochs == [1, 2, 3, 4], "each epoch stands once in the log"
+    assert epochs == [1, 2, 3, 4], "each epoch is in the log once"
 
 
 class _Killed(BaseException):
-    """Nothing catches it: the process is gone."""
+    """Stands for the end of the process: nothing catches it."""
 
 
 @pytest.mark.parametrize("written", range(4))
-def test_stopped_between_any_two_files_each_epoch_stands_once(
+def test_killed_between_any_two_files_each_epoch_is_logged_once(
     discs: Path, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, written: int
 ) -> None:
-    """After the log and before the checkpoint of an epoch, the first one above all."""
+    """Above all between the log and the checkpoint of the first epoch."""
     source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
     chosen = recipe(discs, epochs=2, steps=1, keep="last")
     save, saved = RunFolder.save, iter(range(written))
@@ -95,14 +95,14 @@ def test_stopped_between_any_two_files_each_epoch_stands_once(
         with pytest.raises(_Killed):
             train_segmentation(source, chosen, folder, resume=False)
     with folder.scores.open("a") as log:
-        log.write('{"epoch": ')  # torn
+        log.write('{"epoch": ')  # a line that was cut off
     train_segmentation(source, chosen, folder, folder.checkpoint.exists())
     epochs = [json.loads(x)["epoch"] for x in folder.scores.read_text().splitlines()]
     assert epochs == [1, 2]
 
 
-def wait_until_it_learns(process: subprocess.Popen[bytes], run: Path, longer: float) -> None:
-    """Until a new line of progress is written, and `longer` seconds more."""
+def wait_for_progress(process: subprocess.Popen[bytes], run: Path, longer: float) -> None:
+    """Until a new line of progress is written, and then up to `longer` seconds more."""
     file = run / "progress.jsonl"
     before = file.stat().st_size if file.exists() else 0
     end = time.monotonic() + 120
@@ -136,14 +136,14 @@ def test_two_processes_train_as_one(discs: Path, tmp_path: Path) -> None:
     train_segmentation(again, recipe(discs), folder, resume=True)
 
 
-def test_out_of_memory_halves_the_batch_and_goes_on(
+def test_out_of_memory_halves_the_batch_and_continues(
     discs: Path,
     tmp_path: Path,
     store: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """No memory is that small here: what PyTorch raises is raised where it would be."""
+    """The error is injected where PyTorch would raise it."""
     from caps_med.networks import SegCaps
 
     forward = SegCaps.forward
@@ -162,14 +162,14 @@ def test_out_of_memory_halves_the_batch_and_goes_on(
     assert folder.saved(SegmentationRecipe, {"data": str(discs)}).batch_size == 1
 
 
-def test_a_batch_of_one_gives_way_to_a_smaller_crop_and_then_to_the_error(discs: Path) -> None:
+def test_after_a_batch_of_one_the_crop_is_halved_down_to_its_minimum(discs: Path) -> None:
     small = memory._smaller(recipe(discs, batch_size=1, crop=96))
     assert small is not None
     assert (small.batch_size, small.crop) == (1, 48)
     assert memory._smaller(recipe(discs, batch_size=1, crop=48)) is None
 
 
-def test_a_loss_that_is_no_number_names_the_case(tmp_path: Path, store: Path) -> None:
+def test_a_nan_in_an_image_names_the_case(tmp_path: Path, store: Path) -> None:
     for kind in ("images", "labels"):
         (tmp_path / kind).mkdir()
     for i in range(6):
@@ -178,13 +178,13 @@ def test_a_loss_that_is_no_number_names_the_case(tmp_path: Path, store: Path) ->
         Image.fromarray(picture).save(tmp_path / "images" / f"c{i}.png")
         Image.fromarray((picture > 150).astype(np.uint8)).save(tmp_path / "labels" / f"c{i}.png")
     source = load_source(str(tmp_path), store)
-    spoil(source, store)
+    write_nans(store)
     folder = RunFolder(tmp_path / "run")
     with pytest.raises(LossNotFinite, match=r"NaN or infinity in the image: .*c\d"):
         train_segmentation(source, recipe(tmp_path, plain=1.0), folder, resume=False)
 
 
-def test_weights_that_are_no_numbers_name_the_cases_of_the_step(
+def test_a_nan_in_the_loss_names_the_cases_of_the_step(
     discs: Path, tmp_path: Path, store: Path
 ) -> None:
     source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
@@ -192,22 +192,24 @@ def test_weights_that_are_no_numbers_name_the_cases_of_the_step(
         train_segmentation(source, recipe(discs, learning_rate=1e30), folder, resume=False)
 
 
-def spoil(source: Source, store: Path) -> None:
-    """A NaN where the check would not have let one through."""
+def write_nans(store: Path) -> None:
+    """Replace the prepared images by NaN, which the check of the data would refuse."""
     for file in store.glob("*.image.npy"):
         image = np.load(file)
         image[:] = np.nan
         np.save(file, image)
 
 
-def test_a_run_ends_early_when_the_score_stays(discs: Path, tmp_path: Path, store: Path) -> None:
+def test_a_run_ends_early_when_the_score_does_not_rise(
+    discs: Path, tmp_path: Path, store: Path
+) -> None:
     source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
     chosen = recipe(discs, epochs=9, patience=2, learning_rate=1e-12)
     train_segmentation(source, chosen, folder, resume=False)
     assert len(folder.scores.read_text().splitlines()) < 9
 
 
-def test_a_run_shows_what_it_does(discs: Path, tmp_path: Path, store: Path) -> None:
+def test_a_run_reports_its_progress(discs: Path, tmp_path: Path, store: Path) -> None:
     source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
     train_segmentation(source, recipe(discs), folder, resume=False)
     lines = [json.loads(x) for x in (folder.path / "progress.jsonl").read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""One run in a process of its own, for tests that kill it: DATA RUN SETTINGS."""
+"""Train one run, for tests that kill the process; arguments: DATA RUN SETTINGS."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
     assert best.score > 0.8
 
 
-def test_stopped_and_resumed_run_equals_an_undisturbed_one(
+def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
     discs: Path, tmp_path: Path, store: Path
 ) -> None:
     source = load_source(str(discs), store)
@@ -73,7 +73,7 @@ def test_a_run_is_not_overwritten(discs: Path, tmp_path: Path, store: Path) -> N
 
 
 def test_a_recipe_of_another_version(discs: Path, tmp_path: Path, store: Path) -> None:
-    """What it could not say yet is the default; what is unknown now is refused."""
+    """Missing fields take their defaults; unknown ones are refused."""
     source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
     chosen = recipe(discs, epochs=1)
     train_segmentation(source, chosen, folder, resume=False)
