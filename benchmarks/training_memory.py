@@ -1,9 +1,9 @@
 """Peak memory of training while the data set grows from 50 to 500 volumes.
 
 ``python -m benchmarks.training_memory`` writes volumes of 96 x 96 x 96 voxels, runs the same short
-``caps-med train segmentation`` on 50 and on 500 of them, and prints the peak resident memory of each
-command, from the check of the data to publishing. In memory the larger set would take 1.8 GB; the
-target is a difference below 300 MB.
+``caps-med train segmentation`` on 50 and on 500 of them, and prints the peak resident memory of
+each command, from the check of the data to publishing. In memory the larger set would take 1.8 GB;
+the target is a difference below 300 MB.
 """
 
 from __future__ import annotations

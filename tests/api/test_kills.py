@@ -12,5 +12,5 @@ from benchmarks.kills import survive
 @pytest.mark.slow
 def test_a_job_survives_kills_of_its_server(tmp_path: Path) -> None:
     said: list[str] = []
-    survive(tmp_path, kills=3, epochs=6, within=4.0, seed=0, say=said.append)
+    survive(tmp_path, kills=3, epochs=6, within=4.0, seed=0, report=said.append)
     assert said[-1] == "succeeded, jobs 1, versions [1]"

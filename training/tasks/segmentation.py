@@ -16,12 +16,12 @@ from caps_med.bundles import NetworkSpec
 from caps_med.bundles.metadata import Task
 from caps_med.losses import CapsuleSegmentationLoss
 from caps_med.losses.segmentation import Kind
-from caps_med.networks import CapsuleNetwork, SegCaps, SegmentationNetwork, build_network, one_hot
+from caps_med.networks import CapsuleNetwork, SegCaps, SegmentationNetwork, one_hot
 from training.data.dataset import Source, evenly
 from training.engine import distributed
+from training.engine.initial import initial_network
 from training.engine.loop import Best, Run, run_epochs, schedule
 from training.engine.memory import with_less_memory
-from training.engine.pretrained import load_pretrained
 from training.engine.recipe import Crop, Recipe
 from training.engine.run_folder import RunFolder
 from training.engine.sampling import DrawnDataset, epoch_loader
@@ -132,12 +132,8 @@ def _train(
     workers: int,
     models: Path | None,
 ) -> tuple[SegmentationNetwork, Best]:
-    torch.manual_seed(recipe.seed)
-    device = distributed.device()
-    spec = recipe.network_spec(source)
-    network = build_network(spec.name, spec.arguments).to(device)
-    assert isinstance(network, SegmentationNetwork)  # noqa: S101 - both are
-    load_pretrained(network, recipe.start_from, models)
+    device, network = distributed.device(), initial_network(recipe, source, models)
+    assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
     optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
     transforms = segmentation_transforms(
         source, recipe.crop, recipe.individuals, recipe.plain, recipe.augmentation,

@@ -200,9 +200,7 @@ def write_nans(store: Path) -> None:
         np.save(file, image)
 
 
-def test_a_run_ends_early_when_the_score_does_not_rise(
-    discs: Path, tmp_path: Path, store: Path
-) -> None:
+def test_a_run_ends_early_when_the_score_stays(discs: Path, tmp_path: Path, store: Path) -> None:
     source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
     chosen = recipe(discs, epochs=9, patience=2, learning_rate=1e-12)
     train_segmentation(source, chosen, folder, resume=False)

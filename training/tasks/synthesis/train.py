@@ -22,13 +22,12 @@ from caps_med.networks import (
     SegmentationNetwork,
     SynthesisNetwork,
     build_discriminator,
-    build_network,
     one_hot,
 )
 from training.data.dataset import Source
 from training.engine import distributed
+from training.engine.initial import Weights, initial_network
 from training.engine.loop import Best, Run, run_epochs, schedule
-from training.engine.pretrained import Weights, load_pretrained
 from training.engine.recipe import Crop, Recipe
 from training.engine.run_folder import RunFolder
 from training.engine.sampling import DrawnDataset, EpochSampler, epoch_loader
@@ -185,13 +184,11 @@ def train_synthesis(
     """
     judge = _judge(recipe, source, models)
     folder.open(recipe, resume)
-    torch.manual_seed(recipe.seed)
     device = distributed.device()
-    spec = recipe.network_spec(source)
-    network = build_network(spec.name, spec.arguments)
-    assert isinstance(network, SynthesisNetwork)  # noqa: S101 - both names in the registry are
-    load_pretrained(network, recipe.start_from, models, lambda w, own: _other_noise(w, own, source))
-    generator = network.to(device)
+    generator = initial_network(
+        recipe, source, models, lambda weights, own: _other_noise(weights, own, source)
+    )
+    assert isinstance(generator, SynthesisNetwork)  # noqa: S101 - of this recipe
     averaged = _averaged(generator, recipe.average)
     discriminator = build_discriminator(
         recipe.discriminator,

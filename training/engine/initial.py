@@ -1,0 +1,50 @@
+"""The network that a training starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from caps_med.bundles import ModelRepository
+from caps_med.bundles.weights import mismatches
+from caps_med.errors import InvalidParameter
+from caps_med.networks import CapsuleNetwork, build_network
+from training.data.dataset import Source
+from training.engine import distributed
+from training.engine.recipe import Recipe
+
+Weights = dict[str, Tensor]
+
+
+def initial_network(
+    recipe: Recipe,
+    source: Source,
+    models: Path | None,
+    adapt: Callable[[Weights, Weights], Weights] = lambda weights, _: weights,
+) -> CapsuleNetwork:
+    """The recipe's network on this process' device, seeded, or with the weights of `start_from`.
+
+    Args:
+        models: the repository of `start_from`; None is the usual one.
+        adapt: from the model's weights and the network's own to those to load.
+
+    Raises:
+        ModelNotFound: there is no such model.
+        InvalidParameter: its network is a different one; the message lists the tensors that differ.
+    """
+    torch.manual_seed(recipe.seed)
+    spec, model = recipe.network_spec(source), recipe.start_from
+    network = build_network(spec.name, spec.arguments)
+    if model is not None:
+        own = network.state_dict()
+        weights = adapt(ModelRepository(models).find(model).load_network().state_dict(), own)
+        problems = mismatches(weights, own)
+        if problems:
+            raise InvalidParameter(
+                f"start_from={model}: its network is a different one: {problems}"
+            )
+        network.load_state_dict(weights)
+    return network.to(distributed.device())
