@@ -69,7 +69,7 @@ class InvalidBundle(CapsMedError):
     code = "invalid_bundle"
 
 
-class MissingExtra(CapsMedError):
+class MissingExtra(CapsMedError, ImportError):
     """An optional package is not installed; the message is the install command."""
 
     code = "missing_extra"

@@ -22,6 +22,7 @@ class MarginLoss(nn.Module):
 
     ``loss(lengths [B, J, *S], target [B, J, *S])`` -> scalar; target is one-hot.
 
+    >>> import torch
     >>> MarginLoss()(torch.tensor([[0.9, 0.3]]), torch.tensor([[1.0, 0.0]]))
     tensor(0.0100)
     """
