@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from caps_med.bundles.weights import save_weights
 from caps_med.images import Normalization
-from training.data import REGISTERED
+from training.data.mni152 import load_mni152
 from training.evaluation.metrics import ImageSet, distances
 from training.evaluation.metrics.features import FEATURES, WEIGHTS, FeatureNetwork
 from training.labelmaps.phantoms import axon_phantom
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--only-show", action="store_true", help="train nothing")
     options = parser.parse_args()
-    heads = REGISTERED["mni152"]()
+    heads = load_mni152()
     if not options.only_show:
         slices = [np.asarray(s["image"][0], float) for s in heads.training]
         network = learn([pictures(101, LEARNED), slices], options.steps)

@@ -28,7 +28,8 @@ import torch
 from scipy import ndimage
 
 from caps_med.images import Normalization
-from training.data import REGISTERED, Sample, Source
+from training.data import Sample, Source
+from training.data.mni152 import load_mni152
 from training.engine.run_folder import RunFolder
 from training.evaluation.validation import dice_scores
 from training.labelmaps.phantoms import LABELS, axon_phantom
@@ -131,7 +132,7 @@ def axons() -> tuple[list[Sample], list[Sample], dict[str, Any]]:
 
 def head() -> tuple[list[Sample], list[Sample], dict[str, Any]]:
     """Template slices to learn from, and the held-out ones on another scanner."""
-    source = REGISTERED["mni152"]()
+    source = load_mni152()
     slices = [{k: s[k] for k in ("image", "label")} for s in source.training]
     places = np.linspace(0.15, 0.85, max(COUNTS)) * len(slices)
     template = {

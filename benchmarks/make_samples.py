@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from caps_med import samples
 from caps_med.images import MedicalImage, SliceStack, read_image, write_image
-from training.data.dataset import HELD_OUT
 from training.data.mni152 import template_volumes
+from training.data.samples import HELD_OUT
 from training.labelmaps.phantoms import axon_phantom
 
 #: Height of the slice in voxels from the template's lowest; held out: its rank is 2 modulo 5.

@@ -21,7 +21,7 @@ from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, Normalization
 from caps_med.networks import build_network, one_hot
 from caps_med.preprocessing import Preprocessing, single_slice_plane, with_neighbours
-from training.data import Preparation, Source, load_source
+from training.data import Preparation, Source, load_source, open_dataset
 from training.engine.recipe import Recipe
 from training.tasks.publish import publish
 from training.tasks.segmentation import SegmentationRecipe
@@ -119,7 +119,7 @@ def check_equal(seen: Tensor, trained: Tensor) -> None:
 def test_a_served_image_is_what_training_prepared(name: str, tmp_path: Path) -> None:
     file = write_cases(tmp_path / "data", DATA[name])
     preparation = Preparation(**DATA[name].preparation)
-    source = load_source(str(tmp_path / "data"), tmp_path / "store", preparation)
+    source = load_source(open_dataset(tmp_path / "data"), tmp_path / "store", preparation)
     published(source, "segmentation", tmp_path / "models")
     seen = served(tmp_path / "models", "segmentation", file)
     trained = torch.from_numpy(prepared(source, "image"))
@@ -131,7 +131,7 @@ def test_a_served_image_is_what_training_prepared(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["2-D", "slices", "oblique", "resampled", "one sagittal slice"])
 def test_a_served_label_map_is_what_training_prepared(name: str, tmp_path: Path) -> None:
     file = write_cases(tmp_path / "data", DATA[name])
-    source = load_source(str(tmp_path / "data"), tmp_path / "store")
+    source = load_source(open_dataset(tmp_path / "data"), tmp_path / "store")
     published(source, "synthesis", tmp_path / "models")
     label = tmp_path / "data" / "labels" / file.name
     seen = served(tmp_path / "models", "synthesis", label)
@@ -146,7 +146,7 @@ def test_a_served_label_map_is_what_training_prepared(name: str, tmp_path: Path)
 def test_wrong_spacings_are_found_in_training_too(tmp_path: Path) -> None:
     write_cases(tmp_path / "data", Data((26, 34, 18), (STRAIGHT, np.diag([40.0, 40, 2, 1]))))
     with pytest.raises(InvalidInput, match=r"1\.nii\.gz: .* 40 x 40 mm, over 10 times the 1\.2 x"):
-        load_source(str(tmp_path / "data"), tmp_path / "store")
+        load_source(open_dataset(tmp_path / "data"), tmp_path / "store")
 
 
 def test_maps_return_to_the_voxels_they_came_from() -> None:

@@ -13,7 +13,7 @@ from monai.config import KeysCollection
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from training.data.dataset import Source
+from training.data.samples import Source
 
 #: Samples are cut larger than the crop by this factor, so that a rotated or shrunk crop is filled.
 CONTEXT = 1.4

@@ -26,19 +26,15 @@ def inspect(folder: Path) -> dict[str, Any]:
 
     Files that its description names outside of the folder are refused before one is opened.
     """
-    from caps_med.errors import CapsMedError
-    from training.data.check.check import check
-    from training.data.layouts import discover
+    from training.data import open_dataset
 
-    try:
-        for case in discover(folder).cases:
-            for file in (*case.images, case.label):
-                if not file.path.resolve().is_relative_to(folder.resolve()):
-                    what = "its description names a file outside of the data set"
-                    return _answer([_finding("outside", "", what, "pack all files into it")])
-    except CapsMedError:
-        pass  # the check says it with a fix
-    return _answer([found.model_dump() for found in check(folder).findings])
+    dataset = open_dataset(folder)
+    for case in dataset.cases:
+        for file in (*case.images, case.label):
+            if not file.path.resolve().is_relative_to(folder.resolve()):
+                what = "its description names a file outside of the data set"
+                return _answer([_finding("outside", "", what, "pack all files into it")])
+    return _answer([found.model_dump() for found in dataset.findings])
 
 
 def _finding(code: str, file: str, what: str, fix: str) -> dict[str, str]:

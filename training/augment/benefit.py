@@ -15,10 +15,9 @@ from caps_med.inference import Model
 from training.augment.config import SEGMENTER, AugmentOrder, Workshop
 from training.augment.models import dice_on, fresh_run
 from training.augment.split import Parts
-from training.data import Source, load_source
-from training.data.check.check import check
-from training.data.dataset import Sample
+from training.data import Source, load_source, open_dataset
 from training.data.prepare import StoredSamples
+from training.data.samples import Sample
 from training.engine.run_folder import RunFolder
 from training.evaluation.statistics import Spread, Verdict, spread_of, verdict
 from training.tasks.pipeline import build_recipe
@@ -123,10 +122,10 @@ def summarized(
 def _recipe(order: AugmentOrder, parts: Parts) -> SegmentationRecipe:
     from training.engine import distributed
 
-    card = check(parts.path).card
+    card = parts.dataset.card
     assert card is not None  # noqa: S101 - the data were checked before
     planned = plan(card, distributed.device(), "2d")
-    given = {"data": str(parts.path), "seed": order.seed, **SEGMENTER, **order.segmenter}
+    given = {"data": parts.dataset.data, "seed": order.seed, **SEGMENTER, **order.segmenter}
     recipe = build_recipe(SegmentationRecipe, [planned, given])
     assert isinstance(recipe, SegmentationRecipe)  # noqa: S101
     return recipe
@@ -143,9 +142,9 @@ def _trained(
     """The Dice of one segmenter on each test case."""
     assert parts.test is not None  # noqa: S101 - the caller asked for it
     store = workshop.work / "runs" / "segmenter-data"
-    source = load_source(str(parts.path), store / "real", recipe.preparation)
+    source = load_source(parts.dataset, store / "real", recipe.preparation)
     if way == BOTH:
-        synthetic = load_source(str(workshop.out), store / "synthetic", recipe.preparation)
+        synthetic = load_source(open_dataset(workshop.out), store / "synthetic", recipe.preparation)
         source = half_synthetic(source, synthetic)
     folder = RunFolder(workshop.work / "runs" / name)
     repository = ModelRepository(workshop.work / "models")

@@ -21,7 +21,6 @@ from training.augment.intensity import Scale
 from training.augment.split import Parts
 from training.data.cases import Case
 from training.data.layouts.naming import written_suffix
-from training.data.reading import read_case
 from training.evaluation.metrics.overlap import mean_dice
 from training.labelmaps.deform import Origin
 from training.labelmaps.generator import LabelMaker, NewLabel
@@ -136,14 +135,14 @@ class Studio:
         count = len(self._case.images)
         if count == 1:
             return [("", array)]
-        names = self.parts.cases.channels
+        names = self.parts.dataset.channels
         if len(names) != count:
             names = tuple(f"{k:04}" for k in range(count))
         return [(f"_{name}", array[k : k + 1]) for k, name in enumerate(names)]
 
     @property
     def _case(self) -> Case:
-        return self.parts.cases.cases[0]
+        return self.parts.dataset.cases[0]
 
     def enough(self, count: int) -> int:
         """So many images are drawn at most."""
@@ -152,14 +151,14 @@ class Studio:
 
 def looked_at(parts: Parts) -> Sequence[Case]:
     """The real images whose intensities synthetic ones are given."""
-    cases = parts.cases.cases
+    cases = parts.dataset.cases
     steps = np.linspace(0, len(cases) - 1, min(_LOOKED_AT, len(cases)))
     return [cases[i] for i in np.rint(steps).astype(int)]
 
 
 def scale_of(parts: Parts, generator: Model) -> Scale:
     """How the real images became what the generator makes."""
-    images = [read_case(case, parts.cases)[0] for case in looked_at(parts)]
+    images = [parts.dataset.read(case)[0] for case in looked_at(parts)]
     channels = images[0].array.shape[0]
     made = int(generator.network.image_channels)  # type: ignore[arg-type]
     if channels != made:
@@ -183,7 +182,7 @@ def check_labels(parts: Parts, models: Sequence[Model]) -> None:
             unknown = ", ".join(map(str, sorted(held - known)))
             raise InvalidInput(
                 f"{model.bundle.reference} does not know the labels {unknown} of "
-                f"{parts.cases.root}: train one on these data (leave the option out)"
+                f"{parts.dataset.root}: train one on these data (leave the option out)"
             )
 
 

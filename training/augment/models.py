@@ -16,8 +16,7 @@ from caps_med.inference import Model
 from caps_med.networks.ensemble import Ensemble
 from training.augment.config import GENERATOR, SEGMENTER, AugmentOrder, Workshop
 from training.augment.split import Parts
-from training.data import Source, load_source
-from training.data.cases import Cases
+from training.data import Dataset, Source, load_source
 from training.engine.run_folder import RunFolder
 from training.evaluation.metrics.overlap import mean_dice
 from training.evaluation.segmentation import read_known
@@ -50,15 +49,15 @@ def train_judge(
     """The judge's reference, repository and checksum, its held-out Dice, and the threshold."""
     if order.judge_model is not None:
         bundle = _given("--judge", order.judge_model, "segmentation", models)
-        dice = dice_on(Model(bundle), parts.cases)
+        dice = dice_on(Model(bundle), parts.dataset)
         found = {**_described(bundle, models), "seen": True}
     else:
         given = {**SEGMENTER, "seed": order.seed, **order.judge}
-        folds = min(FOLDS, _groups(parts))
+        folds = min(FOLDS, len(parts.dataset.groups))
         bundle = _train(
             order, parts, workshop, "segmentation", "judge", given, folds, console
         )  # fmt: skip
-        dice = _held_out_dice(bundle, workshop, folds)
+        dice = _held_out_dice(bundle, parts, workshop, folds)
         found = {**_described(bundle, workshop.models), "seen": False}
     threshold = threshold_of(list(dice.values())) if order.threshold is None else order.threshold
     return {**found, "dice": dice, "threshold": threshold, "given": order.threshold is not None}
@@ -78,7 +77,7 @@ def threshold_of(dice: list[float]) -> float:
     return round(max(mean - below, _LEAST_PART * mean), 4)
 
 
-def dice_on(model: Model, cases: Cases) -> dict[str, float]:
+def dice_on(model: Model, dataset: Dataset) -> dict[str, float]:
     """Case -> mean Dice over the classes of what a model finds in it.
 
     Raises:
@@ -86,8 +85,8 @@ def dice_on(model: Model, cases: Cases) -> dict[str, float]:
     """
     ids = list(model.bundle.card.labels)[1:]
     found = {}
-    for case in cases.cases:
-        image, truth = read_known(case, cases, model)
+    for case in dataset.cases:
+        image, truth = read_known(case, dataset, model)
         try:
             answer = model.segment(image)
         except CapsMedError as error:
@@ -127,7 +126,7 @@ def _train(
         return repository.find(f"{name}@1")
     wish = Order(
         task=task,
-        data=str(parts.path),
+        dataset=parts.dataset,
         name=name,
         given=given,
         dims="2d",
@@ -150,15 +149,13 @@ def _described(bundle: Bundle, models: Path | None) -> dict[str, Any]:
     }
 
 
-def _groups(parts: Parts) -> int:
-    return len({case.grouped for case in parts.cases.cases})
-
-
-def _held_out_dice(bundle: Bundle, workshop: Workshop, folds: int) -> dict[str, float]:
+def _held_out_dice(
+    bundle: Bundle, parts: Parts, workshop: Workshop, folds: int
+) -> dict[str, float]:
     """Group -> Dice of the network that never saw it."""
     run = RunFolder(workshop.work / "runs" / "judge")
     recipe = run.first(folds if folds > 1 else 0).read_recipe(TASKS["segmentation"].recipe)
-    source = load_source(recipe.data, run.data, recipe.preparation)
+    source = load_source(parts.dataset, run.data, recipe.preparation)
     network = bundle.load_network()
     pairs = (
         zip(network.members, source.folds(folds), strict=True)

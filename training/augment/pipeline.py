@@ -25,8 +25,8 @@ from training.augment.estimate import told
 from training.augment.generate import Drawn, Studio, check_labels, manifest, scale_of
 from training.augment.models import train_generator, train_judge
 from training.augment.result import Result, write_pages
-from training.augment.split import Parts, divide
-from training.data.check.check import check
+from training.augment.split import Parts, set_aside, split
+from training.data import Dataset, open_dataset
 from training.data.check.findings import Finding
 from training.labelmaps.generator import LabelMaker
 
@@ -50,13 +50,15 @@ def augment(order: AugmentOrder, out: Path, models: Path | None, console: Consol
     again = workshop.open(order)
     if again:
         console.print(f"going on in {out}", highlight=False, soft_wrap=True)
-    _check(order, workshop, console)
-    parts = divide(order, workshop)
+    whole = open_dataset(order.data, track=lambda cases: progress(cases, "reading", transient=True))
+    apart = set_aside(whole) if order.test_apart else frozenset()
+    learned = whole.subset(set(whole.groups) - apart) if apart else whole
+    _check(whole, workshop, console)
+    parts = split(order, whole, learned)
     _say(
         console,
         1,
-        f"{len(parts.cases.cases)} labelled images to learn from; "
-        f"{told(order, len({c.grouped for c in parts.cases.cases}))}",
+        f"{len(learned.cases)} labelled images to learn from; {told(order, len(learned.groups))}",
     )
     maker = LabelMaker.like(parts.originals, order.seed, order.tolerance, order.symmetries)
     maker.draw(0)  # shapes that cannot be met are told before an hour of training
@@ -90,20 +92,19 @@ def _say(console: Console, stage: int, what: str) -> None:
     console.print(f"[bold]{stage} of 6[/bold] {what}", highlight=False, soft_wrap=True)
 
 
-def _check(order: AugmentOrder, workshop: Workshop, console: Console) -> None:
-    """Look at the data once, and refuse them with all that is wrong."""
+def _check(dataset: Dataset, workshop: Workshop, console: Console) -> None:
+    """Refuse data that cannot be learned from, with everything that is wrong with them."""
 
     def look() -> dict[str, Any]:
-        report = check(Path(order.data), lambda cases: progress(cases, "reading", transient=True))
-        for found in report.findings:
+        for found in dataset.findings:
             console.print(_line(found), markup=False, highlight=False, soft_wrap=True)
-        if not report.trainable:
-            errors = [found for found in report.findings if found.severity == "error"]
+        if not dataset.trainable:
+            errors = [found for found in dataset.findings if found.severity == "error"]
             raise InvalidInput(
-                f"{order.data}: cannot be learned from: {len(errors)} errors, the first: "
-                f"{_line(errors[0])}; `caps-med data check {order.data}` shows all"
+                f"{dataset.data}: cannot be learned from: {len(errors)} errors, the first: "
+                f"{_line(errors[0])}; `caps-med data check {dataset.data}` shows all"
             )
-        return {"findings": [found.model_dump(mode="json") for found in report.findings]}
+        return {"findings": [found.model_dump(mode="json") for found in dataset.findings]}
 
     workshop.once("check", look)
 

@@ -15,7 +15,6 @@ from training.augment.config import AugmentOrder, Workshop
 from training.augment.generate import Drawn, files_of
 from training.augment.models import POOR
 from training.augment.split import Parts
-from training.data.reading import read_case
 from training.data.stacks import LIMITS
 from training.labelmaps.originals import Original
 from training.pictures.figures import histogram, strip_plot
@@ -124,10 +123,8 @@ def write_pages(result: Result, workshop: Workshop) -> None:
     synthetic = [one.dice for one in result.drawn]
     html = rendered(
         "augment.html.jinja",
-        title=f"{len(result.kept)} synthetic images like {result.parts.cases.name}"
-        if not order.test_apart
-        else f"{len(result.kept)} synthetic images like {Path(order.data).name}",
-        real=len(result.parts.cases.cases),
+        title=f"{len(result.kept)} synthetic images like {result.parts.dataset.name}",
+        real=len(result.parts.dataset.cases),
         notes=list(result.notes()),
         usefulness=found,
         seeds=order.segmenter_seeds,
@@ -160,7 +157,7 @@ def image_sheet(result: Result, workshop: Workshop) -> MedicalImage:
 
 def _real(original: Original, parts: Parts) -> list[Cell]:
     z = most_labelled(original.label)
-    image, _ = read_case(original.case, parts.cases)
+    image, _ = parts.dataset.read(original.case)
     name = original.case.name
     pixels = image_pixels(image, z), label_pixels(original.label, z)
     return [Cell(f"real {name}", (pixels[0],)), Cell("its labels", (pixels[1],))]
@@ -211,7 +208,7 @@ def _facts(result: Result) -> dict[str, str]:
     order = result.order
     hows = Counter(one.origin.how for one in result.kept)
     facts = {
-        "data": f"{len(result.parts.cases.cases)} labelled images of {Path(order.data).name}",
+        "data": f"{len(result.parts.dataset.cases)} labelled images of {Path(order.data).name}",
         "set aside": ""
         if result.usefulness is None
         else f"{result.usefulness.test}; nothing above was learned from them",

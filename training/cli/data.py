@@ -15,9 +15,8 @@ from caps_med.errors import InvalidParameter
 from training.cli.options import command_line
 
 if TYPE_CHECKING:
-    from training.data.cases import Cases
+    from training.data import Dataset
     from training.data.check.card import DataCard, Extent
-    from training.data.check.check import Report
 
 data = typer.Typer(no_args_is_help=True, help="Look at labelled images, or make some.")
 console = Console()
@@ -45,15 +44,15 @@ def check_data(
     """
     from rich.progress import track
 
-    from training.data.check.check import check
+    from training.data import open_dataset
 
     if out is not None and path.is_dir() and out.resolve().is_relative_to(path.resolve()):
         raise InvalidParameter(f"--out {out}: lies inside the data, which are left as they are")
-    report = check(path, lambda cases: track(cases, "reading", transient=True))
-    _print(report)
+    dataset = open_dataset(path, track=lambda cases: track(cases, "reading", transient=True))
+    _print(dataset)
     if out is not None:
-        _write(report, out)
-    if not report.trainable:
+        _write(dataset, out)
+    if not dataset.trainable:
         raise typer.Exit(1)
 
 
@@ -118,6 +117,7 @@ def labels(
 
     from rich.progress import track
 
+    from training.data import open_dataset
     from training.labelmaps.generator import LabelMaker, write_labels
     from training.labelmaps.originals import read_originals
     from training.labelmaps.symmetry import Symmetries
@@ -133,7 +133,7 @@ def labels(
     if like is None:
         maker = LabelMaker(seed, None, None, size=size)
     else:
-        originals = read_originals(like)
+        originals = read_originals(open_dataset(like, images=False))
         maker = LabelMaker.like(originals, seed, tolerance, symmetries, kind is not None)  # type: ignore[arg-type]
     write_labels(
         maker, count, out, command_line(), workers,
@@ -142,32 +142,29 @@ def labels(
     console.print(f"{count} label maps in {out}", highlight=False, soft_wrap=True)
 
 
-def _print(report: Report) -> None:
-    cases = report.cases
-    console.print(f"[bold]{escape(cases.name)}[/bold]: {escape(cases.layout)}", highlight=False)
-    if any(found.code == "layout" for found in report.findings):
-        for found in report.findings:
-            text = f"{found.what}\n{found.fix}"
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
-    elif report.findings:
-        console.print(_findings_table(report))
-    if report.card is not None:
-        console.print(_card_table(report.card, cases))
-        console.print(_class_table(report.card, cases))
-    errors = sum(found.severity == "error" for found in report.findings)
-    warnings = len(report.findings) - errors
-    verdict = "[green]ready to train[/green]" if report.trainable else "[red]not ready[/red]"
+def _print(dataset: Dataset) -> None:
+    console.print(f"[bold]{escape(dataset.name)}[/bold]: {escape(dataset.layout)}", highlight=False)
+    if dataset.error:
+        console.print(dataset.error, markup=False, highlight=False, soft_wrap=True)
+    elif dataset.findings:
+        console.print(_findings_table(dataset))
+    if dataset.card is not None:
+        console.print(_card_table(dataset.card, dataset))
+        console.print(_class_table(dataset.card, dataset))
+    errors = sum(found.severity == "error" for found in dataset.findings)
+    warnings = len(dataset.findings) - errors
+    verdict = "[green]ready to train[/green]" if dataset.trainable else "[red]not ready[/red]"
     console.print(f"{verdict}: {errors} errors, {warnings} warnings", highlight=False)
 
 
-def _findings_table(report: Report) -> Table:
-    from training.data.check.check import problems
+def _findings_table(dataset: Dataset) -> Table:
+    from training.data.check.check import by_code
 
     table = Table(title="Findings", title_justify="left")
     table.add_column("code", no_wrap=True)
     for heading in ("file", "what", "fix"):
         table.add_column(heading, overflow="fold")
-    for code, found in problems(report):
+    for code, found in by_code(dataset.findings):
         color = "red" if found[0].severity == "error" else "yellow"
         for one in found[:_TOLD]:
             row = (escape(text) for text in (one.file, one.what, one.fix))
@@ -177,14 +174,14 @@ def _findings_table(report: Report) -> Table:
     return table
 
 
-def _card_table(card: DataCard, cases: Cases) -> Table:
+def _card_table(card: DataCard, dataset: Dataset) -> Table:
     table = Table(title="Data card", title_justify="left", show_header=False)
     table.add_row("cases", f"{card.cases} {card.kind} in {card.groups} groups")
     table.add_row("size", _range(card.sizes))
     if card.spacing_mm is not None:
         table.add_row("spacing [mm]", _range(card.spacing_mm))
     for number, channel in enumerate(card.channels):
-        name = cases.channels[number] if number < len(cases.channels) else f"channel {number}"
+        name = dataset.channels[number] if number < len(dataset.channels) else f"channel {number}"
         for where, found in (("", channel.all), (" under labels", channel.foreground)):
             if found is not None:
                 table.add_row(
@@ -196,11 +193,11 @@ def _card_table(card: DataCard, cases: Cases) -> Table:
     return table
 
 
-def _class_table(card: DataCard, cases: Cases) -> Table:
+def _class_table(card: DataCard, dataset: Dataset) -> Table:
     table = Table("label", "name", "share", "voxels", "cases", title="Classes")
     table.title_justify = "left"
     for one in card.classes[:_TOLD]:
-        name = cases.labels.get(one.label, f"label {one.label}" if one.label else "background")
+        name = dataset.labels.get(one.label, f"label {one.label}" if one.label else "background")
         numbers = (f"{one.share:.3%}", str(one.voxels), f"{one.cases}")
         table.add_row(str(one.label), escape(name), *numbers)
     if len(card.classes) > _TOLD:
@@ -216,15 +213,15 @@ def _range(extent: Extent) -> str:
     return f"{shown[0]} to {shown[2]}, median {shown[1]}, {extent.different} different"
 
 
-def _write(report: Report, out: Path) -> None:
+def _write(dataset: Dataset, out: Path) -> None:
     """``card.json``, ``findings.json`` and ``cases.png``."""
     out.mkdir(parents=True, exist_ok=True)
-    findings = [found.model_dump() for found in report.findings]
+    findings = [found.model_dump() for found in dataset.findings]
     written = {"findings.json": json.dumps(findings, indent=2) + "\n"}
-    if report.card is not None:
-        written["card.json"] = report.card.model_dump_json(indent=2) + "\n"
+    if dataset.card is not None:
+        written["card.json"] = dataset.card.model_dump_json(indent=2) + "\n"
     for name, text in written.items():
         (out / name).write_text(text, encoding="utf-8")
-    if report.sheet is not None:
-        report.sheet.save(out / "cases.png")
+    if dataset.sheet is not None:
+        dataset.sheet.save(out / "cases.png")
     console.print(f"report in {escape(str(out))}", highlight=False, soft_wrap=True)

@@ -15,6 +15,7 @@ from caps_med.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from caps_med.inference import Model
+    from training.data import Dataset
     from training.evaluation.segmentation import Summary
     from training.evaluation.statistics import Spread
 
@@ -66,20 +67,22 @@ def evaluate(
 
     from caps_med.bundles import ModelRepository
     from caps_med.inference import Model
+    from training.data import open_dataset
     from training.evaluation.segmentation import find_models
 
     others = [name.strip() for name in against.split(",") if name.strip()]
     repository = ModelRepository(models)
     loaded = [Model(bundle) for bundle in find_models(repository, model, others)]
+    dataset = open_dataset(data)
     if loaded[0].task == "synthesis":
         judge = None if segmenter is None else Model(repository.find(segmenter))
-        _synthesis(data, loaded, out, images, seed, judge)
+        _synthesis(dataset, loaded, out, images, seed, judge)
     else:
-        _segmentation(data, loaded, out, seed)
+        _segmentation(dataset, loaded, out, seed)
     console.print(f"report in {escape(str(out))}", highlight=False, soft_wrap=True)
 
 
-def _segmentation(data: Path, models: Sequence[Model], out: Path, seed: int) -> None:
+def _segmentation(data: Dataset, models: Sequence[Model], out: Path, seed: int) -> None:
     from training.evaluation.segmentation import evaluate as evaluated
     from training.evaluation.segmentation import write_results
     from training.reports.page import evaluation_report
@@ -91,7 +94,7 @@ def _segmentation(data: Path, models: Sequence[Model], out: Path, seed: int) -> 
 
 
 def _synthesis(
-    data: Path, models: Sequence[Model], out: Path, images: int, seed: int, judge: Model | None
+    data: Dataset, models: Sequence[Model], out: Path, images: int, seed: int, judge: Model | None
 ) -> None:
     from training.evaluation.synthesis import evaluate_synthesis, write_synthesis_results
     from training.reports.synthesis import measures, synthesis_report

@@ -155,6 +155,7 @@ def synthesis(
 
 def _run(task: str, options: Mapping[str, Any]) -> None:
     """Train as the options say; on Ctrl-C say how to go on."""
+    from training.data import open_dataset
     from training.engine import distributed
     from training.tasks.pipeline import Order, train, wishes
 
@@ -162,7 +163,7 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
     given = {**wishes(options["recipe_file"], options["settings"] or ()), **flags}
     order = Order(
         task=task,
-        data=options["data"],
+        dataset=open_dataset(options["data"]),
         name=options["name"],
         given={"seed": 0, **given} if not options["resume"] else given,
         dims=options.get("dims"),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from caps_med.errors import InvalidInput
 
-#: So many names are told in a message; the rest is counted.
-_TOLD = 10
+#: Names listed in an error message; the rest is only counted.
+_LISTED = 10
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,7 @@ class Cases:
         labels: label id -> name, where the layout says (``dataset.json``); else empty.
         channels: names of the image channels, where the layout says; else empty.
         unpaired: what could not be used, and why.
-        label_values: value in the label files -> label id, where they differ (masks of 0 and 255);
-            empty where the values are the ids. `training.data.reading.label_encoding` finds it.
+        error: why no layout applies; then there are no cases.
     """
 
     name: str
@@ -85,21 +85,34 @@ class Cases:
     labels: Mapping[int, str] = field(default_factory=dict)
     channels: tuple[str, ...] = ()
     unpaired: tuple[Unpaired, ...] = ()
-    label_values: Mapping[int, int] = field(default_factory=dict)
+    error: str = ""
 
-    def require_complete(self) -> Cases:
+    def require_complete(self) -> Self:
         """These cases, if every file found its counterpart.
 
         Raises:
-            InvalidInput: there is no case, or a file without counterpart; the message names them.
+            InvalidInput: no layout applies, there is no case, or a file lacks its counterpart.
         """
+        if self.error:
+            raise InvalidInput(self.error)
         if self.unpaired:
             first, names = self.unpaired[0], [u.path.name for u in self.unpaired]
-            more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
+            more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
             raise InvalidInput(
-                f"{self.root}: without a counterpart: {', '.join(names[:_TOLD])}{more}. "
+                f"{self.root}: without a counterpart: {', '.join(names[:_LISTED])}{more}. "
                 f"{first.path.name}: {first.what}: {first.fix}"
             )
         if not self.cases:
             raise InvalidInput(f"{self.root}: holds no labelled image ({self.layout})")
         return self
+
+    def fingerprint(self) -> list[list[str | int]]:
+        """Path, size and modification time (ns) of every file."""
+        paths = {ref.path for case in self.cases for ref in (*case.images, case.label)}
+        files = {file for path in paths for file in (path.iterdir() if path.is_dir() else [path])}
+        stats = [(file, file.stat()) for file in sorted(files) if file.exists()]
+        return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
+
+
+#: Wraps the iteration over cases, to show progress.
+Track = Callable[[Iterable[Case]], Iterable[Case]]

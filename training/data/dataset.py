@@ -1,133 +1,193 @@
-"""A data set as the trainers see it: labelled samples, and what a bundle must record of them."""
+"""A data set that is opened once: found, encoded and checked once, whoever asks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from pathlib import Path
+from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
+from caps_med.errors import CapsMedError, InvalidInput
+from caps_med.images import MedicalImage
+from training.data.cases import Case, Cases, Track
+from training.data.check.card import DataCard
+from training.data.check.check import Content, Report, check, quiet_libraries
+from training.data.check.findings import Finding
+from training.data.layouts import discover, label_maps_alone
+from training.data.mni152 import load_mni152
+from training.data.reading import label_encoding, read_case, read_label
+from training.data.samples import Source
 
-from caps_med.errors import InvalidParameter
-from caps_med.images import Normalization, Plane
-
-#: One labelled sample: ``image`` float32 ``[C, *S]`` in [0, 1], ``label`` uint8 ``[1, *S]`` of
-#: class indices, and, where a data set has them, ``tissue`` float32 ``[K, *S]``: the probability
-#: of each class.
-Sample = Mapping[str, NDArray[np.generic]]
+#: Data sets that need no folder, by the name that ``--data`` takes.
+REGISTERED: Mapping[str, Callable[[], Source]] = {"mni152": load_mni152}
 
 
-#: Every fifth group is never trained on.
-HELD_OUT = 5
+class _Pass:
+    """The one pass of the check over a data set and the subsets taken before it."""
+
+    def __init__(self, whole: Cases, track: Track) -> None:
+        self.whole, self.track = whole, track
+        self.subsets: list[Cases] = []
+
+    @cached_property
+    def report(self) -> Report:
+        """What the check found; reads every file when first asked for."""
+        return check(self.whole, self.subsets, self.track)
+
+    @property
+    def done(self) -> bool:
+        """Whether the files have been read."""
+        return "report" in vars(self)
+
+    @cached_property
+    def label_values(self) -> Mapping[int, int]:
+        """From the check where it has been made, else from as few label maps as tell it."""
+        return self.report.label_values if self.done else label_encoding(self.whole)
+
+    def content(self, cases: Cases) -> Content:
+        """Of the whole or a subset; one taken after the pass is read once more."""
+        for known, content in zip([self.whole, *self.subsets], self.report.contents, strict=True):
+            if known is cases:
+                return content
+        return check(cases).contents[0]
 
 
 @dataclass(frozen=True)
-class Source:
-    """Samples that share one geometry and one scale of intensities.
+class Dataset(Cases):
+    """Labelled images, or a registered data set; `open_dataset` makes one.
+
+    Files are found when it is opened and checked when a finding, the card or the sheet is first
+    asked for; subsets share the check. Images are read one case at a time and not kept.
 
     Attributes:
-        samples: slices, or whole volumes; read when asked for.
-        groups: of each sample, what must not be split between training and validation: the case
-            or the patient it comes from.
-        held_out: the groups that are validated on.
-        labels: label id -> name; the k-th id in order is class k of the samples.
-        plane: the plane the slices were cut in; None for pictures.
-        spacing_mm: (row, column) distances in millimetres; None for pictures.
-        normalization: what was applied to the intensities, to be repeated at inference.
-        description: what the data are, where they come from and under which licence.
-        spatial_dims: 2 for slices, 3 for volumes ``[C, D, H, W]``.
-        neighbours: slices on each side that a slice's channels hold beside its own.
+        data: the registered name or the path, as given.
+        load: makes the samples of a registered data set, which has no cases; None for files.
     """
 
-    name: str
-    samples: Sequence[Sample]
-    groups: Sequence[str]
-    held_out: frozenset[str]
-    labels: Mapping[int, str]
-    plane: Plane | None
-    spacing_mm: tuple[float, float] | None
-    normalization: Normalization
-    description: str
-    colors: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
-    spatial_dims: int = 2
-    neighbours: int = 0
-
-    @cached_property
-    def training(self) -> Sequence[Sample]:
-        """The samples to learn from."""
-        return self._subset(held_out=False)
-
-    @cached_property
-    def validation(self) -> Sequence[Sample]:
-        """The samples that are never learned from."""
-        return self._subset(held_out=True)
-
-    def training_name(self, index: int) -> str:
-        """What a training sample is called in a message."""
-        number = self._indices(held_out=False)[index]
-        named = getattr(self.samples, "name", None)
-        return str(named(number)) if named else f"{self.groups[number]} (sample {number})"
-
-    def _indices(self, held_out: bool) -> list[int]:
-        return [i for i, g in enumerate(self.groups) if (g in self.held_out) == held_out]
-
-    def _subset(self, held_out: bool) -> Sequence[Sample]:
-        return _Chosen(self.samples, self._indices(held_out))
-
-    @cached_property
-    def image_channels(self) -> int:
-        """Channels of every image."""
-        return int(self.samples[0]["image"].shape[0])
+    data: str = ""
+    load: Callable[[], Source] | None = None
+    _pass: _Pass | None = field(default=None, repr=False, compare=False)
 
     @property
-    def binary(self) -> bool:
-        """Whether there is one foreground class, so that one capsule type suffices."""
-        return len(self.labels) == 2
+    def _checks(self) -> _Pass:
+        assert self._pass is not None  # noqa: S101 - open_dataset gave one
+        return self._pass
 
     @property
-    def class_channels(self) -> int:
-        """Channels of a one-hot label map: 1 for a binary task, else one a class."""
-        return 1 if self.binary else len(self.labels)
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that is wrong with the whole data set, errors first."""
+        return () if self.load else self._checks.report.findings
 
-    def folds(self, count: int) -> list[Self]:
-        """This data set `count` times, each group held out once.
+    @property
+    def trainable(self) -> bool:
+        """Whether there is no error."""
+        return all(found.severity != "error" for found in self.findings)
+
+    @property
+    def card(self) -> DataCard | None:
+        """The data in numbers; None without a readable case, and of registered data sets."""
+        return self._content.card
+
+    @property
+    def sheet(self) -> MedicalImage | None:
+        """Some cases with their labels drawn over, an RGB picture; None where there is no card."""
+        return self._content.sheet
+
+    @cached_property
+    def _content(self) -> Content:
+        return Content(None, None) if self.load else self._checks.content(self)
+
+    @property
+    def label_values(self) -> Mapping[int, int]:
+        """Value in the label files -> label id, where they differ (masks of 0 and 255).
+
+        Empty where the values are the ids.
 
         Raises:
-            InvalidParameter: there are fewer groups than folds.
+            BrokenCase: a label map cannot be read.
         """
-        groups = list(dict.fromkeys(self.groups))
-        if not 2 <= count <= len(groups):
-            raise InvalidParameter(
-                f"folds={count}: 2 to {len(groups)} are possible, one for each independent case"
-            )
-        return [replace(self, held_out=frozenset(groups[k::count])) for k in range(count)]
+        return self._checks.label_values
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What must not be split between training and validation, in the order of the cases."""
+        return tuple(dict.fromkeys(case.grouped for case in self.cases))
+
+    def read(self, case: Case) -> tuple[MedicalImage, MedicalImage]:
+        """Image ``[C, *S]`` and label map ``[1, *S]`` of ids of one case.
+
+        Raises:
+            BrokenCase: a file is unreadable, or the two do not fit.
+        """
+        return read_case(case, self.label_values)
+
+    def read_label(self, case: Case) -> MedicalImage:
+        """The label map ``[1, *S]`` of ids of one case.
+
+        Raises:
+            BrokenCase: the file is unreadable.
+        """
+        return read_label(case, self.label_values)
+
+    def subset(self, groups: Collection[str]) -> Self:
+        """The cases of some groups; nothing is read again.
+
+        A subset that is to have a card is taken before the data are checked.
+        """
+        chosen = replace(self, cases=tuple(c for c in self.cases if c.grouped in groups))
+        if self._pass is not None and not self._pass.done:
+            self._pass.subsets.append(chosen)
+        return chosen
 
 
-class _Chosen(Sequence[Sample]):
-    """Some of the samples, still read when asked for."""
-
-    def __init__(self, samples: Sequence[Sample], indices: Sequence[int]) -> None:
-        self.samples, self.indices = samples, indices
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - no slices, which Sequence allows
-        return self.samples[self.indices[index]]
+_opened: dict[tuple[str, bool], tuple[list[list[str | int]], Dataset]] = {}
 
 
-def evenly(samples: Sequence[Sample], count: int) -> Sequence[Sample]:
-    """At most `count` of the samples, evenly spaced."""
-    if len(samples) <= count:
-        return samples
-    return _Chosen(samples, [i * len(samples) // count for i in range(count)])
+def open_dataset(data: str | Path, *, images: bool = True, track: Track = iter) -> Dataset:
+    """The registered data set of that name, or the labelled images at that path.
+
+    Opening it again in the same process gives the same object while its files stay the same. A
+    folder without a known layout opens, too: that is its first finding, and an error where its
+    cases are needed.
+
+    Args:
+        data: a name in `REGISTERED`, a folder, or a JSON or CSV list; layouts are those of
+            `training.data.layouts`. A `Path` is never a name.
+        images: False takes a folder of label maps alone, too.
+        track: wraps the iteration over cases while they are checked, to show progress.
+
+    Raises:
+        InvalidInput: there is nothing of that name or path.
+    """
+    if isinstance(data, str) and data in REGISTERED:
+        return Dataset(data, Path(data), "registered", (), data=data, load=REGISTERED[data])
+    path = Path(data)
+    if not path.exists():
+        raise InvalidInput(
+            f"{data}: neither a folder or list of labelled images nor one of "
+            f"{', '.join(REGISTERED)}"
+        )
+    with quiet_libraries():
+        cases = _found(path, images)
+    key, fingerprint = (str(path.absolute()), images), cases.fingerprint()
+    if key in _opened:
+        before, dataset = _opened[key]
+        if before == fingerprint and all(
+            getattr(cases, each.name) == getattr(dataset, each.name) for each in fields(Cases)
+        ):
+            return dataset
+    checks = _Pass(cases, track)
+    dataset = Dataset(**vars(cases), data=str(data), _pass=checks)
+    checks.whole = dataset
+    _opened[key] = fingerprint, dataset
+    return dataset
 
 
-def hold_out(groups: Sequence[str]) -> frozenset[str]:
-    """Every fifth group, beginning with the third; of fewer than five the last; of one none."""
-    unique = list(dict.fromkeys(groups))
-    if len(unique) < 2:
-        return frozenset()
-    return frozenset(unique[HELD_OUT // 2 :: HELD_OUT] if len(unique) >= HELD_OUT else unique[-1:])
+def _found(path: Path, images: bool) -> Cases:
+    try:
+        return discover(path)
+    except (CapsMedError, OSError) as error:
+        if not images and (alone := label_maps_alone(path)):
+            return alone
+        return Cases(path.name, path, "not understood", (), error=str(error))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from caps_med.extras import require_extra
 from caps_med.images import MedicalImage, Normalization, SliceStack
-from training.data.dataset import Sample, Source, hold_out
+from training.data.samples import Sample, Source, hold_out
 
 LABELS = {0: "background", 1: "cerebrospinal fluid", 2: "grey matter", 3: "white matter"}
 COLORS = {0: (0, 0, 0), 1: (86, 180, 233), 2: (230, 159, 0), 3: (240, 228, 196)}

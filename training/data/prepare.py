@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,11 +18,9 @@ import numpy as np
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, SliceStack
 from caps_med.preprocessing import Preprocessing, with_neighbours
-from training.data.cases import Case, Cases
-from training.data.dataset import HELD_OUT, Sample, Source, hold_out
-from training.data.reading import open_cases, read_case
-
-Track = Callable[[Iterable[Case]], Iterable[Case]]
+from training.data.cases import Track
+from training.data.dataset import Dataset
+from training.data.samples import HELD_OUT, Sample, Source, hold_out
 
 
 class Preparation(Preprocessing):
@@ -45,20 +43,20 @@ class _Entry(NamedTuple):
     columns: tuple[int, int] | None = None
 
 
-def load_folder(
-    path: Path,
+def load_source(
+    dataset: Dataset,
     store: Path,
     preparation: Preparation | None = None,
     track: Track = iter,
 ) -> Source:
     """Labelled pictures, the labelled slices of volumes, or volumes, as a `Source`.
 
-    Layouts are those of `training.data.layouts`. Every fifth group of cases is held out for
+    Every fifth group of cases is held out for
     validation (the last of fewer than five); of a single volume every fifth slice, of a single
     picture the right fifth.
 
     Args:
-        path: a folder, or a list of images.
+        dataset: files, or a registered data set, which decides the rest itself.
         store: a folder of our own, for the prepared arrays; what is in it is used again if it
             was made from the same files in the same way.
         preparation: how.
@@ -68,30 +66,37 @@ def load_folder(
         InvalidInput: a file is missing, unreadable, unpaired or without its counterpart's
             geometry, or the files do not belong together; the message names the file and the fix.
     """
+    if dataset.load is not None:
+        return dataset.load()
+    dataset.require_complete()
     preparation = preparation or Preparation()
-    cases = open_cases(path)
-    made_of = {"preparation": preparation.model_dump(mode="json"), "files": _fingerprint(cases)}
+    made_of = {
+        "preparation": preparation.model_dump(mode="json"),
+        "files": dataset.fingerprint(),
+        "label_values": [list(pair) for pair in dataset.label_values.items()],
+    }
     manifest = _manifest(store)
     if manifest is None or manifest["made_of"] != made_of:
-        manifest = _write(cases, store, preparation, made_of, track)
+        manifest = _write(dataset, store, preparation, made_of, track)
     ids = manifest["ids"]
     if ids == [0]:
-        raise InvalidInput(f"{path}: every label map is empty (all 0)")
+        raise InvalidInput(f"{dataset.root}: every label map is empty (all 0)")
     entries, groups = _entries(manifest["cases"], preparation)
     if len(set(groups)) < 2:
-        raise InvalidInput(f"{path}: too few labelled slices to hold some out; add images")
+        raise InvalidInput(f"{dataset.root}: too few labelled slices to hold some out; add images")
     volumes = manifest["volumes"]
     return Source(
-        name=cases.name,
+        name=dataset.name,
         samples=StoredSamples(store, entries, ids, preparation.neighbours),
         groups=groups,
         held_out=hold_out(groups),
-        labels={i: cases.labels.get(i, f"label {i}" if i else "background") for i in ids},
+        labels={i: dataset.labels.get(i, f"label {i}" if i else "background") for i in ids},
         plane=preparation.plane if volumes else None,
         spacing_mm=tuple(manifest["spacing_mm"]) if manifest["spacing_mm"] else None,
         normalization=preparation.normalization,
         description=(
-            f"{len(cases.cases)} labelled {'volumes' if volumes else 'pictures'} of {cases.name}"
+            f"{len(dataset.cases)} labelled {'volumes' if volumes else 'pictures'} of "
+            f"{dataset.name}"
         ),
         spatial_dims=preparation.spatial_dims,
         neighbours=preparation.neighbours,
@@ -130,14 +135,14 @@ class StoredSamples(Sequence[Sample]):
 
 
 def _write(
-    cases: Cases, store: Path, preparation: Preparation, made_of: dict[str, Any], track: Track
+    dataset: Dataset, store: Path, preparation: Preparation, made_of: dict[str, Any], track: Track
 ) -> dict[str, Any]:
     """Prepare every case; the manifest comes last, so that half a store is none."""
     shutil.rmtree(store, ignore_errors=True)
     store.mkdir(parents=True)
     ids, found, first = {0}, [], None
-    for number, case in enumerate(track(cases.cases)):
-        image, label = read_case(case, cases)
+    for number, case in enumerate(track(dataset.cases)):
+        image, label = dataset.read(case)
         if first is None:
             first = image
             preparation = _with_spacing(preparation, first)
@@ -155,7 +160,7 @@ def _write(
         found.append({"stem": stem, "name": case.name, "group": case.grouped,
                       "labelled": labelled, "columns": pixels.shape[-1]})  # fmt: skip
     if first is None:
-        raise InvalidInput(f"{cases.root}: no labelled images")
+        raise InvalidInput(f"{dataset.root}: no labelled images")
     manifest = {
         "made_of": made_of,
         "ids": sorted(ids),
@@ -173,16 +178,6 @@ def _manifest(store: Path) -> dict[str, Any] | None:
         return None
     manifest: dict[str, Any] = json.loads(file.read_text())
     return manifest
-
-
-def _fingerprint(cases: Cases) -> list[list[Any]]:
-    """Name, size and time of every file: what is prepared again when a file changes."""
-    files = {ref.path for case in cases.cases for ref in (*case.images, case.label)}
-    found = []
-    for path in sorted(files):
-        status = path.stat()
-        found.append([str(path), status.st_size, status.st_mtime_ns])
-    return found
 
 
 def _with_spacing(preparation: Preparation, first: MedicalImage) -> Preparation:

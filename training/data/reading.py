@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Set
 
 import numpy as np
 
@@ -12,7 +10,6 @@ from caps_med.errors import CapsMedError, InvalidInput, NotFinite
 from caps_med.images import Kind, MedicalImage, SliceStack
 from caps_med.preprocessing import single_slice_plane
 from training.data.cases import Case, Cases, FileRef
-from training.data.layouts import discover
 from training.data.stacks import read_reference
 
 #: Affines of an image and its label map may differ by this much (mm) per entry.
@@ -34,16 +31,6 @@ class BrokenCase(InvalidInput):
     def __init__(self, finding: str, file: FileRef, what: str, fix: str) -> None:
         super().__init__(f"{file} {what}: {fix}")
         self.finding, self.file, self.what, self.fix = finding, file, what, fix
-
-
-def open_cases(path: Path) -> Cases:
-    """The labelled images at `path`, whole, with their label encoding decided.
-
-    Raises:
-        InvalidInput: none are found, a file has no counterpart, or a label map is broken.
-    """
-    cases = discover(path).require_complete()
-    return replace(cases, label_values=label_encoding(cases))
 
 
 def label_encoding(cases: Cases) -> dict[int, int]:
@@ -81,12 +68,18 @@ def encoding_of(values: Iterable[Set[int]], names: Iterable[int] = ()) -> dict[i
     return {value: min(value, 1) for value in sorted(union | {0})}
 
 
-def read_case(case: Case, cases: Cases) -> tuple[MedicalImage, MedicalImage]:
+def read_case(
+    case: Case, label_values: Mapping[int, int] | None = None
+) -> tuple[MedicalImage, MedicalImage]:
     """Image and label map of one case, of equal size and at the same place.
 
+    Args:
+        case: which.
+        label_values: value in the file -> label id; None or empty keeps the values.
+
     Returns:
-        The image ``[C, *S]``, its channels from one file or several, and the label map ``[1, *S]``
-        of label ids (`Cases.label_values` applied). Volumes of a single slice come as pictures.
+        The image ``[C, *S]``, its channels from one file or several, and the label map
+        ``[1, *S]``. Volumes of a single slice come as pictures.
 
     Raises:
         BrokenCase: a file is unreadable, or the two do not fit.
@@ -94,24 +87,24 @@ def read_case(case: Case, cases: Cases) -> tuple[MedicalImage, MedicalImage]:
     image = _joined([(ref, _read(ref, "image")) for ref in case.images])
     label = _read(case.label, "labels")
     _check_fit(case.images[0], image, case.label, label, "its label map")
-    return image, with_ids(label, cases)
+    return image, with_ids(label, label_values)
 
 
-def read_label(case: Case, cases: Cases) -> MedicalImage:
-    """The label map of one case alone, ``[1, *S]`` of label ids.
+def read_label(case: Case, label_values: Mapping[int, int] | None = None) -> MedicalImage:
+    """The label map of one case alone, ``[1, *S]``; see `read_case`.
 
     Raises:
         BrokenCase: the file is unreadable.
     """
-    return with_ids(_read(case.label, "labels"), cases)
+    return with_ids(_read(case.label, "labels"), label_values)
 
 
-def with_ids(label: MedicalImage, cases: Cases) -> MedicalImage:
+def with_ids(label: MedicalImage, label_values: Mapping[int, int] | None) -> MedicalImage:
     """A label map with ids for the values of its file."""
-    if not cases.label_values:
+    if not label_values:
         return label
-    ids = np.zeros(max(cases.label_values) + 1, np.uint8)
-    ids[list(cases.label_values)] = list(cases.label_values.values())
+    ids = np.zeros(max(label_values) + 1, np.uint8)
+    ids[list(label_values)] = list(label_values.values())
     return label.with_array(ids[label.array])
 
 

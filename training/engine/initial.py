@@ -12,7 +12,7 @@ from caps_med.bundles import ModelRepository
 from caps_med.bundles.weights import mismatches
 from caps_med.errors import InvalidParameter
 from caps_med.networks import CapsuleNetwork, build_network
-from training.data.dataset import Source
+from training.data.samples import Source
 from training.engine import distributed
 from training.engine.recipe import Recipe
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.metadata import Task
 from caps_med.networks import CapsuleNetwork
-from training.data.dataset import Source
 from training.data.prepare import Preparation
+from training.data.samples import Source
 
 #: Edge of a crop; every network here halves it three times.
 Crop = Annotated[int, Field(ge=8, multiple_of=8)]

@@ -11,7 +11,7 @@ from monai.transforms import Compose
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from caps_med.errors import InvalidParameter
-from training.data.dataset import Sample
+from training.data.samples import Sample
 from training.engine.recipe import Recipe
 
 #: (epoch, position in the epoch, index of the sample).

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +15,10 @@ from caps_med.bundles import Bundle, ModelRepository
 from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter, ModelNotFound, WrongTask
 from caps_med.images import MedicalImage, match_labels
 from caps_med.inference import Model
-from training.data.cases import Case, Cases
+from training.data import Dataset
+from training.data.cases import Case, Track
 from training.data.check.card import CardMaker, DataCard
 from training.data.check.check import SHOWN
-from training.data.reading import open_cases, read_case
 from training.evaluation.metrics.overlap import ClassScores, score_case, unit_of
 from training.evaluation.statistics import ENOUGH
 from training.evaluation.summary import (
@@ -33,8 +33,6 @@ from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
 
 #: Networks that can be trained to compare with, by task.
 BASELINES = {"segmentation": ("unet", "segcaps"), "synthesis": ("pix2pix", "capspix2pix")}
-
-Track = Callable[[Iterable[Case]], Iterable[Case]]
 
 
 class _Section(BaseModel):
@@ -68,13 +66,13 @@ class Evaluation:
 
     Attributes:
         models: as evaluated, the first one against the others.
-        cases: the evaluated ones.
+        dataset: the evaluated cases.
         rows: a model, case and class each.
         card: of the evaluated cases; `sheet` shows some of them.
     """
 
     models: tuple[Model, ...]
-    cases: Cases
+    dataset: Dataset
     rows: tuple[Row, ...]
     summary: Summary
     card: DataCard
@@ -130,43 +128,37 @@ def _find_other(repository: ModelRepository, first: Bundle, name: str) -> Bundle
 
 
 def evaluate(
-    path: Path,
+    dataset: Dataset,
     models: Sequence[Model],
     track: Track = iter,
     *,
     seed: int = 0,
-    groups: Collection[str] | None = None,
 ) -> Evaluation:
     """Segment every case with every model; one case is in memory at a time.
 
     Args:
-        path: a folder or a list, see `training.data.layouts`.
+        dataset: the cases to evaluate; `Dataset.subset` restricts it.
         models: the first is compared with the others.
         track: wraps the iteration over cases, to show progress.
         seed: of the confidence intervals.
-        groups: evaluate the cases of these groups alone.
 
     Raises:
         InvalidInput: a case is broken, or holds a label that the models do not know; or pictures
             and volumes are mixed, whose distances have different units.
     """
-    cases = open_cases(path)
-    if groups is not None:
-        cases = replace(cases, cases=tuple(c for c in cases.cases if c.grouped in groups))
-        cases.require_complete()
-    survey = _Survey(cases, models)
-    for case in track(cases.cases):
+    survey = _Survey(dataset.require_complete(), models)
+    for case in track(dataset.cases):
         survey.look_at(case)
     return survey.evaluation(seed)
 
 
-def read_known(case: Case, cases: Cases, model: Model) -> tuple[MedicalImage, MedicalImage]:
+def read_known(case: Case, dataset: Dataset, model: Model) -> tuple[MedicalImage, MedicalImage]:
     """A case's image and label map, its ids known to the model.
 
     Raises:
         InvalidInput: the case is broken, or the map holds an id that the model does not know.
     """
-    image, label = read_case(case, cases)
+    image, label = dataset.read(case)
     card = model.bundle.card
     try:
         return image, match_labels(label, card.labels, binary=card.binary)
@@ -177,19 +169,20 @@ def read_known(case: Case, cases: Cases, model: Model) -> tuple[MedicalImage, Me
 class _Survey:
     """What has been seen so far: numbers, and some small pictures."""
 
-    def __init__(self, cases: Cases, models: Sequence[Model]) -> None:
-        self._cases, self._models = cases, tuple(models)
+    def __init__(self, dataset: Dataset, models: Sequence[Model]) -> None:
+        self._dataset, self._models = dataset, tuple(models)
         self._names = dict(list(models[0].bundle.card.labels.items())[1:])
         self._rows: list[Row] = []
         self._card = CardMaker()
         self._units: set[str] = set()
-        steps = np.linspace(0, len(cases.cases) - 1, min(SHOWN, len(cases.cases)))
-        self._shown = {cases.cases[i].name for i in np.rint(steps).astype(int)}
+        cases = dataset.cases
+        steps = np.linspace(0, len(cases) - 1, min(SHOWN, len(cases)))
+        self._shown = {cases[i].name for i in np.rint(steps).astype(int)}
         self._tiles: list[Thumbnail] = []
 
     def look_at(self, case: Case) -> None:
         """Read one case once, and segment it with every model."""
-        image, truth = read_known(case, self._cases, self._models[0])
+        image, truth = read_known(case, self._dataset, self._models[0])
         self._units.add(unit_of(image))
         if len(self._units) > 1:
             raise InvalidInput(
@@ -219,7 +212,7 @@ class _Survey:
         assert card is not None  # noqa: S101 - require_complete saw to it that there is a case
         references = tuple(m.bundle.reference for m in self._models)
         summary = Summary(
-            data=str(self._cases.root),
+            data=str(self._dataset.root),
             cases=card.cases,
             groups=card.groups,
             models=references,
@@ -232,7 +225,7 @@ class _Survey:
         )
         sheet = case_sheet(self._tiles, {})
         return Evaluation(
-            self._models, self._cases, tuple(self._rows), summary, card, sheet
+            self._models, self._dataset, tuple(self._rows), summary, card, sheet
         )  # fmt: skip
 
     def _notes(self, card: DataCard) -> Iterator[str]:
@@ -248,10 +241,10 @@ class _Survey:
             )
         for model in self._models:
             card_of = model.bundle.card
-            if note := trained_on_note(model, self._cases):
+            if note := trained_on_note(model, self._dataset):
                 yield note
             other = {
-                i: name for i, name in self._cases.labels.items()
+                i: name for i, name in self._dataset.labels.items()
                 if i in card_of.labels and name.casefold() != card_of.labels[i].casefold()
             }  # fmt: skip
             if other:
@@ -261,10 +254,10 @@ class _Survey:
                 )
 
 
-def trained_on_note(model: Model, cases: Cases) -> str:
+def trained_on_note(model: Model, dataset: Dataset) -> str:
     """What to know of scores on the data that a model has learned from; empty on other data."""
     trained_on = model.bundle.card.provenance.recipe.get("data")
-    if not trained_on or Path(str(trained_on)).resolve() != cases.root.resolve():
+    if not trained_on or Path(str(trained_on)).resolve() != dataset.root.resolve():
         return ""
     return (
         f"{model.bundle.reference} was trained on these data: scores on cases it has seen say "

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, SliceStack
 from caps_med.inference import Model
-from training.data.cases import Case, Cases
-from training.data.reading import open_cases
+from training.data import Dataset
+from training.data.cases import Case
 from training.evaluation.metrics import (
     DISTANCES,
     Diversity,
@@ -70,14 +70,14 @@ class SynthesisEvaluation:
     """Everything found."""
 
     models: tuple[Model, ...]
-    cases: Cases
+    dataset: Dataset
     rows: tuple[SynthesisRow, ...]
     summary: SynthesisSummary
     shown: tuple[Shown, ...]
 
 
 def evaluate_synthesis(
-    path: Path,
+    dataset: Dataset,
     models: Sequence[Model],
     track: Track = iter,
     *,
@@ -88,7 +88,7 @@ def evaluate_synthesis(
     """Synthesize every label map with every model, and compare with the real images.
 
     Args:
-        path: a folder or a list, see `training.data.layouts`.
+        dataset: the cases to evaluate.
         models: the first is compared with the others.
         track: wraps the iteration over label maps, to show progress.
         seed: of the noise, different for every image, and of the intervals.
@@ -103,23 +103,22 @@ def evaluate_synthesis(
     if images < 1:
         raise InvalidParameter(f"images={images}: must be at least 1")
     _check_segmenter(models[0], segmenter)
-    cases = open_cases(path)
-    maps = repeats_of(cases, models[0])
-    survey = _Survey(cases, models, segmenter, seed, images, len(maps))
+    maps = repeats_of(dataset.require_complete(), models[0])
+    survey = _Survey(dataset, models, segmenter, seed, images, len(maps))
     for repeats in track(maps):
         survey.look_at(repeats)
     return survey.evaluation()
 
 
-def repeats_of(cases: Cases, model: Model) -> list[Repeats]:
+def repeats_of(dataset: Dataset, model: Model) -> list[Repeats]:
     """The cases by their label map, in the order of the first of each.
 
     Raises:
         InvalidInput: a case is broken, or holds a label that the model does not know.
     """
     found: dict[str, list[Case]] = {}
-    for case in cases.cases:
-        _, label = read_known(case, cases, model)
+    for case in dataset.cases:
+        _, label = read_known(case, dataset, model)
         ids = np.ascontiguousarray(label.array.astype(np.int32))
         key = hashlib.sha256(repr(ids.shape).encode() + ids.tobytes()).hexdigest()
         found.setdefault(key, []).append(case)
@@ -153,14 +152,14 @@ class _Survey:
 
     def __init__(
         self,
-        cases: Cases,
+        dataset: Dataset,
         models: Sequence[Model],
         segmenter: Model | None,
         seed: int,
         images: int,
         maps: int,
     ) -> None:
-        self._cases, self._models, self._segmenter = cases, tuple(models), segmenter
+        self._dataset, self._models, self._segmenter = dataset, tuple(models), segmenter
         self._seed, self._images, self._maps = seed, images, maps
         self._number = 0
         self._rows: list[SynthesisRow] = []
@@ -171,7 +170,7 @@ class _Survey:
 
     def look_at(self, repeats: Repeats) -> None:
         """Read the cases of one label map, and synthesize it with every model."""
-        read = [read_known(case, self._cases, self._models[0]) for case in repeats]
+        read = [read_known(case, self._dataset, self._models[0]) for case in repeats]
         label = read[0][1]
         reals = [image for image, _ in read]
         pictures: dict[str, list[Floats]] = {}
@@ -262,8 +261,8 @@ class _Survey:
         references = tuple(self._found)
         first = self._found[references[0]]
         summary = SynthesisSummary(
-            data=str(self._cases.root),
-            cases=len(self._cases.cases),
+            data=str(self._dataset.root),
+            cases=len(self._dataset.cases),
             label_maps=self._maps,
             models=references,
             images=self._images,
@@ -275,7 +274,7 @@ class _Survey:
             comparisons=tuple(compared(self._rows, references, self._seed)),
         )
         return SynthesisEvaluation(
-            self._models, self._cases, tuple(self._rows), summary, tuple(self._shown)
+            self._models, self._dataset, tuple(self._rows), summary, tuple(self._shown)
         )
 
     def _scores(self, model: Model) -> SynthesisScores:
@@ -299,7 +298,7 @@ class _Survey:
         )
 
     def _notes(self) -> Iterator[str]:
-        if self._maps == len(self._cases.cases):
+        if self._maps == len(self._dataset.cases):
             yield (
                 "every label map has a single real image: diversity has nothing to be compared "
                 "with (caps-med data phantoms --repeats gives one label map several images)"
@@ -311,7 +310,7 @@ class _Survey:
         if self._maps < ENOUGH:
             yield f"{self._maps} label maps: confidence intervals and distances are rough"
         for model in self._models:
-            if note := trained_on_note(model, self._cases):
+            if note := trained_on_note(model, self._dataset):
                 yield note
 
 

@@ -19,7 +19,7 @@ from caps_med.networks import (
     one_hot,
     predicted_classes,
 )
-from training.data.dataset import Sample
+from training.data.samples import Sample
 from training.evaluation.metrics.image import masked_ssim
 
 

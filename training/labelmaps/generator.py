@@ -83,7 +83,7 @@ class LabelMaker:
         found = Geometries(maps, seed, tolerance, symmetries)
         if axons and (len(found.shapes.ids) > 2 or originals.maps[0].label.spatial_dims > 2):
             raise InvalidInput(
-                f"{originals.cases.root}: the axons' spline model draws pictures of one class; "
+                f"{originals.dataset.root}: the axons' spline model draws pictures of one class; "
                 "leave out --kind to deform and recombine these label maps"
             )
         return cls(seed, originals, found, axons)
@@ -176,7 +176,7 @@ def write_labels(
         "caps_med": caps_med.__version__,
         "command": command,
         "seed": maker.seed,
-        "like": maker.originals.cases.name if maker.originals else None,
+        "like": maker.originals.dataset.name if maker.originals else None,
         "ranges": dict(maker.geometries.shapes.ranges) if maker.geometries else None,
         "mirrorings": [str(m) for m in maker.geometries.mirrorings] if maker.geometries else None,
         "label_maps": listed,

@@ -10,13 +10,14 @@ from typing import Any
 import jinja2
 import yaml
 
-from caps_med.images import MedicalImage, label_palette
+from caps_med.images import label_palette
 from caps_med.inference import Model, load_model
 from training.atomic import write_text
-from training.data.cases import Case, Cases
+from training.data import Dataset
+from training.data.cases import Case, Track
 from training.data.check.card import DataCard, Extent
 from training.evaluation.metrics.overlap import METRICS
-from training.evaluation.segmentation import Evaluation, Track, evaluate, read_known
+from training.evaluation.segmentation import Evaluation, evaluate, read_known
 from training.evaluation.statistics import Spread
 from training.evaluation.summary import case_means
 from training.pictures.figures import curves, strip_plot
@@ -119,12 +120,10 @@ def training_report(
     *,
     reference: str,
     models: Path | None,
-    data: Path | None,
+    dataset: Dataset,
     held_out: Collection[str] = (),
     recipe: Mapping[str, Any],
     scores: Sequence[Mapping[str, float]],
-    card: DataCard | None = None,
-    sheet: MedicalImage | None = None,
     seed: int = 0,
     track: Track = iter,
 ) -> Evaluation | None:
@@ -134,15 +133,13 @@ def training_report(
         path: the HTML file to write.
         reference: of the published model, ``name`` or ``name@3``.
         models: its repository; None is the usual one.
-        data: the folder or list that it was trained on; None for data that are no folder.
+        dataset: that it was trained on.
         held_out: groups of cases that it never saw (`Source.held_out`); they are evaluated, as
             ``caps-med evaluate`` does. None of them being a case's group (the slices of a single
             volume, say), there are no scores per case, and the held-out ones of the model's card
             are shown alone.
         recipe: every value of the training.
         scores: a line an epoch of the run's ``scores.jsonl``.
-        card: of all the data, if it is at hand; else that of the held-out cases is shown.
-        sheet: of the same.
         seed: of the confidence intervals.
         track: wraps the iteration over the evaluated cases, to show progress.
 
@@ -153,27 +150,18 @@ def training_report(
         InvalidInput: the data cannot be read any more.
     """
     model = load_model(reference, models)
-    evaluation = _held_out(data, held_out, model, track, seed)
+    subset = dataset.subset(held_out)
+    evaluation = evaluate(subset, [model], track, seed=seed) if subset.cases else None
     parts: dict[str, Any] = (
         {"facts": model_facts(model)} if evaluation is None else _evaluated(evaluation)
     )
-    if card is not None:
+    if dataset.card is not None and dataset.sheet is not None:
         labels = model.bundle.card.labels
-        parts |= {"card": _card(card), "classes": _classes(card, labels)}
-        parts["sheet"] = "" if sheet is None else data_url(as_pixels(sheet))
+        parts |= {"card": _card(dataset.card), "classes": _classes(dataset.card, labels)}
+        parts["sheet"] = data_url(as_pixels(dataset.sheet))
     parts |= {"recipe": flat(recipe), "curves": curves(scores)}
     write_report(path, Page(**parts, title=_title([model])))
     return evaluation
-
-
-def _held_out(
-    data: Path | None, held_out: Collection[str], model: Model, track: Track, seed: int
-) -> Evaluation | None:
-    from training.data.layouts import discover
-
-    if data is None or not any(c.grouped in held_out for c in discover(data).cases):
-        return None
-    return evaluate(data, [model], track, seed=seed, groups=held_out)
 
 
 def _title(models: Sequence[Model]) -> str:
@@ -186,13 +174,13 @@ def _evaluated(evaluation: Evaluation) -> dict[str, Any]:
     model = evaluation.models[0]
     labels = model.bundle.card.labels
     chosen = _best_median_worst(evaluation.dice_of_cases())
-    cases = {case.name: case for case in evaluation.cases.cases}
+    cases = {case.name: case for case in evaluation.dataset.cases}
     examples = [
         _example(evaluation, cases[name], f"{title}: {name}, Dice {dice:.3f}")
         for title, name, dice in chosen
     ]
     # most to see where there are labels: the median case, or any
-    subject = cases[chosen[len(chosen) // 2][1]] if chosen else evaluation.cases.cases[0]
+    subject = cases[chosen[len(chosen) // 2][1]] if chosen else evaluation.dataset.cases[0]
     return {
         "facts": model_facts(model),
         "notes": evaluation.summary.notes,
@@ -204,7 +192,7 @@ def _evaluated(evaluation: Evaluation) -> dict[str, Any]:
         "spread": strip_plot(_dice(evaluation), "Dice of each case, line at the median"),
         "legend": _legend(model, evaluation),
         "examples": examples,
-        "capsules": _capsules(evaluation.cases, subject, model),
+        "capsules": _capsules(evaluation.dataset, subject, model),
     }
 
 
@@ -234,7 +222,7 @@ def _best_median_worst(dice: Mapping[str, float]) -> list[tuple[str, str, float]
 
 def _example(evaluation: Evaluation, case: Case, title: str) -> Example:
     first = evaluation.models[0]
-    image, truth = read_known(case, evaluation.cases, first)
+    image, truth = read_known(case, evaluation.dataset, first)
     answers = [model.segment(image) for model in evaluation.models]
     card = first.bundle.card
     pictures, z = case_pictures(
@@ -258,11 +246,11 @@ def _example(evaluation: Evaluation, case: Case, title: str) -> Example:
     )
 
 
-def _capsules(cases: Cases, case: Case, model: Model) -> Picture | None:
+def _capsules(dataset: Dataset, case: Case, model: Model) -> Picture | None:
     """What the capsules show on one case; nothing of a network without capsules."""
     if not model.layers:
         return None
-    image, _ = read_known(case, cases, model)
+    image, _ = read_known(case, dataset, model)
     sheet = model.features(image).contact_sheet()
     return Picture(data_url(as_pixels(sheet)), case.name)
 

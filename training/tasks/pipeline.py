@@ -15,8 +15,8 @@ from rich.table import Table
 
 from caps_med.bundles import Bundle, ModelRepository
 from caps_med.errors import InvalidInput, InvalidParameter
-from training.data import REGISTERED, Source, load_source
-from training.data.check.check import Report, check, problems
+from training.data import Dataset, Source, load_source
+from training.data.check.check import by_code
 from training.engine import distributed
 from training.engine.recipe import Recipe
 from training.engine.run_folder import RunFolder
@@ -47,7 +47,7 @@ class Order:
 
     Attributes:
         task: a key of `TASKS`.
-        data: a registered data set or a path.
+        dataset: to learn from.
         name: of the new model.
         given: recipe values by name; nested ones as mappings.
         dims: ``2d``, ``2.5d`` or ``3d``; None follows from the data.
@@ -60,7 +60,7 @@ class Order:
     """
 
     task: str
-    data: str
+    dataset: Dataset
     name: str
     given: Mapping[str, Any]
     dims: str | None = None
@@ -95,11 +95,11 @@ def train(order: Order, console: Console) -> Bundle | None:
     repository.make_ready()
     if not order.resume:
         order.first_folder.refuse_started()
-    looked = _look(order, console)
-    recipe = _recipe(order, task, looked)
+    _check(order.dataset, console)
+    recipe = _recipe(order, task)
     folder = order.folder
     with idist.one_rank_first():
-        source = load_source(order.data, folder.data, recipe.preparation)
+        source = load_source(order.dataset, folder.data, recipe.preparation)
     if distributed.first():
         _introduce(source, recipe, console)
     if order.folds:
@@ -107,22 +107,18 @@ def train(order: Order, console: Console) -> Bundle | None:
         if not distributed.first():
             return None
         bundle = publish(repository, order.name, trained, recipe, order.command)
-        _write_report(order, bundle, (), looked, console)
+        _write_report(order, bundle, (), console)
         return bundle
     network, _ = task.learn(source, recipe, folder, order.resume, order.workers, order.models)
     if not distributed.first():
         return None
     bundle = publish(repository, order.name, [(network, source)], recipe, order.command)
-    _write_report(order, bundle, source.held_out, looked, console)
+    _write_report(order, bundle, source.held_out, console)
     return bundle
 
 
 def _write_report(
-    order: Order,
-    bundle: Bundle,
-    held_out: Collection[str],
-    looked: Report | None,
-    console: Console,
+    order: Order, bundle: Bundle, held_out: Collection[str], console: Console
 ) -> None:
     """The report of a segmentation model, in its run folder."""
     if order.task != "segmentation":
@@ -134,12 +130,10 @@ def _write_report(
         path,
         reference=bundle.reference,
         models=order.models,
-        data=None if order.data in REGISTERED else Path(order.data),
+        dataset=order.dataset,
         held_out=held_out,
         recipe=bundle.card.provenance.recipe,
         scores=order.first_folder.logged(),
-        card=looked.card if looked else None,
-        sheet=looked.sheet if looked else None,
     )
     console.print(f"report in {path}", highlight=False, soft_wrap=True)
 
@@ -159,35 +153,32 @@ def _folds(
     return trained
 
 
-def _look(order: Order, console: Console) -> Report | None:
-    """What is in the data; of a registered data set nothing.
+def _check(dataset: Dataset, console: Console) -> None:
+    """Print what is wrong with the data.
 
     Raises:
         InvalidInput: training on them would be wrong.
     """
-    if order.data in REGISTERED:
-        return None
-    report = check(Path(order.data))
     if distributed.first():
-        _tell(report, console)
-    if not report.trainable or report.card is None:
+        _print_findings(dataset, console)
+    if not dataset.trainable:
         raise InvalidInput(
-            f"{order.data}: training on this would be wrong; mend what is listed above "
-            f"(`caps-med data check {order.data}` shows it again)"
+            f"{dataset.data}: training on this would be wrong; mend what is listed above "
+            f"(`caps-med data check {dataset.data}` shows it again)"
         )
-    return report
 
 
-def _recipe(order: Order, task: Task, looked: Report | None) -> Recipe:
+def _recipe(order: Order, task: Task) -> Recipe:
     """The saved recipe of a run that goes on, or a new one that follows from the data."""
-    given = {"data": order.data, **order.given}
+    dataset = order.dataset
+    given = {"data": dataset.data, **order.given}
     if order.resume:
         return order.first_folder.saved(task.recipe, given)
     planned: Mapping[str, Any] = {}
-    if looked is not None and looked.card is not None:
-        planned = task.plan(looked.card, distributed.device(), order.dims)
+    if dataset.card is not None:
+        planned = task.plan(dataset.card, distributed.device(), order.dims)
     elif order.dims not in (None, "2d"):
-        raise InvalidParameter(f"--dims {order.dims}: {order.data} has single slices alone")
+        raise InvalidParameter(f"--dims {order.dims}: {dataset.name} has single slices alone")
     return build_recipe(task.recipe, [planned, given])
 
 
@@ -210,8 +201,8 @@ def build_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Rec
         ) from error
 
 
-def _tell(report: Report, console: Console) -> None:
-    for code, found in problems(report):
+def _print_findings(dataset: Dataset, console: Console) -> None:
+    for code, found in by_code(dataset.findings):
         for each in found:
             where = each.file or "the data set"
             line = f"{each.severity}: {code}: {where} {each.what}; {each.fix}"

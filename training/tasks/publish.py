@@ -17,7 +17,7 @@ from caps_med.bundles import (
 )
 from caps_med.errors import InvalidBundle, InvalidParameter
 from caps_med.networks import CapsuleNetwork, build_network
-from training.data.dataset import Source
+from training.data.samples import Source
 from training.engine.recipe import Recipe
 
 #: Networks, each with the data that it was trained on and the cases that it never saw.

@@ -17,7 +17,7 @@ from caps_med.bundles.metadata import Task
 from caps_med.losses import CapsuleSegmentationLoss
 from caps_med.losses.segmentation import Kind
 from caps_med.networks import CapsuleNetwork, SegCaps, SegmentationNetwork, one_hot
-from training.data.dataset import Source, evenly
+from training.data.samples import Source, evenly
 from training.engine import distributed
 from training.engine.initial import initial_network
 from training.engine.loop import Best, Run, run_epochs, schedule

@@ -27,8 +27,7 @@ from training.augment import AugmentOrder, Workshop, augment
 from training.augment.benefit import BOTH, REAL, half_synthetic, summarized
 from training.augment.intensity import Scale
 from training.augment.models import threshold_of
-from training.data import load_source
-from training.data.check.check import check
+from training.data import load_source, open_dataset
 from training.labelmaps.phantoms import axon_phantoms, write_phantom
 from training.tasks.segmentation import SegmentationRecipe
 
@@ -63,7 +62,7 @@ def done(phantoms: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_result_is_labelled_images_like_the_input(done: Path, phantoms: Path) -> None:
-    report = check(done)
+    report = open_dataset(done)
     assert report.trainable
     assert report.card is not None
     assert report.card.cases == 4
@@ -226,7 +225,7 @@ def test_whether_they_help_is_measured_on_what_none_has_seen(
     assert result.parts.test is not None
     apart = {case.name for case in result.parts.test.cases}
     assert len(apart) == 2
-    assert not apart & {case.name for case in result.parts.cases.cases}
+    assert not apart & {case.name for case in result.parts.dataset.cases}
     assert not apart & {name for one in result.drawn for name in one.origin.originals}
     assert result.usefulness is not None
     assert result.usefulness.verdict == "too few cases"
@@ -238,8 +237,8 @@ def test_whether_they_help_is_measured_on_what_none_has_seen(
 def test_both_ways_hold_the_same_images_out_and_half_is_real(
     phantoms: Path, done: Path, tmp_path: Path
 ) -> None:
-    real = load_source(str(phantoms), tmp_path / "real")
-    both = half_synthetic(real, load_source(str(done), tmp_path / "more"))
+    real = load_source(open_dataset(phantoms), tmp_path / "real")
+    both = half_synthetic(real, load_source(open_dataset(done), tmp_path / "more"))
     held = [[np.asarray(s["image"]) for s in source.validation] for source in (real, both)]
     assert all(np.array_equal(a, b) for a, b in zip(*held, strict=True))
     synthetic = sum(group.startswith("synthetic") for group in both.groups)
@@ -316,4 +315,4 @@ def test_volumes_of_several_classes_come_back_as_such(tmp_path: Path) -> None:
     np.testing.assert_array_equal(written.affine, affine)
     labels = nibabel.load(tmp_path / "out" / "labels" / "new-00000.nii.gz")
     assert set(np.unique(labels.dataobj)) == {0, 2, 5}
-    assert check(tmp_path / "out").trainable
+    assert open_dataset(tmp_path / "out").trainable

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from caps_med.images import MedicalImage, read_image, write_image
 from tests.images.dicom_files import dataset, encoded, placed
 from tests.training.data.pairs import Pixels, draw_pairs, save_volume, two_folders, write
+from training.data import open_dataset
 from training.data.check.card import DataCard
-from training.data.check.check import check
 from training.data.check.histogram import Histogram
 
 RNG = np.random.default_rng(0)
@@ -53,7 +53,7 @@ def test_the_order_does_not_matter() -> None:
 
 def test_the_card_tells_what_was_drawn(tmp_path: Path) -> None:
     pairs = draw_pairs(5)
-    card = check(two_folders("images", "labels")(tmp_path, pairs)).card
+    card = open_dataset(two_folders("images", "labels")(tmp_path, pairs)).card
     assert card is not None
     images = np.stack([image for image, _ in pairs.values()])
     masks = np.stack([mask for _, mask in pairs.values()])
@@ -76,7 +76,7 @@ def test_mixed_sizes_are_summed_up(tmp_path: Path) -> None:
         name: (image[:rows], mask[:rows])
         for rows, (name, (image, mask)) in zip((12, 20, 18, 15), draw_pairs(4).items(), strict=True)
     }
-    sizes = check(two_folders("images", "labels")(tmp_path, pairs)).card
+    sizes = open_dataset(two_folders("images", "labels")(tmp_path, pairs)).card
     assert sizes is not None
     assert sizes.sizes.smallest == (12, 28)
     assert sizes.sizes.median == (15, 28)
@@ -100,7 +100,7 @@ def test_a_dicom_series_is_the_volume_that_its_slices_make(tmp_path: Path) -> No
         (tmp_path / "nifti" / "images").mkdir(exist_ok=True)
         write_image(volume, tmp_path / "nifti" / "images" / f"s{i}.nii.gz")
     for folder in ("dicom", "nifti"):
-        report = check(tmp_path / folder)
+        report = open_dataset(tmp_path / folder)
         assert report.findings == ()
         cards.append(report.card)
     assert cards[0] == cards[1]
@@ -117,7 +117,7 @@ def of_format(root: Path, suffix: str, make: Callable[[Pixels], NDArray[np.gener
         picture = MedicalImage(make(image), format="npy")
         write_image(picture, root / suffix / "images" / f"{name}{suffix}")
         write(mask, root / suffix / "labels" / f"{name}.png", "labels")
-    card = check(root / suffix).card
+    card = open_dataset(root / suffix).card
     assert card is not None
     return card
 
@@ -154,7 +154,7 @@ def test_the_voxel_order_does_not_matter(tmp_path: Path) -> None:
             image = image.astype(np.int16).transpose(axes)
             save_volume(image, turned, tmp_path / folder / "images" / f"{name}.nii")
             save_volume(label.transpose(axes), turned, tmp_path / folder / "labels" / f"{name}.nii")
-        cards.append(check(tmp_path / folder).card)
+        cards.append(open_dataset(tmp_path / folder).card)
     assert cards[0] == cards[1]
     assert cards[0] is not None
     assert cards[0].sizes.median == (5, 9, 8)

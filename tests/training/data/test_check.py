@@ -19,7 +19,7 @@ from tests.training.data.pairs import (
     two_folders,
     write,
 )
-from training.data.check.check import Report, check
+from training.data import Dataset, open_dataset
 from training.data.check.findings import CODES
 
 PAIRS = draw_pairs(6)
@@ -43,7 +43,7 @@ def pictures(tmp_path: Path) -> Path:
     return two_folders("images", "labels")(tmp_path / "data", PAIRS)
 
 
-def codes(report: Report) -> list[tuple[str, str]]:
+def codes(report: Dataset) -> list[tuple[str, str]]:
     return [(found.code, found.file) for found in report.findings]
 
 
@@ -148,10 +148,10 @@ BROKEN_PICTURES: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 @pytest.mark.parametrize("way", BROKEN_PICTURES)
 def test_what_is_wrong_with_a_picture_is_told_by_name(way: str, pictures: Path) -> None:
-    assert codes(check(pictures)) == []
+    assert codes(open_dataset(pictures)) == []
     break_it, code, file = BROKEN_PICTURES[way]
     break_it(pictures)
-    report = check(pictures)
+    report = open_dataset(pictures)
     assert codes(report) == [(code, file)]
     (found,) = report.findings
     assert found.what
@@ -204,10 +204,10 @@ BROKEN_VOLUMES: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 @pytest.mark.parametrize("way", BROKEN_VOLUMES)
 def test_what_is_wrong_with_a_volume_is_told_by_name(way: str, tmp_path: Path) -> None:
-    assert codes(check(volumes(tmp_path))) == []
+    assert codes(open_dataset(volumes(tmp_path))) == []
     break_it, code, file = BROKEN_VOLUMES[way]
     break_it(tmp_path)
-    report = check(tmp_path)
+    report = open_dataset(tmp_path)
     assert codes(report) == [(code, file)]
     assert not report.trainable
 
@@ -215,11 +215,11 @@ def test_what_is_wrong_with_a_volume_is_told_by_name(way: str, tmp_path: Path) -
 def test_an_image_that_comes_twice_is_told(pictures: Path) -> None:
     shutil.copy(pictures / image(1), pictures / "images" / "twin.png")
     shutil.copy(pictures / label(1), pictures / "labels" / "twin.png")
-    report = check(pictures)
+    report = open_dataset(pictures)
     assert codes(report) == [("duplicate", "images/twin.png")]
     assert report.findings[0].what == f"is the same image as {image(1)}"
     shutil.copy(pictures / label(2), pictures / "labels" / "twin.png")
-    assert codes(check(pictures)) == [("contradiction", "images/twin.png")]
+    assert codes(open_dataset(pictures)) == [("contradiction", "images/twin.png")]
 
 
 def test_all_problems_are_told_at_once_errors_first(pictures: Path) -> None:
@@ -228,7 +228,7 @@ def test_all_problems_are_told_at_once_errors_first(pictures: Path) -> None:
     save(np.zeros((20, 28)), pictures / label(1))
     save(np.eye(20), pictures / label(3))
     (pictures / label(4)).unlink()
-    report = check(pictures)
+    report = open_dataset(pictures)
     assert sorted(code for code, _ in codes(report)) == [
         "empty_label", "mixed_masks", "size_mismatch", "unpaired", "unreadable",
     ]  # fmt: skip
@@ -239,7 +239,7 @@ def test_all_problems_are_told_at_once_errors_first(pictures: Path) -> None:
 def test_nothing_but_empty_label_maps_cannot_be_learned_from(pictures: Path) -> None:
     for i in range(6):
         save(np.zeros((20, 28)), pictures / label(i))
-    report = check(pictures)
+    report = open_dataset(pictures)
     assert codes(report)[0] == ("all_empty", "")
     assert not report.trainable
 
@@ -248,23 +248,25 @@ def test_a_single_case_is_a_warning(pictures: Path) -> None:
     for i in range(1, 6):
         (pictures / image(i)).unlink()
         (pictures / label(i)).unlink()
-    report = check(pictures)
+    report = open_dataset(pictures)
     assert codes(report) == [("too_few", "")]
     assert report.trainable
 
 
 def test_a_folder_that_is_not_understood_is_a_finding(tmp_path: Path) -> None:
-    report = check(tmp_path)
+    report = open_dataset(tmp_path)
     assert codes(report) == [("layout", "")]
     assert "images/a.png" in report.findings[0].fix
-    with pytest.raises(InvalidInput, match="there is no such folder or file"):
-        check(tmp_path / "nowhere")
+    with pytest.raises(
+        InvalidInput, match="neither a folder or list of labelled images nor one of mni152"
+    ):
+        open_dataset(tmp_path / "nowhere")
 
 
 def test_when_every_file_is_broken_there_is_no_card(pictures: Path) -> None:
     for i in range(6):
         cut(pictures / image(i))
-    report = check(pictures)
+    report = open_dataset(pictures)
     assert codes(report) == [*(("unreadable", image(i)) for i in range(6)), ("no_cases", "")]
     assert report.card is None
     assert report.sheet is None
@@ -280,7 +282,7 @@ def test_libraries_are_quiet_about_broken_files(
     header[252:254] = b"\x7f\x7f"
     path.write_bytes(gzip.compress(header))
     with caplog.at_level(0):
-        check(tmp_path)
+        open_dataset(tmp_path)
     assert caplog.records == []
 
 
@@ -298,7 +300,7 @@ def test_files_broken_anywhere_never_make_it_fail(layout: str, tmp_path: Path) -
             for at in rng.integers(0, len(data), 5):
                 data[at] = rng.integers(0, 256)
         path.write_bytes(data)
-    report = check(start)
+    report = open_dataset(start)
     assert not report.trainable
     assert all(found.what and found.fix for found in report.findings)
 
@@ -307,7 +309,7 @@ def test_a_stack_with_an_unfinished_header_is_told(tmp_path: Path) -> None:
     LAYOUTS["npy stacks"](tmp_path, PAIRS)
     path = tmp_path / "axons_mask_train.npy"
     path.write_bytes(path.read_bytes().replace(b"}", b" "))
-    assert codes(check(tmp_path)) == [("unpaired", "axons_mask_train.npy"), ("no_cases", "")]
+    assert codes(open_dataset(tmp_path)) == [("unpaired", "axons_mask_train.npy"), ("no_cases", "")]
 
 
 def fingerprint(root: Path) -> dict[str, tuple[str, int]]:
@@ -322,12 +324,12 @@ def fingerprint(root: Path) -> dict[str, tuple[str, int]]:
 def test_the_data_stay_as_they_are(layout: str, tmp_path: Path) -> None:
     start = LAYOUTS[layout](tmp_path, PAIRS)
     before = fingerprint(tmp_path)
-    check(start)
+    open_dataset(start)
     assert fingerprint(tmp_path) == before
 
 
 def test_the_sheet_shows_images_and_labels(pictures: Path) -> None:
-    sheet = check(pictures).sheet
+    sheet = open_dataset(pictures).sheet
     assert sheet is not None
     assert sheet.array.shape[0] == 3
     colours = {tuple(pixel) for pixel in sheet.array.reshape(3, -1).T.tolist()}

@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from caps_med.errors import InvalidInput
-from training.data import load_source
+from training.data import load_source, open_dataset
 
 
 def test_pictures_become_samples(discs: Path, store: Path) -> None:
-    source = load_source(str(discs), store)
+    source = load_source(open_dataset(discs), store)
     assert (len(source.training), len(source.validation)) == (5, 1)
     assert source.binary
     assert source.labels == {0: "background", 1: "label 1"}
@@ -43,7 +43,7 @@ def volume(folder: Path, name: str, ids: tuple[int, ...], zooms: float = 1.0) ->
 def test_volumes_become_labelled_axial_slices(tmp_path: Path, store: Path) -> None:
     for i in range(5):
         volume(tmp_path, f"v{i}.nii.gz", (1, 4))
-    source = load_source(str(tmp_path), store)
+    source = load_source(open_dataset(tmp_path), store)
     assert (len(source.training), len(source.validation)) == (24, 6)
     assert list(source.labels) == [0, 1, 4]
     assert source.plane == "axial"
@@ -54,14 +54,14 @@ def test_volumes_become_labelled_axial_slices(tmp_path: Path, store: Path) -> No
 
 def test_one_volume_holds_out_slices(tmp_path: Path, store: Path) -> None:
     volume(tmp_path, "only.nii.gz", (1,))
-    source = load_source(str(tmp_path), store)
+    source = load_source(open_dataset(tmp_path), store)
     assert (len(source.training), len(source.validation)) == (5, 1)
 
 
 def test_other_spacings_are_resampled_to_the_first(tmp_path: Path, store: Path) -> None:
     volume(tmp_path, "a.nii.gz", (1,))
     volume(tmp_path, "b.nii.gz", (1,), zooms=1.5)
-    source = load_source(str(tmp_path), store)
+    source = load_source(open_dataset(tmp_path), store)
     assert source.spacing_mm == (1.0, 1.0)
     assert source.training[0]["image"].shape == (1, 20, 16)
     assert source.validation[0]["image"].shape == (1, 30, 24)
@@ -71,9 +71,9 @@ def test_other_spacings_are_resampled_to_the_first(tmp_path: Path, store: Path) 
 
 def test_missing_folder_is_named(tmp_path: Path, store: Path) -> None:
     with pytest.raises(InvalidInput, match=r"neither a folder .* nor one of mni152"):
-        load_source(str(tmp_path / "nowhere"), store)
+        load_source(open_dataset(tmp_path / "nowhere"), store)
     with pytest.raises(InvalidInput, match=r"Found: nothing.\nUnderstood are:\n  images/a.png"):
-        load_source(str(tmp_path), store)
+        load_source(open_dataset(tmp_path), store)
 
 
 def copy(discs: Path, tmp_path: Path) -> Path:
@@ -84,7 +84,7 @@ def test_unpaired_file_is_named(discs: Path, tmp_path: Path, store: Path) -> Non
     folder = copy(discs, tmp_path)
     (folder / "labels" / "case3.png").unlink()
     with pytest.raises(InvalidInput, match=r"without a counterpart: case3\.png"):
-        load_source(str(folder), store)
+        load_source(open_dataset(folder), store)
 
 
 def test_other_size_is_named(discs: Path, tmp_path: Path, store: Path) -> None:
@@ -93,7 +93,7 @@ def test_other_size_is_named(discs: Path, tmp_path: Path, store: Path) -> None:
     with pytest.raises(
         InvalidInput, match=r"case2.png has size \(72, 80\), its label map \(8, 8\)"
     ):
-        load_source(str(folder), store)
+        load_source(open_dataset(folder), store)
 
 
 def test_empty_labels_are_refused(discs: Path, tmp_path: Path, store: Path) -> None:
@@ -101,4 +101,4 @@ def test_empty_labels_are_refused(discs: Path, tmp_path: Path, store: Path) -> N
     for path in (folder / "labels").iterdir():
         Image.fromarray(np.zeros((72, 80), np.uint8)).save(path)
     with pytest.raises(InvalidInput, match="every label map is empty"):
-        load_source(str(folder), store)
+        load_source(open_dataset(folder), store)

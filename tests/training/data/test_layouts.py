@@ -21,10 +21,9 @@ from tests.training.data.pairs import (
     two_folders,
     write,
 )
+from training.data import open_dataset
 from training.data.check.card import DataCard
-from training.data.check.check import check
 from training.data.layouts import discover
-from training.data.reading import open_cases, read_case
 
 PAIRS = draw_pairs()
 
@@ -32,7 +31,7 @@ PAIRS = draw_pairs()
 @pytest.fixture(scope="module")
 def card(tmp_path_factory: pytest.TempPathFactory) -> DataCard:
     root = two_folders("images", "labels")(tmp_path_factory.mktemp("plain"), PAIRS)
-    found = check(root).card
+    found = open_dataset(root).card
     assert found is not None
     return found
 
@@ -41,18 +40,18 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> DataCard:
 def test_equal_data_have_equal_cards_in_every_layout_and_format(
     layout: str, card: DataCard, tmp_path: Path
 ) -> None:
-    report = check(LAYOUTS[layout](tmp_path, PAIRS))
+    report = open_dataset(LAYOUTS[layout](tmp_path, PAIRS))
     assert report.findings == ()
-    assert len(report.cases.cases) == 24
+    assert len(report.cases) == 24
     assert report.card == card
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_reads_to_the_same_pixels(layout: str, tmp_path: Path) -> None:
     pairs = dict(list(PAIRS.items())[:11])
-    cases = open_cases(LAYOUTS[layout](tmp_path, pairs))
+    cases = open_dataset(LAYOUTS[layout](tmp_path, pairs))
     for case, (image, mask) in zip(cases.cases, pairs.values(), strict=True):
-        read, label = read_case(case, cases)
+        read, label = cases.read(case)
         np.testing.assert_array_equal(read.array[0], image)
         np.testing.assert_array_equal(label.array[0], mask)
 
@@ -89,8 +88,8 @@ def test_several_channels_are_joined_in_order(tmp_path: Path) -> None:
     for channel, volume in enumerate(channels):
         save_volume(volume, affine, tmp_path / "imagesTr" / f"head_{channel:04}.nii.gz")
     save_volume(channels[0] % 3, affine, tmp_path / "labelsTr" / "head.nii.gz")
-    cases = open_cases(tmp_path)
-    image, label = read_case(cases.cases[0], cases)
+    cases = open_dataset(tmp_path)
+    image, label = cases.read(cases.cases[0])
     np.testing.assert_array_equal(image.array, channels)
     np.testing.assert_array_equal(label.array[0], channels[0] % 3)
     assert image.spacing == (1, 1, 3)
@@ -105,10 +104,10 @@ def test_files_beside_one_label_map_are_channels(below: str, tmp_path: Path) -> 
         write(
             rng.integers(0, 2, (5, 6)), tmp_path / f"{below.format(name)}{name}_seg.npy", "labels"
         )
-    cases = open_cases(tmp_path)
+    cases = open_dataset(tmp_path)
     assert cases.channels == ("flair", "t1", "t2")
     assert [case.name.rpartition("/")[2] for case in cases.cases] == ["p1", "p2"]
-    assert read_case(cases.cases[1], cases)[0].array.shape == (3, 5, 6)
+    assert cases.read(cases.cases[1])[0].array.shape == (3, 5, 6)
     write(rng.integers(0, 9, (5, 6)), tmp_path / f"{below.format('p3')}p3_t1.npy")
     write(rng.integers(0, 2, (5, 6)), tmp_path / f"{below.format('p3')}p3_seg.npy", "labels")
     write(rng.integers(0, 9, (5, 6)), tmp_path / "other.npy")
@@ -143,8 +142,8 @@ def test_the_fourth_axis_of_a_decathlon_volume_is_channels(tmp_path: Path) -> No
     save_volume(channels[..., 0] % 3, affine, tmp_path / "labelsTr" / "BRATS_0001.nii.gz")
     entry = {"image": "./imagesTr/BRATS_0001.nii.gz", "label": "./labelsTr/BRATS_0001.nii.gz"}
     (tmp_path / "dataset.json").write_text(json.dumps({"training": [entry]}))
-    cases = open_cases(tmp_path)
-    image, _ = read_case(cases.cases[0], cases)
+    cases = open_dataset(tmp_path)
+    image, _ = cases.read(cases.cases[0])
     np.testing.assert_array_equal(image.array, np.moveaxis(channels, -1, 0))
     np.testing.assert_array_equal(image.affine, affine)
 
@@ -221,7 +220,7 @@ def test_what_has_no_counterpart_is_told(tmp_path: Path) -> None:
         "axon-03_mask.png": "has no image of its name",
     }
     with pytest.raises(InvalidInput, match=r"without a counterpart: axon-02.png, .* has no label"):
-        open_cases(tmp_path)
+        open_dataset(tmp_path).require_complete()
 
 
 def test_dicom_files_are_known_by_their_content(tmp_path: Path) -> None:

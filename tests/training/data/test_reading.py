@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 
 from tests.training.data.pairs import draw_pairs, save_pages, save_volume, two_folders
+from training.data import open_dataset
 from training.data.cases import FileRef
-from training.data.reading import BrokenCase, encoding_of, open_cases, read_case
+from training.data.reading import BrokenCase, encoding_of
 from training.data.stacks import pictures_in, read_reference
 
 PAIRS = draw_pairs(3)
@@ -42,8 +43,8 @@ def test_a_palette_picture_holds_ids(tmp_path: Path) -> None:
         picture = Image.fromarray(mask * np.uint8(3))
         picture.putpalette([0, 0, 0, 9, 9, 9, 255, 0, 0, 0, 255, 0])
         picture.save(tmp_path / "labels" / f"axon-{i:02}.png")
-    cases = open_cases(tmp_path)
-    _, label = read_case(cases.cases[0], cases)
+    cases = open_dataset(tmp_path)
+    _, label = cases.read(cases.cases[0])
     assert set(np.unique(label.array)) == {0, 3}
 
 
@@ -52,8 +53,8 @@ def test_colour_images_keep_their_channels(tmp_path: Path) -> None:
     two_folders("images", "labels")(tmp_path, PAIRS)
     pixels = rng.integers(0, 255, (20, 28, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "images" / "axon-00.png")
-    cases = open_cases(tmp_path)
-    image, _ = read_case(cases.cases[0], cases)
+    cases = open_dataset(tmp_path)
+    image, _ = cases.read(cases.cases[0])
     np.testing.assert_array_equal(image.array, np.moveaxis(pixels, -1, 0))
 
 
@@ -64,8 +65,8 @@ def test_a_volume_of_one_slice_is_a_picture(axis: int, tmp_path: Path) -> None:
     volume = np.random.default_rng(0).integers(0, 9, shape, np.uint8)
     for kind in ("images", "labels"):
         save_volume(volume, np.diag([-1.0, -1, 1, 1]), tmp_path / kind / "a.nii.gz")
-    cases = open_cases(tmp_path)
-    image, label = read_case(cases.cases[0], cases)
+    cases = open_dataset(tmp_path)
+    image, label = cases.read(cases.cases[0])
     assert image.spatial_dims == 2
     np.testing.assert_array_equal(image.array, label.array)
     assert sorted(image.array.ravel()) == sorted(volume.ravel())
@@ -74,11 +75,11 @@ def test_a_volume_of_one_slice_is_a_picture(axis: int, tmp_path: Path) -> None:
 def test_an_image_and_its_label_map_must_fit(tmp_path: Path) -> None:
     two_folders("images", "labels")(tmp_path, PAIRS)
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "labels" / "axon-01.png")
-    cases = open_cases(tmp_path)
+    cases = open_dataset(tmp_path)
     with pytest.raises(
         BrokenCase, match=r"axon-01.png has size \(20, 28\), its label map \(9, 9\)"
     ):
-        read_case(cases.cases[1], cases)
+        cases.read(cases.cases[1])
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.float32])

@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from training.data import load_source
+from training.data import load_source, open_dataset
 from training.engine import memory
 from training.engine.loop import LossNotFinite
 from training.engine.run_folder import RunFolder, Stateful
@@ -81,7 +81,7 @@ def test_killed_between_any_two_files_each_epoch_is_logged_once(
     discs: Path, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, written: int
 ) -> None:
     """Above all between the log and the checkpoint of the first epoch."""
-    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    source, folder = load_source(open_dataset(discs), store), RunFolder(tmp_path / "run")
     chosen = recipe(discs, epochs=2, steps=1, keep="last")
     save, saved = RunFolder.save, iter(range(written))
 
@@ -131,7 +131,7 @@ def test_two_processes_train_as_one(discs: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(losses[1], losses[0], rtol=0.15)
     one, other = weights(tmp_path / "alone"), weights(tmp_path / "both")
     assert list(one) == list(other), "the checkpoint loads in a single process"
-    again = load_source(str(discs), tmp_path / "store")
+    again = load_source(open_dataset(discs), tmp_path / "store")
     folder = RunFolder(tmp_path / "both")
     train_segmentation(again, recipe(discs), folder, resume=True)
 
@@ -154,7 +154,7 @@ def test_out_of_memory_halves_the_batch_and_continues(
         return forward(self, image, mask)
 
     monkeypatch.setattr(SegCaps, "forward", too_large)
-    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    source, folder = load_source(open_dataset(discs), store), RunFolder(tmp_path / "run")
     train_segmentation(source, recipe(discs, batch_size=4, epochs=1), folder, resume=False)
     saved = json.loads(folder.recipe.read_text())
     assert saved["batch_size"] == 1
@@ -177,7 +177,7 @@ def test_a_nan_in_an_image_names_the_case(tmp_path: Path, store: Path) -> None:
         picture[20:40, 20:40] = 200
         Image.fromarray(picture).save(tmp_path / "images" / f"c{i}.png")
         Image.fromarray((picture > 150).astype(np.uint8)).save(tmp_path / "labels" / f"c{i}.png")
-    source = load_source(str(tmp_path), store)
+    source = load_source(open_dataset(tmp_path), store)
     write_nans(store)
     folder = RunFolder(tmp_path / "run")
     with pytest.raises(LossNotFinite, match=r"NaN or infinity in the image: .*c\d"):
@@ -187,7 +187,7 @@ def test_a_nan_in_an_image_names_the_case(tmp_path: Path, store: Path) -> None:
 def test_a_nan_in_the_loss_names_the_cases_of_the_step(
     discs: Path, tmp_path: Path, store: Path
 ) -> None:
-    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    source, folder = load_source(open_dataset(discs), store), RunFolder(tmp_path / "run")
     with pytest.raises(LossNotFinite, match=r"the loss is nan in a step on: .*case\d"):
         train_segmentation(source, recipe(discs, learning_rate=1e30), folder, resume=False)
 
@@ -201,14 +201,14 @@ def write_nans(store: Path) -> None:
 
 
 def test_a_run_ends_early_when_the_score_stays(discs: Path, tmp_path: Path, store: Path) -> None:
-    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    source, folder = load_source(open_dataset(discs), store), RunFolder(tmp_path / "run")
     chosen = recipe(discs, epochs=9, patience=2, learning_rate=1e-12)
     train_segmentation(source, chosen, folder, resume=False)
     assert len(folder.scores.read_text().splitlines()) < 9
 
 
 def test_a_run_reports_its_progress(discs: Path, tmp_path: Path, store: Path) -> None:
-    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    source, folder = load_source(open_dataset(discs), store), RunFolder(tmp_path / "run")
     train_segmentation(source, recipe(discs), folder, resume=False)
     lines = [json.loads(x) for x in (folder.path / "progress.jsonl").read_text().splitlines()]
     assert lines[-1]["step"] == lines[-1]["steps"] == 8

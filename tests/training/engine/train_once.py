@@ -9,7 +9,7 @@ from pathlib import Path
 import ignite.distributed as idist
 import torch
 
-from training.data import load_source
+from training.data import load_source, open_dataset
 from training.engine import distributed
 from training.engine.run_folder import RunFolder
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
@@ -21,7 +21,7 @@ def main() -> None:
     recipe = SegmentationRecipe.model_validate({"data": data, **json.loads(settings)})
     folder = RunFolder(Path(run))
     with idist.one_rank_first():
-        source = load_source(data, folder.data)
+        source = load_source(open_dataset(data), folder.data)
     train_segmentation(source, recipe, folder, resume=folder.checkpoint.exists())
 
 

@@ -16,6 +16,7 @@ from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, Wrong
 from caps_med.images import MedicalImage, read_image, write_image
 from tests.conftest import tiny_card, write_tiny
 from training.cli.evaluate import register
+from training.data import open_dataset
 from training.evaluation.metrics.overlap import score_case
 from training.evaluation.segmentation import evaluate, find_models
 
@@ -99,7 +100,7 @@ def test_a_volume_is_scored_as_a_whole_in_millimetres(tmp_path: Path) -> None:
         read = read_image(source, kind="image" if kind == "images" else "labels")
         thick = MedicalImage(np.concatenate([read.array] * 2, -1), read.affine, kind=read.kind)
         write_image(thick, tmp_path / kind / "head.nii.gz")
-    found = evaluate(tmp_path, [caps_med.load_model("brain-t1-tissue")])
+    found = evaluate(open_dataset(tmp_path), [caps_med.load_model("brain-t1-tissue")])
     assert found.summary.unit == "mm"
     assert [row.class_name for row in found.rows] == list(found.summary.labels.values())
     assert min(row.scores.dice or 0 for row in found.rows) > 0.7
@@ -133,7 +134,7 @@ def test_models_that_cannot_be_compared(repository: Path, models: Path) -> None:
 def test_labels_that_the_model_does_not_know(discs: Path, models: Path) -> None:
     model = caps_med.load_model("tiny-segmentation", models)
     with pytest.raises(InvalidInput, match=r"case0.png: .* holds the ids 1; .*2 nucleus"):
-        evaluate(discs, [model])
+        evaluate(open_dataset(discs), [model])
 
 
 def test_pictures_and_volumes_have_no_common_unit(repository: Path, tmp_path: Path) -> None:
@@ -144,12 +145,12 @@ def test_pictures_and_volumes_have_no_common_unit(repository: Path, tmp_path: Pa
             labels = MedicalImage(whole, kind="labels" if kind == "labels" else "image")
             write_image(labels, tmp_path / kind / name)
     with pytest.raises(InvalidInput, match="in pixels and in mm: evaluate them apart"):
-        evaluate(tmp_path, [caps_med.load_model("tiny", repository)])
+        evaluate(open_dataset(tmp_path), [caps_med.load_model("tiny", repository)])
 
 
 def test_only_the_groups_that_were_held_out(discs: Path, repository: Path) -> None:
     model = caps_med.load_model("tiny", repository)
-    found = evaluate(discs, [model], groups={"case1", "case4"})
+    found = evaluate(open_dataset(discs).subset({"case1", "case4"}), [model])
     assert list(found.dice_of_cases()) == ["case1", "case4"]
     assert found.card.cases == 2
 
@@ -165,5 +166,5 @@ def test_scores_on_the_training_data_are_told(discs: Path, repository: Path) -> 
     card = binary("SegCaps", {"atoms": 4})
     seen = card.provenance.model_copy(update={"recipe": {"data": str(discs)}})
     write_tiny(repository, "seen", card.model_copy(update={"provenance": seen}))
-    found = evaluate(discs, [caps_med.load_model("seen", repository)])
+    found = evaluate(open_dataset(discs), [caps_med.load_model("seen", repository)])
     assert any("seen@1 was trained on these data" in note for note in found.summary.notes)

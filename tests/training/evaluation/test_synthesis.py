@@ -19,7 +19,7 @@ from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, Wrong
 from caps_med.images import MedicalImage, read_image
 from tests.conftest import tiny_card, write_tiny
 from training.cli.evaluate import register
-from training.data.reading import open_cases
+from training.data import open_dataset
 from training.evaluation.metrics import DISTANCES, mean_pairwise, ssim
 from training.evaluation.metrics.overlap import score_case
 from training.evaluation.segmentation import find_models
@@ -93,7 +93,7 @@ def test_a_model_against_pix2pix(phantoms: Path, repository: Path, tmp_path: Pat
 
 def test_the_numbers_are_those_of_the_images(phantoms: Path, repository: Path) -> None:
     model, finder = (caps_med.load_model(name, repository) for name in ("axons", "finder"))
-    found = evaluate_synthesis(phantoms, [model], seed=5, images=2, segmenter=finder)
+    found = evaluate_synthesis(open_dataset(phantoms), [model], seed=5, images=2, segmenter=finder)
     label = read_image(phantoms / "labels" / "axons1-look0.png", kind="labels")
     made = [model.synthesize(label, seed=5 + 2 + i) for i in range(2)]
     fake = [image.array.astype(np.float32) / 255 for image in made]
@@ -111,7 +111,7 @@ def test_the_numbers_are_those_of_the_images(phantoms: Path, repository: Path) -
 
 def test_cases_that_show_one_label_map_are_its_repeats(phantoms: Path, repository: Path) -> None:
     model = caps_med.load_model("axons", repository)
-    repeats = repeats_of(open_cases(phantoms), model)
+    repeats = repeats_of(open_dataset(phantoms), model)
     assert [[case.name for case in one] for one in repeats] == [
         [f"axons{i}-look{k}" for k in range(2)] for i in range(3)
     ]
@@ -123,7 +123,7 @@ def test_what_cannot_be_measured_is_said(phantoms: Path, repository: Path, tmp_p
         for file in (tmp_path / kind).glob("*-look1.png"):
             file.unlink()
     model = caps_med.load_model("axons", repository)
-    summary = evaluate_synthesis(tmp_path, [model], images=1).summary
+    summary = evaluate_synthesis(open_dataset(tmp_path), [model], images=1).summary
     (scores,) = summary.scores
     assert scores.geometry is None
     assert scores.diversity["l1"].ratio is None and scores.diversity["l1"].synthetic is None
@@ -143,7 +143,7 @@ def test_a_volume_is_measured_slice_by_slice(tmp_path: Path, repository: Path) -
         labels = MedicalImage(ids, np.eye(4), kind="labels")
         labels.save(tmp_path / "labels" / f"v{number}.nii.gz")
     model = caps_med.load_model("axons", repository)
-    found = evaluate_synthesis(tmp_path, [model], images=2)
+    found = evaluate_synthesis(open_dataset(tmp_path), [model], images=2)
     assert found.summary.label_maps == 1 and len(found.rows) == 2
     sets = found.summary.scores[0].sets
     assert sets is not None and np.isfinite(list(sets.values())).all()
@@ -159,6 +159,6 @@ def test_mistakes_are_named(phantoms: Path, repository: Path, models: Path) -> N
         find_models(known, "axons", ["finder"])
     model, stranger = (caps_med.load_model(name, repository) for name in ("axons", "stranger"))
     with pytest.raises(InvalidInput, match=r"--segmenter stranger@1 knows the labels \[0, 2, 7\]"):
-        evaluate_synthesis(phantoms, [model], segmenter=stranger)
+        evaluate_synthesis(open_dataset(phantoms), [model], segmenter=stranger)
     with pytest.raises(InvalidParameter, match="images=0: must be at least 1"):
-        evaluate_synthesis(phantoms, [model], images=0)
+        evaluate_synthesis(open_dataset(phantoms), [model], images=0)

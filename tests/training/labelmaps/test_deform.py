@@ -18,6 +18,7 @@ from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import read_image
 from tests.images.dicom_files import IDENTITY, dataset, encoded, placed
 from training.cli.data import data
+from training.data import open_dataset
 from training.data.mni152 import load_mni152
 from training.evaluation.metrics.overlap import mean_dice
 from training.labelmaps.deform import (
@@ -159,7 +160,7 @@ def test_the_spline_model_draws_no_phantom_of_the_same_seed(folder: Path) -> Non
         drawn = alone.draw(number).label.array
         assert drawn.shape == (1, 64, 64)
         assert all(mean_dice(drawn, label, (1,)) < SIMILAR for label in phantoms)
-    like = LabelMaker.like(read_originals(folder), axons=True).draw(0)
+    like = LabelMaker.like(read_originals(open_dataset(folder, images=False)), axons=True).draw(0)
     assert like.origin.how == "spline model"
     assert like.label.array.shape == (1, 64, 64)
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from caps_med.errors import InvalidParameter
 from training.cli.data import data
-from training.data.check.check import check
+from training.data import open_dataset
 from training.labelmaps.phantoms import AxonGeometry, axon_phantom, axon_phantoms
 
 
@@ -67,7 +67,7 @@ def test_the_command_writes_a_folder_to_train_on(tmp_path: Path) -> None:
     command = ["phantoms", "--kind", "axons", "--count", "3", "--repeats", "2"]
     result = CliRunner().invoke(data, [*command, "--size", "64", "--out", str(out)])
     assert result.exit_code == 0, result.output
-    report = check(out)
+    report = open_dataset(out)
     assert report.trainable
     assert report.card is not None
     assert report.card.cases == 6

@@ -13,7 +13,7 @@ from PIL import Image
 import caps_med
 from caps_med.images import MedicalImage, Normalization, label_palette
 from tests.conftest import tiny_card, write_tiny
-from training.data.check.check import check
+from training.data import open_dataset
 from training.evaluation.segmentation import evaluate
 from training.pictures.figures import curves, strip_plot
 from training.pictures.pixels import case_pictures, overlay
@@ -66,7 +66,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_report_of_an_evaluation(discs: Path, repository: Path, tmp_path: Path) -> None:
     models = [caps_med.load_model(name, repository) for name in ("capsules", "plain")]
-    evaluation = evaluate(discs, models)
+    evaluation = evaluate(open_dataset(discs), models)
     evaluation_report(tmp_path / "out" / "report.html", evaluation)
     page = Page(tmp_path / "out" / "report.html")
     assert page.headings == ["Scores", "capsules@1 against plain@1", "Cases",
@@ -81,7 +81,7 @@ def test_the_report_of_an_evaluation(discs: Path, repository: Path, tmp_path: Pa
 
 def test_a_page_needs_nothing_else(discs: Path, repository: Path, tmp_path: Path) -> None:
     """Nothing is fetched, nothing runs, and names are text."""
-    evaluation = evaluate(discs, [caps_med.load_model("capsules", repository)])
+    evaluation = evaluate(open_dataset(discs), [caps_med.load_model("capsules", repository)])
     evaluation_report(tmp_path / "report.html", evaluation)
     page = Page(tmp_path / "report.html")
     assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "embed"}
@@ -97,12 +97,11 @@ def test_a_page_needs_nothing_else(discs: Path, repository: Path, tmp_path: Path
 
 
 def test_the_report_of_a_training(discs: Path, repository: Path, tmp_path: Path) -> None:
-    checked = check(discs)
+    dataset = open_dataset(discs)
     recipe = {"epochs": 3, "augmentation": {"noise": 0.1, "flip": True}}
     evaluation = training_report(
-        tmp_path / "report.html", reference="capsules@1", models=repository, data=discs,
-        held_out={"case1", "case4"}, recipe=recipe, scores=SCORES, card=checked.card,
-        sheet=checked.sheet,
+        tmp_path / "report.html", reference="capsules@1", models=repository, dataset=dataset,
+        held_out={"case1", "case4"}, recipe=recipe, scores=SCORES,
     )  # fmt: skip
     assert evaluation is not None
     assert list(evaluation.dice_of_cases()) == ["case1", "case4"]
@@ -119,7 +118,8 @@ def test_a_network_without_capsules_and_data_without_cases(
     repository: Path, tmp_path: Path
 ) -> None:
     evaluation = training_report(
-        tmp_path / "report.html", reference="plain", models=repository, data=None,
+        tmp_path / "report.html", reference="plain", models=repository,
+        dataset=open_dataset("mni152"),
         recipe={"epochs": 3}, scores=SCORES[:1],
     )  # fmt: skip
     assert evaluation is None
@@ -130,7 +130,8 @@ def test_capsules_are_left_out_where_there_are_none(
     discs: Path, repository: Path, tmp_path: Path
 ) -> None:
     evaluation_report(
-        tmp_path / "report.html", evaluate(discs, [caps_med.load_model("plain", repository)])
+        tmp_path / "report.html",
+        evaluate(open_dataset(discs), [caps_med.load_model("plain", repository)]),
     )
     assert "What the capsules show" not in Page(tmp_path / "report.html").headings
 

@@ -20,7 +20,7 @@ from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import Normalization, read_image
 from tests.training.data.pairs import LAYOUTS, Pairs, draw_pairs
 from training.cli.train import train as train_app
-from training.data.check.check import check
+from training.data import open_dataset
 from training.tasks.pipeline import Order, build_recipe, train, wishes
 from training.tasks.planning import plan
 from training.tasks.segmentation import SegmentationRecipe
@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 def order(data: Path, tmp_path: Path, **changes: Any) -> Order:  # noqa: ANN401
     given = {**TINY, **changes.pop("given", {})}
     changes = {"models": tmp_path / "models", "runs": tmp_path / "runs", **changes}
-    return Order("segmentation", str(data), "model", given, **changes)
+    return Order("segmentation", open_dataset(data), "model", given, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,9 @@ def test_wishes_are_read_from_file_and_settings(tmp_path: Path) -> None:
 def test_what_cannot_be_trained_is_refused_before_the_data_are_prepared(
     discs: Path, tmp_path: Path
 ) -> None:
-    order = Order("segmentation", str(discs), "mine", {}, models=tmp_path, runs=tmp_path / "runs")
+    order = Order(
+        "segmentation", open_dataset(discs), "mine", {}, models=tmp_path, runs=tmp_path / "runs"
+    )
     for dims, message in (("3D", "must be one of 2d, 2.5d, 3d"), ("3d", "the data are pictures")):
         with pytest.raises(InvalidParameter, match=message):
             train(replace(order, dims=dims), Console(quiet=True))
@@ -224,7 +226,7 @@ def test_what_cannot_be_trained_is_refused_before_the_data_are_prepared(
 
 
 def test_what_follows_from_volumes(tmp_path: Path) -> None:
-    card = check(write_volumes(tmp_path / "thin", 3)).card
+    card = open_dataset(write_volumes(tmp_path / "thin", 3)).card
     assert card is not None
     planned = plan(card, CPU)
     assert planned["preparation"].neighbours == 1
@@ -233,7 +235,7 @@ def test_what_follows_from_volumes(tmp_path: Path) -> None:
     assert planned["augmentation"]["flip_rows"] == 0
     (weight,) = planned["class_weights"]
     assert weight > 1, "the ball is rarer than what surrounds it"
-    thick = check(write_volumes(tmp_path / "thick", 3, spacing=5.0)).card
+    thick = open_dataset(write_volumes(tmp_path / "thick", 3, spacing=5.0)).card
     assert thick is not None
     assert plan(thick, CPU)["preparation"].neighbours == 0
     assert plan(card, CPU, "3d")["preparation"].spatial_dims == 3
@@ -247,7 +249,7 @@ def test_hounsfield_units_get_one_window_and_masked_heads_their_foreground(tmp_p
             values = np.asarray(scan.dataobj)
             values = np.where(values > 100, tissue, air).astype(np.float32)
             nibabel.save(nibabel.Nifti1Image(values, scan.affine), file)
-    cards = [check(tmp_path / name).card for name in ("ct", "head")]
+    cards = [open_dataset(tmp_path / name).card for name in ("ct", "head")]
     found = [plan(card, CPU)["preparation"].normalization for card in cards if card]
     assert found[0].window is not None
     assert found[1].foreground_only

@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
-from training.data import load_source
+from training.data import load_source, open_dataset
 from training.engine.run_folder import RunFolder
 from training.tasks.publish import publish
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
@@ -21,7 +21,7 @@ def recipe(data: Path, **changes: object) -> SegmentationRecipe:
 
 
 def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
-    source = load_source(str(discs), store)
+    source = load_source(open_dataset(discs), store)
     chosen = recipe(discs, epochs=3, steps=40, atoms=8, learning_rate=1e-2)
     _, best = train_segmentation(source, chosen, RunFolder(tmp_path / "run"), resume=False)
     assert best.score > 0.8
@@ -30,7 +30,7 @@ def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
     discs: Path, tmp_path: Path, store: Path
 ) -> None:
-    source = load_source(str(discs), store)
+    source = load_source(open_dataset(discs), store)
     whole, _ = train_segmentation(source, recipe(discs), RunFolder(tmp_path / "a"), resume=False)
 
     stopped = RunFolder(tmp_path / "b")
@@ -54,7 +54,7 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
 
 
 def test_workers_do_not_change_the_weights(discs: Path, tmp_path: Path, store: Path) -> None:
-    source, short = load_source(str(discs), store), recipe(discs, epochs=1)
+    source, short = load_source(open_dataset(discs), store), recipe(discs, epochs=1)
     one, _ = train_segmentation(source, short, RunFolder(tmp_path / "a"), False, workers=0)
     two, _ = train_segmentation(source, short, RunFolder(tmp_path / "b"), False, workers=2)
     for name, value in one.state_dict().items():
@@ -62,7 +62,7 @@ def test_workers_do_not_change_the_weights(discs: Path, tmp_path: Path, store: P
 
 
 def test_a_run_is_not_overwritten(discs: Path, tmp_path: Path, store: Path) -> None:
-    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    source, folder = load_source(open_dataset(discs), store), RunFolder(tmp_path / "run")
     with pytest.raises(InvalidParameter, match="holds no checkpoint: start without --resume"):
         train_segmentation(source, recipe(discs), folder, resume=True)
     train_segmentation(source, recipe(discs, epochs=1), folder, resume=False)
@@ -74,7 +74,7 @@ def test_a_run_is_not_overwritten(discs: Path, tmp_path: Path, store: Path) -> N
 
 def test_a_recipe_of_another_version(discs: Path, tmp_path: Path, store: Path) -> None:
     """Missing fields take their defaults; unknown ones are refused."""
-    source, folder = load_source(str(discs), store), RunFolder(tmp_path / "run")
+    source, folder = load_source(open_dataset(discs), store), RunFolder(tmp_path / "run")
     chosen = recipe(discs, epochs=1)
     train_segmentation(source, chosen, folder, resume=False)
     saved = json.loads(folder.recipe.read_text())
@@ -87,7 +87,7 @@ def test_a_recipe_of_another_version(discs: Path, tmp_path: Path, store: Path) -
 
 
 def test_starting_from_a_model(discs: Path, models: Path, tmp_path: Path, store: Path) -> None:
-    source = load_source(str(discs), store)
+    source = load_source(open_dataset(discs), store)
     first, _ = train_segmentation(source, recipe(discs), RunFolder(tmp_path / "a"), False)
     bundle = publish(ModelRepository(tmp_path), "first", [(first, source)], recipe(discs), "pytest")
     still = recipe(discs, start_from="first@1", learning_rate=1e-12, epochs=1)

@@ -18,7 +18,7 @@ from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, encode_image
-from training.data import Source, load_source
+from training.data import Source, load_source, open_dataset
 from training.engine.run_folder import RunFolder
 from training.evaluation.validation import average_look
 from training.labelmaps.phantoms import axon_phantoms, write_phantom
@@ -63,7 +63,7 @@ def recipe(data: Path, **changes: object) -> SynthesisRecipe:
 def test_learns_resumes_to_the_bit_and_is_served(
     axons: Path, tmp_path: Path, store: Path, changes: Mapping[str, object]
 ) -> None:
-    source, chosen = load_source(str(axons), store), recipe(axons, **changes)
+    source, chosen = load_source(open_dataset(axons), store), recipe(axons, **changes)
     whole, again = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "again")
     log = whole.log
 
@@ -117,7 +117,7 @@ def moved_by_looks(source: Source, recipe: SynthesisRecipe, folder: Path) -> flo
 
 def test_z_chooses_the_look(axons: Path, tmp_path: Path, store: Path) -> None:
     """With looks z moves the brightness, as the published recipe teaches it not to."""
-    source = load_source(str(axons), store)
+    source = load_source(open_dataset(axons), store)
     chosen = recipe(
         axons, epochs=1, steps=160, style_weight=0.2, learning_rate=1e-2,
         augmentation={"brightness": 0.4},
@@ -130,7 +130,7 @@ def test_z_chooses_the_look(axons: Path, tmp_path: Path, store: Path) -> None:
 
 
 def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
-    source = load_source(str(discs), store)
+    source = load_source(open_dataset(discs), store)
     # from when on the discs are seen is chance: with seed 3 and one thread after these steps
     chosen = recipe(discs, epochs=4, steps=80, atoms=8, learning_rate=1e-2, seed=5)
     generator, best = train_synthesis(source, chosen, RunFolder(tmp_path / "run"), resume=False)
@@ -142,7 +142,7 @@ def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
 
 
 def test_a_judge_holds_the_geometry(axons: Path, tmp_path: Path, store: Path, models: Path) -> None:
-    source = load_source(str(axons), store)
+    source = load_source(open_dataset(axons), store)
     with pytest.raises(InvalidParameter, match="judge must name a segmentation model"):
         train_synthesis(
             source, recipe(axons, geometry_weight=1.0), RunFolder(tmp_path / "a"), resume=False
@@ -178,8 +178,10 @@ def test_crops_are_real_pixels(axons: Path, store: Path) -> None:
     assert chosen.augmentation.noise == 0 == chosen.augmentation.blur
     assert not chosen.augmentation.warps
     assert recipe(axons, augmentation={"elastic": 2.0}).augmentation.warps
-    sample = load_source(str(axons), store).training[0]
-    crop = synthesis_transforms(load_source(str(axons), store), 32, chosen.augmentation)(sample)
+    sample = load_source(open_dataset(axons), store).training[0]
+    crop = synthesis_transforms(load_source(open_dataset(axons), store), 32, chosen.augmentation)(
+        sample
+    )
     assert set(crop["image"].unique().tolist()) <= set(np.unique(sample["image"]).tolist())
 
 
@@ -195,7 +197,7 @@ def test_mistakes_are_named(
 ) -> None:
     with pytest.raises(InvalidParameter, match=match):
         train_synthesis(
-            load_source(str(axons), store),
+            load_source(open_dataset(axons), store),
             recipe(axons, **changes),
             RunFolder(tmp_path / "run"),
             resume=False,
@@ -206,7 +208,7 @@ def test_another_noise_source_starts_from_the_same_layers(
     axons: Path, tmp_path: Path, store: Path
 ) -> None:
     """With a field that is silent at first, the generator starts as the one without it."""
-    source, models = load_source(str(axons), store), tmp_path / "models"
+    source, models = load_source(open_dataset(axons), store), tmp_path / "models"
     before = recipe(axons, epochs=1, noise_source="broadcast_conv")
     first, _ = train_synthesis(source, before, RunFolder(tmp_path / "a"), resume=False)
     publish(ModelRepository(models), "first", [(first, source)], before, "pytest")

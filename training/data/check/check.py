@@ -1,26 +1,24 @@
-"""One pass over a data set: all that is wrong with it at once, and its data card.
+"""One pass over a data set's files: everything that is wrong with it, and its data card.
 
-Nothing is written, and no input makes it fail: what cannot be read is a finding.
+Nothing is written, and no input makes the check fail: what cannot be read is a finding.
 """
 
 from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from nibabel import imageglobals
 
-from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.images import MedicalImage
-from training.data.cases import Case, Cases, FileRef
+from training.data.cases import Case, Cases, FileRef, Track
 from training.data.check.card import CardMaker, DataCard
 from training.data.check.findings import Finding, Likeness, finding, of_card
-from training.data.layouts import discover
 from training.data.reading import BrokenCase, encoding_of, read_case
 from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
 
@@ -31,51 +29,56 @@ _AT_ONCE = 2**22
 #: Cases shown on the contact sheet, evenly spaced.
 SHOWN = 12
 
-Track = Callable[[Iterable[Case]], Iterable[Case]]
-
 
 @dataclass(frozen=True)
-class Report:
-    """What is in a data set and what is wrong with it.
+class Content:
+    """What a data set, or a subset of it, holds.
 
     Attributes:
-        cases: as found, their label encoding decided; readable ones and broken ones.
-        findings: errors first.
         card: of the readable cases; None without any.
         sheet: some cases with their labels drawn over, an RGB picture; None without any.
     """
 
-    cases: Cases
-    findings: tuple[Finding, ...]
     card: DataCard | None
     sheet: MedicalImage | None
 
-    @property
-    def trainable(self) -> bool:
-        """Whether there is no error."""
-        return all(found.severity != "error" for found in self.findings)
+
+@dataclass(frozen=True)
+class Report:
+    """What one pass over a data set found.
+
+    Attributes:
+        findings: errors first.
+        label_values: value in the label files -> label id, where they differ; see `encoding_of`.
+        contents: of each set of cases that was asked for.
+    """
+
+    findings: tuple[Finding, ...]
+    label_values: Mapping[int, int]
+    contents: tuple[Content, ...]
 
 
-def check(path: Path, track: Track = iter) -> Report:
-    """Look at every file below `path` once, one case in memory at a time.
+def check(cases: Cases, subsets: Sequence[Cases] = (), track: Track = iter) -> Report:
+    """Read every file once, one case in memory at a time.
 
     Args:
-        path: a folder, or a JSON or CSV list.
+        cases: the whole data set.
+        subsets: parts of it that need a card of their own.
         track: wraps the iteration over cases, to show progress.
 
-    Raises:
-        InvalidInput: there is nothing at `path`.
+    Returns:
+        A report whose `contents` are those of the whole, then of each subset.
     """
-    path = Path(path)
-    if not path.exists():
-        raise InvalidInput(f"{path}: there is no such folder or file")
-    with _quiet_libraries():
-        return _checked(path, track)
+    survey = _Survey(cases, subsets)
+    with quiet_libraries():
+        for case in track(cases.cases):
+            survey.add(case)
+    return survey.report()
 
 
 @contextmanager
-def _quiet_libraries() -> Iterator[None]:
-    """What they say about broken files stands in the findings."""
+def quiet_libraries() -> Iterator[None]:
+    """Silence warnings about broken files: the findings report them."""
     before, imageglobals.logger.disabled = imageglobals.logger.disabled, True
     try:
         with warnings.catch_warnings():
@@ -85,45 +88,56 @@ def _quiet_libraries() -> Iterator[None]:
         imageglobals.logger.disabled = before
 
 
-def _checked(path: Path, track: Track) -> Report:
-    try:
-        cases = discover(path)
-    except (CapsMedError, OSError) as error:
-        what, _, fix = str(error).partition("\n")
-        nothing = Cases(path.name, path, "not understood", ())
-        found = finding("layout", "", what, fix or "correct the description of the data set")
-        return Report(nothing, (found,), None, None)
-    survey = _Survey(cases)
-    for case in track(cases.cases):
-        survey.look_at(case)
-    return survey.report()
+class _Collector:
+    """Numbers and small pictures of one set of cases."""
+
+    def __init__(self, cases: Cases) -> None:
+        self.names = {case.name for case in cases.cases}
+        steps = np.linspace(0, len(cases.cases) - 1, min(SHOWN, len(cases.cases)))
+        self._shown = {cases.cases[i].name for i in np.rint(steps).astype(int)}
+        self._card = CardMaker()
+        self._tiles: list[Thumbnail] = []
+
+    def add(
+        self, case: Case, image: MedicalImage, counts: Mapping[int, int], label: MedicalImage
+    ) -> None:
+        """Count one case; `counts` holds the voxels of each value in its label map."""
+        self._card.add(case.grouped, image, counts, label)
+        if case.name in self._shown:
+            self._tiles.append(thumbnail(case.name, image, label))
+
+    def content(self, label_values: Mapping[int, int]) -> Content:
+        """The card and the contact sheet."""
+        sheet = case_sheet(self._tiles, label_values) if self._tiles else None
+        return Content(self._card.card(label_values), sheet)
 
 
 class _Survey:
-    """What has been seen so far."""
+    """What the pass has found so far."""
 
-    def __init__(self, cases: Cases) -> None:
+    def __init__(self, cases: Cases, subsets: Sequence[Cases]) -> None:
         self._cases = cases
-        self._card = CardMaker()
+        self._collectors = [_Collector(each) for each in (cases, *subsets)]
         self._likeness = Likeness()
         self._findings: list[Finding] = [
             finding("unpaired", _name(one.path, cases), one.what, one.fix) for one in cases.unpaired
         ]
+        if cases.error:
+            what, _, fix = cases.error.partition("\n")
+            fix = fix or "correct the description of the data set"
+            self._findings.append(finding("layout", "", what, fix))
         self._values: set[frozenset[int]] = set()
         self._seen: dict[bytes, tuple[str, bytes]] = {}
-        steps = np.linspace(0, len(cases.cases) - 1, min(SHOWN, len(cases.cases)))
-        self._shown = {cases.cases[i].name for i in np.rint(steps).astype(int)}
-        self._tiles: list[Thumbnail] = []
 
-    def look_at(self, case: Case) -> None:
-        """Read one case, and keep numbers alone."""
+    def add(self, case: Case) -> None:
+        """Read one case and keep only numbers and a small picture."""
         try:
-            image, label = read_case(case, self._cases)
+            image, label = read_case(case)
         except BrokenCase as error:
-            self._say(error.finding, error.file, error.what, error.fix)
+            self._add(error.finding, error.file, error.what, error.fix)
         except Exception as error:  # a library's own failure on this file must not end the pass
             what = f"cannot be read: {type(error).__name__}"
-            self._say("unreadable", case.images[0], what, "save it again, or take it out")
+            self._add("unreadable", case.images[0], what, "save it again, or take it out")
         else:
             self._count(case, image, label)
 
@@ -132,20 +146,20 @@ class _Survey:
         values = list(counted)
         if len(values) > PICTURE_VALUES and _equal_neighbours(label) < PICTURE_EQUAL:
             what = f"holds {len(values)} values that vary like a photograph"
-            self._say("label_picture", case.label, what, "save label ids: 0, 1, 2, ...")
+            self._add("label_picture", case.label, what, "save label ids: 0, 1, 2, ...")
             return
         self._values.add(frozenset(counted))
-        self._card.add(case.grouped, image, counted, label)
+        for collector in self._collectors:
+            if case.name in collector.names:
+                collector.add(case, image, counted, label)
         self._likeness.add(self._file(case.images[0]), image)
         if set(counted) == {0}:
             fix = "label it, or keep it as an example of nothing"
-            self._say("empty_label", case.label, "holds no label", fix)
+            self._add("empty_label", case.label, "holds no label", fix)
         if image.array.min() == image.array.max():
             what = f"holds the value {image.array.flat[0]:g} everywhere"
-            self._say("constant_image", case.images[0], what, "take it out")
+            self._add("constant_image", case.images[0], what, "take it out")
         self._compare(case, image, label)
-        if case.name in self._shown:
-            self._tiles.append(thumbnail(case.name, image, label))
 
     def _compare(self, case: Case, image: MedicalImage, label: MedicalImage) -> None:
         """Whether the same image was seen before."""
@@ -156,30 +170,29 @@ class _Survey:
             return
         if its_label == content[1]:
             fix = "keep one, or it may stand on both sides of a split"
-            self._say("duplicate", case.images[0], f"is the same image as {first}", fix)
+            self._add("duplicate", case.images[0], f"is the same image as {first}", fix)
         else:
             what = f"is the same image as {first}, with other labels"
-            self._say("contradiction", case.images[0], what, "keep the right label map")
+            self._add("contradiction", case.images[0], what, "keep the right label map")
 
     def report(self) -> Report:
-        """The findings and the card, label values decided over all cases."""
+        """The findings and the cards, label values decided over all cases."""
         encoding = encoding_of(self._values, self._cases.labels)
-        cases = replace(self._cases, label_values=encoding)
-        card = self._card.card(encoding)
+        contents = tuple(collector.content(encoding) for collector in self._collectors)
+        card = contents[0].card
         findings = [*self._findings, *self._likeness.findings()]
-        if card is None:
+        if card is not None:
+            findings += of_card(card, self._cases)
+        elif not self._cases.error:
             fix = "mend the files above" if findings else "add images with label maps"
             findings.append(finding("no_cases", "", "no labelled image can be read", fix))
-        else:
-            findings += of_card(card, cases)
         if {1, 255} <= set(encoding):
             what = "some masks hold 0 and 1, others 0 and 255: 1 and 255 are read as one label"
             findings.append(finding("mixed_masks", "", what, "if they differ, renumber them"))
         findings.sort(key=lambda found: found.severity != "error")
-        sheet = case_sheet(self._tiles, encoding) if self._tiles else None
-        return Report(cases, tuple(findings), card, sheet)
+        return Report(tuple(findings), encoding, contents)
 
-    def _say(self, code: str, file: FileRef, what: str, fix: str) -> None:
+    def _add(self, code: str, file: FileRef, what: str, fix: str) -> None:
         self._findings.append(finding(code, self._file(file), what, fix))
 
     def _file(self, reference: FileRef) -> str:
@@ -217,7 +230,7 @@ def _digest(image: MedicalImage) -> bytes:
     return hashlib.sha256(str(values.shape).encode() + values.tobytes()).digest()
 
 
-def problems(report: Report) -> Iterator[tuple[str, list[Finding]]]:
-    """Findings by code, errors first."""
-    for code in dict.fromkeys(found.code for found in report.findings):
-        yield code, [found for found in report.findings if found.code == code]
+def by_code(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
+    """Findings of each code, in the order of the first of each."""
+    for code in dict.fromkeys(found.code for found in findings):
+        yield code, [found for found in findings if found.code == code]

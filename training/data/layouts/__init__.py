@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from caps_med.errors import InvalidInput
-from training.data.cases import Cases
+from training.data.cases import Case, Cases, FileRef
 from training.data.layouts.described import data_list, decathlon, nnunet
 from training.data.layouts.folders import one_folder, paired_folders
+from training.data.layouts.naming import entries
 from training.data.layouts.stacks import npy_stacks, with_stacks
 
 Layout = Callable[[Path], Cases | None]
@@ -52,6 +53,16 @@ def discover(path: Path) -> Cases:
     )
 
 
+def label_maps_alone(path: Path) -> Cases | None:
+    """Label maps without images, in a folder or in its folder ``labels``."""
+    folder = path / "labels" if (path / "labels").is_dir() else path
+    if not folder.is_dir():
+        return None
+    found, _ = entries(folder, deep=False)
+    cases = tuple(Case(e.stem, (), FileRef(e.path)) for e in sorted(found, key=lambda e: e.stem))
+    return Cases(path.name, path, "label maps alone", cases) if cases else None
+
+
 def _content(path: Path) -> str:
     if path.is_file():
         return "a file that is no .json or .csv list"
@@ -60,4 +71,4 @@ def _content(path: Path) -> str:
     return ", ".join(names[:_SHOWN]) + more if names else "nothing"
 
 
-__all__ = ["FILES", "FOLDERS", "Layout", "discover"]
+__all__ = ["FILES", "FOLDERS", "Layout", "discover", "label_maps_alone"]

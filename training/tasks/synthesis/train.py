@@ -24,7 +24,7 @@ from caps_med.networks import (
     build_discriminator,
     one_hot,
 )
-from training.data.dataset import Source
+from training.data.samples import Source
 from training.engine import distributed
 from training.engine.initial import Weights, initial_network
 from training.engine.loop import Best, Run, run_epochs, schedule

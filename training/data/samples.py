@@ -1,0 +1,133 @@
+"""A data set as the trainers see it: labelled samples, and what a bundle must record of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caps_med.errors import InvalidParameter
+from caps_med.images import Normalization, Plane
+
+#: One labelled sample: ``image`` float32 ``[C, *S]`` in [0, 1], ``label`` uint8 ``[1, *S]`` of
+#: class indices, and, where a data set has them, ``tissue`` float32 ``[K, *S]``: the probability
+#: of each class.
+Sample = Mapping[str, NDArray[np.generic]]
+
+
+#: Every fifth group is never trained on.
+HELD_OUT = 5
+
+
+@dataclass(frozen=True)
+class Source:
+    """Samples that share one geometry and one scale of intensities.
+
+    Attributes:
+        samples: slices, or whole volumes; read when asked for.
+        groups: of each sample, what must not be split between training and validation: the case
+            or the patient it comes from.
+        held_out: the groups that are validated on.
+        labels: label id -> name; the k-th id in order is class k of the samples.
+        plane: the plane the slices were cut in; None for pictures.
+        spacing_mm: (row, column) distances in millimetres; None for pictures.
+        normalization: what was applied to the intensities, to be repeated at inference.
+        description: what the data are, where they come from and under which licence.
+        spatial_dims: 2 for slices, 3 for volumes ``[C, D, H, W]``.
+        neighbours: slices on each side that a slice's channels hold beside its own.
+    """
+
+    name: str
+    samples: Sequence[Sample]
+    groups: Sequence[str]
+    held_out: frozenset[str]
+    labels: Mapping[int, str]
+    plane: Plane | None
+    spacing_mm: tuple[float, float] | None
+    normalization: Normalization
+    description: str
+    colors: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
+    spatial_dims: int = 2
+    neighbours: int = 0
+
+    @cached_property
+    def training(self) -> Sequence[Sample]:
+        """The samples to learn from."""
+        return self._subset(held_out=False)
+
+    @cached_property
+    def validation(self) -> Sequence[Sample]:
+        """The samples that are never learned from."""
+        return self._subset(held_out=True)
+
+    def training_name(self, index: int) -> str:
+        """What a training sample is called in a message."""
+        number = self._indices(held_out=False)[index]
+        named = getattr(self.samples, "name", None)
+        return str(named(number)) if named else f"{self.groups[number]} (sample {number})"
+
+    def _indices(self, held_out: bool) -> list[int]:
+        return [i for i, g in enumerate(self.groups) if (g in self.held_out) == held_out]
+
+    def _subset(self, held_out: bool) -> Sequence[Sample]:
+        return _Chosen(self.samples, self._indices(held_out))
+
+    @cached_property
+    def image_channels(self) -> int:
+        """Channels of every image."""
+        return int(self.samples[0]["image"].shape[0])
+
+    @property
+    def binary(self) -> bool:
+        """Whether there is one foreground class, so that one capsule type suffices."""
+        return len(self.labels) == 2
+
+    @property
+    def class_channels(self) -> int:
+        """Channels of a one-hot label map: 1 for a binary task, else one a class."""
+        return 1 if self.binary else len(self.labels)
+
+    def folds(self, count: int) -> list[Self]:
+        """This data set `count` times, each group held out once.
+
+        Raises:
+            InvalidParameter: there are fewer groups than folds.
+        """
+        groups = list(dict.fromkeys(self.groups))
+        if not 2 <= count <= len(groups):
+            raise InvalidParameter(
+                f"folds={count}: 2 to {len(groups)} are possible, one for each independent case"
+            )
+        return [replace(self, held_out=frozenset(groups[k::count])) for k in range(count)]
+
+
+class _Chosen(Sequence[Sample]):
+    """Some of the samples, still read when asked for."""
+
+    def __init__(self, samples: Sequence[Sample], indices: Sequence[int]) -> None:
+        self.samples, self.indices = samples, indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - no slices, which Sequence allows
+        return self.samples[self.indices[index]]
+
+
+def evenly(samples: Sequence[Sample], count: int) -> Sequence[Sample]:
+    """At most `count` of the samples, evenly spaced."""
+    if len(samples) <= count:
+        return samples
+    return _Chosen(samples, [i * len(samples) // count for i in range(count)])
+
+
+def hold_out(groups: Sequence[str]) -> frozenset[str]:
+    """Every fifth group, beginning with the third; of fewer than five the last; of one none."""
+    unique = list(dict.fromkeys(groups))
+    if len(unique) < 2:
+        return frozenset()
+    return frozenset(unique[HELD_OUT // 2 :: HELD_OUT] if len(unique) >= HELD_OUT else unique[-1:])
