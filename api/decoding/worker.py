@@ -25,8 +25,9 @@ from caps_med.images import CODECS, Limits, MedicalImage, encode_image, read_ima
 
 #: What is said of a file that broke its decoder in a way nobody thought of.
 BROKEN = "the file is cut or broken in a way that its format does not allow: copy or save it again"
-#: What pydicom imports only when a file needs it.
+#: What pydicom and tifffile import only when a file needs it.
 _LATE = (
+    *(f"imagecodecs._{name}" for name in ("ccitt", "deflate", "imcd", "jpeg8", "zlib", "zstd")),
     "pydicom.pixels.decoders.pillow",
     "pydicom.pixels.decoders.rle",
     "pydicom.pixels.utils",

@@ -15,6 +15,7 @@ import anyio
 import numpy as np
 import psutil
 import pytest
+import tifffile
 from PIL import Image
 from pydicom.encaps import encapsulate
 from pydicom.uid import (
@@ -207,11 +208,12 @@ def every_variant() -> dict[str, bytes]:
     found = good_files()
     found["nrrd"] = encode_image(MedicalImage(grey[None]), "nrrd")
     found["jpeg"] = encode_image(MedicalImage(grey[None]), "jpeg")
-    for name, options in (
-        ("lzw", {"compression": "tiff_lzw"}), ("deflated", {"compression": "tiff_adobe_deflate"}),
-        ("jpeg in tiff", {"compression": "jpeg"}), ("packbits", {"compression": "packbits"}),
-    ):  # fmt: skip
-        found[name] = saved(grey, "TIFF", **options)
+    for compression in ("lzw", "deflate", "zstd", "packbits", "jpeg"):
+        predictor = compression in ("lzw", "deflate", "zstd")
+        found[f"{compression} in tiff"] = tiff(grey, compression=compression, predictor=predictor)
+    found["floats in tiff"] = tiff(grey.astype("f4"), compression="deflate", predictor=True)
+    found["big tiff"] = tiff(grey, bigtiff=True)
+    found["bilevel tiff"] = saved(grey > 9, "TIFF", compression="group4")
     rle = dataset(grey)
     rle.compress(RLELossless)
     found["rle"] = encoded(rle, RLELossless)
@@ -222,6 +224,12 @@ def every_variant() -> dict[str, bytes]:
         made["PixelData"].is_undefined_length = True
         found[f"{form} in dicom"] = encoded(made, syntax)
     return found
+
+
+def tiff(array: Any, **options: Any) -> bytes:  # noqa: ANN401
+    file = io.BytesIO()
+    tifffile.imwrite(file, array, **options)
+    return file.getvalue()
 
 
 def saved(grey: Any, form: str, **options: str) -> bytes:  # noqa: ANN401

@@ -5,17 +5,16 @@ One image is read at a time, straight from disk: a stack may be larger than memo
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import nibabel
 import numpy as np
-from PIL import Image, TiffImagePlugin
 
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite
 from caps_med.images import Kind, Limits, MedicalImage, read_image
+from caps_med.images.codecs import tiff, tiff_pages
 from caps_med.images.labels import as_labels
 from training.data.cases import FileRef
 
@@ -23,24 +22,27 @@ from training.data.cases import FileRef
 LIMITS = Limits(max_bytes=2**33, max_inflated_bytes=2**34, max_voxels=2**31)
 _COLOURS = (1, 3)
 _TIFF = (".tif", ".tiff")
-#: What ImageJ and OME write about a stack whose pages are the slices of one volume.
-_VOLUME_SIGNS = ("slices=", 'SizeZ="')
 
 
 def pictures_in(path: Path) -> int | None:
-    """How many separate pictures a file holds; None for one image (which may be a volume).
+    """The number of separate pictures in a file; None for one image (which may be a volume).
 
-    A TIFF of several pages holds pictures, unless its description tells of the slices of a volume.
-    An npy array of four axes, one of them of colours, does too. A broken file is not a stack here:
-    reading it tells more.
+    A TIFF of several pages holds pictures unless OME or ImageJ describe them as slices of a
+    volume; so does an npy array of four axes, one of them of colours. A broken file counts as one
+    image here: reading it says what is wrong.
     """
     if path.suffix.lower() == ".npy":
         shape = array_shape(path) or ()
         stacked = len(shape) == 4 and (shape[1] in _COLOURS or shape[3] in _COLOURS)
         return shape[0] if stacked else None
     if path.suffix.lower() in _TIFF and path.is_file():
-        with suppress(InvalidInput), _opened(path):
-            return _pages(path)
+        with (
+            suppress(CapsMedError),
+            _opened(path),
+            path.open("rb") as file,
+            tiff_pages.opened(file, LIMITS) as pages,
+        ):
+            return pages.count if pages.count > 1 and tiff.described(pages).slices == 1 else None
     return None
 
 
@@ -52,7 +54,7 @@ def array_shape(path: Path) -> tuple[int, ...] | None:
 
 
 def channels_in(path: Path) -> int | None:
-    """How many volumes lie behind each other along the fourth axis of a NIfTI file."""
+    """The number of volumes along the fourth axis of a NIfTI file; None if it has three."""
     if not path.name.lower().endswith((".nii", ".nii.gz")):
         return None
     with suppress(InvalidInput), _opened(path):
@@ -62,11 +64,11 @@ def channels_in(path: Path) -> int | None:
 
 
 def read_reference(reference: FileRef, kind: Kind) -> MedicalImage:
-    """The image that a reference means.
+    """The image that a reference names.
 
     Raises:
         CapsMedError: the file is missing, broken or of an unknown format; with `kind` "labels" also
-            where the values are no ids.
+            values that are not label ids.
     """
     path, index = reference.path, reference.index
     if index is None:
@@ -75,13 +77,14 @@ def read_reference(reference: FileRef, kind: Kind) -> MedicalImage:
         if path.suffix.lower() == ".npy":
             return _checked(MedicalImage(_plane(path, index), format="npy"), kind)
         if path.suffix.lower() in _TIFF:
-            return read_image(_page(path, index), kind=kind, limits=LIMITS)
+            with path.open("rb") as file, tiff_pages.opened(file, LIMITS, index + 1) as pages:
+                return _checked(pages.read(index, kind), kind)
         return _checked(_volume(path, index), kind)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[None]:
-    """Every failure of the libraries as `InvalidInput`."""
+    """Any failure of a library as `InvalidInput`."""
     try:
         yield
     except CapsMedError:
@@ -96,39 +99,6 @@ def _checked(image: MedicalImage, kind: Kind) -> MedicalImage:
     if not np.isfinite(image.array).all():
         raise NotFinite("the image holds NaN or infinity: repair it")
     return as_labels(image) if kind == "labels" else image
-
-
-def _pages(path: Path) -> int | None:
-    with _tiff(path) as stack:
-        description = str(stack.tag_v2.get(TiffImagePlugin.IMAGEDESCRIPTION, ""))
-        if stack.n_frames < 2 or _is_volume(description):
-            return None
-        return int(stack.n_frames)
-
-
-def _is_volume(description: str) -> bool:
-    for sign in _VOLUME_SIGNS:
-        digits = description.partition(sign)[2][:6].split('"')[0].split()
-        if digits and digits[0].isdecimal() and int(digits[0]) > 1:
-            return True
-    return False
-
-
-def _page(path: Path, index: int) -> bytes:
-    """One page as a TIFF of its own."""
-    with _tiff(path) as stack:
-        stack.seek(index)
-        LIMITS.check_array((stack.height, stack.width))
-        page = io.BytesIO()
-        stack.copy().save(page, format="TIFF")
-        return page.getvalue()
-
-
-def _tiff(path: Path) -> TiffImagePlugin.TiffImageFile:
-    picture = Image.open(path, formats=["TIFF"])
-    if not isinstance(picture, TiffImagePlugin.TiffImageFile):
-        raise InvalidInput(f"{path.name}: no TIFF")
-    return picture
 
 
 def _plane(path: Path, index: int) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -22,8 +23,9 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     """A picture, never labels: JPEG blurs ids into others."""
     if kind == "labels":
         raise UnsupportedFormat("JPEG: labels are not read from it, it blurs ids: save them as PNG")
-    bits = _check(data, limits)
-    return decode_picture(data, "JPEG", kind, limits, bits)
+    frame = frame_of(data)
+    limits.check_array((frame.height, frame.width), frame.channels)
+    return decode_picture(data, "JPEG", kind, limits, frame.bits)
 
 
 def encode(image: MedicalImage) -> bytes:
@@ -38,37 +40,53 @@ def encode(image: MedicalImage) -> bytes:
     return to_bytes(Image.fromarray(plane), "JPEG", quality=95, subsampling=0)
 
 
-def _check(data: bytes, limits: Limits) -> int:
-    """Walk the segments up to the first scan; returns the bits of one sample."""
-    position, bits = 2, 0
+class Frame(NamedTuple):
+    """What the header of a frame says."""
+
+    bits: int
+    height: int
+    width: int
+    channels: int
+
+
+def frame_of(data: bytes) -> Frame:
+    """The frame of a JPEG: walks the segments up to the first scan.
+
+    Raises:
+        InvalidInput: there is none, or the file has no end.
+    """
+    position, frames = 2, set()
     while True:
         if position + 4 > len(data) or data[position] != 0xFF:
-            raise InvalidInput("JPEG: the file is cut or broken: copy it again")
-        marker, length = (
-            data[position + 1],
-            int.from_bytes(data[position + 2 : position + 4], "big"),
-        )
+            raise _broken()
+        marker = data[position + 1]
         if marker == 0xFF:  # padding
             position += 1
             continue
+        length = int.from_bytes(data[position + 2 : position + 4], "big")
         if marker in _START_OF_FRAME:
-            bits = _check_frame(data[position + 4 : position + 2 + length], limits)
+            frames.add(_frame(data[position + 4 : position + 2 + length]))
         if marker == _START_OF_SCAN:
             break
         position += 2 + length
-    if bits == 0 or _END not in data[position:]:
-        raise InvalidInput("JPEG: the file is cut or broken: copy it again")
-    return bits
+    if len(frames) != 1 or _END not in data[position:]:
+        raise _broken()
+    return frames.pop()
 
 
-def _check_frame(body: bytes, limits: Limits) -> int:
+def _frame(body: bytes) -> Frame:
     if len(body) < 6:
         raise InvalidInput("JPEG: the frame header is cut: copy the file again")
-    bits, height, width, channels = struct.unpack_from(">BHHB", body)
-    if 0 in (bits, height, width, channels):
-        raise InvalidInput(f"JPEG: no picture of {height} x {width} pixels, {channels} channels")
-    limits.check_array((height, width), channels)
-    return int(bits)
+    frame = Frame(*struct.unpack_from(">BHHB", body))
+    if 0 in frame:
+        raise InvalidInput(
+            f"JPEG: no picture of {frame.height} x {frame.width} pixels, {frame.channels} channels"
+        )
+    return frame
+
+
+def _broken() -> InvalidInput:
+    return InvalidInput("JPEG: the file is cut or broken: copy it again")
 
 
 def _recognises(data: bytes) -> bool:

@@ -1,9 +1,10 @@
-"""What PNG, JPEG and TIFF share: Pillow's modes to `[C, H, W]` and back."""
+"""What PNG, JPEG and TIFF share, and Pillow's modes as `[C, H, W]` and back."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -28,36 +29,29 @@ def decode_picture(data: bytes, name: str, kind: Kind, limits: Limits, bits: int
         data: a file whose size, length and checksums were checked.
         name: the one format that Pillow may try.
         kind: of "labels" the palette indices and the ids of 1, 2 or 4 bits are kept.
-        limits: asked once more with the size that Pillow sees, in case it reads a header otherwise.
+        limits: checked once more with the size that Pillow sees, in case it reads a header
+            otherwise.
         bits: of one sample.
     """
-    (image,) = decode_pages(data, name, kind, limits, bits, (0,))
-    return image
+    with decoding(name), Image.open(io.BytesIO(data), formats=[name]) as picture:
+        limits.check_array((picture.height, picture.width))
+        picture.load()
+        return _from_pillow(ImageOps.exif_transpose(picture), name.lower(), kind, bits)
 
 
-def decode_pages(
-    data: bytes, name: str, kind: Kind, limits: Limits, bits: int, indices: Iterable[int]
-) -> list[MedicalImage]:
-    """The pages `indices` of a picture of several, each as `decode_picture` reads it."""
-    pages = []
+@contextmanager
+def decoding(name: str) -> Iterator[None]:
+    """Failures of a decoder as this library's errors; decoders raise nearly every type."""
     try:
-        with Image.open(io.BytesIO(data), formats=[name]) as picture:
-            for index in indices:
-                if index:
-                    picture.seek(index)
-                limits.check_array((picture.height, picture.width))
-                picture.load()
-                upright = ImageOps.exif_transpose(picture)
-                pages.append(_from_pillow(upright, name.lower(), kind, bits))
+        yield
     except CapsMedError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError) as error:
         raise InputTooLarge(f"{name}: the picture is too large to decode: crop it") from error
-    except Exception as error:  # Pillow raises nearly every type for broken files
+    except Exception as error:
         raise InvalidInput(
             f"{name}: the picture is cut or broken, or a variant that is not read: save it again"
         ) from error
-    return pages
 
 
 def _from_pillow(picture: Image.Image, name: str, kind: Kind, bits: int) -> MedicalImage:
@@ -66,12 +60,12 @@ def _from_pillow(picture: Image.Image, name: str, kind: Kind, bits: int) -> Medi
         colours = picture.getpalette() if picture.mode == "P" else None
         palette = None if colours is None else np.array(colours, np.uint8).reshape(-1, 3)
         return MedicalImage(ids[None], format=name, palette=palette)
-    grey = picture.mode == "1" or (picture.mode == "P" and _grey_palette(picture))
-    pixels, warnings = _opaque(picture, name)
+    grey = picture.mode == "1" or (
+        picture.mode == "P" and is_grey(np.array(picture.getpalette()).reshape(-1, 3))
+    )
+    pixels, warnings = _opaque(picture, name, kind)
     array = np.asarray(pixels.convert("L") if grey else pixels)
     array = array.astype(array.dtype.newbyteorder("="))
-    if kind == "labels" and warnings:
-        raise InvalidInput(f"{name}: a label map cannot be transparent: save it without alpha")
     if kind == "labels" and bits < 8:
         array = array // (255 // (2**bits - 1))  # Pillow spreads few bits over 0..255
     if bits > 8 and array.ndim == 3:
@@ -80,12 +74,19 @@ def _from_pillow(picture: Image.Image, name: str, kind: Kind, bits: int) -> Medi
     return MedicalImage(np.ascontiguousarray(array), format=name, warnings=warnings)
 
 
-def _grey_palette(picture: Image.Image) -> bool:
-    colours = np.array(picture.getpalette()).reshape(-1, 3)
-    return bool((colours == colours[:, :1]).all())
+def is_grey(palette: Array) -> bool:
+    """Whether all colours `[N, 3]` are grey."""
+    return bool((palette == palette[:, :1]).all())
 
 
-def _opaque(picture: Image.Image, name: str) -> tuple[Image.Image, tuple[str, ...]]:
+def transparency(name: str, kind: Kind) -> tuple[str, ...]:
+    """The warning about a picture that is not opaque, which a label map must be."""
+    if kind == "labels":
+        raise InvalidInput(f"{name}: a label map cannot be transparent: save it without alpha")
+    return (f"{name}: transparency was laid over black",)
+
+
+def _opaque(picture: Image.Image, name: str, kind: Kind) -> tuple[Image.Image, tuple[str, ...]]:
     """The picture without alpha, in one of `_READ_MODES`."""
     if picture.mode in ("P", "PA", "LA", "RGBA", "1") or (
         picture.mode in ("L", "RGB") and picture.has_transparency_data
@@ -94,9 +95,8 @@ def _opaque(picture: Image.Image, name: str) -> tuple[Image.Image, tuple[str, ..
         black = Image.new("RGBA", picture.size, (0, 0, 0, 255))
         flat = Image.alpha_composite(black, layered).convert("RGB")
         seen_through = layered.getchannel("A").getextrema() != (255, 255)
-        warning = f"{name}: transparency was laid over black"
         target = "L" if picture.mode in ("L", "LA", "1") else "RGB"
-        return flat.convert(target), (warning,) if seen_through else ()
+        return flat.convert(target), transparency(name, kind) if seen_through else ()
     if picture.mode not in _READ_MODES:
         raise UnsupportedFormat(f"colour mode {picture.mode} is not read: convert to grey or RGB")
     return picture, ()

@@ -1,211 +1,213 @@
-"""TIFF: grey of 1 to 32 bits or float, RGB of 8 bits. Directories: TIFF 6.0, p. 14.
+"""TIFF and BigTIFF, OME-TIFF and ImageJ's included: integers and floats, grey or RGB.
 
 One page is a picture. Several grey pages of one size are a volume `[1, X, Y, Z]`: columns, rows,
-pages, with voxels of 1 mm, rows to Posterior and columns to Left, so that it is shown as the pages
-are. TIFF has no geometry: a volume that has one is not written as TIFF.
+pages; rows run to Posterior and columns to Left, so that it is shown as the pages are. Its voxels
+have the size that OME or ImageJ say, else 1 mm. A volume that lies otherwise is not written.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable
-from typing import NamedTuple
+import hashlib
+import io
+import math
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image
+import tifffile
 
-from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec
-from caps_med.images.codecs.pictures import checked_uint8, decode_pages, plane_of, to_bytes
+from caps_med.images.codecs.pictures import plane_of
+from caps_med.images.codecs.tiff_pages import Form, Pages, opened
 from caps_med.images.image import STACK_AFFINE, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 
-_MAGICS = (b"II*\0", b"MM\0*")
-_BIG_MAGICS = (b"II+\0", b"MM\0+")
-_WIDTH, _HEIGHT, _BITS, _CHANNELS = 256, 257, 258, 277
-_TILE_WIDTH, _TILE_HEIGHT, _SAMPLE_FORMAT = 322, 323, 339
-_VALUE_TYPES = {1: "B", 3: "H", 4: "I"}
-_MAX_CHANNELS = 8
-_MAX_PAGES = 2**14
+_MAGICS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_MILLIMETRES = {
+    "nm": 1e-6, "um": 1e-3, "µm": 1e-3, "μm": 1e-3, "\\u00b5m": 1e-3, "micron": 1e-3,
+    "microns": 1e-3, "mm": 1.0, "cm": 10.0, "m": 1e3, "inch": 25.4, "in": 25.4,
+}  # fmt: skip
+_OME_PIXELS = re.compile(r"<(?:\w+:)?Pixels\b([^>]{0,4000})>")
+_ATTRIBUTE = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
 
 
-class _Entry(NamedTuple):
-    code: int
-    number: int
-    value: bytes  # the 4 bytes of the value or of its offset
+@dataclass(frozen=True)
+class Stack:
+    """What OME or ImageJ say of the pages.
 
+    Attributes:
+        slices: along the third axis.
+        series: channels times time points.
+        spacing: of columns, rows and slices in mm; None where one of them is not known.
+    """
 
-class _Page(NamedTuple):
-    height: int
-    width: int
-    channels: int
-    bits: int
-    unsigned: bool
-
-    @property
-    def bytes_per_pixel(self) -> int:
-        return self.channels * -(-self.bits // 8)
+    slices: int = 1
+    series: int = 1
+    spacing: tuple[float, float, float] | None = None
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
-    """A picture of one page, a volume of several; see `decode_picture`."""
-    pages = _check(data, limits)
-    images = _decoded(data, kind, limits, pages, range(len(pages)))
-    if len(images) == 1:
-        return images[0]
-    if len({image.array.shape for image in images}) > 1 or len(images[0].array) > 1:
-        raise UnsupportedFormat(
-            "TIFF: pages of different sizes, or in colour, are no volume: save one page a file"
-        )
-    warning = "TIFF: no geometry; pages are axial slices of 1 mm, shown as they are"
-    volume = np.stack([image.array.swapaxes(1, 2) for image in images], axis=-1)
-    return MedicalImage(
-        np.ascontiguousarray(volume),
-        STACK_AFFINE,
-        format="tiff",
-        palette=images[0].palette,
-        warnings=(*images[0].warnings, warning),
-    )
+    """A picture of one page, a volume of several."""
+    with opened(io.BytesIO(data), limits) as pages:
+        stack = described(pages)
+        if pages.count > 1:
+            return _volume(pages, stack, kind, limits)
+        if stack.slices * stack.series > 1:
+            raise UnsupportedFormat(
+                f"TIFF: one page holds all {stack.slices * stack.series} pictures, as ImageJ "
+                "writes large stacks: save it as OME-TIFF"
+            )
+        return pages.read(0, kind)
 
 
 def decode_one(data: bytes, kind: Kind, limits: Limits, index: int) -> MedicalImage:
     """The picture on page `index`, counted from 0."""
-    pages = _check(data, limits)
-    if not 0 <= index < len(pages):
-        raise InvalidInput(f"TIFF: no page {index} in a file of {len(pages)}")
-    return _decoded(data, kind, limits, pages, [index])[0]
+    with opened(io.BytesIO(data), limits) as pages:
+        if not 0 <= index < pages.count:
+            raise InvalidInput(f"TIFF: no page {index} in a file of {pages.count}")
+        return pages.read(index, kind)
 
 
 def count(data: bytes, limits: Limits) -> int:
     """The number of pages."""
-    return len(_check(data, limits))
+    with opened(io.BytesIO(data), limits) as pages:
+        return pages.count
 
 
 def encode(image: MedicalImage) -> bytes:
-    """Grey as uint8, uint16, int32 or float32, RGB as 8 bits; labels as grey ids.
+    """Uncompressed, dtype kept; a volume whose voxels are not 1 mm as OME-TIFF.
 
     Raises:
-        UnsupportedFormat: a volume with a geometry, which would be lost.
+        UnsupportedFormat: a volume that does not lie as TIFF's do, whose geometry would be lost.
     """
     if image.spatial_dims == 2:
-        return to_bytes(_page(plane_of(image, "tiff")), "TIFF")
-    if len(image.array) > 1 or not np.allclose(image.affine, STACK_AFFINE):
+        plane = plane_of(image, "tiff")
+        return _written(plane, photometric="rgb" if plane.ndim == 3 else "minisblack")
+    spacing = image.spacing or ()
+    if len(image.array) > 1 or not np.allclose(image.affine, _affine(spacing), atol=1e-6):
         raise UnsupportedFormat(
             "a volume cannot be written as tiff, its geometry would be lost: use nifti or nrrd"
         )
-    first, *rest = [_page(plane.T) for plane in np.moveaxis(image.array[0], -1, 0)]
-    return to_bytes(first, "TIFF", save_all=True, append_images=rest)
+    planes = np.ascontiguousarray(image.array[0].transpose(2, 1, 0))
+    if np.allclose(spacing, 1):
+        return _written(planes, photometric="minisblack")
+    try:
+        return _written(planes, photometric="minisblack", ome=True, metadata=_ome(planes, spacing))
+    except tifffile.OmeXmlError as error:
+        raise UnsupportedFormat(f"OME-TIFF holds no {planes.dtype}: use nifti or nrrd") from error
 
 
-def _page(plane: Array) -> Image.Image:
-    if plane.ndim == 3:
-        plane = checked_uint8(plane, "tiff")
-    elif plane.dtype.kind == "f":
-        plane = plane.astype(np.float32)
-    elif plane.dtype not in (np.uint8, np.uint16):
-        plane = _as_int32(plane)
-    return Image.fromarray(np.ascontiguousarray(plane))
+def _written(planes: Array, **options: object) -> bytes:
+    planes = planes.astype(np.uint8) if planes.dtype.kind == "b" else planes
+    file = io.BytesIO()
+    tifffile.imwrite(file, planes, **{"metadata": None, "software": False, **options})
+    return file.getvalue()
 
 
-def _as_int32(plane: Array) -> Array:
-    bounds = np.iinfo(np.int32)
-    if plane.min() < bounds.min or plane.max() > bounds.max:
-        raise InvalidInput(
-            f"tiff holds integers of 32 bits, got {plane.min()} to {plane.max()}: use npy"
-        )
-    return plane.astype(np.uint8 if plane.dtype.kind == "b" else np.int32)
+def _ome(planes: Array, spacing: tuple[float, ...]) -> dict[str, object]:
+    """OME's metadata; its identifier follows from the content, not from the clock and the host."""
+    digest = hashlib.sha256(planes.tobytes()).hexdigest()
+    sizes = {f"PhysicalSize{axis}": mm for axis, mm in zip("XYZ", spacing, strict=True)}
+    units = {f"PhysicalSize{axis}Unit": "mm" for axis in "XYZ"}
+    identifier = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_OID, digest)}"
+    return {"axes": "ZYX", "UUID": identifier, **sizes, **units}
 
 
-def _decoded(
-    data: bytes, kind: Kind, limits: Limits, pages: list[_Page], indices: Iterable[int]
-) -> list[MedicalImage]:
-    images = decode_pages(data, "TIFF", kind, limits, pages[0].bits, indices)
-    return [
-        # Pillow has no mode for unsigned integers of 32 bits
-        image.with_array(image.array.view(np.uint32))
-        if image.array.dtype == np.int32 and pages[0].unsigned and pages[0].bits == 32
-        else image
-        for image in images
-    ]
+def _affine(spacing: tuple[float, ...]) -> Array:
+    return np.asarray(STACK_AFFINE @ np.diag([*spacing, 1.0]))
 
 
-def _check(data: bytes, limits: Limits) -> list[_Page]:
-    """Check all directories; returns what each says of its page."""
-    if data.startswith(_BIG_MAGICS):
-        raise UnsupportedFormat("BigTIFF is not read: save it as classic TIFF")
-    order = "<" if data.startswith(b"II") else ">"
-    start: int = _unpack(data, order, "I", 4)
-    pages: list[_Page] = []
-    seen: set[int] = set()
-    while start:
-        if start in seen:
-            raise InvalidInput("TIFF: a directory points at itself or at one before it")
-        if len(pages) == _MAX_PAGES:
-            raise InputTooLarge(f"TIFF: more than {_MAX_PAGES} pages: split the file")
-        seen.add(start)
-        entries, start = _directory(data, order, start)
-        pages.append(_checked_page(data, order, entries, limits))
-    if not pages:
-        raise InvalidInput("TIFF: it holds no page")
-    first = pages[0]
-    if any(page[2:] != first[2:] for page in pages):
+def _volume(pages: Pages, stack: Stack, kind: Kind, limits: Limits) -> MedicalImage:
+    forms = {pages.form(index) for index in range(pages.count)}
+    first = next(iter(forms))
+    if len({(form.height, form.width) for form in forms}) > 1:
+        raise _no_volume()
+    if len(forms) > 1:
         raise UnsupportedFormat("TIFF: pages of different kinds are not read: save one page a file")
-    pixels = sum(page.height * page.width for page in pages)
-    limits.check_array((pixels,), first.bytes_per_pixel)
-    return pages
-
-
-def _checked_page(data: bytes, order: str, entries: dict[int, _Entry], limits: Limits) -> _Page:
-    height, width = (_number(data, order, entries, tag) for tag in (_HEIGHT, _WIDTH))
-    bits, channels = (_number(data, order, entries, tag, 1) for tag in (_BITS, _CHANNELS))
-    if 0 in (height, width) or not 1 <= channels <= _MAX_CHANNELS or not 1 <= bits <= 64:
-        raise InvalidInput(
-            f"TIFF: no picture of {height} x {width} pixels, {channels} channels of {bits} bits"
+    if stack.slices > 1 and stack.series > 1:
+        raise UnsupportedFormat(
+            f"TIFF: one volume is read, this file has {stack.series} channels or time points: "
+            "split them into files"
         )
-    unsigned = _number(data, order, entries, _SAMPLE_FORMAT, 1) == 1
-    page = _Page(height, width, channels, bits, unsigned)
-    limits.check_array((height, width), page.bytes_per_pixel)
-    tile = [_number(data, order, entries, tag, 1) for tag in (_TILE_HEIGHT, _TILE_WIDTH)]
-    limits.check_array(tile, page.bytes_per_pixel)
-    return page
+    limits.check_array((pages.count * first.height * first.width,), _bytes_per_pixel(first))
+    top = pages.read(0, kind)
+    if len(top.array) > 1:
+        raise _no_volume()
+    voxels = np.empty((*top.spatial_shape[::-1], pages.count), top.array.dtype)
+    for index in range(pages.count):
+        voxels[..., index] = pages.read(index, kind).array[0].T
+    spacing = stack.spacing
+    warning = "TIFF: no geometry; pages are axial slices of 1 mm, shown as they are"
+    if spacing is not None:
+        warning = "TIFF: no orientation; pages are axial slices, shown as they are"
+    affine = _affine(spacing or (1.0, 1.0, 1.0))
+    warnings = (*top.warnings, warning)
+    return MedicalImage(voxels[None], affine, "tiff", palette=top.palette, warnings=warnings)
 
 
-def _directory(data: bytes, order: str, start: int) -> tuple[dict[int, _Entry], int]:
-    """The entries of the directory at `start`, the last of each tag, and where the next starts."""
-    count = _unpack(data, order, "H", start)
-    end = start + 2 + 12 * count
-    after = _unpack(data, order, "I", end)
-    rows = struct.iter_unpack(f"{order}HHI4s", data[start + 2 : end])
-    return {tag: _Entry(*fields) for tag, *fields in rows}, after
+def _bytes_per_pixel(form: Form) -> int:
+    return form.channels * np.dtype(form.dtype).itemsize
 
 
-def _unpack(data: bytes, order: str, letter: str, where: int) -> int:
+def _no_volume() -> UnsupportedFormat:
+    return UnsupportedFormat(
+        "TIFF: pages of different sizes, or in colour, are no volume: save one page a file"
+    )
+
+
+def described(pages: Pages) -> Stack:
+    """What the description of the first page says, as OME or ImageJ write it."""
+    text = pages.description
+    if text.startswith("ImageJ="):
+        lines = (line.partition("=") for line in text.splitlines())
+        return _imagej({name.strip(): value.strip() for name, _, value in lines}, pages.resolution)
+    if found := _OME_PIXELS.search(text):  # no XML parser on what strangers write
+        return _of_ome(dict(_ATTRIBUTE.findall(found[1])))
+    return Stack()
+
+
+def _imagej(fields: Mapping[str, str], resolution: tuple[float, float]) -> Stack:
+    slices = _whole(fields.get("slices"))
+    series = _whole(fields.get("channels")) * _whole(fields.get("frames"))
+    if slices * series == 1:
+        series = _whole(fields.get("images"))
+    unit = _MILLIMETRES.get(fields.get("unit", "").lower(), 0.0)
+    across, down = (unit / pixels if pixels > 0 else 0.0 for pixels in resolution)
+    return Stack(slices, series, _known(across, down, _real(fields.get("spacing")) * unit))
+
+
+def _of_ome(fields: Mapping[str, str]) -> Stack:
+    sizes = (
+        _real(fields.get(f"PhysicalSize{axis}"))
+        * _MILLIMETRES.get(fields.get(f"PhysicalSize{axis}Unit", "µm").lower(), 0.0)
+        for axis in "XYZ"
+    )
+    series = _whole(fields.get("SizeC")) * _whole(fields.get("SizeT"))
+    return Stack(_whole(fields.get("SizeZ")), series, _known(*sizes))
+
+
+def _known(*spacing: float) -> tuple[float, float, float] | None:
+    across, down, through = (abs(mm) for mm in spacing)
+    return (across, down, through) if min(across, down, through) > 0 else None
+
+
+def _whole(text: str | None) -> int:
+    return max(int(text), 1) if text and re.fullmatch(r"[0-9]{1,9}", text) else 1
+
+
+def _real(text: str | None) -> float:
     try:
-        return int(struct.unpack_from(order + letter, data, where)[0])
-    except struct.error as error:
-        raise InvalidInput("TIFF: a directory lies outside the file: copy it again") from error
-
-
-def _number(
-    data: bytes, order: str, entries: dict[int, _Entry], tag: int, default: int | None = None
-) -> int:
-    """The first value of a tag."""
-    if tag not in entries and default is not None:
-        return default
-    entry = entries.get(tag)
-    if entry is None or entry.code not in _VALUE_TYPES or entry.number == 0:
-        raise InvalidInput(f"TIFF: tag {tag} is missing or no whole number")
-    letter = _VALUE_TYPES[entry.code]
-    inline = struct.calcsize(letter) * entry.number <= 4
-    where = 0 if inline else struct.unpack(f"{order}I", entry.value)[0]
-    try:
-        return int(struct.unpack_from(order + letter, entry.value if inline else data, where)[0])
-    except struct.error as error:
-        raise InvalidInput(f"TIFF: tag {tag} lies outside the file: copy it again") from error
+        value = float(text or 0)
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) else 0.0
 
 
 def _recognises(data: bytes) -> bool:
-    return data.startswith(_MAGICS + _BIG_MAGICS)
+    return data.startswith(_MAGICS)
 
 
 CODEC = Codec(

@@ -1,0 +1,262 @@
+"""The pages of a TIFF file: each is checked before tifffile reads its pixels.
+
+Directories: TIFF 6.0, p. 14; BigTIFF, https://www.awaresystems.be/imaging/tiff/bigtiff.html.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, BinaryIO
+
+import numpy as np
+import tifffile
+
+from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.images.codecs import jpeg
+from caps_med.images.codecs.pictures import decoding, is_grey, transparency
+from caps_med.images.image import Array, Kind, MedicalImage
+from caps_med.images.limits import Limits
+
+logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)  # it would log what tags hold
+
+_MAX_PAGES, _MAX_TAGS, _MAX_CHANNELS, _MAX_BITS = 2**14, 4096, 8, 64
+_TYPE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4,
+               16: 8, 17: 8, 18: 8}  # fmt: skip
+_PRIVATE = 2**15
+_JPEG = 7
+#: None, CCITT, LZW, JPEG, Deflate, PackBits, Zstandard: what can be decoded within a bound.
+_COMPRESSIONS = frozenset((1, 2, 3, 4, 5, _JPEG, 8, 32946, 32773, 34926, 50000))
+_WHITE_IS_ZERO, _PALETTE, _COLOURS = 0, 3, {0: 1, 1: 1, 2: 3, 3: 1, 4: 1, 6: 3}
+_UNASSOCIATED_ALPHA, _ALPHAS = 2, (1, 2)
+_ORIENTATION = 274
+#: Readers of vendors' variants, which are not wanted for bytes from strangers.
+_PLAIN = {f"is_{flag}": False for flag in tifffile.TIFF.FILE_FLAGS}
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the pages of one volume have in common."""
+
+    height: int
+    width: int
+    channels: int
+    dtype: str
+    bits: int
+    photometric: int
+
+
+class Pages:
+    """The pages of an open file.
+
+    Args:
+        tif: the file.
+        count: how many pages `directories` found in it.
+        limits: on each page.
+    """
+
+    def __init__(self, tif: Any, count: int, limits: Limits) -> None:  # noqa: ANN401 - no types
+        self._tif, self._limits = tif, limits
+        self.count = count
+
+    @property
+    def description(self) -> str:
+        """The text that the first page holds about the file."""
+        return str(self._tif.pages[0].description)
+
+    @property
+    def resolution(self) -> tuple[float, float]:
+        """Pixels along x and along y in one unit; 0 where the first page does not say."""
+        return tuple(_ratio(self._tif.pages[0].tags.valueof(tag)) for tag in (282, 283))  # type: ignore[return-value]
+
+    def form(self, index: int) -> Form:
+        """What page `index` holds, checked."""
+        page = self._page(index)
+        return Form(
+            page.imagelength, page.imagewidth, page.samplesperpixel, str(page.dtype),
+            page.bitspersample, int(page.photometric),
+        )  # fmt: skip
+
+    def read(self, index: int, kind: Kind) -> MedicalImage:
+        """The picture on page `index`; see `caps_med.images.codecs.pictures.decode_picture`."""
+        return _picture(self._page(index), kind)
+
+    def _page(self, index: int) -> Any:  # noqa: ANN401
+        page = self._tif.pages[index]
+        _check_page(page, self._limits)
+        return page
+
+
+@contextmanager
+def opened(file: BinaryIO, limits: Limits, most: int = _MAX_PAGES) -> Iterator[Pages]:
+    """The first `most` pages of `file`.
+
+    Raises:
+        InvalidInput, InputTooLarge, UnsupportedFormat: also for what goes wrong inside.
+    """
+    with decoding("TIFF"):
+        count = sum(1 for _ in islice(directories(file), most))
+        if count == 0:
+            raise InvalidInput("TIFF: it holds no page")
+        file.seek(0)
+        with tifffile.TiffFile(file, **_PLAIN) as tif:
+            yield Pages(tif, count, limits)
+
+
+def directories(file: BinaryIO) -> Iterator[int]:
+    """Where the directories of the pages lie; each is checked before the next is looked for.
+
+    Raises:
+        InvalidInput: a directory lies outside the file, leads back, or its tags overlap.
+        InputTooLarge: there are more than `_MAX_PAGES`.
+    """
+    size = file.seek(0, 2)
+    file.seek(0)
+    head = file.read(4)
+    order = "<" if head.startswith(b"II") else ">"
+    big = 43 in head[2:]
+    pointer, counter, row, inline = ("Q", "Q", "HHQQ", 8) if big else ("I", "H", "HHII", 4)
+    width = struct.calcsize(order + row)
+    position = _number(file, 8 if big else 4, order + pointer)
+    seen: set[int] = set()
+    held = 0
+    while position:
+        if position in seen:
+            raise InvalidInput("TIFF: a directory points at itself or at one before it")
+        if len(seen) == _MAX_PAGES:
+            raise InputTooLarge(f"TIFF: more than {_MAX_PAGES} pages: split the file")
+        seen.add(position)
+        count = _number(file, position, order + counter)
+        if count > _MAX_TAGS:
+            raise InvalidInput(f"TIFF: a directory of {count} tags: the file is broken")
+        rows = file.read(count * width)
+        if len(rows) < count * width:
+            raise InvalidInput("TIFF: a directory lies outside the file: copy it again")
+        for tag, code, number, where in struct.iter_unpack(order + row, rows):
+            length = _TYPE_SIZES.get(code, 0) * number
+            if tag < _PRIVATE and inline < length > size - where:
+                raise InvalidInput("TIFF: a tag lies outside the file: copy it again")
+            held += length
+        if held > 2 * size:
+            raise InvalidInput("TIFF: its tags hold more than the file: the file is broken")
+        yield position
+        end = position + struct.calcsize(counter) + count * width
+        position = _number(file, end, order + pointer)
+
+
+def _number(file: BinaryIO, position: int, format: str) -> int:
+    try:
+        file.seek(position)
+        return int(struct.unpack(format, file.read(struct.calcsize(format)))[0])
+    except (struct.error, OverflowError, ValueError) as error:
+        raise InvalidInput("TIFF: a directory lies outside the file: copy it again") from error
+
+
+def _ratio(value: Any) -> float:  # noqa: ANN401 - whatever the tag holds
+    numerator, denominator = value if isinstance(value, tuple) and len(value) == 2 else (0, 1)
+    return numerator / denominator if denominator else 0.0
+
+
+def _check_page(page: Any, limits: Limits) -> None:  # noqa: ANN401
+    height, width, channels = page.imagelength, page.imagewidth, page.samplesperpixel
+    bits = page.bitspersample
+    if min(height, width) < 1 or not 1 <= channels <= _MAX_CHANNELS or np.max(bits) > _MAX_BITS:
+        raise InvalidInput(
+            f"TIFF: no picture of {height} x {width} pixels, {channels} channels of {bits} bits"
+        )
+    if page.dtype is None or page.dtype.kind not in "buif":
+        raise UnsupportedFormat(
+            f"TIFF: samples of {bits} bits in this form are not read: save integers or floats of "
+            "up to 64 bits"
+        )
+    if page.compression not in _COMPRESSIONS:
+        raise UnsupportedFormat(
+            "TIFF: this compression is not read: save it with LZW, Deflate, Zstandard or none"
+        )
+    if page.imagedepth != 1 or page.tiledepth != 1:
+        raise UnsupportedFormat("TIFF: volumes on one page are not read: save one slice a page")
+    limits.check_array((height, width), channels * page.dtype.itemsize)
+    segment = (page.tilelength, page.tilewidth) if page.is_tiled else (page.rowsperstrip, width)
+    limits.check_array(segment, channels * page.dtype.itemsize)
+    _check_segments(page, segment)
+
+
+def _check_segments(page: Any, segment: tuple[int, int]) -> None:  # noqa: ANN401
+    """Check that all strips or tiles are there; tifffile would leave the others black."""
+    expected = math.ceil(page.imagelength / segment[0]) * math.ceil(page.imagewidth / segment[1])
+    expected *= page.samplesperpixel if page.planarconfig == 2 else 1
+    offsets, lengths = (np.array(n, np.uint64) for n in (page.dataoffsets, page.databytecounts))
+    size = np.uint64(page.parent.filehandle.size)
+    if not len(offsets) == len(lengths) == expected:
+        raise InvalidInput("TIFF: strips or tiles are missing: the file is broken")
+    if not ((offsets > 0) & (lengths > 0) & (offsets <= size)).all():
+        raise InvalidInput("TIFF: the picture is cut or broken: copy the file again")
+    if (lengths > size - offsets).any():
+        raise InvalidInput("TIFF: the picture is cut or broken: copy the file again")
+    if page.compression == _JPEG:
+        for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True):
+            page.parent.filehandle.seek(offset)
+            frame = jpeg.frame_of(page.parent.filehandle.read(length))
+            if frame.height > segment[0] or frame.width > segment[1]:
+                raise InvalidInput("TIFF: a JPEG in it is larger than its strip or tile")
+
+
+def _picture(page: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
+    """A picture `[1 or 3, H, W]`, upright, without transparency."""
+    samples = page.asarray(maxworkers=1, squeeze=False)[:, 0]  # [planes, H, W, samples]
+    array = np.moveaxis(samples, -1, 1).reshape(page.samplesperpixel, *samples.shape[1:3])
+    array = _upright(array, int(page.tags.valueof(_ORIENTATION, 1)))
+    array = array.astype(np.uint8) if array.dtype.kind == "b" else array
+    array, warnings = _opaque(array, page, kind)
+    palette = None
+    if page.photometric not in _COLOURS or len(array) not in (1, _COLOURS[page.photometric]):
+        if len(array) != 3:
+            raise UnsupportedFormat("TIFF: grey and RGB are read, with alpha at most: convert it")
+    elif page.photometric == _PALETTE:
+        palette = (page.colormap >> 8).astype(np.uint8).T
+        if kind == "image":
+            array = np.moveaxis(palette[array[0]], -1, 0)[: 1 if is_grey(palette) else 3]
+    else:
+        array = _levels(array, page, kind)
+    array = np.require(array.astype(array.dtype.newbyteorder("="), copy=False), None, ["C", "W"])
+    kept = palette if kind == "labels" else None
+    return MedicalImage(array, format="tiff", palette=kept, warnings=warnings)
+
+
+def _levels(array: Array, page: Any, kind: Kind) -> Array:  # noqa: ANN401
+    """Samples of which more is brighter; images of 1, 2 or 4 bits fill 0..255, ids stay."""
+    top = 2**page.bitspersample - 1
+    if page.photometric == _WHITE_IS_ZERO:
+        if array.dtype.kind != "u":
+            raise UnsupportedFormat("TIFF: signed and float samples where white is 0 are not read")
+        array = array.dtype.type(top) - array
+    return array * np.uint8(255 // top) if kind == "image" and top in (1, 3, 15) else array
+
+
+def _opaque(array: Array, page: Any, kind: Kind) -> tuple[Array, tuple[str, ...]]:  # noqa: ANN401
+    """The channels without alpha, laid over black."""
+    if not page.extrasamples or page.extrasamples[-1] not in _ALPHAS or len(array) < 2:
+        return array, ()
+    colours, alpha = array[:-1], array[-1]
+    top = 1 if alpha.dtype.kind == "f" else 2**page.bitspersample - 1
+    if (alpha == top).all():
+        return colours, ()
+    warnings = transparency("tiff", kind)
+    if page.extrasamples[-1] == _UNASSOCIATED_ALPHA:
+        laid = colours * (alpha / top)
+        colours = (laid if colours.dtype.kind == "f" else np.rint(laid)).astype(colours.dtype)
+    return colours, warnings
+
+
+def _upright(array: Array, orientation: int) -> Array:
+    """Channels `[C, H, W]` turned as the Orientation tag says (TIFF 6.0, p. 36)."""
+    if orientation >= 5:
+        array = array.swapaxes(1, 2)
+    if orientation in (3, 4, 7, 8):
+        array = array[:, ::-1]
+    return array[:, :, ::-1] if orientation in (2, 3, 6, 7) else array
