@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 import caps_med
-from caps_med.images import read_image
+from caps_med.images import as_written, read_image
 
 #: Pixels from one line of the grid to the next: three doublings.
 PITCH = 8
@@ -64,7 +64,7 @@ def main() -> None:
     model = caps_med.load_model(options.model, options.models)
     folders = [sorted((options.data / name).iterdir()) for name in ("images", "labels")]
     images, labels = (files[:: max(1, len(files) // options.count)] for files in folders)
-    made = (model.synthesize(file, seed=i) for i, file in enumerate(labels))
+    made = (as_written(model.synthesize(file, seed=i)) for i, file in enumerate(labels))
     for name, found in (("real", map(read_image, images)), (model.bundle.reference, made)):
         planes = [_plane(image.array) for image in found]
         grid, border = (np.mean([measure(one) for one in planes]) for measure in (comb, rim))

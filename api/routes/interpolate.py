@@ -21,7 +21,7 @@ from api.routes.common import (
     numeric_response,
 )
 from caps_med.errors import InvalidParameter
-from caps_med.images import CODECS, encode_image
+from caps_med.images import CODECS, as_written, encode_image
 from caps_med.images.slices import Plane
 from caps_med.inference import Features, SyntheticImage
 from caps_med.inference.strip import strip
@@ -95,7 +95,7 @@ def encode(
         first,
         numbers=lambda: {
             "positions": [image.provenance.position for image in images],
-            "mean_intensity": [round(float(image.array.mean()), 6) for image in images],
+            "mean_intensity": [round(float(as_written(one).array.mean()), 6) for one in images],
         },
         picture=lambda: strip(images, plane, capsules),
         arrays=lambda: _arrays(images, capsules),
@@ -105,7 +105,7 @@ def encode(
 def _arrays(
     images: Sequence[SyntheticImage], capsules: Sequence[Features]
 ) -> dict[str, NDArray[Any]]:
-    arrays = {f"image{i:02d}": image.array for i, image in enumerate(images)}
+    arrays = {f"image{i:02d}": as_written(image).array for i, image in enumerate(images)}
     for i, found in enumerate(capsules):
         arrays |= {f"capsules{i:02d}/{name}": each for name, each in found.layers.items()}
     return arrays

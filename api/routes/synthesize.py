@@ -19,7 +19,7 @@ from api.routes.common import (
     decoded_upload,
 )
 from caps_med.errors import InvalidParameter
-from caps_med.images import CODECS, Plane, encode_image
+from caps_med.images import CODECS, Plane, as_written, encode_image
 from caps_med.inference import SyntheticImage
 from caps_med.inference.strip import strip
 
@@ -61,11 +61,13 @@ def encode(images: Sequence[SyntheticImage], form: str, own: str, plane: Plane) 
     """Synthetic images in the form asked for; `own` is that of the files in a zip."""
     first, seeds = images[0].provenance, [image.provenance.seed for image in images]
     if form == "json":
-        means = [round(float(image.array.mean()), 6) for image in images]
+        means = [round(float(as_written(image).array.mean()), 6) for image in images]
         shape = list(images[0].spatial_shape)
         return json_response({"seeds": seeds, "mean_intensity": means, "shape": shape}, first)
     if form == "npz":
-        arrays = {f"seed{s}": image.array for s, image in zip(seeds, images, strict=True)}
+        arrays = {
+            f"seed{s}": as_written(image).array for s, image in zip(seeds, images, strict=True)
+        }
         return file_response(npz_bytes(arrays), form, first, "synthetic")
     if form == "zip":
         suffix = CODECS[own].suffixes[0]

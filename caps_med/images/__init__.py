@@ -14,6 +14,7 @@ from caps_med.images.channels import with_channels
 from caps_med.images.codecs.codec import Codec
 from caps_med.images.codecs.registry import CODECS, codec_of_path
 from caps_med.images.files import (
+    as_written,
     check_writable,
     count_pictures,
     encode_image,
@@ -39,6 +40,7 @@ __all__ = [
     "Normalization",
     "Plane",
     "SliceStack",
+    "as_written",
     "check_writable",
     "chosen_slice",
     "codec_of_path",

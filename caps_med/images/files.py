@@ -15,9 +15,12 @@ from caps_med.images.codecs.registry import codec_of_content, codec_of_name, cod
 from caps_med.images.image import Kind, MedicalImage, save_with
 from caps_med.images.labels import as_labels, smallest_unsigned
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
+from caps_med.images.normalization import to_uint8
 
 _LARGEST = float(np.finfo(np.float32).max)
 _GZIP_LEVEL = 6
+# Formats of pictures that everyone can look at.
+_EIGHT_BITS = ("png", "jpeg", "tiff")
 
 
 def read_image(
@@ -91,10 +94,8 @@ def encode_image(image: MedicalImage, format: str, *, compress: bool | None = No
     """The content of a file of `format`: "nifti", "nrrd", "png", "jpeg", "tiff", "npy", "npz", or
     "dicom" (DICOM SEG, for label maps of DICOM slices alone).
 
-    Label maps get the smallest unsigned dtype that holds their ids.
-
     Args:
-        image: an image or a label map.
+        image: an image or a label map, written as `as_written` has it.
         format: a name of `FORMATS`; `image.format` gives back what was read.
         compress: put it into gzip; by default NIfTI alone (.nii.gz).
 
@@ -103,12 +104,27 @@ def encode_image(image: MedicalImage, format: str, *, compress: bool | None = No
         InvalidInput: the format cannot hold these values.
     """
     codec = codec_of_name(format)
-    if image.kind == "labels":
-        image = image.with_array(smallest_unsigned(image.array))
-    data = codec.encode(image)
+    data = codec.encode(as_written(image))
     if codec.gzipped if compress is None else compress:
         return gzip.compress(data, _GZIP_LEVEL, mtime=0)
     return data
+
+
+def as_written(image: MedicalImage) -> MedicalImage:
+    """The image with the values that its files hold.
+
+    The ids of a label map get the smallest unsigned dtype that holds them. Floats that lie in
+    [0, 1] by definition become 0 to 255 in an image that belongs to a PNG, JPEG or TIFF.
+
+    Raises:
+        InvalidInput: ids are negative or too large.
+    """
+    if image.kind == "labels":
+        return image.with_array(smallest_unsigned(image.array))
+    picture = image.spatial_dims == 2 and image.format in _EIGHT_BITS
+    if picture and image.unit_range and image.array.dtype.kind == "f":
+        return image.with_array(to_uint8(image.array))
+    return image
 
 
 def check_writable(source: MedicalImage, kind: Kind, channels: int, format: str) -> None:

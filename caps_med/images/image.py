@@ -90,6 +90,11 @@ class MedicalImage:
         return ""
 
     @property
+    def unit_range(self) -> bool:
+        """Whether its intensities lie in [0, 1] by definition; see `as_written`."""
+        return False
+
+    @property
     def background(self) -> int:
         """The id of a label map that stands for nothing."""
         return 0

@@ -19,7 +19,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, chosen_slice
 from caps_med.inference.passes import check_whole, cropped, device_of, pad_to
 from caps_med.inference.provenance import AnswerProvenance
-from caps_med.inference.strip import sheet
+from caps_med.inference.strip import tiled
 from caps_med.networks import SegCaps, capsule_lengths, one_hot, predicted_classes
 
 FloatArray = NDArray[np.float32]
@@ -56,7 +56,7 @@ class Manipulation:
 
     def strip(self) -> MedicalImage:
         """The reconstructions side by side."""
-        return sheet([list(self.reconstructions)])
+        return tiled([list(self.reconstructions)])
 
 
 class Manipulator:
@@ -117,7 +117,7 @@ class Manipulator:
     def sheet(self, capsule: int, deltas: Sequence[float] = DELTAS) -> MedicalImage:
         """A picture with a row an atom and a column a delta, as in LaLonde's figure."""
         atoms = self._capsules.shape[2]
-        return sheet([list(self(capsule, a, deltas).reconstructions) for a in range(atoms)])
+        return tiled([list(self(capsule, a, deltas).reconstructions) for a in range(atoms)])
 
     def _reconstruct(self, capsules: Tensor) -> FloatArray:
         image = cropped(self.network.reconstruct(capsules, self._mask), self._size)

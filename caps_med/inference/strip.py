@@ -11,8 +11,7 @@ from caps_med.images import MedicalImage, SliceStack, to_uint8
 from caps_med.images.slices import Plane
 from caps_med.inference.features import Features
 
-Picture = NDArray[np.generic]
-
+Pixels = NDArray[np.floating]
 
 #: Atoms that `strip` shows of the capsules, those that change most from image to image.
 ATOMS = 3
@@ -23,22 +22,21 @@ def strip(
 ) -> MedicalImage:
     """Images of one size from left to right, as an 8-bit picture `[C, H, N W]`.
 
-    Of volumes the middle slice in `plane` is shown. Values are taken from 0 to 1, or as they are
-    where they are 8-bit.
-
     Args:
+        images: `[C, *S]` in [0, 1]; of volumes the middle slice in `plane` is shown.
+        plane: of the slices.
         features: of one layer of each image, shown in rows below: the longest capsule's length
             (black 0, white 1), then `ATOMS` atoms of that capsule type, black and white the
             largest values of either sign in the row.
     """
     shown = [SliceStack.from_image(image, plane).array for image in images]
-    row = [_in_8_bits(one[len(one) // 2]) for one in shown]
+    row = [one[len(one) // 2] for one in shown]
     channels, *size = row[0].shape
     below = [
-        [np.repeat(_in_8_bits(_enlarged(value, size))[None], channels, 0) for value in values]
+        [np.repeat(_enlarged(value, size)[None], channels, 0) for value in values]
         for values in (_capsule_rows(features) if features else ())
     ]
-    return sheet([row, *below])
+    return tiled([row, *below])
 
 
 def _capsule_rows(features: Sequence[Features]) -> Iterator[NDArray[np.float32]]:
@@ -58,11 +56,7 @@ def _enlarged(value: NDArray[np.float32], size: Sequence[int]) -> NDArray[np.flo
     return np.asarray(value[rows][:, columns])
 
 
-def _in_8_bits(values: Picture) -> NDArray[np.uint8]:
-    return np.asarray(values) if values.dtype == np.uint8 else to_uint8(values)
-
-
-def sheet(rows: Sequence[Sequence[Picture]]) -> MedicalImage:
-    """Rows of pictures `[C, H, W]` of one size, as an 8-bit picture without gaps."""
+def tiled(rows: Sequence[Sequence[Pixels]]) -> MedicalImage:
+    """Rows of pictures `[C, H, W]` of one size in [0, 1], as an 8-bit picture without gaps."""
     whole = np.concatenate([np.concatenate(row, axis=2) for row in rows], axis=1)
-    return MedicalImage(_in_8_bits(whole), format="png")
+    return MedicalImage(to_uint8(whole), format="png")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput, InvalidParameter
-from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, match_labels, to_uint8
+from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, match_labels
 from caps_med.inference.passes import in_passes
 from caps_med.inference.provenance import AnswerProvenance, answer
 from caps_med.networks import SynthesisNetwork, one_hot
@@ -24,9 +24,18 @@ LARGEST_SEED = 2**63 - 1
 
 @dataclass(frozen=True, eq=False)
 class SyntheticImage(MedicalImage):
-    """A synthesized image in the label map's space; `provenance` holds model and seed."""
+    """A synthesized image in the label map's space, float32 in [0, 1].
+
+    Attributes:
+        provenance: model and seed.
+    """
 
     provenance: AnswerProvenance = field(kw_only=True)
+
+    @property
+    def unit_range(self) -> bool:
+        """True: files of pictures hold it in 8 bits."""
+        return True
 
 
 class Synthesizer:
@@ -51,8 +60,6 @@ class Synthesizer:
 
     def __call__(self, labels: MedicalImage, seed: int = 0) -> SyntheticImage:
         """Synthesize from a label map; of a volume all slices share one noise vector.
-
-        Pictures come out as 8-bit, volumes and npy as float32 in [0, 1].
 
         Raises:
             UnknownLabel: an id that the model does not know.
@@ -123,13 +130,12 @@ class Synthesizer:
             vectors=torch.cat(list(vectors)),
         )
         parts = maps.split([len(classes) for classes in slices])
-        return [one.restore(part) for one, part in zip(prepared, parts, strict=True)]
+        # weights of resampling and of windows add up to 1 but for rounding
+        return [one.restore(part).clip(0, 1) for one, part in zip(prepared, parts, strict=True)]
 
     def _answer(
-        self, labels: MedicalImage, pixels: NDArray[np.generic], source: AnswerProvenance
+        self, labels: MedicalImage, pixels: NDArray[np.float32], source: AnswerProvenance
     ) -> SyntheticImage:
-        if labels.spatial_dims == 2 and labels.format != "npy":
-            pixels = to_uint8(pixels)
         image = labels.with_array(pixels, kind="image")
         return answer(SyntheticImage, image, provenance=source)
 

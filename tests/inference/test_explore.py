@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from caps_med.errors import InvalidParameter, LayerNotFound, WrongTask
-from caps_med.images import MedicalImage
+from caps_med.images import MedicalImage, to_uint8
 from caps_med.inference import load_model
 from caps_med.inference.strip import ATOMS, strip
 from caps_med.inference.synthesizer import spherical
@@ -41,7 +41,7 @@ def test_the_ends_are_the_seeds_images(models: Path, labels: MedicalImage) -> No
     assert not np.array_equal(images[2].array, images[0].array)
     picture = strip(images, "axial")
     assert picture.array.shape == (1, 21, 150)
-    assert np.array_equal(picture.array[..., :30], images[0].array)
+    assert np.array_equal(picture.array[..., :30], to_uint8(images[0].array))
     with pytest.raises(InvalidParameter, match="steps=1"):
         model.interpolate(labels, 3, 11, 1)
 

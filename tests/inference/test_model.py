@@ -150,7 +150,22 @@ def test_same_seed_same_bytes(synthesis: Model) -> None:
     assert encode_image(first, "png") != encode_image(other, "png")
     assert first.provenance.as_dict()["seed"] == 7
     assert first.array.shape == (1, 37, 45)
-    assert first.array.dtype == np.uint8
+
+
+@pytest.mark.parametrize("format", ["png", "tiff", "npy"])
+def test_answers_are_float_and_pictures_are_written_in_8_bits(
+    synthesis: Model, format: str, tmp_path: Path
+) -> None:
+    labels = label_map().with_array(label_map().array, format=format)
+    answer = synthesis.synthesize(labels, 7)
+    assert answer.array.dtype == np.float32
+    assert answer.array.min() >= 0 and 0 < answer.array.max() <= 1
+    levels = np.rint(answer.array * 255).astype(np.uint8)
+    for name in ("a.png", "a.tif", "a.npy"):
+        answer.save(tmp_path / name)
+        written = read_image(tmp_path / name).array
+        in_8_bits = format != "npy" or name == "a.png"
+        np.testing.assert_array_equal(written, levels if in_8_bits else answer.array)
 
 
 def test_a_volume_has_one_noise_vector(synthesis: Model) -> None:

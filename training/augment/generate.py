@@ -88,7 +88,7 @@ class Studio:
         new = self.maker.draw(number)
         rng = np.random.default_rng([self.seed, number, 0, 3])
         seed, like = int(rng.integers(2**31)), int(rng.integers(len(self.scale.levels)))
-        pixels = self.generator.synthesize(_exact(new.label), seed).array
+        pixels = self.generator.synthesize(new.label, seed).array
         image = new.label.with_array(self.scale.restore(pixels, like), kind="image")
         ids = list(self.generator.bundle.card.labels)[1:]
         found = self.judge.segment(image)
@@ -184,11 +184,6 @@ def check_labels(parts: Parts, models: Sequence[Model]) -> None:
                 f"{model.bundle.reference} does not know the labels {unknown} of "
                 f"{parts.dataset.root}: train one on these data (leave the option out)"
             )
-
-
-def _exact(label: MedicalImage) -> MedicalImage:
-    """The same map, of which no 8-bit picture is made."""
-    return label.with_array(label.array, format="npy")
 
 
 def manifest(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter
-from caps_med.images import MedicalImage, SliceStack
+from caps_med.images import MedicalImage, SliceStack, as_written
 from caps_med.inference import Model
 from training.data import Dataset
 from training.data.cases import Case
@@ -184,9 +184,10 @@ class _Survey:
     def _synthesized(self, model: Model, label: MedicalImage, case: Case) -> list[MedicalImage]:
         first = self._seed + self._number * self._images
         try:
-            return list(model.synthesize_many(label, first, self._images))
+            made = model.synthesize_many(label, first, self._images)
         except CapsMedError as error:
             raise InvalidInput(f"{case.label}: {error}") from error
+        return [as_written(image) for image in made]
 
     def _compare(
         self,
@@ -333,7 +334,7 @@ def _slices(label: MedicalImage, plane: str) -> list[int]:
 
 
 def _unit(pixels: NDArray[np.generic]) -> Floats:
-    """A synthesized image in [0, 1]; pictures come with 8 bits."""
+    """A synthesized image, as its file holds it, in [0, 1]."""
     scale = 255.0 if pixels.dtype == np.uint8 else 1.0
     return np.asarray(np.asarray(pixels, np.float32) / np.float32(scale))
 

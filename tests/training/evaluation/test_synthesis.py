@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 import caps_med
 from caps_med.bundles import ModelCard, ModelRepository, NetworkSpec
 from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, WrongTask
-from caps_med.images import MedicalImage, read_image
+from caps_med.images import MedicalImage, as_written, read_image
 from tests.conftest import tiny_card, write_tiny
 from training.cli.evaluate import register
 from training.data import open_dataset
@@ -95,7 +95,7 @@ def test_the_numbers_are_those_of_the_images(phantoms: Path, repository: Path) -
     model, finder = (caps_med.load_model(name, repository) for name in ("axons", "finder"))
     found = evaluate_synthesis(open_dataset(phantoms), [model], seed=5, images=2, segmenter=finder)
     label = read_image(phantoms / "labels" / "axons1-look0.png", kind="labels")
-    made = [model.synthesize(label, seed=5 + 2 + i) for i in range(2)]
+    made = [as_written(model.synthesize(label, seed=5 + 2 + i)) for i in range(2)]
     fake = [image.array.astype(np.float32) / 255 for image in made]
     row = next(row for row in found.rows if row.case == "axons1-look1")
     shown = read_image(phantoms / "images" / "axons1-look1.png")
