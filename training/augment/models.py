@@ -11,15 +11,15 @@ import torch
 from rich.console import Console
 
 from caps_med.bundles import Bundle, ModelRepository
-from caps_med.errors import CapsMedError, InvalidInput, WrongTask
+from caps_med.errors import WrongTask
 from caps_med.inference import Model
 from caps_med.networks.ensemble import Ensemble
 from training.augment.config import GENERATOR, SEGMENTER, AugmentOrder, Workshop
 from training.augment.split import Parts
 from training.data import Dataset, Source, load_source
 from training.engine.run_folder import RunFolder
+from training.evaluation.evaluator import naming, read_matched
 from training.evaluation.metrics.overlap import mean_dice
-from training.evaluation.segmentation import read_known
 from training.evaluation.validation import dice_scores
 from training.tasks.pipeline import TASKS, Order, train
 
@@ -86,11 +86,9 @@ def dice_on(model: Model, dataset: Dataset) -> dict[str, float]:
     ids = list(model.bundle.card.labels)[1:]
     found = {}
     for case in dataset.cases:
-        image, truth = read_known(case, dataset, model)
-        try:
+        image, truth = read_matched(case, dataset, model)
+        with naming(case.images[0]):
             answer = model.segment(image)
-        except CapsMedError as error:
-            raise InvalidInput(f"{case.images[0]}: {error}") from error
         found[case.name] = round(mean_dice(answer.array, truth.array, ids), 6)
     return found
 

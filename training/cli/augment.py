@@ -9,7 +9,15 @@ import typer
 from rich.console import Console
 
 from caps_med.errors import InvalidParameter
-from training.cli.options import command_line
+from training.cli.options import (
+    Data,
+    Models,
+    SymmetriesOption,
+    Tolerance,
+    command_line,
+    print_notes,
+    require_outside,
+)
 
 if TYPE_CHECKING:
     from training.augment import Result
@@ -23,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def augment(
-    data: Annotated[Path, typer.Option(help="Folder of labelled images, or .json or .csv list.")],
+    data: Data,
     out: Annotated[Path, typer.Option(help="Folder for the result; outside the data.")],
     count: Annotated[int, typer.Option(help="Synthetic images to keep.", min=1)],
     model: Annotated[
@@ -32,12 +40,7 @@ def augment(
     judge: Annotated[
         str | None, typer.Option(help="A segmentation model that judges, instead of a new one.")
     ] = None,
-    models: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="CAPS_MED_MODELS", help="Model repository; built-ins are always there."
-        ),
-    ] = None,
+    models: Models = None,
     train_segmenter: Annotated[
         bool,
         typer.Option("--train-segmenter", help="Train with and without them; say if they help."),
@@ -51,12 +54,8 @@ def augment(
         float | None,
         typer.Option(help="Dice from which an image is kept; else the judge's own.", min=0, max=1),
     ] = None,
-    tolerance: Annotated[
-        float, typer.Option(help="How far new shapes may lie beyond the originals'.", min=0)
-    ] = 0.25,
-    symmetries: Annotated[
-        str, typer.Option(help="What is mirrored: auto (as the originals allow), none or all.")
-    ] = "auto",
+    tolerance: Tolerance = 0.25,
+    symmetries: SymmetriesOption = "auto",
     recipe_file: Annotated[
         Path | None, typer.Option("--recipe", help="YAML file of the values that --set takes.")
     ] = None,
@@ -74,8 +73,7 @@ def augment(
 
     Example: caps-med augment --data DIR --out more --count 100
     """
-    if data.is_dir() and out.resolve().is_relative_to(data.resolve()):
-        raise InvalidParameter(f"--out {out}: lies inside the data, which are left as they are")
+    require_outside(out, data)
     if test is not None and not train_segmenter:
         raise InvalidParameter("--test: is for --train-segmenter")
 
@@ -113,8 +111,7 @@ def _print(result: Result, out: Path) -> None:
     kept, drawn = len(result.kept), len(result.drawn)
     console.print(f"{kept} images with label maps in {out}, {drawn - kept} dropped",
                   highlight=False, soft_wrap=True)  # fmt: skip
-    for note in result.notes():
-        console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+    print_notes(console, result.notes())
     if result.usefulness is not None:
         console.print(result.usefulness.said, markup=False, highlight=False, soft_wrap=True)
     console.print(f"report in {out / 'report.html'}", highlight=False, soft_wrap=True)

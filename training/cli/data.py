@@ -12,11 +12,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from caps_med.errors import InvalidParameter
-from training.cli.options import command_line
+from training.cli.options import SymmetriesOption, Tolerance, command_line, require_outside
 
 if TYPE_CHECKING:
     from training.data import Dataset
-    from training.data.check.card import DataCard, Extent
+    from training.data.check.card import DataCard
 
 data = typer.Typer(no_args_is_help=True, help="Look at labelled images, or make some.")
 console = Console()
@@ -46,8 +46,8 @@ def check_data(
 
     from training.data import open_dataset
 
-    if out is not None and path.is_dir() and out.resolve().is_relative_to(path.resolve()):
-        raise InvalidParameter(f"--out {out}: lies inside the data, which are left as they are")
+    if out is not None:
+        require_outside(out, path)
     dataset = open_dataset(path, track=lambda cases: track(cases, "reading", transient=True))
     _print(dataset)
     if out is not None:
@@ -99,12 +99,8 @@ def labels(
         int, typer.Option(help="Edge in pixels, without --like.", min=32, max=2048)
     ] = 128,
     seed: Annotated[int, typer.Option(help="Same seed, same label maps.", min=0)] = 0,
-    tolerance: Annotated[
-        float, typer.Option(help="How far shapes may lie beyond the originals'.", min=0)
-    ] = 0.25,
-    symmetries: Annotated[
-        str, typer.Option(help="What is mirrored: auto (as the originals allow), none or all.")
-    ] = "auto",
+    tolerance: Tolerance = 0.25,
+    symmetries: SymmetriesOption = "auto",
     workers: Annotated[int, typer.Option(help="Label maps drawn at once.", min=1)] = 1,
 ) -> None:
     """New label maps without images: deformed and recombined from labelled data, or drawn anew.
@@ -175,42 +171,25 @@ def _findings_table(dataset: Dataset) -> Table:
 
 
 def _card_table(card: DataCard, dataset: Dataset) -> Table:
+    from training.reports.card import card_rows
+
     table = Table(title="Data card", title_justify="left", show_header=False)
-    table.add_row("cases", f"{card.cases} {card.kind} in {card.groups} groups")
-    table.add_row("size", _range(card.sizes))
-    if card.spacing_mm is not None:
-        table.add_row("spacing [mm]", _range(card.spacing_mm))
-    for number, channel in enumerate(card.channels):
-        name = dataset.channels[number] if number < len(dataset.channels) else f"channel {number}"
-        for where, found in (("", channel.all), (" under labels", channel.foreground)):
-            if found is not None:
-                table.add_row(
-                    escape(name + where),
-                    f"{found.minimum:g} to {found.maximum:g}, 0.5 % {found.p0_5:g}, "
-                    f"median {found.median:g}, 99.5 % {found.p99_5:g}, "
-                    f"mean {found.mean:.4g} ± {found.std:.4g}",
-                )
+    for name, value in card_rows(card, dataset.channels).items():
+        table.add_row(escape(name), value)
     return table
 
 
 def _class_table(card: DataCard, dataset: Dataset) -> Table:
+    from training.reports.card import class_rows
+
     table = Table("label", "name", "share", "voxels", "cases", title="Classes")
     table.title_justify = "left"
-    for one in card.classes[:_TOLD]:
-        name = dataset.labels.get(one.label, f"label {one.label}" if one.label else "background")
-        numbers = (f"{one.share:.3%}", str(one.voxels), f"{one.cases}")
+    rows = class_rows(card, dataset.labels)
+    for one, (name, *numbers) in zip(card.classes[:_TOLD], rows, strict=False):
         table.add_row(str(one.label), escape(name), *numbers)
     if len(card.classes) > _TOLD:
         table.add_row("...", f"and {len(card.classes) - _TOLD} more")
     return table
-
-
-def _range(extent: Extent) -> str:
-    shown = [" x ".join(f"{v:g}" for v in sizes)
-             for sizes in (extent.smallest, extent.median, extent.largest)]  # fmt: skip
-    if extent.different == 1:
-        return shown[0]
-    return f"{shown[0]} to {shown[2]}, median {shown[1]}, {extent.different} different"
 
 
 def _write(dataset: Dataset, out: Path) -> None:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from caps_med.errors import InvalidParameter
+from training.cli.options import (
+    Data,
+    Models,
+    print_line,
+    print_notes,
+    progress_bar,
+    require_outside,
+)
 
 if TYPE_CHECKING:
     from caps_med.inference import Model
     from training.data import Dataset
-    from training.evaluation.segmentation import Summary
     from training.evaluation.statistics import Spread
+    from training.evaluation.summary import SegmentationSummary, SynthesisSummary
 
 console = Console()
 
@@ -29,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     model: Annotated[str, typer.Option(help="Model, or one version of it: name@3.")],
-    data: Annotated[Path, typer.Option(help="Folder of labelled images, or .json or .csv list.")],
+    data: Data,
     out: Annotated[Path, typer.Option(help="Folder for the report; outside the data.")],
     against: Annotated[
         str,
@@ -39,19 +47,14 @@ def evaluate(
     ] = "",
     segmenter: Annotated[
         str | None,
-        typer.Option(help="Of a synthesis model: a good segmentation model, for the geometry."),
+        typer.Option(help="For a synthesis model: a good segmentation model, for the geometry."),
     ] = None,
     images: Annotated[
-        int, typer.Option(help="Of a synthesis model: images of each label map.", min=1)
+        int, typer.Option(help="For a synthesis model: images of each label map.", min=1)
     ] = 4,
-    models: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="CAPS_MED_MODELS", help="Model repository; built-ins are always there."
-        ),
-    ] = None,
+    models: Models = None,
     seed: Annotated[
-        int, typer.Option(help="Of the confidence intervals, and of synthesized images.", min=0)
+        int, typer.Option(help="Of the confidence intervals and of synthetic images.", min=0)
     ] = 0,
 ) -> None:
     """Score a model on labelled images, case by case, alone or against others.
@@ -62,13 +65,12 @@ def evaluate(
       caps-med evaluate --model my-organ --data test-scans --against unet --out report
       caps-med evaluate --model my-axons --data phantoms --against pix2pix --out report
     """
-    if data.is_dir() and out.resolve().is_relative_to(data.resolve()):
-        raise InvalidParameter(f"--out {out}: lies inside the data, which are left as they are")
+    require_outside(out, data)
 
     from caps_med.bundles import ModelRepository
     from caps_med.inference import Model
     from training.data import open_dataset
-    from training.evaluation.segmentation import find_models
+    from training.evaluation.models import find_models
 
     others = [name.strip() for name in against.split(",") if name.strip()]
     repository = ModelRepository(models)
@@ -79,93 +81,94 @@ def evaluate(
         _synthesis(dataset, loaded, out, images, seed, judge)
     else:
         _segmentation(dataset, loaded, out, seed)
-    console.print(f"report in {escape(str(out))}", highlight=False, soft_wrap=True)
+    print_line(console, f"report in {out}")
 
 
-def _segmentation(data: Dataset, models: Sequence[Model], out: Path, seed: int) -> None:
-    from training.evaluation.segmentation import evaluate as evaluated
-    from training.evaluation.segmentation import write_results
+def _segmentation(dataset: Dataset, models: Sequence[Model], out: Path, seed: int) -> None:
+    from training.evaluation.segmentation import evaluate as evaluate_segmentation
+    from training.evaluation.summary import write_results
     from training.reports.page import evaluation_report
 
-    found = evaluated(data, models, _tracked, seed=seed)
-    write_results(found, out)
+    found = evaluate_segmentation(dataset, models, _evaluating, seed=seed)
+    write_results(found.rows, found.summary, out)
     evaluation_report(out / "report.html", found)
-    _print(found.summary)
+    console.print(_score_table(found.summary))
+    if found.summary.comparisons:
+        console.print(_comparison_table(found.summary))
+    print_notes(console, found.summary.notes)
 
 
 def _synthesis(
-    data: Dataset, models: Sequence[Model], out: Path, images: int, seed: int, judge: Model | None
+    dataset: Dataset,
+    models: Sequence[Model],
+    out: Path,
+    images: int,
+    seed: int,
+    segmenter: Model | None,
 ) -> None:
-    from training.evaluation.synthesis import evaluate_synthesis, write_synthesis_results
-    from training.reports.synthesis import measures, synthesis_report
+    from training.evaluation.summary import write_results
+    from training.evaluation.synthesis import evaluate_synthesis
+    from training.reports.synthesis import synthesis_report
 
-    found = evaluate_synthesis(data, models, _tracked, seed=seed, images=images, segmenter=judge)
-    write_synthesis_results(found, out)
+    found = evaluate_synthesis(
+        dataset, models, _evaluating, seed=seed, images=images, segmenter=segmenter
+    )
+    write_results(found.rows, found.summary, out)
     synthesis_report(out / "report.html", found)
-    table = Table(title=f"{found.summary.cases} cases", title_justify="left")
-    for heading in ("", *found.summary.models):
-        table.add_column(heading, overflow="fold")
-    for measure in measures(found.summary):
-        table.add_row(measure.name, *(escape(cell) for cell in measure.cells))
-    console.print(table)
-    _tell(found.summary.notes)
+    console.print(_measure_table(found.summary))
+    print_notes(console, found.summary.notes)
 
 
-T = TypeVar("T")
+_evaluating = partial(progress_bar, what="evaluating")
 
 
-def _tracked(cases: Iterable[T]) -> Iterable[T]:
-    from rich.progress import track
-
-    return track(cases, "evaluating", transient=True)
-
-
-def _print(summary: Summary) -> None:
-    console.print(_score_table(summary))
-    if summary.comparisons:
-        console.print(_comparison_table(summary))
-    _tell(summary.notes)
-
-
-def _tell(notes: Iterable[str]) -> None:
-    for note in notes:
-        console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _score_table(summary: Summary) -> Table:
-    title = f"{summary.cases} cases: mean ± sd [95 % confidence interval]"
+def _table(title: str, headings: Iterable[str]) -> Table:
     table = Table(title=title, title_justify="left")
-    headings = ("model", "class", "Dice", "Jaccard", f"HD95 {summary.unit}",
-                f"surface distance {summary.unit}", "missed", "invented")  # fmt: skip
     for heading in headings:
         table.add_column(heading, overflow="fold")
+    return table
+
+
+def _measure_table(summary: SynthesisSummary) -> Table:
+    from training.reports.synthesis import measures
+
+    table = _table(f"{summary.cases} cases", ["", *summary.models])
+    for measure in measures(summary):
+        table.add_row(measure.name, *(escape(cell) for cell in measure.cells))
+    return table
+
+
+def _score_table(summary: SegmentationSummary) -> Table:
+    table = _table(
+        f"{summary.cases} cases: mean ± sd [95 % confidence interval]",
+        ("model", "class", "Dice", "Jaccard", f"HD95 {summary.unit}",
+         f"surface distance {summary.unit}", "missed", "invented"),
+    )  # fmt: skip
     for row in summary.scores:
         counts = (str(row.presence[kind]) for kind in ("missed", "invented"))
-        numbers = (shown(spread) for spread in row.metrics.values())
+        numbers = (_text(spread) for spread in row.metrics.values())
         table.add_row(row.model, escape(row.class_name), *numbers, *counts)
     return table
 
 
-def _comparison_table(summary: Summary) -> Table:
-    title = f"{summary.models[0]} minus the other, case by case"
-    table = Table(title=title, title_justify="left")
-    for heading in ("against", "class", "metric", "difference", "interval excludes 0",
-                    summary.models[0]):  # fmt: skip
-        table.add_column(heading, overflow="fold")
-    said = {True: "yes", False: "no", None: "no interval"}
+def _comparison_table(summary: SegmentationSummary) -> Table:
+    first = summary.models[0]
+    table = _table(
+        f"{first} minus the other, case by case",
+        ("against", "class", "metric", "difference", "interval excludes 0", first),
+    )
+    excludes = {True: "yes", False: "no", None: "no interval"}
     for row in summary.comparisons:
-        table.add_row(row.against, escape(row.class_name), row.metric.replace("_", " "),
-                      shown(row.difference), said[row.excludes_zero], row.verdict)  # fmt: skip
+        table.add_row(
+            row.against,
+            escape(row.class_name),
+            row.metric.replace("_", " "),
+            _text(row.difference),
+            excludes[row.excludes_zero],
+            row.verdict,
+        )
     return table
 
 
-def shown(spread: Spread | None) -> str:
-    """``0.912 ± 0.031 [0.898, 0.925]``, as far as there are such numbers."""
-    if spread is None:
-        return "-"
-    text = f"{spread.mean:.3f}"
-    if spread.sd is not None:
-        text += f" ± {spread.sd:.3f}"
-    if spread.interval is not None:
-        text += f" \\[{spread.interval[0]:.3f}, {spread.interval[1]:.3f}]"
-    return text
+def _text(spread: Spread | None) -> str:
+    return "–" if spread is None else escape(spread.text(sd=True, interval=True))

@@ -1,11 +1,61 @@
-"""What the user typed."""
+"""Options, checks and output that the commands share."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from rich.console import Console
+
+from caps_med.errors import InvalidParameter
+
+T = TypeVar("T")
+
+Data = Annotated[Path, typer.Option(help="Folder of labelled images, or .json or .csv list.")]
+Models = Annotated[
+    Path | None,
+    typer.Option(envvar="CAPS_MED_MODELS", help="Model repository; built-ins are always there."),
+]
+Tolerance = Annotated[
+    float, typer.Option(help="How far new shapes may lie beyond the originals'.", min=0)
+]
+SymmetriesOption = Annotated[
+    str, typer.Option(help="What is mirrored: auto (as the originals allow), none or all.")
+]
 
 
 def command_line(without: str = "") -> str:
-    """The command as it can be typed again, one flag left out."""
+    """The command as it was typed, without one flag."""
     return shlex.join(["caps-med", *(a for a in sys.argv[1:] if a != without)])
+
+
+def require_outside(out: Path, data: Path) -> None:
+    """Refuse an output folder inside the data.
+
+    Raises:
+        InvalidParameter: `out` lies inside the folder `data`.
+    """
+    if data.is_dir() and out.resolve().is_relative_to(data.resolve()):
+        raise InvalidParameter(f"--out {out}: lies inside the data, which are never changed")
+
+
+def progress_bar(items: Iterable[T], what: str, total: float | None = None) -> Iterable[T]:
+    """Iterate with a progress bar that disappears at the end."""
+    from rich.progress import track
+
+    return track(items, what, total=total, transient=True)
+
+
+def print_line(console: Console, text: str) -> None:
+    """Print plain text, neither wrapped nor highlighted."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    """Print what a reader should know before believing the numbers."""
+    for note in notes:
+        print_line(console, f"note: {note}")

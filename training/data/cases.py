@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from caps_med.errors import InvalidInput
 
@@ -114,5 +114,6 @@ class Cases:
         return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
 
 
+T = TypeVar("T")
 #: Wraps the iteration over cases, to show progress.
-Track = Callable[[Iterable[Case]], Iterable[Case]]
+Track = Callable[[Iterable[T]], Iterable[T]]

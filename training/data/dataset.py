@@ -26,7 +26,7 @@ REGISTERED: Mapping[str, Callable[[], Source]] = {"mni152": load_mni152}
 class _Pass:
     """The one pass of the check over a data set and the subsets taken before it."""
 
-    def __init__(self, whole: Cases, track: Track) -> None:
+    def __init__(self, whole: Cases, track: Track[Case]) -> None:
         self.whole, self.track = whole, track
         self.subsets: list[Cases] = []
 
@@ -144,7 +144,7 @@ class Dataset(Cases):
 _opened: dict[tuple[str, bool], tuple[list[list[str | int]], Dataset]] = {}
 
 
-def open_dataset(data: str | Path, *, images: bool = True, track: Track = iter) -> Dataset:
+def open_dataset(data: str | Path, *, images: bool = True, track: Track[Case] = iter) -> Dataset:
     """The registered data set of that name, or the labelled images at that path.
 
     Opening it again in the same process gives the same object while its files stay the same. A

@@ -18,7 +18,7 @@ import numpy as np
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, SliceStack
 from caps_med.preprocessing import Preprocessing, with_neighbours
-from training.data.cases import Track
+from training.data.cases import Case, Track
 from training.data.dataset import Dataset
 from training.data.samples import HELD_OUT, Sample, Source, hold_out
 
@@ -47,7 +47,7 @@ def load_source(
     dataset: Dataset,
     store: Path,
     preparation: Preparation | None = None,
-    track: Track = iter,
+    track: Track[Case] = iter,
 ) -> Source:
     """Labelled pictures, the labelled slices of volumes, or volumes, as a `Source`.
 
@@ -135,7 +135,11 @@ class StoredSamples(Sequence[Sample]):
 
 
 def _write(
-    dataset: Dataset, store: Path, preparation: Preparation, made_of: dict[str, Any], track: Track
+    dataset: Dataset,
+    store: Path,
+    preparation: Preparation,
+    made_of: dict[str, Any],
+    track: Track[Case],
 ) -> dict[str, Any]:
     """Prepare every case; the manifest comes last, so that half a store is none."""
     shutil.rmtree(store, ignore_errors=True)

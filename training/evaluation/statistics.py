@@ -1,35 +1,36 @@
-"""Scores of many cases in a few numbers, with how sure one can be of them."""
+"""Mean, spread and confidence of scores over cases."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from scipy import stats
 
-#: Of the intervals, and how often the cases are drawn anew for them.
+#: Confidence level of the intervals, and number of bootstrap resamples.
 CONFIDENCE, RESAMPLES = 0.95, 9999
-#: Digits kept: more than any score is worth, fewer than machines differ in.
+#: Decimals kept: more than any score deserves, fewer than machines differ in.
 _DIGITS = 6
 
-#: Below so many independent cases all differences have one sign by chance in over 5 % of data sets,
-#: and an interval from them claims too much.
+#: With fewer independent cases all differences have one sign by chance in over 5 % of data sets:
+#: an interval would claim too much.
 ENOUGH = 6
 
 Verdict = Literal["better", "worse", "no difference shown", "too few cases"]
 
 
 class Spread(BaseModel):
-    """Of one number over cases.
+    """The distribution of one score over cases.
 
     Attributes:
-        cases: that have it; `groups` of them are independent.
-        mean, median: of them.
-        sd: standard deviation (n - 1); None for one case.
+        cases: number of cases that have the score.
+        groups: number of independent groups that they come from.
+        mean, median: of the scores.
+        sd: sample standard deviation (n - 1); None for one case.
         interval: 95 % confidence interval of the mean, see `spread_of`; None without two
             independent cases.
     """
@@ -43,16 +44,25 @@ class Spread(BaseModel):
     sd: float | None
     interval: tuple[float, float] | None
 
+    def text(self, digits: int = 3, *, sd: bool = False, interval: bool = False) -> str:
+        """Such as ``0.912 ± 0.031 [0.898, 0.925]``, without what is None or not wanted."""
+        shown = f"{self.mean:.{digits}f}"
+        if sd and self.sd is not None:
+            shown += f" ± {self.sd:.{digits}f}"
+        if interval and self.interval is not None:
+            shown += f" [{self.interval[0]:.{digits}f}, {self.interval[1]:.{digits}f}]"
+        return shown
+
 
 def spread_of(values: Sequence[float], groups: Sequence[str], seed: int = 0) -> Spread | None:
-    """Mean, spread and confidence of `values`; None of none.
+    """Summarize `values`; None if there are none.
 
-    The interval is a seeded bootstrap of the mean, bias-corrected and accelerated (BCa). What is
-    drawn are whole groups: slices of one volume are no independent cases.
+    The interval is a seeded bootstrap of the mean, bias-corrected and accelerated (BCa; Efron
+    1987). Whole groups are resampled: slices of one volume are not independent.
 
     Args:
-        values: one a case.
-        groups: of each case.
+        values: one per case.
+        groups: the group of each case.
         seed: same seed, same interval.
     """
     if not values:
@@ -62,15 +72,24 @@ def spread_of(values: Sequence[float], groups: Sequence[str], seed: int = 0) -> 
     return Spread(
         cases=len(array),
         groups=len(set(groups)),
-        mean=_short(array.mean()),
-        median=_short(np.median(array)),
-        sd=_short(array.std(ddof=1)) if len(array) > 1 else None,
-        interval=None if low_high is None else (_short(low_high[0]), _short(low_high[1])),
+        mean=rounded(array.mean()),
+        median=rounded(np.median(array)),
+        sd=rounded(array.std(ddof=1)) if len(array) > 1 else None,
+        interval=None if low_high is None else (rounded(low_high[0]), rounded(low_high[1])),
     )
 
 
+@overload
+def rounded(value: float | np.floating) -> float: ...
+@overload
+def rounded(value: float | None) -> float | None: ...
+def rounded(value: float | np.floating | None) -> float | None:
+    """A score to the digits that are kept."""
+    return None if value is None else round(float(value), _DIGITS)
+
+
 def verdict(difference: Spread, more_is_better: bool) -> Verdict:
-    """What paired differences (ours minus theirs) say of ours: only what the interval shows."""
+    """What the interval of paired differences (ours minus theirs) shows of ours."""
     if difference.interval is None or difference.groups < ENOUGH:
         return "too few cases"
     if not excludes_zero(difference.interval):
@@ -90,7 +109,7 @@ def _interval(
     sums, counts = np.bincount(member, values), np.bincount(member).astype(np.float64)
     if len(sums) < 2:
         return None
-    if np.ptp(values) == 0:  # every draw is the same, for which BCa has no answer
+    if np.ptp(values) == 0:  # all resamples are equal, for which BCa is undefined
         return float(values[0]), float(values[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
@@ -106,7 +125,3 @@ def _interval(
         ).confidence_interval
     ends = float(found.low), float(found.high)
     return ends if np.isfinite(ends).all() else None
-
-
-def _short(value: float | np.floating) -> float:
-    return round(float(value), _DIGITS)

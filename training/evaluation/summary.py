@@ -1,41 +1,124 @@
-"""From the scores of single cases to those of a model, and to what two models differ in."""
+"""From the scores of single cases to those of models, their differences, and files of both."""
 
 from __future__ import annotations
 
+import csv
+import io
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from training.atomic import write_text
 from training.evaluation.metrics.overlap import METRICS, ClassScores
-from training.evaluation.statistics import Spread, Verdict, excludes_zero, spread_of, verdict
+from training.evaluation.statistics import (
+    Spread,
+    Verdict,
+    excludes_zero,
+    rounded,
+    spread_of,
+    verdict,
+)
 
-#: The row that holds, of each case, the mean over its classes.
+#: The row of a summary that holds, of each case, the mean over its classes.
 OVER_CLASSES = "mean over classes"
+#: Scores of a synthesis model on one case, and whether more is better.
+PAIRED = {"ssim": True, "psnr": True, "geometry": True}
 
 
 @dataclass(frozen=True)
-class Row:
-    """What one model scores on one class of one case."""
+class Row(ABC):
+    """What one model scores on one case, or on one class of it."""
 
     model: str
     case: str
     group: str
+
+    @abstractmethod
+    def values(self) -> Mapping[str, float | None]:
+        """Metric -> score; None where there is none."""
+
+    @abstractmethod
+    def cells(self) -> Mapping[str, object]:
+        """The columns of ``cases.csv``."""
+
+
+@dataclass(frozen=True)
+class SegmentationRow(Row):
+    """One class of one case."""
+
     class_name: str
     unit: str
     scores: ClassScores
+
+    def values(self) -> Mapping[str, float | None]:
+        """Metric -> score."""
+        return {metric: getattr(self.scores, metric) for metric in METRICS}
+
+    def cells(self) -> Mapping[str, object]:
+        """The columns of ``cases.csv``; a score that does not exist is an empty cell."""
+        about = {"model": self.model, "case": self.case, "group": self.group}
+        return {**about, "class": self.class_name, **asdict(self.scores), "unit": self.unit}
+
+
+@dataclass(frozen=True)
+class SynthesisRow(Row):
+    """The images that a model makes of a case's label map; `distances` are among themselves."""
+
+    label_map: int
+    ssim: float
+    psnr: float
+    geometry: float | None
+    distances: Mapping[str, float | None]
+
+    def values(self) -> Mapping[str, float | None]:
+        """Metric -> score."""
+        return {metric: getattr(self, metric) for metric in PAIRED}
+
+    def cells(self) -> Mapping[str, object]:
+        """The columns of ``cases.csv``."""
+        about = {"model": self.model, "case": self.case, "group": self.group}
+        among = {f"{name}_among_synthetic": value for name, value in self.distances.items()}
+        scores = {name: rounded(value) for name, value in {**self.values(), **among}.items()}
+        return {**about, "label_map": self.label_map, **scores}
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Comparison(_Section):
+    """The first model minus another, on the cases that both have a score of.
+
+    Attributes:
+        difference: paired, over cases.
+        excludes_zero: whether the confidence interval lies on one side of 0; None without one.
+        verdict: on the first model; "too few cases" below six independent ones.
+    """
+
+    model: str
+    against: str
+    metric: str
+    difference: Spread
+    excludes_zero: bool | None
+    verdict: Verdict
+
+
+class ClassComparison(Comparison):
+    """Of one class; ``label`` is None for `OVER_CLASSES`."""
+
+    label: int | None
+    class_name: str
+
+
 class ClassSummary(_Section):
     """One model and one class over all cases; ``label`` is None for `OVER_CLASSES`.
 
     Attributes:
-        presence: in how many cases the class is in both maps, missed, invented, absent.
-        metrics: name -> spread over the cases that have it; None where none has.
+        presence: number of cases with the class in both maps, missed, invented, absent.
+        metrics: name -> spread over the cases that have a score; None if none has.
     """
 
     model: str
@@ -45,35 +128,89 @@ class ClassSummary(_Section):
     metrics: Mapping[str, Spread | None]
 
 
-class Comparison(_Section):
-    """The first model minus another, on the cases that both have a score of.
+class DiversityScore(_Section):
+    """Mean pairwise distance of the images of one label map, synthetic and real; and their ratio.
+
+    None where there is a single image of each label map.
+    """
+
+    synthetic: float | None
+    real: float | None
+    ratio: float | None
+
+
+class SynthesisScores(_Section):
+    """One synthesis model over all cases.
 
     Attributes:
-        difference: paired, over cases.
-        excludes_zero: whether the confidence interval lies on one side of 0; None without one.
-        verdict: of the first model; "too few cases" under six independent ones.
+        parameters: of its network.
+        ssim, psnr: of its images with the real ones of the same label map, over cases.
+        geometry: Dice between the label map and the segmenter's answer on its images, mean over
+            classes and images, over cases; None without a segmenter.
+        sets: distances of all its images to all real ones; None with fewer than two of either.
+        diversity: by distance, see `training.evaluation.metrics.DISTANCES`.
     """
 
     model: str
-    against: str
-    label: int | None
-    class_name: str
-    metric: str
-    difference: Spread
-    excludes_zero: bool | None
-    verdict: Verdict
+    parameters: int
+    ssim: Spread | None
+    psnr: Spread | None
+    geometry: Spread | None
+    sets: Mapping[str, float] | None
+    diversity: Mapping[str, DiversityScore]
 
 
-#: Case -> value, in the order of the cases.
-_ByCase = Mapping[str, float]
+class Summary(_Section):
+    """What ``summary.json`` holds for every task.
+
+    Attributes:
+        models: references, the evaluated one first.
+        seed: of the intervals, and of the noise of synthesis models.
+        notes: what a reader should know before believing the numbers.
+    """
+
+    data: str
+    cases: int
+    models: tuple[str, ...]
+    seed: int
+    notes: tuple[str, ...]
+
+
+class SegmentationSummary(Summary):
+    """Of segmentation models; ``unit`` is that of distances."""
+
+    groups: int
+    labels: Mapping[int, str]
+    unit: str
+    scores: tuple[ClassSummary, ...]
+    comparisons: tuple[ClassComparison, ...]
+
+
+class SynthesisSummary(Summary):
+    """Of synthesis models.
+
+    Attributes:
+        label_maps: number of different ones among the cases.
+        images: synthesized from each label map.
+        segmenter: the model that geometry is measured with.
+        floor: distances between the real images of every second label map and the others: those
+            of two sets of real images.
+    """
+
+    label_maps: int
+    images: int
+    segmenter: str | None
+    floor: Mapping[str, float] | None
+    scores: tuple[SynthesisScores, ...]
+    comparisons: tuple[Comparison, ...]
 
 
 def case_means(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
-    """Metric -> case -> mean over the classes that have it."""
-    found: dict[str, dict[str, list[float]]] = {metric: {} for metric in METRICS}
+    """Metric -> case -> mean over the rows that have a score."""
+    found: dict[str, dict[str, list[float]]] = {}
     for row in rows:
-        for metric, by_case in found.items():
-            value = getattr(row.scores, metric)
+        for metric, value in row.values().items():
+            by_case = found.setdefault(metric, {})
             if value is not None:
                 by_case.setdefault(row.case, []).append(value)
     return {
@@ -82,79 +219,109 @@ def case_means(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
     }
 
 
-def _selections(
-    rows: Sequence[Row], labels: Mapping[int, str]
-) -> Iterator[tuple[int | None, str, list[Row]]]:
-    """The rows of each class, and those of all."""
-    for label, name in labels.items():
-        yield label, name, [row for row in rows if row.scores.label == label]
-    if len(labels) > 1:
-        yield None, OVER_CLASSES, list(rows)
+def spreads(rows: Sequence[Row], metrics: Iterable[str], seed: int) -> dict[str, Spread | None]:
+    """Metric -> spread over the cases that have a score; None if none has."""
+    groups, means = _groups(rows), case_means(rows)
+    return {metric: _spread(means.get(metric, {}), groups, seed) for metric in metrics}
+
+
+def compare(
+    rows: Sequence[Row], model: str, against: str, metrics: Mapping[str, bool], seed: int
+) -> Iterator[Comparison]:
+    """One model against another: every metric that both have cases of.
+
+    Args:
+        rows: of both models, perhaps of others.
+        model, against: references.
+        metrics: name -> whether more is better.
+        seed: of the intervals.
+    """
+    groups = _groups(rows)
+    ours, theirs = (
+        case_means(row for row in rows if row.model == reference) for reference in (model, against)
+    )
+    for metric, more_is_better in metrics.items():
+        other = theirs.get(metric, {})
+        paired = {
+            case: value - other[case]
+            for case, value in ours.get(metric, {}).items()
+            if case in other
+        }
+        difference = _spread(paired, groups, seed)
+        if difference is not None:
+            interval = difference.interval
+            yield Comparison(
+                model=model,
+                against=against,
+                metric=metric,
+                difference=difference,
+                excludes_zero=None if interval is None else excludes_zero(interval),
+                verdict=verdict(difference, more_is_better),
+            )
 
 
 def class_summaries(
-    rows: Sequence[Row], references: Sequence[str], labels: Mapping[int, str], seed: int
+    rows: Sequence[SegmentationRow], references: Sequence[str], labels: Mapping[int, str], seed: int
 ) -> Iterator[ClassSummary]:
     """Each model's classes, and the mean over them where there are several.
 
     Args:
-        references: models in the order wanted.
+        rows: of all models.
+        references: of the models, in order.
         labels: id -> name of the classes.
         seed: of the intervals.
     """
-    groups = {row.case: row.group for row in rows}
     for model in references:
         own = [row for row in rows if row.model == model]
-        for label, name, chosen in _selections(own, labels):
-            means = case_means(chosen)
+        for label, name, chosen in _by_class(own, labels):
             presences = [row.scores.presence for row in chosen]
             yield ClassSummary(
                 model=model,
                 label=label,
                 class_name=name,
                 presence={p: presences.count(p) for p in ("both", "missed", "invented", "absent")},
-                metrics={metric: _spread(means[metric], groups, seed) for metric in METRICS},
+                metrics=spreads(chosen, METRICS, seed),
             )
 
 
-def comparisons(
-    rows: Sequence[Row], references: Sequence[str], labels: Mapping[int, str], seed: int
-) -> Iterator[Comparison]:
-    """The first model against each other one: every class and metric that both have cases of.
-
-    Args:
-        references: models, the first against the others.
-        labels: id -> name of the classes.
-        seed: of the intervals.
-    """
-    groups = {row.case: row.group for row in rows}
+def class_comparisons(
+    rows: Sequence[SegmentationRow], references: Sequence[str], labels: Mapping[int, str], seed: int
+) -> Iterator[ClassComparison]:
+    """The first model against each other one, class by class; arguments as `class_summaries`."""
     first, *others = references
     for other in others:
-        for label, name, chosen in _selections(rows, labels):
-            ours, theirs = (
-                case_means(row for row in chosen if row.model == model) for model in (first, other)
-            )
-            for metric, more_is_better in METRICS.items():
-                paired = {
-                    case: value - theirs[metric][case]
-                    for case, value in ours[metric].items()
-                    if case in theirs[metric]
-                }
-                difference = _spread(paired, groups, seed)
-                if difference is None:
-                    continue
-                interval = difference.interval
-                yield Comparison(
-                    model=first,
-                    against=other,
-                    label=label,
-                    class_name=name,
-                    metric=metric,
-                    difference=difference,
-                    excludes_zero=None if interval is None else excludes_zero(interval),
-                    verdict=verdict(difference, more_is_better),
-                )
+        for label, name, chosen in _by_class(rows, labels):
+            for found in compare(chosen, first, other, METRICS, seed):
+                yield ClassComparison(label=label, class_name=name, **dict(found))
 
 
-def _spread(values: _ByCase, groups: Mapping[str, str], seed: int) -> Spread | None:
+def _by_class(
+    rows: Sequence[SegmentationRow], labels: Mapping[int, str]
+) -> Iterator[tuple[int | None, str, list[SegmentationRow]]]:
+    """The rows of each class, and those of all where there are several."""
+    for label, name in labels.items():
+        yield label, name, [row for row in rows if row.scores.label == label]
+    if len(labels) > 1:
+        yield None, OVER_CLASSES, list(rows)
+
+
+def _groups(rows: Sequence[Row]) -> dict[str, str]:
+    return {row.case: row.group for row in rows}
+
+
+def _spread(values: Mapping[str, float], groups: Mapping[str, str], seed: int) -> Spread | None:
     return spread_of(list(values.values()), [groups[case] for case in values], seed)
+
+
+def write_results(rows: Sequence[Row], summary: Summary, out: Path) -> None:
+    """Write ``cases.csv``, a line per row, and ``summary.json`` into the folder `out`.
+
+    Each file is replaced whole.
+    """
+    cells = [row.cells() for row in rows]
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, list(cells[0]))
+    table.writeheader()
+    table.writerows(cells)
+    write_text(out / "cases.csv", text.getvalue())
+    write_text(out / "summary.json", summary.model_dump_json(indent=2) + "\n")

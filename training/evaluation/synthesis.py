@@ -1,62 +1,58 @@
-"""Synthesis models on labelled images: how near to real ones, how various, true to the labels.
+"""Evaluation of synthesis models on labelled images: similarity, diversity, fidelity to labels.
 
 Every label map of the data is synthesized several times. Cases that share a label map are real
-repeats of it; against them the diversity of the synthetic images is measured.
+repeats of it, with which the diversity of the synthetic images is compared.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter
-from caps_med.images import MedicalImage, SliceStack, as_written
+from caps_med.errors import InvalidInput, InvalidParameter
+from caps_med.images import MedicalImage, Plane, SliceStack, as_written
 from caps_med.inference import Model
 from training.data import Dataset
-from training.data.cases import Case
+from training.data.cases import Case, Track
+from training.evaluation.evaluator import Evaluator, evenly_spaced, naming, read_matched
 from training.evaluation.metrics import (
     DISTANCES,
     Diversity,
     ImageSet,
-    SetDistances,
     distances,
     mean_pairwise,
     psnr,
     ssim,
 )
 from training.evaluation.metrics.overlap import score_case
-from training.evaluation.segmentation import read_known, trained_on_note
-from training.evaluation.statistics import ENOUGH
-from training.evaluation.synthesis_summary import (
+from training.evaluation.statistics import ENOUGH, rounded
+from training.evaluation.summary import (
     PAIRED,
     DiversityScore,
     SynthesisRow,
     SynthesisScores,
     SynthesisSummary,
-    compared,
-    spread_over,
+    compare,
+    spreads,
 )
 
 Floats = NDArray[np.float32]
-#: Cases that show the same label map.
+#: Cases that share a label map.
 Repeats = tuple[Case, ...]
-Track = Callable[[Iterable[Repeats]], Iterable[Repeats]]
 
-#: Slices of a volume that are looked at, evenly among those with a label.
+#: Slices of a volume that are compared, evenly spaced among those with a label.
 SLICES = 8
-#: Label maps that are shown; of each, real images beside it, and synthetic ones below: four a row.
-SHOWN, REPEATS, LOOKS = 4, 3, 4
+#: Label maps that are shown, with so many of their real images and of each model's images.
+SHOWN, SHOWN_REAL, SHOWN_SYNTHETIC = 4, 3, 4
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One label map in pictures: ids ``[H, W]``, images ``[C, H, W]`` in [0, 1]."""
+    """One label map with its images: ids ``[H, W]``, images ``[C, H, W]`` in [0, 1]."""
 
     case: str
     labels: NDArray[np.generic]
@@ -67,7 +63,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class SynthesisEvaluation:
-    """Everything found."""
+    """The result of evaluating synthesis models."""
 
     models: tuple[Model, ...]
     dataset: Dataset
@@ -79,7 +75,7 @@ class SynthesisEvaluation:
 def evaluate_synthesis(
     dataset: Dataset,
     models: Sequence[Model],
-    track: Track = iter,
+    track: Track[Repeats] = iter,
     *,
     seed: int = 0,
     images: int = 4,
@@ -88,7 +84,7 @@ def evaluate_synthesis(
     """Synthesize every label map with every model, and compare with the real images.
 
     Args:
-        dataset: the cases to evaluate.
+        dataset: the cases.
         models: the first is compared with the others.
         track: wraps the iteration over label maps, to show progress.
         seed: of the noise, different for every image, and of the intervals.
@@ -97,97 +93,88 @@ def evaluate_synthesis(
 
     Raises:
         InvalidParameter: `images` below 1.
-        InvalidInput: a case is broken, or holds a label that the models or the segmenter do not
+        InvalidInput: a case is broken, or has a label that the models or the segmenter do not
             know.
     """
-    if images < 1:
-        raise InvalidParameter(f"images={images}: must be at least 1")
-    _check_segmenter(models[0], segmenter)
-    maps = repeats_of(dataset.require_complete(), models[0])
-    survey = _Survey(dataset, models, segmenter, seed, images, len(maps))
-    for repeats in track(maps):
-        survey.look_at(repeats)
-    return survey.evaluation()
+    evaluator = SynthesisEvaluator(dataset, models, seed, images, segmenter)
+    return evaluator.run(track).evaluation()
 
 
 def repeats_of(dataset: Dataset, model: Model) -> list[Repeats]:
-    """The cases by their label map, in the order of the first of each.
+    """The cases grouped by label map, in the order of the first case of each.
 
     Raises:
-        InvalidInput: a case is broken, or holds a label that the model does not know.
+        InvalidInput: a case is broken, or has a label that the model does not know.
     """
     found: dict[str, list[Case]] = {}
     for case in dataset.cases:
-        _, label = read_known(case, dataset, model)
+        _, label = read_matched(case, dataset, model)
         ids = np.ascontiguousarray(label.array.astype(np.int32))
         key = hashlib.sha256(repr(ids.shape).encode() + ids.tobytes()).hexdigest()
         found.setdefault(key, []).append(case)
     return [tuple(repeats) for repeats in found.values()]
 
 
-def _check_segmenter(model: Model, segmenter: Model | None) -> None:
-    if segmenter is None:
-        return
-    known = [list(m.bundle.card.labels) for m in (model, segmenter)]
-    if known[0] != known[1]:
-        raise InvalidInput(
-            f"--segmenter {segmenter.bundle.reference} knows the labels {known[1]}, "
-            f"{model.bundle.reference} {known[0]}: geometry needs the same"
-        )
-
-
 @dataclass
-class _Found:
-    """Of one model, image by image."""
+class _Images:
+    """What is kept of one model's images and of the real ones in its normalization.
 
-    images: ImageSet = field(default_factory=ImageSet)
+    Attributes:
+        halves: the real images of every second label map, and of the others.
+        diversity: distance -> mean pairwise distance of each label map's images, synthetic and
+            real.
+    """
+
+    synthetic: ImageSet = field(default_factory=ImageSet)
     real: ImageSet = field(default_factory=ImageSet)
     halves: tuple[ImageSet, ImageSet] = field(default_factory=lambda: (ImageSet(), ImageSet()))
-    made: dict[str, list[float | None]] = field(default_factory=dict)
-    repeated: dict[str, list[float | None]] = field(default_factory=dict)
+    diversity: Mapping[str, tuple[list[float | None], list[float | None]]] = field(
+        default_factory=lambda: {name: ([], []) for name in DISTANCES}
+    )
 
 
-class _Survey:
-    """What has been seen so far: numbers, and some small pictures."""
+class SynthesisEvaluator(Evaluator[Repeats]):
+    """Scores synthesis models label map by label map; see `evaluate_synthesis`."""
 
     def __init__(
         self,
         dataset: Dataset,
         models: Sequence[Model],
-        segmenter: Model | None,
         seed: int,
         images: int,
-        maps: int,
+        segmenter: Model | None,
     ) -> None:
-        self._dataset, self._models, self._segmenter = dataset, tuple(models), segmenter
-        self._seed, self._images, self._maps = seed, images, maps
+        super().__init__(dataset, models, seed)
+        if images < 1:
+            raise InvalidParameter(f"images={images}: must be at least 1")
+        _check_labels(models[0], segmenter)
+        self._images, self._segmenter = images, segmenter
+        self._maps = repeats_of(self.dataset, models[0])
         self._number = 0
         self._rows: list[SynthesisRow] = []
-        self._found = {model.bundle.reference: _Found() for model in models}
-        places = np.linspace(0, maps - 1, min(SHOWN, maps))
-        self._wanted = set(np.rint(places).astype(int).tolist())
+        self._found = {reference: _Images() for reference in self.references}
+        self._shown_maps = set(evenly_spaced(len(self._maps), SHOWN))
         self._shown: list[Shown] = []
 
-    def look_at(self, repeats: Repeats) -> None:
-        """Read the cases of one label map, and synthesize it with every model."""
-        read = [read_known(case, self._dataset, self._models[0]) for case in repeats]
-        label = read[0][1]
-        reals = [image for image, _ in read]
-        pictures: dict[str, list[Floats]] = {}
-        for model in self._models:
-            made = self._synthesized(model, label, repeats[0])
-            pictures[model.bundle.reference] = self._compare(model, repeats, label, reals, made)
-        if self._number in self._wanted:
-            self._keep(repeats[0], label, reals, pictures)
-        self._number += 1
+    @property
+    def units(self) -> Sequence[Repeats]:
+        """The cases of each label map."""
+        return self._maps
 
-    def _synthesized(self, model: Model, label: MedicalImage, case: Case) -> list[MedicalImage]:
-        first = self._seed + self._number * self._images
-        try:
-            made = model.synthesize_many(label, first, self._images)
-        except CapsMedError as error:
-            raise InvalidInput(f"{case.label}: {error}") from error
-        return [as_written(image) for image in made]
+    def score(self, unit: Repeats) -> None:
+        """Synthesize one label map with every model, and compare with its real images."""
+        read = [self.read(case) for case in unit]
+        label, reals = read[0][1], [image for image, _ in read]
+        shown: dict[str, list[Floats]] = {}
+        for model in self.models:
+            first = self.seed + self._number * self._images
+            with naming(unit[0].label):
+                images = model.synthesize_many(label, first, self._images)
+                synthetic = [as_written(image) for image in images]
+            shown[model.bundle.reference] = self._compare(model, unit, label, reals, synthetic)
+        if self._number in self._shown_maps:
+            self._show(unit[0], label, reals, shown)
+        self._number += 1
 
     def _compare(
         self,
@@ -195,24 +182,24 @@ class _Survey:
         repeats: Repeats,
         label: MedicalImage,
         reals: Sequence[MedicalImage],
-        made: Sequence[MedicalImage],
+        synthetic: Sequence[MedicalImage],
     ) -> list[Floats]:
-        """Measure one model's images; gives the slice of each that is shown."""
-        reference, found = model.bundle.reference, self._found[model.bundle.reference]
-        card = model.bundle.card
-        chosen = _slices(label, card.plane)
+        """Score one model's images; gives the slice of each that is shown."""
+        reference, card = model.bundle.reference, model.bundle.card
+        found = self._found[reference]
+        chosen = _labelled_slices(label, card.plane)
         real = [card.normalization.apply(_stack(x, card.plane))[chosen] for x in reals]
-        fake = [_unit(_stack(x, card.plane))[chosen] for x in made]
+        fake = [_unit_range(_stack(x, card.plane))[chosen] for x in synthetic]
         for image in (one for stack in fake for one in stack):
-            found.images.add(image)
+            found.synthetic.add(image)
         for image in (one for stack in real for one in stack):
             found.real.add(image)
             found.halves[self._number % 2].add(image)
-        among = {name: mean_pairwise(fake, _each(d)) for name, d in DISTANCES.items()}
+        among = {name: mean_pairwise(fake, _over_slices(d)) for name, d in DISTANCES.items()}
         for name, distance in DISTANCES.items():
-            found.made.setdefault(name, []).append(among[name])
-            found.repeated.setdefault(name, []).append(mean_pairwise(real, _each(distance)))
-        geometry = self._geometry(label, made)
+            found.diversity[name][0].append(among[name])
+            found.diversity[name][1].append(mean_pairwise(real, _over_slices(distance)))
+        geometry = self._geometry(label, synthetic)
         for case, stack in zip(repeats, real, strict=True):
             pairs = [(a, b) for one in fake for a, b in zip(one, stack, strict=True)]
             self._rows.append(
@@ -227,114 +214,126 @@ class _Survey:
                     distances=among,
                 )
             )
-        middle = len(chosen) // 2
-        return [stack[middle] for stack in fake[:LOOKS]]
+        return [stack[len(chosen) // 2] for stack in fake[:SHOWN_SYNTHETIC]]
 
-    def _geometry(self, label: MedicalImage, made: Sequence[MedicalImage]) -> float | None:
+    def _geometry(self, label: MedicalImage, images: Sequence[MedicalImage]) -> float | None:
         """Mean Dice of the segmenter's answers, over images and classes."""
         if self._segmenter is None:
             return None
         ids = list(self._segmenter.bundle.card.labels)[1:]
         dice = [
             scores.dice
-            for image in made
+            for image in images
             for scores in score_case(self._segmenter.segment(image), label, ids)
             if scores.dice is not None
         ]
         return float(np.mean(dice)) if dice else None
 
-    def _keep(
+    def _show(
         self,
         case: Case,
         label: MedicalImage,
         reals: Sequence[MedicalImage],
-        pictures: Mapping[str, Sequence[Floats]],
+        synthetic: Mapping[str, Sequence[Floats]],
     ) -> None:
-        card = self._models[0].bundle.card
-        chosen = _slices(label, card.plane)
+        card = self.models[0].bundle.card
+        chosen = _labelled_slices(label, card.plane)
         z = chosen[len(chosen) // 2]
         stack = SliceStack.from_image(label, card.plane)
-        real = [card.normalization.apply(_stack(x, card.plane))[z] for x in reals[:REPEATS]]
-        self._shown.append(Shown(case.name, stack.array[z, 0], real, pictures, stack.spacing))
+        real = [card.normalization.apply(_stack(x, card.plane))[z] for x in reals[:SHOWN_REAL]]
+        self._shown.append(Shown(case.name, stack.array[z, 0], real, synthetic, stack.spacing))
 
     def evaluation(self) -> SynthesisEvaluation:
-        """All that was found."""
-        references = tuple(self._found)
-        first = self._found[references[0]]
+        """Everything that was found."""
+        first, *others = self.references
         summary = SynthesisSummary(
-            data=str(self._dataset.root),
-            cases=len(self._dataset.cases),
-            label_maps=self._maps,
-            models=references,
+            data=str(self.dataset.root),
+            cases=len(self.dataset.cases),
+            label_maps=len(self._maps),
+            models=self.references,
             images=self._images,
-            seed=self._seed,
+            seed=self.seed,
             segmenter=self._segmenter.bundle.reference if self._segmenter else None,
-            notes=tuple(self._notes()),
-            floor=_distances(*first.halves),
-            scores=tuple(self._scores(model) for model in self._models),
-            comparisons=tuple(compared(self._rows, references, self._seed)),
+            notes=(*self._limits(), *self.notes()),
+            floor=_distances(*self._found[first].halves),
+            scores=tuple(self._scores(model) for model in self.models),
+            comparisons=tuple(
+                comparison
+                for other in others
+                for comparison in compare(self._rows, first, other, PAIRED, self.seed)
+            ),
         )
         return SynthesisEvaluation(
-            self._models, self._dataset, tuple(self._rows), summary, tuple(self._shown)
+            self.models, self.dataset, tuple(self._rows), summary, tuple(self._shown)
         )
 
     def _scores(self, model: Model) -> SynthesisScores:
         reference = model.bundle.reference
         found = self._found[reference]
+        diversity = {name: Diversity.of(*values) for name, values in found.diversity.items()}
         rows = [row for row in self._rows if row.model == reference]
-        diversity = {
-            name: Diversity.of(found.made[name], found.repeated[name]) for name in DISTANCES
-        }
         return SynthesisScores(
             model=reference,
             parameters=sum(p.numel() for p in model.network.parameters()),
-            sets=_distances(found.images, found.real),
+            sets=_distances(found.synthetic, found.real),
             diversity={
                 name: DiversityScore(
-                    synthetic=_short(one.synthetic), real=_short(one.real), ratio=_short(one.ratio)
+                    synthetic=rounded(one.synthetic),
+                    real=rounded(one.real),
+                    ratio=rounded(one.ratio),
                 )
                 for name, one in diversity.items()
             },
-            **{metric: spread_over(rows, metric, self._seed) for metric in PAIRED},
+            **spreads(rows, PAIRED, self.seed),
         )
 
-    def _notes(self) -> Iterator[str]:
-        if self._maps == len(self._dataset.cases):
+    def _limits(self) -> Iterator[str]:
+        """What could not be measured, or only roughly."""
+        maps = len(self._maps)
+        if maps == len(self.dataset.cases):
             yield (
                 "every label map has a single real image: diversity has nothing to be compared "
                 "with (caps-med data phantoms --repeats gives one label map several images)"
             )
         if self._images == 1:
-            yield "one image a label map: diversity needs --images 2 or more"
+            yield "one image of each label map: diversity needs --images 2 or more"
         if self._segmenter is None:
             yield "geometry was not measured: name a good model of these labels with --segmenter"
-        if self._maps < ENOUGH:
-            yield f"{self._maps} label maps: confidence intervals and distances are rough"
-        for model in self._models:
-            if note := trained_on_note(model, self._dataset):
-                yield note
+        if maps < ENOUGH:
+            yield f"{maps} label maps: confidence intervals and distances are rough"
 
 
-def _each(distance: Callable[[Floats, Floats], float]) -> Callable[[Floats, Floats], float]:
+def _check_labels(model: Model, segmenter: Model | None) -> None:
+    if segmenter is None:
+        return
+    known = [list(m.bundle.card.labels) for m in (model, segmenter)]
+    if known[0] != known[1]:
+        raise InvalidInput(
+            f"--segmenter {segmenter.bundle.reference} knows the labels {known[1]}, "
+            f"{model.bundle.reference} {known[0]}: geometry needs the same"
+        )
+
+
+def _over_slices(distance: Callable[[Floats, Floats], float]) -> Callable[[Floats, Floats], float]:
     """The mean of a distance over slices ``[D, C, H, W]``."""
     return lambda a, b: float(np.mean([distance(x, y) for x, y in zip(a, b, strict=True)]))
 
 
-def _stack(image: MedicalImage, plane: str) -> NDArray[np.generic]:
+def _stack(image: MedicalImage, plane: Plane | None) -> NDArray[np.generic]:
     return SliceStack.from_image(image, plane).array  # type: ignore[arg-type]
 
 
-def _slices(label: MedicalImage, plane: str) -> list[int]:
-    """Up to `SLICES` slices that hold a label, evenly; the middle one of an empty map."""
-    labelled = np.flatnonzero(_stack(label, plane).reshape(len(_stack(label, plane)), -1).any(1))
+def _labelled_slices(label: MedicalImage, plane: Plane | None) -> list[int]:
+    """Up to `SLICES` slices with a label, evenly spaced; the middle one of an empty map."""
+    stack = _stack(label, plane)
+    labelled = np.flatnonzero(stack.reshape(len(stack), -1).any(1))
     if not len(labelled):
-        return [len(_stack(label, plane)) // 2]
-    places = np.linspace(0, len(labelled) - 1, min(SLICES, len(labelled)))
-    return [int(labelled[i]) for i in np.unique(np.rint(places).astype(int))]
+        return [len(stack) // 2]
+    return [int(labelled[i]) for i in evenly_spaced(len(labelled), SLICES)]
 
 
-def _unit(pixels: NDArray[np.generic]) -> Floats:
-    """A synthesized image, as its file holds it, in [0, 1]."""
+def _unit_range(pixels: NDArray[np.generic]) -> Floats:
+    """A synthetic image as its file holds it, in [0, 1]."""
     scale = 255.0 if pixels.dtype == np.uint8 else 1.0
     return np.asarray(np.asarray(pixels, np.float32) / np.float32(scale))
 
@@ -342,30 +341,4 @@ def _unit(pixels: NDArray[np.generic]) -> Floats:
 def _distances(images: ImageSet, reference: ImageSet) -> dict[str, float] | None:
     if min(len(images), len(reference)) < 2:
         return None
-    found: SetDistances = distances(images, reference)
-    return {name: round(value, 6) for name, value in vars(found).items()}
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else round(value, 6)
-
-
-def write_synthesis_results(evaluation: SynthesisEvaluation, out: Path) -> None:
-    """Into the folder `out`: ``summary.json``, and ``cases.csv``, each replaced whole."""
-    out.mkdir(parents=True, exist_ok=True)
-    partial = out / "cases.csv.partial"
-    with partial.open("w", encoding="utf-8", newline="") as file:
-        named = ["model", "case", "group", "label_map", *PAIRED,
-                 *(f"{name}_among_synthetic" for name in DISTANCES)]  # fmt: skip
-        table = csv.DictWriter(file, named)
-        table.writeheader()
-        for row in evaluation.rows:
-            among = {f"{name}_among_synthetic": value for name, value in row.distances.items()}
-            values = {**vars(replace(row)), **among}
-            del values["distances"]
-            table.writerow({k: round(v, 6) if isinstance(v, float) else v
-                            for k, v in values.items()})  # fmt: skip
-    partial.replace(out / "cases.csv")
-    partial = out / "summary.json.partial"
-    partial.write_text(evaluation.summary.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    partial.replace(out / "summary.json")
+    return {name: round(value, 6) for name, value in vars(distances(images, reference)).items()}

@@ -1,4 +1,4 @@
-"""One HTML file that shows a colleague what a model is, learned, and is worth."""
+"""The report of a segmentation model: one HTML file, without outside resources."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from caps_med.inference import Model, load_model
 from training.atomic import write_text
 from training.data import Dataset
 from training.data.cases import Case, Track
-from training.data.check.card import DataCard, Extent
+from training.evaluation.evaluator import read_matched
 from training.evaluation.metrics.overlap import METRICS
-from training.evaluation.segmentation import Evaluation, evaluate, read_known
-from training.evaluation.statistics import Spread
+from training.evaluation.models import list_labels
+from training.evaluation.segmentation import Evaluation, evaluate
 from training.evaluation.summary import case_means
 from training.pictures.figures import curves, strip_plot
 from training.pictures.pixels import as_pixels, case_pictures, data_url
+from training.reports.card import card_rows, class_rows
 
 #: Of one case, what its pictures show.
 _COLUMNS = ("image", "label")
@@ -29,7 +30,7 @@ _COLUMNS = ("image", "label")
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture inside the page, and what it shows."""
+    """An image inside the page (a data URL), and its caption."""
 
     url: str
     caption: str
@@ -37,7 +38,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Example:
-    """A case of the evaluated ones, as pictures."""
+    """One evaluated case in pictures."""
 
     title: str
     pictures: Sequence[Picture]
@@ -45,7 +46,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Measure:
-    """A row of numbers, a cell a model; `meaning` says how to read it."""
+    """A row of numbers, one for each model; `meaning` says how to read it."""
 
     name: str
     cells: Sequence[str]
@@ -54,21 +55,23 @@ class Measure:
 
 @dataclass(frozen=True)
 class Page:
-    """What a report holds; a part without content is left out.
+    """The content of a report; empty parts are left out.
 
     Attributes:
         title: of the page.
         facts: name -> value, of the model.
         notes: what a reader should know before believing the numbers.
-        card: of the data, `classes` its rows (name, share, voxels, cases), `sheet` some of it.
+        card: name -> value, of the data.
+        classes: rows of name, share, voxels and cases.
+        sheet: some cases of the data, a data URL.
         recipe: name -> value.
         curves: an SVG element.
-        evaluation: scores and comparisons.
-        measures: of the models in `columns`, where there is no evaluation of this kind.
+        evaluation: of segmentation models.
+        measures: of synthesis models, which `columns` names.
         spread: an SVG element.
-        legend: class -> colour.
-        examples: of cases.
-        capsules: of one case, with its name.
+        legend: class -> color.
+        examples: cases in pictures.
+        capsules: capsule lengths of one case, whose name is the caption.
     """
 
     title: str
@@ -95,7 +98,7 @@ def write_report(path: Path, page: Page) -> None:
 
 
 def rendered(template: str, **values: object) -> str:
-    """A page of `training/reports/templates`, every value escaped but those it calls safe."""
+    """A template of this package, filled in; values are escaped unless it marks them safe."""
     environment = jinja2.Environment(
         autoescape=True,
         trim_blocks=True,
@@ -103,16 +106,16 @@ def rendered(template: str, **values: object) -> str:
         undefined=jinja2.StrictUndefined,
         loader=jinja2.PackageLoader("training.reports"),
     )
-    environment.filters["spread"] = shown_spread
+    environment.filters["spread"] = lambda found: found.text(sd=True) if found else "–"
     return environment.get_template(template).render(values)
 
 
 def evaluation_report(path: Path, evaluation: Evaluation) -> None:
-    """The report of ``caps-med evaluate``: the first model, against the others if there are any.
+    """Write the report of ``caps-med evaluate``: the first model, compared with any others.
 
-    Segments the cases that are shown once more, one at a time.
+    Segments the cases that are shown again, one at a time.
     """
-    write_report(path, Page(**_evaluated(evaluation), title=_title(evaluation.models)))
+    write_report(path, Page(**_evaluated(evaluation), title=title_of(evaluation.models)))
 
 
 def training_report(
@@ -125,29 +128,29 @@ def training_report(
     recipe: Mapping[str, Any],
     scores: Sequence[Mapping[str, float]],
     seed: int = 0,
-    track: Track = iter,
+    track: Track[Case] = iter,
 ) -> Evaluation | None:
-    """The report of a finished training of a segmentation model.
+    """Write the report of a finished training of a segmentation model.
 
     Args:
         path: the HTML file to write.
         reference: of the published model, ``name`` or ``name@3``.
-        models: its repository; None is the usual one.
+        models: its repository; None for the default one.
         dataset: that it was trained on.
-        held_out: groups of cases that it never saw (`Source.held_out`); they are evaluated, as
-            ``caps-med evaluate`` does. None of them being a case's group (the slices of a single
-            volume, say), there are no scores per case, and the held-out ones of the model's card
-            are shown alone.
+        held_out: groups of cases that it never saw (`Source.held_out`); they are evaluated as by
+            ``caps-med evaluate``. If none is a case's group (the slices of a single volume, say),
+            there are no scores per case, and only the held-out scores of the model's card are
+            shown.
         recipe: every value of the training.
-        scores: a line an epoch of the run's ``scores.jsonl``.
+        scores: lines of the run's ``scores.jsonl``, one per epoch.
         seed: of the confidence intervals.
         track: wraps the iteration over the evaluated cases, to show progress.
 
     Returns:
-        The evaluation on the held-out cases, if there was one.
+        The evaluation on the held-out cases; None without any.
 
     Raises:
-        InvalidInput: the data cannot be read any more.
+        InvalidInput: the data can no longer be read.
     """
     model = load_model(reference, models)
     subset = dataset.subset(held_out)
@@ -157,20 +160,24 @@ def training_report(
     )
     if dataset.card is not None and dataset.sheet is not None:
         labels = model.bundle.card.labels
-        parts |= {"card": _card(dataset.card), "classes": _classes(dataset.card, labels)}
+        parts |= {
+            "card": card_rows(dataset.card, dataset.channels),
+            "classes": class_rows(dataset.card, labels),
+        }
         parts["sheet"] = data_url(as_pixels(dataset.sheet))
     parts |= {"recipe": flat(recipe), "curves": curves(scores)}
-    write_report(path, Page(**parts, title=_title([model])))
+    write_report(path, Page(**parts, title=title_of([model])))
     return evaluation
 
 
-def _title(models: Sequence[Model]) -> str:
+def title_of(models: Sequence[Model]) -> str:
+    """``first against second, third``."""
     first, *others = (model.bundle.reference for model in models)
     return first + (f" against {', '.join(others)}" if others else "")
 
 
 def _evaluated(evaluation: Evaluation) -> dict[str, Any]:
-    """What an evaluation gives to a page."""
+    """The parts of a page that an evaluation gives."""
     model = evaluation.models[0]
     labels = model.bundle.card.labels
     chosen = _best_median_worst(evaluation.dice_of_cases())
@@ -179,13 +186,13 @@ def _evaluated(evaluation: Evaluation) -> dict[str, Any]:
         _example(evaluation, cases[name], f"{title}: {name}, Dice {dice:.3f}")
         for title, name, dice in chosen
     ]
-    # most to see where there are labels: the median case, or any
+    # a case with labels shows most: the median one, if there is any
     subject = cases[chosen[len(chosen) // 2][1]] if chosen else evaluation.dataset.cases[0]
     return {
         "facts": model_facts(model),
         "notes": evaluation.summary.notes,
-        "card": _card(evaluation.card),
-        "classes": _classes(evaluation.card, labels),
+        "card": card_rows(evaluation.card, evaluation.dataset.channels),
+        "classes": class_rows(evaluation.card, labels),
         "sheet": data_url(as_pixels(evaluation.sheet)),
         "recipe": flat(model.bundle.card.provenance.recipe),
         "evaluation": evaluation,
@@ -209,7 +216,7 @@ def _dice(evaluation: Evaluation) -> dict[str, dict[str, list[float]]]:
 
 
 def _best_median_worst(dice: Mapping[str, float]) -> list[tuple[str, str, float]]:
-    """(which, case, Dice) of up to three different cases."""
+    """(rank, case, Dice) of up to three different cases."""
     order = sorted(dice, key=lambda name: dice[name], reverse=True)
     places = {"Best": 0, "Median": len(order) // 2, "Worst": len(order) - 1}
     found: dict[str, tuple[str, str, float]] = {}
@@ -222,7 +229,7 @@ def _best_median_worst(dice: Mapping[str, float]) -> list[tuple[str, str, float]
 
 def _example(evaluation: Evaluation, case: Case, title: str) -> Example:
     first = evaluation.models[0]
-    image, truth = read_known(case, evaluation.dataset, first)
+    image, truth = read_matched(case, evaluation.dataset, first)
     answers = [model.segment(image) for model in evaluation.models]
     card = first.bundle.card
     pictures, z = case_pictures(
@@ -247,32 +254,32 @@ def _example(evaluation: Evaluation, case: Case, title: str) -> Example:
 
 
 def _capsules(dataset: Dataset, case: Case, model: Model) -> Picture | None:
-    """What the capsules show on one case; nothing of a network without capsules."""
+    """Capsule lengths on one case; None for a network without capsules."""
     if not model.layers:
         return None
-    image, _ = read_known(case, dataset, model)
+    image, _ = read_matched(case, dataset, model)
     sheet = model.features(image).contact_sheet()
     return Picture(data_url(as_pixels(sheet)), case.name)
 
 
 def _legend(model: Model, evaluation: Evaluation) -> dict[str, str]:
-    """Class -> colour; those of the model, else the usual ones."""
-    colours = {i: tuple(int(v) for v in rgb) for i, rgb in enumerate(label_palette())}
-    colours |= dict(model.bundle.card.colors)
+    """Class -> color: the model's, or the default palette's."""
+    colors = {i: tuple(int(v) for v in rgb) for i, rgb in enumerate(label_palette())}
+    colors |= dict(model.bundle.card.colors)
     return {
-        name: "#{:02x}{:02x}{:02x}".format(*colours[label % 256])
+        name: "#{:02x}{:02x}{:02x}".format(*colors[label % 256])
         for label, name in evaluation.summary.labels.items()
     }
 
 
 def model_facts(model: Model) -> dict[str, str]:
-    """What a model is and where it comes from, by name."""
+    """Name -> value: what a model is and where it comes from."""
     card = model.bundle.card
     parameters = sum(p.numel() for p in model.network.parameters())
     facts = {
         "model": model.bundle.reference,
         "network": f"{card.network.name}, {parameters:,} parameters",
-        "labels": ", ".join(f"{i} {name}" for i, name in card.labels.items()),
+        "labels": list_labels(card.labels),
         "preprocessing": model.provenance.preprocessing,
         "trained by": card.provenance.command,
         "trained on": card.provenance.data,
@@ -283,40 +290,8 @@ def model_facts(model: Model) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _card(card: DataCard) -> dict[str, str]:
-    rows = {"cases": f"{card.cases} {card.kind} in {card.groups} groups"}
-    rows["size (pixels)"] = _extent(card.sizes)
-    if card.spacing_mm is not None:
-        rows["spacing (mm)"] = _extent(card.spacing_mm)
-    for number, channel in enumerate(card.channels):
-        found = channel.all
-        rows[f"intensities, channel {number}"] = (
-            f"{found.minimum:g} to {found.maximum:g}, 0.5 % {found.p0_5:g}, median "
-            f"{found.median:g}, 99.5 % {found.p99_5:g}"
-        )
-    if card.empty:
-        rows["without any label"] = str(card.empty)
-    return rows
-
-
-def _extent(extent: Extent) -> str:
-    low, middle, high = (
-        " × ".join(f"{v:g}" for v in sizes)
-        for sizes in (extent.smallest, extent.median, extent.largest)
-    )
-    return low if extent.different == 1 else f"{low} to {high}, median {middle}"
-
-
-def _classes(card: DataCard, labels: Mapping[int, str]) -> list[tuple[str, str, str, str]]:
-    return [
-        (labels.get(one.label, f"label {one.label}"), f"{one.share:.2%}", f"{one.voxels:,}",
-         str(one.cases))
-        for one in card.classes
-    ]  # fmt: skip
-
-
 def flat(recipe: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    """Nested values by dotted names, as YAML writes them."""
+    """Nested values by dotted name, in YAML notation."""
     return dict(_values(recipe, above))
 
 
@@ -327,10 +302,3 @@ def _values(recipe: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
         else:
             text = yaml.safe_dump(value, default_flow_style=True, width=1000)
             yield above + name, text.removesuffix("...\n").strip()
-
-
-def shown_spread(found: Spread | None) -> str:
-    """``0.912 ± 0.031``, as far as there are such numbers."""
-    if found is None:
-        return "–"
-    return f"{found.mean:.3f}" + ("" if found.sd is None else f" ± {found.sd:.3f}")

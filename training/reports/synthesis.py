@@ -1,4 +1,4 @@
-"""The page of a synthesis model: measures, and real and synthetic images side by side."""
+"""The report of a synthesis model: measures, and real and synthetic images side by side."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from training.evaluation.statistics import Spread
+from training.evaluation.summary import SynthesisScores, SynthesisSummary
 from training.evaluation.synthesis import Floats, Shown, SynthesisEvaluation
-from training.evaluation.synthesis_summary import SynthesisScores, SynthesisSummary
 from training.pictures.pixels import data_url, display, display_labels
 from training.reports.page import (
     Example,
@@ -16,10 +16,11 @@ from training.reports.page import (
     Picture,
     flat,
     model_facts,
+    title_of,
     write_report,
 )
 
-#: Distances between sets of images: what they are called, digits, how to read them.
+#: Distances between sets of images: name, digits, how to read them.
 _SETS = {
     "frechet": ("Fréchet distance", 2, "of image features; 0 for sets of the same kind"),
     "mmd": ("MMD", 3, "of image features; 0 for sets of the same kind"),
@@ -30,11 +31,10 @@ _DIVERSITY = {"l1": "absolute difference", "structure": "1 - SSIM"}
 
 
 def synthesis_report(path: Path, evaluation: SynthesisEvaluation) -> None:
-    """The report of ``caps-med evaluate`` of a synthesis model: one HTML file."""
+    """Write the report of ``caps-med evaluate`` for a synthesis model: one HTML file."""
     summary, model = evaluation.summary, evaluation.models[0]
-    first, *others = summary.models
     page = Page(
-        title=first + (f" against {', '.join(others)}" if others else ""),
+        title=title_of(evaluation.models),
         facts=model_facts(model),
         notes=summary.notes,
         columns=summary.models,
@@ -46,7 +46,7 @@ def synthesis_report(path: Path, evaluation: SynthesisEvaluation) -> None:
 
 
 def measures(summary: SynthesisSummary) -> list[Measure]:
-    """A row a measure, a cell a model."""
+    """The measures of a summary, one row each, one cell for each model."""
     return list(_measures(summary))
 
 
@@ -78,16 +78,11 @@ def _measures(summary: SynthesisSummary) -> Iterator[Measure]:
         text = f"{_interval(comparison.difference)}: {comparison.verdict}"
         cells = [text if m == comparison.against else "" for m in summary.models]
         name = f"{comparison.metric}: {comparison.model} minus the other"
-        yield Measure(name, cells, "paired; better and worse are said of the first model")
+        yield Measure(name, cells, "paired, over cases; better or worse refers to the first model")
 
 
 def _interval(found: Spread | None, digits: int = 3) -> str:
-    if found is None:
-        return "–"
-    text = f"{found.mean:.{digits}f}"
-    if found.interval is None:
-        return text
-    return f"{text} [{found.interval[0]:.{digits}f}, {found.interval[1]:.{digits}f}]"
+    return "–" if found is None else found.text(digits, interval=True)
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -95,12 +90,12 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _examples(shown: Shown) -> Iterator[Example]:
-    """A row with the label map and real images, and one a model."""
+    """A row with the label map and real images, then a row for each model."""
     label = Picture(data_url(display_labels(shown.labels, shown.spacing)), "label map")
-    yield Example(shown.case, [label, *_row(shown, shown.real, "real")])
+    yield Example(shown.case, [label, *_pictures(shown, shown.real, "real")])
     for model, images in shown.synthetic.items():
-        yield Example(f"{shown.case}, {model}", _row(shown, images, "synthetic"))
+        yield Example(f"{shown.case}, {model}", _pictures(shown, images, "synthetic"))
 
 
-def _row(shown: Shown, images: Sequence[Floats], name: str) -> list[Picture]:
+def _pictures(shown: Shown, images: Sequence[Floats], name: str) -> list[Picture]:
     return [Picture(data_url(display(image, shown.spacing)), name) for image in images]

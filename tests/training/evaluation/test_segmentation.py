@@ -18,7 +18,8 @@ from tests.conftest import tiny_card, write_tiny
 from training.cli.evaluate import register
 from training.data import open_dataset
 from training.evaluation.metrics.overlap import score_case
-from training.evaluation.segmentation import evaluate, find_models
+from training.evaluation.models import find_models
+from training.evaluation.segmentation import evaluate
 
 app = typer.Typer()
 app.callback()(lambda: None)

@@ -22,7 +22,7 @@ from training.cli.evaluate import register
 from training.data import open_dataset
 from training.evaluation.metrics import DISTANCES, mean_pairwise, ssim
 from training.evaluation.metrics.overlap import score_case
-from training.evaluation.segmentation import find_models
+from training.evaluation.models import find_models
 from training.evaluation.synthesis import evaluate_synthesis, repeats_of
 from training.labelmaps.phantoms import axon_phantom, write_phantom
 

@@ -58,7 +58,7 @@ class Report:
     contents: tuple[Content, ...]
 
 
-def check(cases: Cases, subsets: Sequence[Cases] = (), track: Track = iter) -> Report:
+def check(cases: Cases, subsets: Sequence[Cases] = (), track: Track[Case] = iter) -> Report:
     """Read every file once, one case in memory at a time.
 
     Args:

@@ -1,0 +1,101 @@
+"""What the evaluation of every task shares: the pass over the cases, label matching, notes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Generic, Self, TypeVar
+
+import numpy as np
+
+from caps_med.errors import CapsMedError, InvalidInput
+from caps_med.images import MedicalImage, match_labels
+from caps_med.inference import Model
+from training.data import Dataset
+from training.data.cases import Case, FileRef, Track
+from training.evaluation.models import list_labels
+
+Unit = TypeVar("Unit")
+
+
+class Evaluator(ABC, Generic[Unit]):
+    """Runs models over a data set; a subclass per task keeps what it finds.
+
+    Args:
+        dataset: the cases; one unit of them is in memory at a time.
+        models: the first is compared with the others.
+        seed: of the confidence intervals.
+
+    Raises:
+        InvalidInput: files of the data set belong to no case.
+    """
+
+    def __init__(self, dataset: Dataset, models: Sequence[Model], seed: int) -> None:
+        self.dataset = dataset.require_complete()
+        self.models = tuple(models)
+        self.references = tuple(model.bundle.reference for model in models)
+        self.seed = seed
+
+    @property
+    @abstractmethod
+    def units(self) -> Sequence[Unit]:
+        """What is read and scored together: single cases, or the cases of one label map."""
+
+    @abstractmethod
+    def score(self, unit: Unit) -> None:
+        """Run every model on one unit and keep the scores."""
+
+    def run(self, track: Track[Unit] = iter) -> Self:
+        """Score every unit; `track` wraps the iteration, to show progress."""
+        for unit in track(self.units):
+            self.score(unit)
+        return self
+
+    def read(self, case: Case) -> tuple[MedicalImage, MedicalImage]:
+        """A case's image and label map; see `read_matched`."""
+        return read_matched(case, self.dataset, self.models[0])
+
+    def notes(self) -> Iterator[str]:
+        """Models that may have seen the data in training."""
+        for model in self.models:
+            trained_on = model.bundle.card.provenance.recipe.get("data")
+            if trained_on and Path(str(trained_on)).resolve() == self.dataset.root.resolve():
+                yield (
+                    f"{model.bundle.reference} was trained on these data: scores on cases it has "
+                    "seen say little about new ones"
+                )
+
+
+def read_matched(case: Case, dataset: Dataset, model: Model) -> tuple[MedicalImage, MedicalImage]:
+    """A case's image ``[C, *S]`` and label map ``[1, *S]`` of ids that the model knows.
+
+    Raises:
+        InvalidInput: the case is broken, or the map has an id that the model does not know.
+    """
+    image, label = dataset.read(case)
+    card = model.bundle.card
+    try:
+        return image, match_labels(label, card.labels, binary=card.binary)
+    except CapsMedError as error:
+        raise InvalidInput(f"{case.label}: {error} ({list_labels(card.labels)})") from error
+
+
+@contextmanager
+def naming(file: FileRef) -> Iterator[None]:
+    """Raise a model's error on a case as `InvalidInput` that names the file."""
+    try:
+        yield
+    except CapsMedError as error:
+        raise InvalidInput(f"{file}: {error}") from error
+
+
+def evenly_spaced(total: int, count: int) -> list[int]:
+    """Up to `count` of `total` indices, first and last included.
+
+    >>> evenly_spaced(9, 3), evenly_spaced(2, 3)
+    ([0, 4, 8], [0, 1])
+    """
+    places = np.rint(np.linspace(0, total - 1, min(count, total)))
+    return [int(place) for place in np.unique(places)]

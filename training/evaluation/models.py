@@ -1,0 +1,62 @@
+"""The models that an evaluation compares."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from caps_med.bundles import Bundle, ModelRepository
+from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, WrongTask
+
+#: Networks that can be trained for comparison, by task.
+BASELINES = {"segmentation": ("unet", "segcaps"), "synthesis": ("pix2pix", "capspix2pix")}
+
+
+def find_models(
+    repository: ModelRepository, reference: str, against: Sequence[str] = ()
+) -> list[Bundle]:
+    """A model and those it is compared with; ``unet`` may stand for ``NAME-unet``.
+
+    Raises:
+        ModelNotFound: one is missing; for a baseline the message says how to train it.
+        WrongTask: one has another task than the first.
+        InvalidParameter: one is named twice.
+        InvalidInput: their labels differ.
+    """
+    first = repository.find(reference)
+    bundles = [first, *(_find_other(repository, first, other) for other in against)]
+    for bundle in bundles:
+        if bundle.card.task != first.card.task or first.card.task not in BASELINES:
+            raise WrongTask(
+                f"{bundle.name} is a {bundle.card.task} model: segmentation models are compared "
+                "with segmentation models, synthesis models with synthesis models"
+            )
+    for one, other in itertools.combinations(bundles, 2):
+        if one.reference == other.reference:
+            raise InvalidParameter(f"--against: {one.reference} is named twice")
+        if list(one.card.labels) != list(other.card.labels):
+            raise InvalidInput(
+                f"{one.reference} knows the labels {list_labels(one.card.labels)}, "
+                f"{other.reference} {list_labels(other.card.labels)}: compare models of the same "
+                "labels"
+            )
+    return bundles
+
+
+def list_labels(labels: Mapping[int, str]) -> str:
+    """``0 background, 1 axon``."""
+    return ", ".join(f"{i} {name}" for i, name in labels.items())
+
+
+def _find_other(repository: ModelRepository, first: Bundle, name: str) -> Bundle:
+    plain, known = name.partition("@")[0], repository.names()
+    suffixed = f"{first.name}-{plain}"
+    if plain not in known and suffixed in known:
+        return repository.find(f"{first.name}-{name}")
+    task = first.card.task
+    if plain in BASELINES.get(task, ()) and plain not in known:
+        raise ModelNotFound(
+            f"no model {plain!r}, nor {suffixed!r}; this trains it: caps-med train {task} "
+            f"--data DIR --name {suffixed} --network {plain}"
+        )
+    return repository.find(name)

@@ -1,0 +1,55 @@
+"""The data card in words, for reports and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from training.data.check.card import DataCard, Extent, Intensities
+
+
+def card_rows(card: DataCard, channels: Sequence[str] = ()) -> dict[str, str]:
+    """Name -> value of what a data set holds.
+
+    Args:
+        card: of the data set.
+        channels: names of the image channels, as far as they are known.
+    """
+    rows = {"cases": f"{card.cases} {card.kind} in {card.groups} groups"}
+    rows["size (pixels)"] = _extent(card.sizes)
+    if card.spacing_mm is not None:
+        rows["spacing (mm)"] = _extent(card.spacing_mm)
+    for number, channel in enumerate(card.channels):
+        name = channels[number] if number < len(channels) else f"channel {number}"
+        rows[f"intensities, {name}"] = _intensities(channel.all)
+        if channel.foreground is not None:
+            rows[f"intensities, {name}, under labels"] = _intensities(channel.foreground)
+    if card.empty:
+        rows["without any label"] = str(card.empty)
+    return rows
+
+
+def class_rows(card: DataCard, labels: Mapping[int, str]) -> list[tuple[str, str, str, str]]:
+    """Name, share, voxels and cases of every class; `labels` are the names that are known."""
+    names = {0: "background", **labels}
+    return [
+        (names.get(one.label, f"label {one.label}"), f"{one.share:.3%}", f"{one.voxels:,}",
+         str(one.cases))
+        for one in card.classes
+    ]  # fmt: skip
+
+
+def _extent(extent: Extent) -> str:
+    low, middle, high = (
+        " × ".join(f"{v:g}" for v in sizes)
+        for sizes in (extent.smallest, extent.median, extent.largest)
+    )
+    if extent.different == 1:
+        return low
+    return f"{low} to {high}, median {middle}, {extent.different} different"
+
+
+def _intensities(found: Intensities) -> str:
+    return (
+        f"{found.minimum:g} to {found.maximum:g}, 0.5 % {found.p0_5:g}, median {found.median:g}, "
+        f"99.5 % {found.p99_5:g}, mean {found.mean:.4g} ± {found.std:.4g}"
+    )
