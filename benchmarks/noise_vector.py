@@ -1,9 +1,9 @@
-"""What makes a generator heed its noise vector: ``python -m benchmarks.noise_vector``.
+"""What makes a generator use its noise vector: ``python -m benchmarks.noise_vector``.
 
-One CapsPix2Pix a row, on the 8 axon phantoms of `benchmarks.tstr`, all with the same steps; then
-what their images are like, as there. Generators are kept in ``--work`` (that of `benchmarks.tstr`,
-whose judge is used), so the command goes on where it was stopped; it ends with the table, which it
-prints and puts into ``docs/results/noise-vector.md``.
+Trains one CapsPix2Pix per row on the 8 axon phantoms of `benchmarks.tstr`, all with the same steps,
+and measures their images as that benchmark does. Generators are kept in ``--work`` (shared with
+`benchmarks.tstr`, whose judge is used), so that an interrupted command continues. It prints the table
+and writes it into ``docs/results/noise-vector.md``.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "published": ("published losses, z broadcast", PUBLISHED),
     "weak": ("the same, weak discriminator, SSIM", ALONE),
     "diverse": ("and a diversity term (0.1)", {**ALONE, "diversity_weight": 0.1}),
-    "looks": ("and looks in z instead", {**ALONE, "style_weight": 0.15}),
-    "looks-field": ("looks, field noise, texture: the default", {}),
+    "looks": ("and a style code in z instead", {**ALONE, "style_weight": 0.15}),
+    "looks-field": ("style code, field noise, texture: the default", {}),
 }
 SAME = {"epochs": 8, "steps": 50, "crop": 64, "batch_size": 4}
 
@@ -53,7 +53,7 @@ def main() -> None:
     print(lines)
     picture = options.pictures / "noise-vector.png"
     looks(models).save(picture, optimize=True)
-    write_page(options.docs, MARKS, lines, {picture: "Six seeds a row, under six real repeats"})
+    write_page(options.docs, MARKS, lines, {picture: "Six seeds per row, below six real repeats"})
 
 
 def _table(found: Mapping[str, Quality]) -> Iterator[str]:
