@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import nibabel as nib
 import numpy as np
 from nibabel.spatialimages import HeaderDataError
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
-from caps_med.images.codecs import nifti_layout as layouts
+from caps_med.images.codecs import nifti_header
 from caps_med.images.codecs.codec import Codec
+from caps_med.images.codecs.nifti_header import CheckedHeader
 from caps_med.images.codecs.streams import GZIP_MAGIC, check_ratio, inflate_gzip, peek_gzip
 from caps_med.images.image import STACK_AFFINE, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
@@ -29,25 +31,25 @@ _MILLIMETRES = {1: 1000.0, 2: 1.0, 3: 0.001}  # of the unit codes in xyzt_units
 
 def recognises(data: bytes) -> bool:
     """Whether this is NIfTI, or gzip, in which only NIfTI is read."""
-    return data.startswith(GZIP_MAGIC) or layouts.recognises(data)
+    return data.startswith(GZIP_MAGIC) or nifti_header.recognises(data)
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     """A volume `[1, X, Y, Z]`; trailing axes of size 1 are dropped."""
-    data, layout = _checked(data, limits)
-    raw = np.frombuffer(data, layout.dtype, math.prod(layout.shape), layout.offset)
-    header_type = nib.Nifti1Header if layout.version == 1 else nib.Nifti2Header
+    data, header = _checked(data, limits)
+    raw = np.frombuffer(data, header.dtype, math.prod(header.shape), header.offset)
     try:
-        header = header_type(data[: layout.header_size])
-        slope, inter = header.get_slope_inter()
-        affine, warnings = _affine(header, layout.shape)
+        slope, inter = header.fields.get_slope_inter()
+        affine, warnings = _affine(header.fields, header.shape)
     except (HeaderDataError, ValueError) as error:
         raise InvalidInput(f"NIfTI: the header is broken: {error}") from error
-    array = raw.reshape(layout.shape, order="F").astype(layout.dtype.newbyteorder("="), order="C")
+    array = raw.reshape(header.shape, order="F").astype(header.dtype.newbyteorder("="), order="C")
     if slope is not None and (slope, inter) != (1, 0):
-        exact = np.dtype("f4" if array.itemsize <= 2 or array.dtype == np.float32 else "f8")
-        array = array.astype(exact) * exact.type(slope) + exact.type(inter)
-    return MedicalImage(array[None], affine, "nifti", header=header, warnings=warnings)
+        exact: type[Any] = (
+            np.float32 if array.itemsize <= 2 or array.dtype == np.float32 else np.float64
+        )
+        array = array.astype(exact) * exact(slope) + exact(inter)
+    return MedicalImage(array[None], affine, "nifti", header=header.fields, warnings=warnings)
 
 
 def encode(image: MedicalImage) -> bytes:
@@ -72,21 +74,21 @@ def encode(image: MedicalImage) -> bytes:
     return bytes(header.binaryblock) + b"\0\0\0\0" + voxels
 
 
-def _checked(data: bytes, limits: Limits) -> tuple[bytes, layouts.NiftiLayout]:
+def _checked(data: bytes, limits: Limits) -> tuple[bytes, CheckedHeader]:
     compressed = data.startswith(GZIP_MAGIC)
-    start = peek_gzip(data, layouts.LONGEST, layouts.PEEK) if compressed else data
-    if not layouts.recognises(start):
+    start = peek_gzip(data, nifti_header.LONGEST, nifti_header.PEEK) if compressed else data
+    if not nifti_header.recognises(start):
         raise UnsupportedFormat("gzip: only NIfTI is read from it (.nii.gz)")
-    layout = layouts.read_layout(start)
+    header = nifti_header.read_header(start)
     if compressed:
-        check_ratio("NIfTI", layout.end, len(data))
-    elif layout.end != len(data):
+        check_ratio("NIfTI", header.end, len(data))
+    elif header.end != len(data):
         raise InvalidInput(
-            f"NIfTI: the header describes {layout.end} bytes, the file has {len(data)}: it is cut "
+            f"NIfTI: the header describes {header.end} bytes, the file has {len(data)}: it is cut "
             "or its header wrong"
         )
-    limits.check_array(layout.shape, layout.dtype.itemsize)
-    return inflate_gzip("NIfTI", data, layout.end) if compressed else data, layout
+    limits.check_array(header.shape, header.dtype.itemsize)
+    return inflate_gzip("NIfTI", data, header.end) if compressed else data, header
 
 
 def _affine(header: nib.Nifti1Header, shape: tuple[int, ...]) -> tuple[Array, tuple[str, ...]]:

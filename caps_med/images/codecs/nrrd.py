@@ -10,7 +10,9 @@ import gzip
 import math
 import re
 from collections.abc import Mapping
+from typing import Any
 
+import nrrd
 import numpy as np
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
@@ -21,6 +23,12 @@ from caps_med.images.limits import Limits
 
 _MAGIC = re.compile(rb"NRRD000[1-5]\r?\n")
 _MAX_HEADER = 2**16
+_WHOLE = re.compile(r"\s*[0-9]{1,9}(\s+[0-9]{1,9})*\s*")
+_FIELDS = frozenset(
+    ("type", "dimension", "sizes", "kinds", "encoding", "endian", "space", "space directions",
+     "space origin", "spacings")
+)  # fmt: skip
+#: pynrrd has such a table, but not for others to use.
 _DTYPES = {
     dtype: names.split(", ")
     for dtype, names in {
@@ -113,42 +121,45 @@ def _vector(values: Array) -> str:
     return f"({','.join(repr(float(value)) for value in values)})"
 
 
-def _header(data: bytes) -> tuple[dict[str, str], int]:
-    """The fields by their lower-case names, and where the voxels begin."""
+def _header(data: bytes) -> tuple[Mapping[str, Any], int]:
+    """The fields that are used, as pynrrd reads them, and where the voxels begin."""
     head = data[:_MAX_HEADER]
     end = re.search(rb"\r?\n\r?\n", head)
     if end is None:
         raise InvalidInput(f"NRRD: no empty line ends the header within {_MAX_HEADER} bytes")
-    try:
-        lines = head[: end.start()].decode("ascii").splitlines()[1:]
-    except UnicodeDecodeError:
-        # Key/value pairs may be in any language; a field may not.
-        lines = head[: end.start()].decode("utf-8", "replace").splitlines()[1:]
-    fields: dict[str, str] = {}
-    for line in lines:
-        if line.startswith("#") or ":=" in line:
-            continue
-        name, separator, value = line.partition(": ")
-        key = name.strip().lower().replace(" ", "")
-        if not separator or key in fields:
-            raise InvalidInput("NRRD: a line of the header is no field, or stands there twice")
-        fields[key] = value.strip()
-    if "datafile" in fields:
+    magic, *lines = head[: end.start()].decode("utf-8", "replace").splitlines()
+    # pynrrd mixes key/value pairs with fields, and parses fields that do not matter here
+    lines = [line for line in lines if not line.startswith("#") and ":=" not in line]
+    fields = [(name.strip().lower(), value) for name, _, value in map(_parted, lines)]
+    names = {name for name, _ in fields}
+    if names & {"data file", "datafile"}:
         raise InvalidInput(
             "NRRD: its voxels lie in another file (data file), which is not opened: save it as one "
             ".nrrd file"
         )
-    if {"lineskip", "byteskip"} & set(fields):
+    if names & {"line skip", "lineskip", "byte skip", "byteskip"}:
         raise UnsupportedFormat("NRRD: line skip and byte skip are not read: save it again")
-    return fields, end.end()
+    if not all(_WHOLE.fullmatch(value) for name, value in fields if name == "sizes"):
+        raise InvalidInput("NRRD: sizes must be whole numbers")  # pynrrd would cut 2.5 to 2
+    try:
+        used = [f"{name}: {value}" for name, value in fields if name in _FIELDS]
+        return nrrd.read_header([magic, *used]), end.end()
+    except Exception as error:  # pynrrd raises several types, and quotes values
+        raise InvalidInput("NRRD: a field of the header is broken or given twice") from error
 
 
-def _sizes(fields: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
+def _parted(line: str) -> tuple[str, str, str]:
+    if ": " not in line:
+        raise InvalidInput("NRRD: a line of the header is not a field")
+    return line.partition(": ")
+
+
+def _sizes(fields: Mapping[str, Any]) -> tuple[tuple[int, ...], bool]:
     """The sizes, and whether the first axis is the colour of a picture."""
-    sizes = tuple(_whole(text) for text in _required(fields, "sizes").split())
-    if _required(fields, "dimension") != str(len(sizes)) or min(sizes, default=0) < 1:
+    sizes = tuple(int(size) for size in _required(fields, "sizes"))
+    if _required(fields, "dimension") != len(sizes) or min(sizes, default=0) < 1:
         raise InvalidInput("NRRD: sizes must be as many as dimension, each at least 1")
-    kinds = fields.get("kinds", "").lower().split()
+    kinds = [kind.lower() for kind in fields.get("kinds", ())]
     colour = len(sizes) == 3 and sizes[0] == 3 and kinds[:1] and kinds[0] in _COLOUR_KINDS
     if len(sizes) not in (2, 3) or (not colour and not set(kinds) <= {"domain", "space", "???"}):
         raise UnsupportedFormat(
@@ -158,7 +169,7 @@ def _sizes(fields: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
     return sizes, bool(colour)
 
 
-def _dtype(fields: Mapping[str, str]) -> np.dtype[np.generic]:
+def _dtype(fields: Mapping[str, Any]) -> np.dtype[np.generic]:
     name = _required(fields, "type").lower()
     if name not in _NAMES:
         raise UnsupportedFormat("NRRD: type must be an integer or float of up to 64 bits")
@@ -172,7 +183,7 @@ def _dtype(fields: Mapping[str, str]) -> np.dtype[np.generic]:
     return ordered
 
 
-def _voxels(fields: Mapping[str, str], data: bytes, start: int, size: int) -> bytes:
+def _voxels(fields: Mapping[str, Any], data: bytes, start: int, size: int) -> bytes:
     encoding = _required(fields, "encoding").lower()
     if encoding in ("gzip", "gz"):
         check_ratio("NRRD", size, len(data) - start)
@@ -187,19 +198,17 @@ def _voxels(fields: Mapping[str, str], data: bytes, start: int, size: int) -> by
     return data[start:]
 
 
-def _affine(fields: Mapping[str, str]) -> tuple[Array, tuple[str, ...]]:
+def _affine(fields: Mapping[str, Any]) -> tuple[Array, tuple[str, ...]]:
     affine = np.eye(4)
-    if "spacedirections" not in fields:
-        if "spacings" in fields:
-            affine[:3, :3] = np.diag([_real(text) for text in fields["spacings"].split()][:3])
+    if "space directions" not in fields:
+        affine[:3, :3] = np.diag(
+            _three(fields, "spacings", (3,)) if "spacings" in fields else [1] * 3
+        )
         guess = "NRRD: no orientation; left and right are a guess from the voxel order"
         return affine, (guess,)
-    directions = [_vector_of(text) for text in re.findall(r"\([^)]*\)", fields["spacedirections"])]
-    if len(directions) != 3:
-        raise InvalidInput("NRRD: space directions must be three vectors for a volume")
-    affine[:3, :3] = np.array(directions).T
-    if "spaceorigin" in fields:
-        affine[:3, 3] = _vector_of(fields["spaceorigin"])
+    affine[:3, :3] = _three(fields, "space directions", (3, 3)).T
+    if "space origin" in fields:
+        affine[:3, 3] = _three(fields, "space origin", (3,))
     space = fields.get("space", "").lower()
     if space in _SPACES:
         return np.diag([*_SPACES[space], 1.0]) @ affine, ()
@@ -208,30 +217,17 @@ def _affine(fields: Mapping[str, str]) -> tuple[Array, tuple[str, ...]]:
     return affine, ("NRRD: no space is named; its axes are taken for Right, Anterior, Superior",)
 
 
-def _vector_of(text: str) -> list[float]:
-    values = [_real(value) for value in text.strip("() ").split(",")]
-    if len(values) != 3:
-        raise InvalidInput("NRRD: a vector of space must have three numbers")
-    return values
+def _three(fields: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Array:
+    found = np.asarray(fields[name])
+    if found.shape != shape:
+        raise InvalidInput(f"NRRD: {name} must be those of three axes in three dimensions")
+    return found
 
 
-def _required(fields: Mapping[str, str], key: str) -> str:
+def _required(fields: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 - of the field's type
     if key not in fields:
         raise InvalidInput(f"NRRD: the field {key} is missing")
     return fields[key]
-
-
-def _whole(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise InvalidInput("NRRD: a size is no whole number")
-    return int(text)
-
-
-def _real(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise InvalidInput("NRRD: a number of the geometry is none") from error
 
 
 def _recognises(data: bytes) -> bool:

@@ -220,7 +220,7 @@ def test_extensions_are_not_carried_along() -> None:
         ({"scl_slope": 1, "scl_inter": np.inf}, "header is broken"),
         ({"sform_code": 0, "qform_code": 1, "quatern_b": 9}, "header is broken"),
         ({"datatype": 128, "bitpix": 24}, "datatype 128 .RGB. is not read"),
-        ({"datatype": 32, "bitpix": 64}, "datatype 32 .complex. is not read"),
+        ({"datatype": 32, "bitpix": 64}, "datatype 32 .complex64. is not read"),
     ],
 )
 def test_broken_headers(

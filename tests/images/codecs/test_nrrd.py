@@ -119,7 +119,14 @@ def test_without_a_space_left_and_right_are_a_guess() -> None:
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        ({"sizes": "2 -2"}, InvalidInput, "size is no whole number"),
+        ({"sizes": "2 -2"}, InvalidInput, "sizes must be whole numbers"),
+        ({"sizes": "2 2.5"}, InvalidInput, "sizes must be whole numbers"),
+        ({"sizes": "2 9999999999"}, InvalidInput, "sizes must be whole numbers"),
+        ({"dimension": "x"}, InvalidInput, "a field of the header is broken"),
+        (
+            {"dimension": "3", "sizes": "1 2 2", "spacings": "1 2"},
+            InvalidInput, "spacings must be those of three axes",
+        ),
         ({"sizes": "2 0"}, InvalidInput, "sizes must be as many as dimension"),
         ({"dimension": "3"}, InvalidInput, "sizes must be as many as dimension"),
         ({"type": "block"}, UnsupportedFormat, "integer or float of up to 64 bits"),
@@ -136,7 +143,7 @@ def test_without_a_space_left_and_right_are_a_guess() -> None:
         ),
         (
             {"dimension": "3", "sizes": "1 2 2", "space_directions": "(1,0,0) (0,1,0)"},
-            InvalidInput, "three vectors",
+            InvalidInput, "space directions must be those of three axes",
         ),
         (
             {"dimension": "3", "sizes": "1 2 2", "space_directions": "(1,0,0) (0,1,0) (0,nan,1)"},
@@ -144,7 +151,7 @@ def test_without_a_space_left_and_right_are_a_guess() -> None:
         ),
         (
             {"dimension": "3", "sizes": "1 2 2", "space_directions": "(1,0,0) (0,1,0) (0,x,1)"},
-            InvalidInput, "a number of the geometry is none",
+            InvalidInput, "a field of the header is broken",
         ),
         (
             {
@@ -162,10 +169,17 @@ def test_headers_that_cannot_be(
         read_image(by_hand(**fields))
 
 
-@pytest.mark.parametrize("line", ["nonsense", "type: short"])
-def test_lines_that_are_no_field_or_stand_there_twice(line: str) -> None:
-    with pytest.raises(InvalidInput, match="is no field, or stands there twice"):
+@pytest.mark.parametrize(
+    ("line", "message"), [("nonsense", "is not a field"), ("type: short", "broken or given twice")]
+)
+def test_lines_that_are_no_field_or_given_twice(line: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         read_image(by_hand(line))
+
+
+def test_key_value_pairs_and_unused_fields_are_passed_over() -> None:
+    pairs = ("type:=Doe^Jane", "# a comment", 'labels: "x', "Content: Doe^Jane")
+    assert read_image(by_hand(*pairs)).array.tolist() == [[[0, 0], [0, 0]]]
 
 
 def test_a_header_without_end() -> None:

@@ -1,0 +1,123 @@
+"""The header of a NIfTI file: nibabel reads it, what it promises is checked here.
+
+Fields: nifti1.h (2007) and nifti2.h (2011), https://nifti.nimh.nih.gov.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import nibabel as nib
+import numpy as np
+from nibabel.nifti1 import Nifti1Header
+from nibabel.spatialimages import HeaderDataError
+
+from caps_med.errors import InvalidInput, UnsupportedFormat
+
+# A gzip header may carry a file name before the data: the NIfTI header lies within this much.
+PEEK = 2**17
+#: The longer of the two headers.
+LONGEST = 540
+
+_TYPES = {348: nib.Nifti1Header, 540: nib.Nifti2Header}
+_LINE_ENDS = [13, 10, 26, 10]  # what NIfTI-2 has after its magic, to notice transfers as text
+
+
+@dataclass(frozen=True)
+class CheckedHeader:
+    """A header, and where it says that the voxels lie: `shape` [X, Y, Z] of `dtype` from `offset`.
+
+    `dtype` has the byte order of the file.
+    """
+
+    fields: Nifti1Header
+    shape: tuple[int, int, int]
+    dtype: np.dtype[Any]
+    offset: int
+
+    @property
+    def end(self) -> int:
+        """The length of a file with these voxels."""
+        return self.offset + math.prod(self.shape) * self.dtype.itemsize
+
+
+def recognises(data: bytes) -> bool:
+    """Whether `data` begins like a NIfTI header, of a pair or Analyze file included."""
+    return int.from_bytes(data[:4], _byte_order(data)) in _TYPES
+
+
+def read_header(data: bytes) -> CheckedHeader:
+    """The header at the start of `data`, which `recognises`.
+
+    Raises:
+        UnsupportedFormat: a detached header, Analyze or 4-D.
+        InvalidInput: an impossible field, or voxels that are not real numbers.
+    """
+    order = _byte_order(data)
+    size = int.from_bytes(data[:4], order)
+    if len(data) < size:
+        raise InvalidInput(f"NIfTI: {len(data)} bytes are no whole header of {size}")
+    fields = _TYPES[size](data[:size], endianness="<" if order == "little" else ">", check=False)
+    _check_magic(fields)
+    shape = _spatial_shape([int(length) for length in fields["dim"]])
+    dtype, offset = _dtype(fields), _voxel_offset(fields["vox_offset"].item(), size + 4)
+    try:
+        fields.check_fix()
+    except HeaderDataError as error:
+        raise InvalidInput(f"NIfTI: the header is broken: {error}") from error
+    return CheckedHeader(fields, shape, dtype, offset)
+
+
+def _byte_order(data: bytes) -> Literal["little", "big"]:
+    return "little" if data[:1] != b"\0" else "big"
+
+
+def _check_magic(fields: Nifti1Header) -> None:
+    magic = fields["magic"].item()
+    if magic in (b"ni1", b"ni2"):
+        raise UnsupportedFormat("NIfTI: voxels in a detached .img file; save it as one .nii file")
+    second = isinstance(fields, nib.Nifti2Header)
+    if magic != (b"n+2" if second else b"n+1"):
+        raise UnsupportedFormat("Analyze 7.5 has no orientation; convert it to NIfTI")
+    if second and fields["eol_check"].tolist() != _LINE_ENDS:
+        raise UnsupportedFormat("NIfTI: the file was transferred as text; copy it as binary")
+
+
+def _spatial_shape(dims: list[int]) -> tuple[int, int, int]:
+    sizes = dims[1 : dims[0] + 1]
+    if not 2 <= dims[0] <= 7 or min(sizes) < 1:
+        raise InvalidInput(f"NIfTI: dim must be 2 to 7 sizes of at least 1, got {dims}")
+    while len(sizes) > 3 and sizes[-1] == 1:
+        sizes.pop()
+    if len(sizes) > 3:
+        raise UnsupportedFormat(
+            f"NIfTI: one volume [X, Y, Z] is read, this file has {sizes}: split its time points "
+            "or channels into files"
+        )
+    x, y, z = [*sizes, 1][:3]
+    return x, y, z
+
+
+def _dtype(fields: Nifti1Header) -> np.dtype[Any]:
+    code = int(fields["datatype"])
+    try:
+        dtype: np.dtype[Any] = fields.get_data_dtype()
+        name = nib.nifti1.data_type_codes.label[code]
+    except (HeaderDataError, KeyError):
+        dtype, name = np.dtype("V"), "unknown"
+    if dtype.kind not in "iuf" or dtype.itemsize > 8:
+        raise InvalidInput(
+            f"NIfTI: datatype {code} ({name}) is not read: save it as integers or floats of up to "
+            "64 bits"
+        )
+    return dtype
+
+
+def _voxel_offset(offset: float, least: int) -> int:
+    if offset == 0:
+        return least
+    if not math.isfinite(offset) or offset != int(offset) or offset < least:
+        raise InvalidInput(f"NIfTI: vox_offset must be at least {least}, got {offset}")
+    return int(offset)
