@@ -2,8 +2,8 @@
 
 Trains one CapsPix2Pix per row on the 8 axon phantoms of `benchmarks.tstr`, all with the same steps,
 and measures their images as that benchmark does. Generators are kept in ``--work`` (shared with
-`benchmarks.tstr`, whose judge is used), so that an interrupted command continues. It prints the table
-and writes it into ``docs/results/noise-vector.md``.
+`benchmarks.tstr`, whose judge is used), so that an interrupted command continues. It prints the
+table and writes it into ``docs/results/noise-vector.md``.
 """
 
 from __future__ import annotations
