@@ -14,6 +14,8 @@ import caps_med
 from caps_med import cli, samples
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import Model
+from caps_med.inference.strip import strip
+from caps_med.plugins import add_plugins
 from tests.conftest import BUILT_IN_NAMES
 from tests.images.dicom_files import IDENTITY, zipped_series
 
@@ -41,6 +43,17 @@ def labels(tmp_path: Path) -> Path:
     ids[0, 4:12, 6:20] = 2
     MedicalImage(ids, format="png", kind="labels").save(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def all_commands() -> typer.Typer:
+    """The library's commands and those of its plugins."""
+    app = typer.Typer()
+    for group in (cli.inference, cli.models, cli.weights):
+        group.register(app)
+    app.command()(cli.demo)
+    add_plugins(app)
+    return app
 
 
 def test_help_imports_neither_torch_nor_monai() -> None:
@@ -71,16 +84,15 @@ def test_waiting_threads_leave_the_core_to_others(
 
 @pytest.mark.parametrize(
     "command",
-    ["demo", "serve", "segment", "synthesize", "features", "train segmentation",
-     "train synthesis", "data check", "models list", "models show", "models verify",
-     "import segcaps", "import capspix2pix", "export"],
+    ["demo", "serve", "segment", "synthesize", "interpolate", "features", "manipulate",
+     "train segmentation", "train synthesis", "data check", "data phantoms", "data labels",
+     "evaluate", "augment", "import segcaps", "import capspix2pix", "import bundle", "export",
+     "models list", "models show", "models verify", "keys create", "keys list", "keys revoke"],
 )  # fmt: skip
-def test_every_command_of_the_contract_explains_itself(command: str) -> None:
-    app = typer.Typer()
-    app.info = cli.app.info
-    answer = run(*command.split(), "--help")
-    assert answer.returncode == 0, answer.stderr
-    assert "Usage: caps-med" in answer.stdout
+def test_every_command_explains_itself(all_commands: typer.Typer, command: str) -> None:
+    result = CliRunner().invoke(all_commands, [*command.split(), "--help"], prog_name="caps-med")
+    assert result.exit_code == 0, result.output
+    assert f"Usage: caps-med {command} " in result.output
 
 
 def test_segment_equals_the_library(models: Path, image: Path, tmp_path: Path) -> None:
@@ -129,13 +141,53 @@ def test_features(models: Path, image: Path, tmp_path: Path) -> None:
         assert sorted(stored) == ["lengths/seg_caps", "seg_caps"]
 
 
+def test_interpolate(models: Path, labels: Path, tmp_path: Path) -> None:
+    out, taller = tmp_path / "strip.png", tmp_path / "taller.png"
+    arguments = ("interpolate", labels, "--model", "tiny-synthesis", "--seed", "3",
+                 "--to-seed", "5", "--steps", "2", "--models", models)  # fmt: skip
+    assert f"seed 3 to 5 in 2 images -> {out}" in call(*arguments, "--out", out)
+    model = caps_med.load_model("tiny-synthesis", models)
+    expected = strip(model.interpolate(labels, 3, 5, 2), model.bundle.card.plane)
+    np.testing.assert_array_equal(read_image(out).array, expected.array)
+    call(*arguments, "--out", taller, "--features")
+    shape, taller_shape = read_image(out).array.shape, read_image(taller).array.shape
+    assert taller_shape[1] > shape[1] and taller_shape[2] == shape[2]
+
+
+def test_manipulate(models: Path, image: Path, tmp_path: Path) -> None:
+    out = tmp_path / "atoms.png"
+    text = call("manipulate", "--model", "tiny-segmentation", image, "--out", out, "--capsule", "1",
+                "--range", "-0.1,0.2", "--slice", "2", "--models", models)  # fmt: skip
+    assert f"capsule 1 -> {out}" in text
+    manipulator = caps_med.load_model("tiny-segmentation", models).manipulator(image, 2)
+    expected = manipulator.sheet(1, [-0.1 + 0.05 * step for step in range(7)])
+    np.testing.assert_array_equal(read_image(out).array, expected.array)
+
+
+def test_phantoms_are_evaluated_and_augmented(tmp_path: Path) -> None:
+    """With the built-in models of axons, so that nothing is trained."""
+    data, report, more = tmp_path / "data", tmp_path / "report", tmp_path / "more"
+    drawn = run("data", "phantoms", "--count", "2", "--size", "64", "--out", data)
+    assert f"2 images and label maps in {data}" in drawn.stdout
+    stems = {kind: {p.stem for p in (data / kind).iterdir()} for kind in ("images", "labels")}
+    assert len(stems["images"]) == 2 and stems["images"] == stems["labels"]
+    scored = run("evaluate", "--model", "axon-segmentation", "--data", data, "--out", report)
+    assert scored.returncode == 0, scored.stderr
+    assert {path.name for path in report.iterdir()} >= {"cases.csv", "summary.json", "report.html"}
+    made = run("augment", "--data", data, "--out", more, "--count", "1", "--model",
+               "axon-synthesis", "--judge", "axon-segmentation", "--threshold", "0")  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    assert len(list((more / "images").iterdir())) == len(list((more / "labels").iterdir())) == 1
+
+
 def test_models(models: Path) -> None:
     listed = call("models", "list", "--models", models)
     for name in (*BUILT_IN_NAMES, "tiny-segmentation", "tiny-synthesis"):
         assert name in listed
     shown = call("models", "show", "tiny-synthesis@1", "--models", models)
     assert "convcaps10" in shown
-    assert "whole" in call("models", "verify", "tiny-synthesis", "--models", models)
+    verified = call("models", "verify", "tiny-synthesis", "--models", models)
+    assert "tiny-synthesis@1: valid" in verified
 
 
 @pytest.mark.parametrize(
@@ -182,7 +234,7 @@ def test_the_input_is_never_written_over(models: Path, labels: Path, command: st
     before = labels.read_bytes()
     answer = run(command, labels, "--model", "tiny-synthesis", "--out", labels, "--models", models)
     assert (answer.returncode, labels.read_bytes()) == (2, before)
-    assert "that is the input, which would be lost" in answer.stderr
+    assert "this is the input; name another file" in answer.stderr
 
 
 def test_the_input_is_never_written_over_by_one_of_several_seeds(
@@ -191,7 +243,7 @@ def test_the_input_is_never_written_over_by_one_of_several_seeds(
     source = labels.rename(tmp_path / "t-seed1.png")
     answer = run("synthesize", source, "--model", "tiny-synthesis", "--out", tmp_path / "t.png",
                  "--count", "2", "--models", models)  # fmt: skip
-    assert "that is the input, which would be lost" in answer.stderr
+    assert "this is the input; name another file" in answer.stderr
     assert list(tmp_path.iterdir()) == [source]
 
 
@@ -268,7 +320,7 @@ def test_training_from_the_command_line(models: Path, discs: Path, tmp_path: Pat
     assert card.labels == {0: "background", 1: "label 1"}
     again = run(*arguments)
     assert again.returncode == 2
-    assert "add --resume to go on with it" in again.stderr
+    assert "add --resume to continue it" in again.stderr
     resumed = run(*arguments, "--resume")
     assert "discs@1" in resumed.stdout, "the same model is no second version"
 

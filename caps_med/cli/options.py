@@ -1,0 +1,31 @@
+"""The options that several commands take, each declared once, and how commands print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+from rich.console import Console
+
+console, errors = Console(), Console(stderr=True)
+
+ModelName: TypeAlias = Annotated[
+    str, typer.Option("--model", help="Model, or one version of it: name@3.")
+]
+Models: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="CAPS_MED_MODELS",
+        help="Model repository; the built-in models are always available.",
+    ),
+]
+Seed: TypeAlias = Annotated[int, typer.Option(help="The same seed gives the same image.", min=0)]
+SliceIndex: TypeAlias = Annotated[
+    int | None, typer.Option("--slice", help="Slice of a volume; by default the middle one.")
+]
+
+
+def say(text: str, to: Console = console) -> None:
+    """Print one line verbatim: brackets in names are no markup, and paths are not wrapped."""
+    to.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,57 @@
+"""Checks, before any work, that a command's answer can be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from caps_med.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from caps_med.images import Kind, MedicalImage
+
+
+def check_file(out: Path, source: Path) -> None:
+    """Check that `out` has a known suffix and an existing folder, and is not the input.
+
+    Raises:
+        UnsupportedFormat, InvalidParameter: it does not, or is.
+    """
+    from caps_med.images import codec_of_path
+
+    codec_of_path(out)
+    if not out.parent.is_dir():
+        raise InvalidParameter(f"--out {out}: there is no folder {out.parent}; create it first")
+    if out.exists() and source.exists() and out.samefile(source):
+        raise InvalidParameter(f"--out {out}: this is the input; name another file")
+
+
+def check_format(out: Path, source: MedicalImage, kind: Kind, channels: int) -> None:
+    """Check that the format of `out` can hold an answer in the space of `source`.
+
+    Raises:
+        UnsupportedFormat: it cannot.
+    """
+    from caps_med.images import check_writable, codec_of_path
+
+    check_writable(source, kind, channels, codec_of_path(out).name)
+
+
+def check_picture(out: Path, source: Path) -> None:
+    """`check_file` and `check_format` for an answer that is a picture of one channel.
+
+    Raises:
+        UnsupportedFormat, InvalidParameter: it cannot be written to `out`.
+    """
+    import numpy as np
+
+    from caps_med.images import MedicalImage
+
+    check_file(out, source)
+    check_format(out, MedicalImage(np.zeros((1, 1, 1), np.uint8)), "image", 1)
+
+
+def seeded_path(path: Path, seed: int) -> Path:
+    """``image.nii.gz`` -> ``image-seed7.nii.gz``."""
+    stem, *suffixes = path.name.split(".")
+    return path.with_name(".".join([f"{stem}-seed{seed}", *suffixes]))
