@@ -139,11 +139,12 @@ def _measure_table(summary: SynthesisSummary) -> Table:
 
 
 def _score_table(summary: SegmentationSummary) -> Table:
+    from training.evaluation.metrics.overlap import TITLES
+
     table = _table(
-        f"{summary.cases} cases: mean ± sd [95 % confidence interval]",
-        ("model", "class", "Dice", "Jaccard", f"HD95 {summary.unit}",
-         f"surface distance {summary.unit}", "missed", "invented"),
-    )  # fmt: skip
+        f"{summary.cases} cases: mean ± sd [95 % confidence interval], distances in {summary.unit}",
+        ("model", "class", *TITLES.values(), "missed", "invented"),
+    )
     for row in summary.scores:
         counts = (str(row.presence[kind]) for kind in ("missed", "invented"))
         numbers = (_text(spread) for spread in row.metrics.values())

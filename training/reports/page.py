@@ -16,7 +16,7 @@ from training.atomic import write_text
 from training.data import Dataset
 from training.data.cases import Case, Track
 from training.evaluation.evaluator import read_matched
-from training.evaluation.metrics.overlap import METRICS
+from training.evaluation.metrics.overlap import TITLES
 from training.evaluation.models import list_labels
 from training.evaluation.segmentation import Evaluation, evaluate
 from training.evaluation.summary import case_means
@@ -93,7 +93,7 @@ class Page:
 
 def write_report(path: Path, page: Page) -> None:
     """Write the page to `path`, whole or not at all; it needs no other file and no network."""
-    html = rendered("report.html.jinja", page=page, metrics=METRICS)
+    html = rendered("report.html.jinja", page=page, metrics=TITLES)
     write_text(path, html)
 
 

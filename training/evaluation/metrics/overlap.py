@@ -29,6 +29,13 @@ from caps_med.images import MedicalImage
 
 #: The metrics by name, and whether more is better.
 METRICS = {"dice": True, "jaccard": True, "hd95": False, "surface_distance": False}
+#: Their headings in tables.
+TITLES = {
+    "dice": "Dice",
+    "jaccard": "Jaccard",
+    "hd95": "HD95",
+    "surface_distance": "surface distance",
+}
 PERCENTILE = 95
 #: Where a class is: in both maps, only in the truth, only in the prediction, in neither.
 Presence = Literal["both", "missed", "invented", "absent"]
