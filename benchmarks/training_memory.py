@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import nibabel
@@ -69,22 +68,11 @@ def peak_megabytes(data: Path, work: Path) -> float:
     short = ["--epochs", "1", "--steps", "3", "--batch-size", "2", "--crop", "64", "--atoms", "4"]
     command = [*program, "--data", str(data), "--name", "balls", "--dims", "2d", *places, *short]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    peak = 0.0
-    while process.poll() is None:
-        peak = max(peak, _high_water(process.pid))
-        time.sleep(0.1)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return peak
-
-
-def _high_water(pid: int) -> float:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:  # the process has just ended
-        return 0.0
-    found = [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
-    return found[0] / 1024 if found else 0.0
+    return usage.ru_maxrss / 1024
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,21 +25,32 @@ LABELS = {0: "background", 2: "nucleus", 7: "membrane"}
 BUILT_IN_NAMES = ("axon-segmentation", "axon-synthesis", "brain-t1-synthesis", "brain-t1-tissue")
 
 
-def tiny_card(task: str, spacing: tuple[float, float] | None = (1.0, 1.0)) -> ModelCard:
-    """The card of a tiny model that knows the labels 0, 2 and 7."""
+def tiny_card(
+    task: str,
+    spacing: tuple[float, float] | None = (1.0, 1.0),
+    network: NetworkSpec | None = None,
+    labels: Mapping[int, str] = LABELS,
+) -> ModelCard:
+    """The card of a tiny model; by default a capsule network that knows the labels 0, 2 and 7."""
     segments = task == "segmentation"
     arguments = {"atoms": 4, "out_channels" if segments else "label_channels": 3}
+    capsules = NetworkSpec(name="SegCaps" if segments else "CapsPix2Pix", arguments=arguments)
     return ModelCard.model_validate(
         {
             "task": task,
-            "network": NetworkSpec(
-                name="SegCaps" if segments else "CapsPix2Pix", arguments=arguments
-            ),
-            "labels": LABELS,
+            "network": network or capsules,
+            "labels": labels,
             "spacing_mm": spacing,
             "provenance": WeightsProvenance(command="pytest", data="none", seed=0),
         }
     )
+
+
+def tiny_binary(network: str, label: str) -> ModelCard:
+    """The card of a tiny ``SegCaps`` or ``UNet`` with one foreground class."""
+    size = {"features": [4, 4, 8, 8, 8, 4]} if network == "UNet" else {"atoms": 4}
+    spec = NetworkSpec(name=network, arguments={"out_channels": 1, **size})
+    return tiny_card("segmentation", None, spec, {0: "background", 1: label})
 
 
 def write_tiny(root: Path, name: str, card: ModelCard) -> None:

@@ -19,6 +19,7 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian, JPEG2000Lossless, RLELos
 
 from caps_med.images import MedicalImage, encode_image
 from tests.images.dicom_files import dataset, encoded, slice_file
+from tests.images.picture_files import chunk, png
 from tests.zips import zip_of
 
 GREY = np.arange(400, dtype=np.uint16).reshape(20, 20)
@@ -66,20 +67,6 @@ def long_gzip(start: bytes, zeros: int) -> bytes:
     tail = struct.pack("<II", checksum, size % 2**32)
     packed = head + block * (zeros // 2**20) + end + tail
     return b"\x1f\x8b\x08\0\0\0\0\0\0\x03" + packed
-
-
-def png(width: int, height: int, pixels: bytes, *extra: tuple[bytes, bytes]) -> bytes:
-    """A grey PNG with further chunks before its pixels."""
-
-    def chunk(name: bytes, body: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(body)) + name + body
-            + struct.pack(">I", zlib.crc32(name + body))
-        )  # fmt: skip
-
-    first = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    chunks = [(b"IHDR", first), *extra, (b"IDAT", zlib.compress(pixels, 9)), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*c) for c in chunks)
 
 
 def tiff(width: int, height: int, after: int = 0) -> bytes:
@@ -181,7 +168,7 @@ def bad_inputs() -> list[Bad]:
         Bad(7, "RGB voxels", lambda: header((2, 2, 1), 128, bitpix=24) + bytes(12), 422, broken),
         Bad(8, "PNG 20000", lambda: png(20_000, 20_000, bytes(10**6)), 413, large),
         Bad(8, "PNG 12000", lambda: png(12_000, 12_000, bytes(12_001 * 12_000)), 413, large),
-        Bad(9, "zTXt bomb", lambda: png(2, 2, bytes(6), (b"zTXt", exploding_text())), 422, broken),
+        Bad(9, "zTXt bomb", lambda: png(2, 2, bytes(6), extra=exploding_text()), 422, broken),
         Bad(9, "GIF", gif, 415, "unsupported_format"),
         Bad(10, "TIFF in a circle", lambda: tiff(2, 2, after=8), 422, broken),
         Bad(10, "TIFF 200000", lambda: tiff(200_000, 200_000), 413, large),
@@ -237,7 +224,7 @@ def nan_voxels() -> bytes:
 
 
 def exploding_text() -> bytes:
-    return b"k\0\0" + zlib.compress(bytes(2**26))
+    return chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(2**26)))
 
 
 def huge_value() -> bytes:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, Unsupport
 from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, encode_image, read_image
 from tests.api.mutations import good_files
 from tests.images.dicom_files import IDENTITY, dataset, encoded, slice_file, zipped_series
+from tests.images.picture_files import png, saved
 
 MEMORY = 512 * 2**20
 
@@ -97,7 +96,7 @@ def test_memory_is_bounded(picture: bytes) -> None:
     limits = Limits(max_inflated_bytes=2**31, max_voxels=2**30)
     pool = DecodePool(1, 256 * 2**20, 60, limits)
     try:
-        content = zeros(32_768)
+        content = black_png(32_768)
         assert len(content) < 2_000_000
         with pytest.raises(InputTooLarge, match=r"more memory than is allowed|too large to decode"):
             decoded(pool, content)
@@ -108,18 +107,8 @@ def test_memory_is_bounded(picture: bytes) -> None:
         pool.close()
 
 
-def zeros(side: int) -> bytes:
-    """A black PNG of `side` squared pixels."""
-
-    def chunk(name: bytes, body: bytes) -> bytes:
-        checksum = zlib.crc32(name + body)
-        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", checksum)
-
-    pixels = zlib.compress(bytes(side * (side + 1)), 9)
-    header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
-    )
+def black_png(side: int) -> bytes:
+    return png(side, side, bytes(side * (side + 1)))
 
 
 def test_time_is_bounded(picture: bytes) -> None:
@@ -129,7 +118,7 @@ def test_time_is_bounded(picture: bytes) -> None:
         (pid,) = pool.pids()
         pool._seconds = 0.02
         with pytest.raises(DecodeTimeout, match=r"not decoded within 0.02 s"):
-            decoded(pool, zeros(12_000))
+            decoded(pool, black_png(12_000))
         assert not psutil.pid_exists(pid)
         pool._seconds = 30
         assert decoded(pool, picture).array.shape == (1, 21, 30)
@@ -213,14 +202,14 @@ def every_variant() -> dict[str, bytes]:
         found[f"{compression} in tiff"] = tiff(grey, compression=compression, predictor=predictor)
     found["floats in tiff"] = tiff(grey.astype("f4"), compression="deflate", predictor=True)
     found["big tiff"] = tiff(grey, bigtiff=True)
-    found["bilevel tiff"] = saved(grey > 9, "TIFF", compression="group4")
+    found["bilevel tiff"] = saved(Image.fromarray(grey > 9), "TIFF", compression="group4")
     rle = dataset(grey)
     rle.compress(RLELossless)
     found["rle"] = encoded(rle, RLELossless)
     found["deflated dicom"] = encoded(dataset(grey), DeflatedExplicitVRLittleEndian)
     for syntax, form in ((JPEG2000Lossless, "JPEG2000"), (JPEGBaseline8Bit, "JPEG")):
         made = dataset(grey)
-        made.PixelData = encapsulate([saved(grey, form)])
+        made.PixelData = encapsulate([saved(Image.fromarray(grey), form)])
         made["PixelData"].is_undefined_length = True
         found[f"{form} in dicom"] = encoded(made, syntax)
     return found
@@ -229,12 +218,6 @@ def every_variant() -> dict[str, bytes]:
 def tiff(array: Any, **options: Any) -> bytes:  # noqa: ANN401
     file = io.BytesIO()
     tifffile.imwrite(file, array, **options)
-    return file.getvalue()
-
-
-def saved(grey: Any, form: str, **options: str) -> bytes:  # noqa: ANN401
-    file = io.BytesIO()
-    Image.fromarray(grey).save(file, form, **options)
     return file.getvalue()
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import struct
-from io import BytesIO
 
 import numpy as np
 import pytest
@@ -10,12 +9,7 @@ from PIL import Image
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.contract.formats import FormatContract, picture
-
-
-def saved(image: Image.Image, **options: object) -> bytes:
-    file = BytesIO()
-    image.save(file, "JPEG", **options)
-    return file.getvalue()
+from tests.images.picture_files import saved
 
 
 class TestJpeg(FormatContract):
@@ -50,14 +44,14 @@ def test_progressive_and_tagged_pictures_are_read_upright() -> None:
     exif[0x0112] = 6
     pixels = np.zeros((16, 32), np.uint8)
     pixels[:, 16:] = 200
-    read = read_image(saved(Image.fromarray(pixels), exif=exif, progressive=True)).array
+    read = read_image(saved(Image.fromarray(pixels), "JPEG", exif=exif, progressive=True)).array
     assert read.shape == (1, 32, 16)
     assert read[0, :14].max() < 50 and read[0, 18:].min() > 150
 
 
 def test_cmyk() -> None:
     with pytest.raises(UnsupportedFormat, match="colour mode CMYK is not read"):
-        read_image(saved(Image.new("CMYK", (8, 8))))
+        read_image(saved(Image.new("CMYK", (8, 8)), "JPEG"))
 
 
 def test_the_frame_size_is_checked_before_decoding() -> None:
@@ -81,7 +75,7 @@ def test_no_frame(data: bytes) -> None:
 
 def test_a_scan_without_its_end() -> None:
     random = np.random.default_rng(0).integers(0, 255, (64, 64), dtype=np.uint8)
-    data = saved(Image.fromarray(random))
+    data = saved(Image.fromarray(random), "JPEG")
     for part in (0.5, 0.9):
         with pytest.raises(InvalidInput, match="cut or broken"):
             read_image(data[: int(len(data) * part)])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import struct
 import warnings
 import zlib
 from io import BytesIO
@@ -12,31 +11,7 @@ from PIL import Image, PngImagePlugin
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import MedicalImage, encode_image, label_palette, read_image
 from tests.contract.formats import FormatContract, picture
-
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
-
-
-def chunk(name: bytes, body: bytes = b"") -> bytes:
-    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-
-
-def png(
-    width: int,
-    height: int,
-    rows: bytes,
-    bits: int = 8,
-    colour: int = 0,
-    interlaced: int = 0,
-    extra: bytes = b"",
-) -> bytes:
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, interlaced))
-    return SIGNATURE + header + extra + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND")
-
-
-def saved(image: Image.Image, **options: object) -> bytes:
-    file = BytesIO()
-    image.save(file, "PNG", **options)
-    return file.getvalue()
+from tests.images.picture_files import PNG_SIGNATURE, chunk, png, saved
 
 
 class TestPng(FormatContract):
@@ -49,7 +24,7 @@ class TestPng(FormatContract):
 def test_rows_and_columns_are_where_a_person_sees_them() -> None:
     pixels = np.zeros((4, 6), np.uint8)
     pixels[1, 5] = 200
-    assert read_image(saved(Image.fromarray(pixels))).array[0, 1, 5] == 200
+    assert read_image(saved(Image.fromarray(pixels), "PNG")).array[0, 1, 5] == 200
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (13, 17)])
@@ -88,7 +63,7 @@ class TestLabels:
     def test_the_source_palette_is_kept(self) -> None:
         source = Image.fromarray(np.array([[0, 1, 2]], np.uint8))
         source.putpalette([0, 0, 0, 10, 20, 30, 40, 50, 60])
-        read = read_image(saved(source), kind="labels")
+        read = read_image(saved(source, "PNG"), kind="labels")
         assert read.array.tolist() == [[[0, 1, 2]]]
         with Image.open(BytesIO(encode_image(read, "png"))) as again:
             assert np.asarray(again.convert("RGB"))[0, 1:].tolist() == [[10, 20, 30], [40, 50, 60]]
@@ -112,19 +87,19 @@ class TestLabels:
     def test_transparent_grey_is_refused_and_opaque_is_read(self) -> None:
         pixels = np.full((2, 2, 2), 255, np.uint8)
         pixels[..., 0] = 3
-        assert read_image(saved(Image.fromarray(pixels)), kind="labels").array.max() == 3
+        assert read_image(saved(Image.fromarray(pixels), "PNG"), kind="labels").array.max() == 3
         pixels[0, 0, 1] = 7
         with pytest.raises(InvalidInput, match="a label map cannot be transparent"):
-            read_image(saved(Image.fromarray(pixels)), kind="labels")
+            read_image(saved(Image.fromarray(pixels), "PNG"), kind="labels")
 
 
 class TestColours:
     def test_opaque_alpha_is_dropped(self) -> None:
-        read = read_image(saved(Image.new("RGBA", (3, 2), (10, 20, 30, 255))))
+        read = read_image(saved(Image.new("RGBA", (3, 2), (10, 20, 30, 255)), "PNG"))
         assert read.array[:, 0, 0].tolist() == [10, 20, 30] and read.warnings == ()
 
     def test_transparency_is_laid_over_black_and_told(self) -> None:
-        read = read_image(saved(Image.new("RGBA", (3, 2), (100, 200, 50, 128))))
+        read = read_image(saved(Image.new("RGBA", (3, 2), (100, 200, 50, 128)), "PNG"))
         np.testing.assert_allclose(read.array[:, 0, 0], [50, 100, 25], atol=1)
         assert read.warnings == ("png: transparency was laid over black",)
 
@@ -132,7 +107,7 @@ class TestColours:
         for colours, channels in [([0, 0, 0, 9, 8, 7], 3), ([0, 0, 0, 9, 9, 9], 1)]:
             source = Image.fromarray(np.array([[0, 1]], np.uint8))
             source.putpalette(colours)
-            read = read_image(saved(source)).array
+            read = read_image(saved(source, "PNG")).array
             assert len(read) == channels
             assert read[:, 0, 1].tolist() == colours[3 : 3 + channels]
 
@@ -144,7 +119,7 @@ class TestColours:
     def test_orientation_tags_are_obeyed(self) -> None:
         exif = Image.Exif()
         exif[0x0112] = 6
-        data = saved(Image.fromarray(np.array([[1, 2, 3]], np.uint8)), exif=exif)
+        data = saved(Image.fromarray(np.array([[1, 2, 3]], np.uint8)), "PNG", exif=exif)
         assert read_image(data).array.tolist() == [[[1], [2], [3]]]
 
 
@@ -212,7 +187,7 @@ class TestHostile:
     def test_an_animation(self) -> None:
         frames = [Image.new("L", (3, 3), grey) for grey in (0, 255)]
         with pytest.raises(UnsupportedFormat, match="animations are not read"):
-            read_image(saved(frames[0], save_all=True, append_images=frames[1:]))
+            read_image(saved(frames[0], "PNG", save_all=True, append_images=frames[1:]))
 
     @pytest.mark.parametrize(
         ("data", "message"),
@@ -220,8 +195,8 @@ class TestHostile:
             (png(0, 4, b"\0"), "no picture of 4 x 0 pixels"),
             (png(1, 1, b"\0\0", bits=3), "3 bits"),
             (png(1, 1, b"\0\0", colour=5), "colour type 5"),
-            (SIGNATURE + chunk(b"IHDR", b"1234") + chunk(b"IEND"), "IHDR must have 13 bytes"),
-            (SIGNATURE + chunk(b"IEND"), "must begin with its only IHDR"),
+            (PNG_SIGNATURE + chunk(b"IHDR", b"1234") + chunk(b"IEND"), "IHDR must have 13 bytes"),
+            (PNG_SIGNATURE + chunk(b"IEND"), "must begin with its only IHDR"),
             (png(1, 1, b"\0\0", extra=chunk(b"teSt") * 2**16), "up to 65536 chunks"),
         ],
     )
@@ -239,6 +214,6 @@ class TestHostile:
     def test_text_is_not_written_back(self) -> None:
         text = PngImagePlugin.PngInfo()
         text.add_text("Patient", "Jane Doe")
-        data = saved(Image.new("L", (3, 3)), pnginfo=text)
+        data = saved(Image.new("L", (3, 3)), "PNG", pnginfo=text)
         assert b"Jane Doe" in data
         assert b"Jane Doe" not in encode_image(read_image(data), "png")

@@ -23,12 +23,12 @@ from rich.console import Console
 import caps_med
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import Normalization, read_image
+from tests.training.axons import write_axons
 from training.augment import AugmentOrder, Workshop, augment
 from training.augment.benefit import BOTH, REAL, half_synthetic, summarized
 from training.augment.intensity import Scale
 from training.augment.models import threshold_of
 from training.data import load_source, open_dataset
-from training.labelmaps.phantoms import axon_phantoms, write_phantom
 from training.tasks.segmentation import SegmentationRecipe
 
 TINY: Mapping[str, Any] = {
@@ -43,10 +43,7 @@ QUIET = Console(quiet=True)
 
 @pytest.fixture(scope="module")
 def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("phantoms") / "axons"
-    for name, phantom in axon_phantoms(6, seed=5, size=64):
-        write_phantom(root, name, phantom)
-    return root
+    return write_axons(tmp_path_factory.mktemp("phantoms") / "axons", 6, seed=5)
 
 
 def order(data: Path, **changes: Any) -> AugmentOrder:  # noqa: ANN401
@@ -209,9 +206,7 @@ def test_models_of_other_labels_and_tasks_are_refused(
 
 
 def test_broken_data_are_refused_with_what_is_wrong(phantoms: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    for name, phantom in axon_phantoms(3, size=32):
-        write_phantom(data, name, phantom)
+    data = write_axons(tmp_path / "data", 3, seed=0, size=32)
     (data / "labels" / "axons-0001.png").unlink()
     with pytest.raises(InvalidInput, match=r"1 errors, the first: error: unpaired: .*axons-0001"):
         augment(order(data), tmp_path / "out", None, QUIET)

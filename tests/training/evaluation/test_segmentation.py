@@ -6,45 +6,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
 import caps_med
 from caps_med import samples
-from caps_med.bundles import ModelCard, ModelRepository, NetworkSpec
+from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, WrongTask
 from caps_med.images import MedicalImage, read_image, write_image
-from tests.conftest import tiny_card, write_tiny
-from training.cli.evaluate import register
+from tests.conftest import tiny_binary, tiny_card, write_tiny
+from tests.training.evaluation.command import run
 from training.data import open_dataset
 from training.evaluation.metrics.overlap import score_case
 from training.evaluation.models import find_models
 from training.evaluation.segmentation import evaluate
-
-app = typer.Typer()
-app.callback()(lambda: None)
-register(app)
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A binary `tiny` and the U-Net `tiny-unet` of random weights; `other` knows other labels."""
     root = tmp_path_factory.mktemp("models")
-    write_tiny(root, "tiny", binary("SegCaps", {"atoms": 4}))
-    write_tiny(root, "tiny-unet", binary("UNet", {"features": [4, 4, 8, 8, 8, 4]}))
+    write_tiny(root, "tiny", tiny_binary("SegCaps", "disc"))
+    write_tiny(root, "tiny-unet", tiny_binary("UNet", "disc"))
     write_tiny(root, "other", tiny_card("segmentation", None))
     return root
-
-
-def binary(network: str, arguments: dict[str, object]) -> ModelCard:
-    spec = NetworkSpec(name=network, arguments={**arguments, "out_channels": 1})
-    labels = {0: "background", 1: "disc"}
-    card = tiny_card("segmentation", None)
-    return card.model_copy(update={"network": spec, "labels": labels})
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner(env={"COLUMNS": "250"}).invoke(app, ["evaluate", *map(str, arguments)])
 
 
 def test_one_model_on_a_folder(discs: Path, repository: Path, tmp_path: Path) -> None:
@@ -164,7 +147,7 @@ def test_the_data_are_left_as_they_are(discs: Path, repository: Path) -> None:
 
 
 def test_scores_on_the_training_data_are_told(discs: Path, repository: Path) -> None:
-    card = binary("SegCaps", {"atoms": 4})
+    card = tiny_binary("SegCaps", "disc")
     seen = card.provenance.model_copy(update={"recipe": {"data": str(discs)}})
     write_tiny(repository, "seen", card.model_copy(update={"provenance": seen}))
     found = evaluate(open_dataset(discs), [caps_med.load_model("seen", repository)])

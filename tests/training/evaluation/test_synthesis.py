@@ -10,25 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
 import caps_med
 from caps_med.bundles import ModelCard, ModelRepository, NetworkSpec
 from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, WrongTask
 from caps_med.images import MedicalImage, as_written, read_image
 from tests.conftest import tiny_card, write_tiny
-from training.cli.evaluate import register
+from tests.training.evaluation.command import run
 from training.data import open_dataset
 from training.evaluation.metrics import DISTANCES, mean_pairwise, ssim
 from training.evaluation.metrics.overlap import score_case
 from training.evaluation.models import find_models
 from training.evaluation.synthesis import evaluate_synthesis, repeats_of
 from training.labelmaps.phantoms import axon_phantom, write_phantom
-
-app = typer.Typer()
-app.callback()(lambda: None)
-register(app)
 
 LABELS = {0: "background", 1: "axon"}
 
@@ -47,7 +41,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def card(task: str, network: str, arguments: Mapping[str, object]) -> ModelCard:
     spec = NetworkSpec(name=network, arguments=dict(arguments))
-    return tiny_card(task, None).model_copy(update={"network": spec, "labels": LABELS})
+    return tiny_card(task, None, spec, LABELS)
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +53,6 @@ def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
             phantom = axon_phantom(0, case, repeat, size=64)
             write_phantom(folder, f"axons{case}-look{repeat}", phantom)
     return folder
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner(env={"COLUMNS": "250"}).invoke(app, ["evaluate", *map(str, arguments)])
 
 
 def test_a_model_against_pix2pix(phantoms: Path, repository: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import read_image
 from tests.images.dicom_files import IDENTITY, dataset, encoded, placed
+from tests.training.axons import write_axons
 from training.cli.data import data
 from training.data import open_dataset
 from training.data.mni152 import load_mni152
@@ -31,7 +32,7 @@ from training.labelmaps.deform import (
 )
 from training.labelmaps.generator import LabelMaker
 from training.labelmaps.originals import read_originals
-from training.labelmaps.phantoms import axon_phantom, axon_phantoms, write_phantom
+from training.labelmaps.phantoms import axon_phantom, axon_phantoms
 from training.labelmaps.shapes import Labels, Shapes
 from training.labelmaps.symmetry import Mirroring, plausible_mirrorings
 
@@ -53,10 +54,7 @@ def tissue() -> Mapping[str, Labels]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("phantoms")
-    for name, phantom in axon_phantoms(6, seed=5, size=64):
-        write_phantom(root, name, phantom)
-    return root
+    return write_axons(tmp_path_factory.mktemp("phantoms"), 6, seed=5)
 
 
 @pytest.mark.parametrize("kind", ["axons", "tissue"])

@@ -12,7 +12,7 @@ from PIL import Image
 
 import caps_med
 from caps_med.images import MedicalImage, Normalization, label_palette
-from tests.conftest import tiny_card, write_tiny
+from tests.conftest import tiny_binary, write_tiny
 from training.data import open_dataset
 from training.evaluation.segmentation import evaluate
 from training.pictures.figures import curves, strip_plot
@@ -51,16 +51,8 @@ class Page(HTMLParser):
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`capsules` and `plain`, a U-Net, both binary; their one class has a hostile name."""
     root = tmp_path_factory.mktemp("models")
-    for name, network, arguments in (
-        ("capsules", "SegCaps", {"atoms": 4}),
-        ("plain", "UNet", {"features": [4, 4, 8, 8, 8, 4]}),
-    ):
-        card = tiny_card("segmentation", None)
-        spec = card.network.model_copy(
-            update={"name": network, "arguments": {**arguments, "out_channels": 1}}
-        )
-        labels = {0: "background", 1: "<script>alert(1)</script>"}
-        write_tiny(root, name, card.model_copy(update={"network": spec, "labels": labels}))
+    for name, network in (("capsules", "SegCaps"), ("plain", "UNet")):
+        write_tiny(root, name, tiny_binary(network, "<script>alert(1)</script>"))
     return root
 
 

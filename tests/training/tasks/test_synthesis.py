@@ -18,10 +18,10 @@ from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, encode_image
+from tests.training.axons import write_axons
 from training.data import Source, load_source, open_dataset
 from training.engine.run_folder import RunFolder
 from training.evaluation.validation import average_look
-from training.labelmaps.phantoms import axon_phantoms, write_phantom
 from training.tasks.publish import publish
 from training.tasks.synthesis.train import SynthesisRecipe, train_synthesis
 from training.transforms import synthesis_transforms
@@ -35,10 +35,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def axons(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("axons")
-    for name, phantom in axon_phantoms(5, seed=1, size=64):
-        write_phantom(folder, name, phantom)
-    return folder
+    return write_axons(tmp_path_factory.mktemp("axons"), 5, seed=1)
 
 
 def recipe(data: Path, **changes: object) -> SynthesisRecipe:
@@ -142,27 +139,15 @@ def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
 
 
 def test_a_judge_holds_the_geometry(axons: Path, tmp_path: Path, store: Path, models: Path) -> None:
-    source = load_source(open_dataset(axons), store)
-    with pytest.raises(InvalidParameter, match="judge must name a segmentation model"):
-        train_synthesis(
-            source, recipe(axons, geometry_weight=1.0), RunFolder(tmp_path / "a"), resume=False
-        )
-    with pytest.raises(InvalidParameter, match="judge=tiny-synthesis: a segmentation model"):
-        train_synthesis(
-            source,
-            recipe(axons, geometry_weight=1.0, judge="tiny-synthesis"),
-            RunFolder(tmp_path / "b"),
-            resume=False,
-            models=models,
-        )
-    with pytest.raises(InvalidParameter, match="tiny-segmentation: it has 3 classes"):
-        train_synthesis(
-            source,
-            recipe(axons, geometry_weight=1.0, judge="tiny-segmentation"),
-            RunFolder(tmp_path / "c"),
-            resume=False,
-            models=models,
-        )
+    source, folder = load_source(open_dataset(axons), store), RunFolder(tmp_path / "run")
+    for judge, match in (
+        (None, "judge must name a segmentation model"),
+        ("tiny-synthesis", "judge=tiny-synthesis: a segmentation model"),
+        ("tiny-segmentation", "tiny-segmentation: it has 3 classes"),
+    ):
+        chosen = recipe(axons, geometry_weight=1.0, judge=judge)
+        with pytest.raises(InvalidParameter, match=match):
+            train_synthesis(source, chosen, folder, resume=False, models=models)
 
 
 def test_pix2pix_has_its_own_recipe(axons: Path) -> None:
