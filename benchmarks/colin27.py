@@ -11,7 +11,6 @@ yardstick and no truth: its fluid takes in the partial volume of thin sulci.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from scipy.ndimage import convolve
 from sklearn.mixture import GaussianMixture
 
 import caps_med
+from benchmarks.options import benchmark_parser
 from caps_med.images import MedicalImage, SliceStack, read_image
 from training.evaluation.metrics.overlap import mean_dice
 
@@ -79,7 +79,7 @@ def pictures(image: MedicalImage, tissue: MedicalImage, out: Path) -> None:
 
 def main() -> None:
     """Segment, score, draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--image", type=Path, required=True)
     parser.add_argument("--model", default="brain-t1-tissue")
     parser.add_argument("--models", type=Path)

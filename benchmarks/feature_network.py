@@ -9,7 +9,6 @@ measures, on phantoms and slices that it has not seen, how each distance grows w
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from torch import Tensor, nn
 
+from benchmarks.options import benchmark_parser
 from caps_med.bundles.weights import save_weights
 from caps_med.images import Normalization
 from training.data.mni152 import load_mni152
@@ -121,9 +121,7 @@ def pictures(seed: int, count: int) -> list[Floats]:
 
 def main() -> None:
     """Train, write, show."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--only-show", action="store_true", help="train nothing")
     options = parser.parse_args()

@@ -10,7 +10,6 @@ is within eight pixels of the border than inside (1: none).
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 import caps_med
+from benchmarks.options import benchmark_parser
 from caps_med.images import as_written, read_image
 
 #: Pixels from one line of the grid to the next: three doublings.
@@ -55,7 +55,7 @@ def rim(plane: Plane) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--model", required=True)
     parser.add_argument("--models", type=Path, help="Repository; built-ins are always there.")
     parser.add_argument("--data", type=Path, required=True)

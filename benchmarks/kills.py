@@ -7,7 +7,6 @@ the end there must be one job and one version of its model, and every version mu
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import random
@@ -25,6 +24,7 @@ import numpy as np
 from PIL import Image
 
 from api.jobs.locks import holder
+from benchmarks.options import benchmark_parser
 from benchmarks.serving import Server, start
 from caps_med.bundles import ModelRepository
 from caps_med.client import Client
@@ -133,7 +133,7 @@ def _data() -> bytes:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--within", type=float, default=8.0, help="maximum seconds to a kill")

@@ -14,7 +14,6 @@ stopped; it ends with the tables and ``docs/images/label-efficiency.png``.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import statistics
@@ -27,6 +26,7 @@ import numpy as np
 import torch
 from scipy import ndimage
 
+from benchmarks.options import benchmark_parser
 from caps_med.images import Normalization
 from training.data import Sample, Source
 from training.data.mni152 import load_mni152
@@ -43,9 +43,7 @@ NETWORKS = ("segcaps", "unet")
 
 def main() -> None:
     """Run what is missing, then print and draw all there is."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only-show", action="store_true", help="train nothing")

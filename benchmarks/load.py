@@ -26,6 +26,7 @@ from PIL import Image
 
 import caps_med
 from benchmarks.measure import alternate
+from benchmarks.options import benchmark_parser
 from benchmarks.serving import Server, serving
 from caps_med.bundles import (
     ModelCard,
@@ -201,7 +202,7 @@ def measure(server: Server, asked: Sequence[Request], options: argparse.Namespac
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--models", choices=("tiny", "built-in"), default="tiny")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--requests", type=int, default=2000)

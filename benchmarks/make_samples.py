@@ -8,13 +8,13 @@ the skull-stripped Colin27 average of Debian's package mricron-data; without it 
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.options import benchmark_parser
 from caps_med import samples
 from caps_med.images import MedicalImage, SliceStack, read_image, write_image
 from training.data.mni152 import template_volumes
@@ -30,7 +30,7 @@ PICTURE = 92
 
 def main() -> None:
     """Write the samples into ``caps_med/samples``."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--colin27", type=Path)
     if file := parser.parse_args().colin27:
         _colin27(read_image(file))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.options import benchmark_parser
 from benchmarks.tstr.generators import trained
 from benchmarks.tstr.pictures import looks
 from benchmarks.tstr.quality import Quality, quality_of
@@ -67,9 +68,7 @@ def _table(found: Mapping[str, Quality]) -> Iterator[str]:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--work", type=Path, default=Path("runs/tstr"), help="generators, judge")
     parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs" / "results" / "noise-vector.md")

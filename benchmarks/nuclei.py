@@ -8,7 +8,6 @@ half with the model, and prints Dice and processor minutes.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import subprocess
 import sys
@@ -19,14 +18,13 @@ import numpy as np
 from PIL import Image
 
 import caps_med
+from benchmarks.options import benchmark_parser
 from training.evaluation.metrics.overlap import mean_dice
 
 
 def main() -> None:
     """Write the halves, train, segment, print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--work", type=Path, help="folder to keep; else a temporary one")
     options, more = parser.parse_known_args()

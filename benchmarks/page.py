@@ -8,7 +8,6 @@ renders in software. Prints a row a figure; with ``--pictures`` writes ``page-*.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 import sys
@@ -23,6 +22,7 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from benchmarks.options import benchmark_parser
 from benchmarks.serving import serving
 from caps_med.images import MedicalImage, encode_image, read_image
 from caps_med.samples import COLIN27_SLICE, TISSUE
@@ -65,7 +65,7 @@ SWEEP = """async () => {
 
 def main() -> None:
     """Measure, then take the pictures."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--volume", type=Path, help="NIfTI; else noise of 197 x 233 x 189.")
     parser.add_argument("--pictures", type=Path, help="Folder to write page-*.png into.")
     arguments = parser.parse_args()

@@ -19,6 +19,7 @@ from typing import Any, get_args
 import torch
 
 from benchmarks.measure import alternate, copy_rate, peak_megabytes, ratio
+from benchmarks.options import benchmark_parser
 from benchmarks.published import route_published
 from benchmarks.subjects import OURS, Network, Work, implementations, job
 from caps_med.layers import ConvCapsule, DeconvCapsule
@@ -32,7 +33,7 @@ BASELINES = ("published", "unet31m", "unet")
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse the arguments, measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="128 pixels, one round")
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 256, 512, 1024])
     parser.add_argument("--rounds", type=int, default=5)

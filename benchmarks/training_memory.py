@@ -8,7 +8,6 @@ the target is a difference below 300 MB.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -19,15 +18,15 @@ from pathlib import Path
 import nibabel
 import numpy as np
 
+from benchmarks.options import benchmark_parser
+
 EDGE = 96
 RESULTS = Path(__file__).parent / "results" / "training-memory.json"
 
 
 def main() -> None:
     """Measure, print, save."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--counts", type=int, nargs="+", default=[50, 500])
     options = parser.parse_args()
     peaks = {}

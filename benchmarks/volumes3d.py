@@ -8,7 +8,6 @@ prints Dice on the half that was never trained on.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -18,14 +17,13 @@ from pathlib import Path
 import nibabel
 import numpy as np
 
+from benchmarks.options import benchmark_parser
 from training.data.mni152 import template_volumes
 
 
 def main() -> None:
     """Write, train, segment, print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--work", type=Path, help="folder to keep; else a temporary one")
     options, more = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as temporary:

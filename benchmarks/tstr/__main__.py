@@ -27,6 +27,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.options import benchmark_parser
 from benchmarks.tstr import data, pictures
 from benchmarks.tstr.arms import ARMS, ModelOf, Sizes, samples_of
 from benchmarks.tstr.generators import cost_of, trained
@@ -101,9 +102,7 @@ def judge_images(
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--work", type=Path, default=Path("runs/tstr"), help="generators, judge")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the scores")
     parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "images")

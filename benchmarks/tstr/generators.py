@@ -6,7 +6,6 @@ trains one and publishes it into ``DIR/models``; `trained` calls it where a mode
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import shlex
@@ -19,6 +18,7 @@ from pathlib import Path
 import torch
 from pydantic import BaseModel, ConfigDict
 
+from benchmarks.options import benchmark_parser
 from benchmarks.tstr.data import REAL, SCALE, real_samples, source
 from benchmarks.tstr.locks import locked
 from caps_med.bundles import ModelRepository
@@ -65,7 +65,7 @@ def cost_of(name: str, work: Path) -> Cost | None:
 
 def main() -> None:
     """Train one generator, or go on with it."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--name", required=True)
     parser.add_argument("--count", type=int, default=8)

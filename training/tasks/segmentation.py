@@ -141,7 +141,7 @@ def _train(
     )  # fmt: skip
     dataset = DrawnDataset(source.training, transforms, recipe.seed)
     loss = CapsuleSegmentationLoss(recipe.loss, recipe.class_weights, recipe.reconstruction_weight)
-    rebuilds = isinstance(network, SegCaps)
+    reconstructs = isinstance(network, SegCaps)
     trainer = SupervisedTrainer(
         device=device,
         max_epochs=recipe.epochs,
@@ -150,7 +150,7 @@ def _train(
         optimizer=optimizer,
         loss_function=loss,
         prepare_batch=lambda batch, *_, **__: _prepare(
-            batch, source.class_channels, device, rebuilds
+            batch, source.class_channels, device, reconstructs
         ),
         decollate=False,
         amp=device.type == "cuda",
@@ -170,9 +170,9 @@ def _train(
 
 
 def _prepare(
-    batch: Mapping[str, Tensor], channels: int, device: torch.device, rebuilds: bool
+    batch: Mapping[str, Tensor], channels: int, device: torch.device, reconstructs: bool
 ) -> tuple[Any, ...]:
     """Image, target, and the mask that the reconstruction needs."""
     image = batch["image"].as_subclass(Tensor).to(device)
     mask = one_hot(batch["label"].as_subclass(Tensor).to(device), channels)
-    return image, (mask, image), (mask,) if rebuilds else (), {}
+    return image, (mask, image), (mask,) if reconstructs else (), {}
