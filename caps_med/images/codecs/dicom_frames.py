@@ -23,7 +23,7 @@ from pydicom.pixels.utils import pixel_array
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import dicom_origin
 from caps_med.images.codecs import dicom_layout as layouts
-from caps_med.images.codecs.dicom_geometry import Placed, places
+from caps_med.images.codecs.dicom_geometry import SlicePlane, read_planes
 from caps_med.images.image import Array
 from caps_med.images.limits import Limits
 
@@ -47,14 +47,14 @@ class Frames:
 
     Attributes:
         array: `[F, H, W]`, or `[F, H, W, 3]` of a colour picture; rescaled.
-        places: where each frame lies; empty where the file does not say.
+        planes: where each frame lies; empty where the file does not say.
         series: the identifier of its series.
         origin: what a DICOM SEG of it has to name; None where the file does not say enough.
         warnings: what had to be decided.
     """
 
     array: Array
-    places: tuple[Placed, ...]
+    planes: tuple[SlicePlane, ...]
     series: str
     origin: dicom_origin.DicomOrigin | None
     warnings: tuple[str, ...] = ()
@@ -70,9 +70,9 @@ def read_frames(data: bytes, limits: Limits) -> Frames:
             shape = _checked_shape(header, layout, limits)
             array = _stored(header, shape)
             rescaled, notes = _rescaled(header, array)
-            spots, series = places(header, shape[0]), str(header.get("SeriesInstanceUID", ""))
+            planes, series = read_planes(header, shape[0]), str(header.get("SeriesInstanceUID", ""))
             origin = dicom_origin.origin_of(header, shape[0])
-            return Frames(rescaled, spots, series, origin, notes)
+            return Frames(rescaled, planes, series, origin, notes)
     except CapsMedError:
         raise
     except MemoryError as error:

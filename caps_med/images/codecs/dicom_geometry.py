@@ -1,6 +1,9 @@
-"""Where the frames of DICOM files lie, and the one affine of those that form a volume.
+"""Where the frames of DICOM files lie, and the affine of those that form a volume.
 
 Patient coordinates run to Left, Posterior and Superior in mm: DICOM PS3.3, C.7.6.2.1.1.
+
+highdicom's `get_volume_positions` is not used: it refuses stacks under a tilted gantry or, with
+that check off, accepts slices that are shifted within their plane.
 """
 
 from __future__ import annotations
@@ -20,11 +23,11 @@ SPACING_TOLERANCE = 0.05
 #: Orientations of slices of one volume may differ by this much per entry.
 ORIENTATION_TOLERANCE = 1e-3
 #: From patient coordinates (LPS) to those of an affine (RAS+), and back.
-TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
+_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
 @dataclass(frozen=True)
-class Placed:
+class SlicePlane:
     """One frame in patient coordinates (LPS, mm).
 
     Attributes:
@@ -42,57 +45,71 @@ class Placed:
     thickness: float
 
 
-def places(header: Dataset, frames: int) -> tuple[Placed, ...]:
+def planes_of(affine: Array, count: int) -> tuple[SlicePlane, ...]:
+    """The inverse of `affine_of`: the planes of `count` slices.
+
+    Their thickness is the distance between neighbouring planes.
+    """
+    across, down, step, corner = (_TO_RAS @ affine)[:3].T
+    spacing = float(np.linalg.norm(down)), float(np.linalg.norm(across))
+    across, down = across / spacing[1], down / spacing[0]
+    thickness = abs(float(step @ np.cross(across, down)))
+    return tuple(
+        SlicePlane(corner + k * step, across, down, spacing, thickness) for k in range(count)
+    )
+
+
+def read_planes(header: Dataset, frames: int) -> tuple[SlicePlane, ...]:
     """Where each frame lies; empty where the file does not say."""
     groups = header.get("PerFrameFunctionalGroupsSequence")
     if groups is None:
-        one = _placed(header, header, header)
+        one = _plane(header, header, header)
         return (one,) if one is not None and frames == 1 else ()
     if len(groups) != frames:
         raise InvalidInput(f"DICOM: {len(groups)} frames are described, there are {frames}")
     (shared,) = header.get("SharedFunctionalGroupsSequence") or [Dataset()]
     found = [
-        _placed(
+        _plane(
             _group(frame, shared, "PlanePositionSequence"),
             _group(frame, shared, "PlaneOrientationSequence"),
             _group(frame, shared, "PixelMeasuresSequence"),
         )
         for frame in groups
     ]
-    return tuple(spot for spot in found if spot is not None) if None not in found else ()
+    return tuple(plane for plane in found if plane is not None) if None not in found else ()
 
 
-def affine_of(spots: Sequence[Placed]) -> tuple[list[int], Array]:
-    """The order of the slices, and the affine `[4, 4]` (RAS+) of (column, row, slice).
+def affine_of(planes: Sequence[SlicePlane]) -> tuple[list[int], Array]:
+    """Sort the slices: their order, and the affine `[4, 4]` (RAS+) of (column, row, slice).
 
-    A tilted gantry shears the affine, as it sheared the slices.
+    A tilted gantry shears the affine as it sheared the stack.
 
     Raises:
-        InvalidInput: slices are missing, double or of different orientation or spacing.
+        InvalidInput: slices are missing, duplicated or of different orientation or spacing.
     """
-    first = spots[0]
+    first = planes[0]
     normal = np.cross(first.across, first.down)
-    for spot in spots:
-        turned = max(abs(spot.across - first.across).max(), abs(spot.down - first.down).max())
-        if turned > ORIENTATION_TOLERANCE or not np.allclose(spot.spacing, first.spacing):
+    for plane in planes:
+        turned = max(abs(plane.across - first.across).max(), abs(plane.down - first.down).max())
+        if turned > ORIENTATION_TOLERANCE or not np.allclose(plane.spacing, first.spacing):
             raise InvalidInput("DICOM: the slices differ in orientation or pixel spacing")
-    order = sorted(range(len(spots)), key=lambda i: float(spots[i].position @ normal))
-    corners = np.stack([spots[i].position for i in order])
+    order = sorted(range(len(planes)), key=lambda i: float(planes[i].position @ normal))
+    corners = np.stack([planes[i].position for i in order])
     step = normal * first.thickness
-    if len(spots) > 1:
-        step = (corners[-1] - corners[0]) / (len(spots) - 1)
-        even = corners[0] + np.arange(len(spots))[:, None] * step
+    if len(planes) > 1:
+        step = (corners[-1] - corners[0]) / (len(planes) - 1)
+        even = corners[0] + np.arange(len(planes))[:, None] * step
         apart = np.linalg.norm(corners - even, axis=1).max()
         if float(step @ normal) <= 0 or apart > SPACING_TOLERANCE * np.linalg.norm(step):
             raise InvalidInput(
-                "DICOM: the slices are not evenly spaced: some are missing or there twice"
+                "DICOM: the slices are not evenly spaced: some are missing or duplicated"
             )
     affine = np.eye(4)
     affine[:3, 0] = first.across * first.spacing[1]
     affine[:3, 1] = first.down * first.spacing[0]
     affine[:3, 2] = step
     affine[:3, 3] = corners[0]
-    return order, TO_RAS @ affine
+    return order, _TO_RAS @ affine
 
 
 def _group(frame: Dataset, shared: Dataset, name: str) -> Dataset:
@@ -104,7 +121,7 @@ def _group(frame: Dataset, shared: Dataset, name: str) -> Dataset:
     return Dataset()
 
 
-def _placed(position: Dataset, orientation: Dataset, measures: Dataset) -> Placed | None:
+def _plane(position: Dataset, orientation: Dataset, measures: Dataset) -> SlicePlane | None:
     corner, axes = (
         _numbers(source.get(name), number)
         for source, name, number in (
@@ -129,7 +146,7 @@ def _placed(position: Dataset, orientation: Dataset, measures: Dataset) -> Place
         ),
         1.0,
     )
-    return Placed(corner, across, down, (float(spacing[0]), float(spacing[1])), thickness)
+    return SlicePlane(corner, across, down, (float(spacing[0]), float(spacing[1])), thickness)
 
 
 def _numbers(value: Any, number: int) -> Array | None:  # noqa: ANN401 - whatever the file holds

@@ -28,7 +28,7 @@ from pydicom.valuerep import DSfloat
 
 from caps_med._version import __version__
 from caps_med.errors import UnsupportedFormat
-from caps_med.images.codecs.dicom_geometry import TO_RAS
+from caps_med.images.codecs.dicom_geometry import SlicePlane, planes_of
 from caps_med.images.dicom_origin import DESCRIBED, DicomOrigin
 from caps_med.images.image import Array, MedicalImage
 from caps_med.images.labels import label_palette
@@ -138,24 +138,23 @@ def _code(name: str) -> Code:
 
 def _sources(image: MedicalImage, origin: DicomOrigin) -> list[Dataset]:
     """The source's headers, as far as a SEG looks at them: one a slice, or one of many frames."""
-    shared, positions = _geometry(image)
+    planes = planes_of(image.affine, len(origin.slices))
     if not origin.frames:
         return [
-            _source(image, origin, uid, shared | position)
-            for (uid, _), position in zip(origin.slices, positions, strict=True)
+            _source(image, origin, uid, _measures(plane) | _orientation(plane) | _position(plane))
+            for (uid, _), plane in zip(origin.slices, planes, strict=True)
         ]
-    measures = {name: shared[name] for name in ("PixelSpacing", "SliceThickness")}
-    orientation = {"ImageOrientationPatient": shared["ImageOrientationPatient"]}
-    of_all = {
-        "PixelMeasuresSequence": [_dataset(measures)],
-        "PlaneOrientationSequence": [_dataset(orientation)],
+    shared = {
+        "PixelMeasuresSequence": [_dataset(_measures(planes[0]))],
+        "PlaneOrientationSequence": [_dataset(_orientation(planes[0]))],
     }
     frames = [
-        _dataset({"PlanePositionSequence": [_dataset(positions[i])]}) for i in _by_frame(origin)
+        _dataset({"PlanePositionSequence": [_dataset(_position(planes[i]))]})
+        for i in _by_frame(origin)
     ]
     described = {
         "NumberOfFrames": len(frames),
-        "SharedFunctionalGroupsSequence": [_dataset(of_all)],
+        "SharedFunctionalGroupsSequence": [_dataset(shared)],
         "PerFrameFunctionalGroupsSequence": frames,
     }
     return [_source(image, origin, origin.slices[0][0], described)]
@@ -166,23 +165,21 @@ def _source(
 ) -> Dataset:
     columns, rows = image.spatial_shape[:2]
     size = {"SOPInstanceUID": instance, "Rows": rows, "Columns": columns}
-    unsaid = dict.fromkeys(DESCRIBED, "")
-    return _dataset({**origin.attributes, **unsaid, **size, **more})
+    withheld = dict.fromkeys(DESCRIBED, "")
+    return _dataset({**origin.attributes, **withheld, **size, **more})
 
 
-def _geometry(image: MedicalImage) -> tuple[dict[str, object], list[dict[str, object]]]:
-    """What all slices share, and the position of each, in patient coordinates."""
-    affine = TO_RAS @ image.affine
-    columns, rows, step, corner = affine[:3].T
-    spacing = [float(np.linalg.norm(rows)), float(np.linalg.norm(columns))]
-    across, down = columns / spacing[1], rows / spacing[0]
-    shared: dict[str, object] = {
-        "PixelSpacing": _numbers(spacing),
-        "SliceThickness": _numbers([abs(float(step @ np.cross(across, down)))])[0],
-        "ImageOrientationPatient": _numbers([*across, *down]),
-    }
-    count = image.spatial_shape[2]
-    return shared, [{"ImagePositionPatient": _numbers(corner + k * step)} for k in range(count)]
+def _measures(plane: SlicePlane) -> dict[str, object]:
+    thickness = _numbers([plane.thickness])[0]
+    return {"PixelSpacing": _numbers(plane.spacing), "SliceThickness": thickness}
+
+
+def _orientation(plane: SlicePlane) -> dict[str, object]:
+    return {"ImageOrientationPatient": _numbers([*plane.across, *plane.down])}
+
+
+def _position(plane: SlicePlane) -> dict[str, object]:
+    return {"ImagePositionPatient": _numbers(plane.position)}
 
 
 def _dataset(elements: Mapping[str, object]) -> Dataset:

@@ -128,19 +128,19 @@ def _one_series(files: Sequence[Frames], place: str) -> MedicalImage:
 
 
 def assemble(files: Sequence[Frames]) -> MedicalImage:
-    """One image of the frames of all files, sorted by their places.
+    """One image of the frames of all files, sorted by their positions.
 
     Raises:
         InvalidInput: the frames are of different sizes, or no evenly spaced volume.
         UnsupportedFormat: they are several pictures without a place.
     """
     frames = [frame for file in files for frame in file.array]
-    spots = [spot for file in files for spot in file.places]
+    planes = [plane for file in files for plane in file.planes]
     notes = tuple(dict.fromkeys(note for file in files for note in file.warnings))
     if len({frame.shape for frame in frames}) > 1:
         raise InvalidInput("DICOM: slices of one series must have one size")
-    if len(spots) == len(frames) and frames[0].ndim == 2:
-        order, affine = affine_of(spots)
+    if len(planes) == len(frames) and frames[0].ndim == 2:
+        order, affine = affine_of(planes)
         volume = np.stack([frames[i].T for i in order], axis=-1)
         origin = joined([file.origin for file in files], order)
         if origin is None and all(file.origin for file in files):

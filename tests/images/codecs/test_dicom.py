@@ -20,6 +20,7 @@ from pydicom.uid import (
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import Limits, SliceStack, encode_image, read_image
+from caps_med.images.codecs.dicom_geometry import affine_of, planes_of
 from tests.contract.formats import ReaderContract, picture
 from tests.images.dicom_files import (
     IDENTITY,
@@ -320,3 +321,19 @@ def test_no_error_or_warning_names_the_patient(
             assert surname not in str(error)
     assert not [w for w in recwarn if surname in str(w.message)]
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("tilt", [0.0, 0.4])
+def test_the_planes_of_an_affine_give_it_back(tilt: float) -> None:
+    """Oblique, and under a tilted gantry; whatever the order of the slices."""
+    axes = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    axes *= np.linalg.det(axes)
+    affine = np.eye(4)
+    affine[:3, :3] = axes * (0.75, 0.5, 2.5)
+    affine[:3, 2] += tilt * axes[:, 1]
+    affine[:3, 3] = -10, 20, 30
+    planes = planes_of(affine, 4)
+    order, found = affine_of([planes[i] for i in (2, 0, 3, 1)])
+    assert order == [1, 3, 0, 2]
+    np.testing.assert_allclose(found, affine, atol=1e-12)
+    assert planes[0].thickness == pytest.approx(2.5)
