@@ -1,4 +1,4 @@
-"""What the C library does with memory that is let go of."""
+"""How the C library's allocator treats freed memory."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ KEPT = 2**29
 
 
 def keep_freed_memory() -> bool:
-    """Let this process use freed memory again, instead of giving it back to the system at once.
+    """Let this process reuse freed memory instead of returning it to the system at once.
 
-    GNU's malloc maps every block above 32 MB by itself and unmaps it when it is freed, so that each
-    pass of a network over a large image is given its memory anew, page by page and zeroed. SegCaps
-    over 528 x 528 pixels on two cores: 1.6 times as long. The price is up to `KEPT` bytes more in a
-    process that rests. All threads share one heap, as the others cannot hold such blocks.
+    GNU's malloc maps every block above 32 MB separately and unmaps it when it is freed, so each
+    pass of a network over a large image gets its memory anew, page by page and zeroed: SegCaps on
+    528 x 528 pixels and two cores takes 1.6 times as long. The price is up to `KEPT` bytes more in
+    an idle process. All threads share one heap, as the others cannot hold such blocks.
 
     Returns:
-        Whether it was done: not on other systems, nor where ``MALLOC_`` variables say otherwise.
+        Whether it was done: only with GNU's C library, and if no ``MALLOC_`` variable is set.
     """
     if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
         return False

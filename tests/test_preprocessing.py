@@ -25,7 +25,7 @@ from training.data import Preparation, Source, load_source, open_dataset
 from training.engine.recipe import Recipe
 from training.tasks.publish import publish
 from training.tasks.segmentation import SegmentationRecipe
-from training.tasks.synthesis.train import SynthesisRecipe
+from training.tasks.synthesis.recipe import SynthesisRecipe
 
 OBLIQUE = np.array([[0, 0.2, 2.5, 3], [-1.1, 0.1, 0.3, 7], [0.1, -1.3, 0.2, -9], [0, 0, 0, 1.0]])
 FINER = np.array([[-0.7, 0, 0, 0], [0, 0.9, 0, 0], [0, 0, 2, 0], [0, 0, 0, 1.0]])

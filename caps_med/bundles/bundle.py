@@ -102,7 +102,7 @@ class Bundle:
 
 
 def labels_problem(card: ModelCard, network: CapsuleNetwork) -> str:
-    """In what the card's labels are not the network's classes; empty when they are."""
+    """How the card's labels differ from the network's classes; empty if they do not."""
     if isinstance(network, SegmentationNetwork):
         channels = network.out_channels
     elif isinstance(network, SynthesisNetwork):

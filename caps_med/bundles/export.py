@@ -1,4 +1,4 @@
-"""Models for other tools: MONAI bundle folders, ONNX, and `torch.export` programs.
+"""Models for other tools: MONAI bundle folders, ONNX and `torch.export` programs.
 
 `torch.export` and not TorchScript: PyTorch 2.13 deprecates `torch.jit.script` and `torch.jit.trace`
 in favour of it, and a `.pt2` program checks the sizes it is given.
@@ -93,11 +93,11 @@ def example_inputs(network: CapsuleNetwork) -> Inputs:
         return label, torch.zeros(2, network.noise_size)
     if isinstance(network, SegmentationNetwork):
         return (torch.zeros(2, network.in_channels, *spatial),)
-    raise InvalidParameter(f"network={type(network).__name__}: no export is known for it")
+    raise InvalidParameter(f"network={type(network).__name__}: it cannot be exported")
 
 
 def _dynamic(network: CapsuleNetwork) -> dict[str, dict[int, Any]]:
-    """Input name -> its axes of any size."""
+    """Input name -> its dynamic axes."""
     batch = torch.export.Dim("batch")
     maps: dict[int, Any] = {0: batch}
     if _fixed_size(network) is None:
@@ -121,7 +121,7 @@ def _write_torch(bundle: Bundle, path: Path) -> None:
 def _write_onnx(bundle: Bundle, path: Path) -> None:
     require_extra("export", "export to ONNX")  # torch.onnx names another package
     network = bundle.load_network()
-    with warnings.catch_warnings():  # torch's own, of its internals
+    with warnings.catch_warnings():  # torch warns about its own internals
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             export_program(network),

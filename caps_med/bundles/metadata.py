@@ -1,4 +1,4 @@
-"""What a bundle says of itself: MONAI's metadata, and one section of our own."""
+"""The metadata of a bundle: MONAI's fields, and one section of our own."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class WeightsProvenance(_Section):
 
 
 class ModelCard(_Section):
-    """The section ``caps_med`` of metadata.json: all that inference needs and an answer tells.
+    """The section ``caps_med`` of metadata.json: what inference needs and reports.
 
     Attributes:
         labels: label id -> name, background included, in rising order; the k-th id is class k. A
@@ -106,14 +106,14 @@ class ModelCard(_Section):
 
     @property
     def shown_colors(self) -> dict[int, Color]:
-        """The colour of each label: the card's own, else the usual palette's."""
+        """The colour of each label: the card's own, else the default palette's."""
         usual = label_palette()
         usual_of = {label: usual[label % len(usual)].tolist() for label in self.labels}
         return {label: self.colors.get(label, (r, g, b)) for label, (r, g, b) in usual_of.items()}
 
     @property
     def palette(self) -> NDArray[np.uint8]:
-        """``[256, 3]``: the usual palette of a label map with the card's own colours."""
+        """``[256, 3]``: the default palette of a label map with the card's own colours."""
         palette = np.asarray(label_palette(), dtype=np.uint8)
         for label, color in self.colors.items():
             if 0 <= label < len(palette):
@@ -122,7 +122,7 @@ class ModelCard(_Section):
 
     @property
     def binary(self) -> bool:
-        """Ids 0 and 1 alone, so that 0 and 255 also say background and foreground."""
+        """Whether the ids are 0 and 1 alone; then 0 and 255 are understood too."""
         return list(self.labels) == [0, 1]
 
 
@@ -139,7 +139,7 @@ class BundleMetadata(BaseModel):
 def monai_metadata(
     name: str, version: int, card: ModelCard, weights: WeightsSpec
 ) -> dict[str, Any]:
-    """The whole of metadata.json, in the form that MONAI's bundle commands check."""
+    """All of metadata.json, in the form that MONAI's bundle commands check."""
     dims = int(card.network.arguments.get("spatial_dims", 2))
     segments = card.task == "segmentation"
     arguments = card.network.arguments
@@ -185,5 +185,5 @@ def monai_metadata(
 
 
 def named_scores(scores: Mapping[str, float]) -> dict[str, float]:
-    """Scores rounded to what they are worth."""
+    """Scores rounded to their significant digits."""
     return {name: round(float(value), 4) for name, value in scores.items()}

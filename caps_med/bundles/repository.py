@@ -1,4 +1,4 @@
-"""The model repository: folders of bundles, the built-in ones always among them."""
+"""The model repository: folders of bundles, always with the built-in ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ModelRepository:
 
     @staticmethod
     def check_name(name: str) -> str:
-        """The name itself, if it may be one.
+        """The name itself, if it is valid.
 
         Raises:
             InvalidParameter: it is not of a-z, 0-9 and hyphens, or too long.
@@ -53,7 +53,7 @@ class ModelRepository:
         return name
 
     def make_ready(self) -> None:
-        """Make its folder, and see that a model can be put there.
+        """Create its folder, and check that a model can be written there.
 
         Raises:
             InvalidParameter: it cannot.
@@ -72,11 +72,11 @@ class ModelRepository:
         return sorted(name for name in named if self.versions(name))
 
     def versions(self, name: str) -> list[int]:
-        """Versions of that model in rising order; none when it does not exist."""
+        """Versions of that model in ascending order; none if it does not exist."""
         return sorted(self._folders(name))
 
     def list(self) -> list[Bundle]:
-        """The latest version of every model; one whose metadata are damaged is logged, not listed.
+        """The latest version of every model; those with damaged metadata are logged, not listed.
 
         The damage of one model must not hide the others. `find` and `Bundle.verify` name it.
         """

@@ -1,4 +1,4 @@
-"""Generators as tools with one input call them."""
+"""Generators with one input, for tools that pass no noise vector."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from caps_med.networks import CapsPix2Pix, Pix2Pix, SynthesisNetwork
 
 
 class Seeded(SynthesisNetwork):
-    """A generator on a label map alone; z is that of `seed`, the same for the whole batch.
+    """A generator of a label map alone; z is drawn from `seed`, the same for the whole batch.
 
     MONAI's bundle commands give a network one input. Arguments and weights are those of the
-    generator, which is the other base.
+    generator, which is the other base class.
     """
 
     def __init__(self, seed: int = 0, **arguments: Any) -> None:  # noqa: ANN401
@@ -48,5 +48,5 @@ class SeededPix2Pix(Seeded, Pix2Pix):
     """
 
 
-#: Name in the registry -> the same with a seed.
+#: Name in the registry -> the class with a seed.
 SEEDED: Mapping[str, type[Seeded]] = {"CapsPix2Pix": SeededGenerator, "Pix2Pix": SeededPix2Pix}

@@ -1,16 +1,16 @@
-"""Weights as safetensors: written whole, checked key by key, never unpickled."""
+"""Weights as safetensors: checked key by key, never unpickled."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
+from caps_med.bundles.shapes import mismatches
 from caps_med.errors import InvalidBundle
 
 
@@ -42,18 +42,6 @@ def load_weights(network: nn.Module, path: Path) -> None:
     network.load_state_dict({k: v.to(wanted[k].dtype) for k, v in state.items()})
     if not all(torch.isfinite(v).all() for v in network.state_dict().values()):
         raise InvalidBundle("the weights hold values that are not finite")
-
-
-def mismatches(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
-    """What differs between two state dicts, by name and shape; empty when nothing does."""
-    listed = [f"missing {k} {tuple(v.shape)}" for k, v in wanted.items() if k not in found]
-    listed += [f"extra {k} {tuple(v.shape)}" for k, v in found.items() if k not in wanted]
-    listed += [
-        f"{k} has shape {tuple(found[k].shape)}, {tuple(v.shape)} is needed"
-        for k, v in wanted.items()
-        if k in found and found[k].shape != v.shape
-    ]
-    return "; ".join(listed)
 
 
 def sha256(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Write a network into the model repository as a new version, whole or not at all."""
+"""Write a network into the model repository as a new version, atomically."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_bundle(
         half: weights as float16, half the size; check beforehand that the result holds.
 
     Raises:
-        InvalidParameter: the name may not be one, or the card's labels are not the network's
+        InvalidParameter: the name is not valid, or the card's labels are not the network's
             classes.
     """
     repository.check_name(name)
@@ -56,7 +56,7 @@ def write_bundle(
 def _publish(
     repository: ModelRepository, name: str, draft: Path, card: ModelCard, weights: WeightsSpec
 ) -> Bundle:
-    """Number the draft and rename it; a version that another writer took is passed over."""
+    """Number the draft and rename it, skipping versions that another writer took."""
     version = max(repository.versions(name), default=0) + 1
     while True:
         _write_texts(draft, name, version, card, weights)
@@ -64,7 +64,7 @@ def _publish(
         try:
             if target.exists():
                 raise FileExistsError
-            os.rename(draft, target)  # noqa: PTH104 - fails when a rival's full folder is there
+            os.rename(draft, target)  # noqa: PTH104 - fails if another writer's folder is there
         except OSError:
             if not target.exists():
                 raise
@@ -91,7 +91,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Have a file, or a folder's entries, on the disk; Windows has no call for it."""
+    """Flush a file, or a folder's entries, to disk; Windows has no call for it."""
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)

@@ -9,10 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
+from caps_med.bundles.shapes import Shape
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.importers.checkpoints import read_checkpoint
 from caps_med.importers.imported import Imported, sha256_of
-from caps_med.importers.matching import Shape, Slot, check_project, match
+from caps_med.importers.matching import Slot, check_project, match
 from caps_med.networks import build_network
 from caps_med.networks.base import Output
 from caps_med.networks.noise import NoiseName
@@ -86,7 +87,7 @@ def read_capspix2pix(
         InputTooLarge: a file over a gigabyte.
         InvalidInput: a broken file, a pickled object, a discriminator, or tensors other than the
             generator's, each listed.
-        InvalidParameter: a noise source or size that is not the file's, or one that has to be said.
+        InvalidParameter: a noise source or size that is not the file's, or one that must be given.
     """
     path = Path(path)
     tensors = read_checkpoint(path)

@@ -71,7 +71,7 @@ def _read_pickled(path: Path, zipped: bool) -> object:
     try:
         if zipped:
             _check_unpacked(path)
-        with warnings.catch_warnings():  # of a pickle protocol that will be refused anyway
+        with warnings.catch_warnings():  # about a pickle protocol that is refused anyway
             warnings.simplefilter("ignore", UserWarning)
             return torch.load(path, map_location="cpu", weights_only=True)
     except InputTooLarge:
@@ -81,7 +81,7 @@ def _read_pickled(path: Path, zipped: bool) -> object:
             f"{path.name} holds a pickled object, which is not read because it can run code: "
             "save the weights alone, torch.save(net.state_dict(), path)"
         ) from error
-    except Exception as error:  # the unpickler meets hostile bytes: anything can come of them
+    except Exception as error:  # hostile bytes can make the unpickler raise anything
         raise InvalidInput(
             f"{path.name} is a broken or truncated PyTorch checkpoint: {error}"
         ) from error

@@ -68,7 +68,7 @@ def _layers(file: Any, h5py: Any) -> Any:  # noqa: ANN401
 
 
 def _datasets(root: Any, h5py: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Datasets by path; `visititems` follows hard links alone, and none in circles."""
+    """Datasets by path; `visititems` follows hard links only, each object once."""
     found: dict[str, Any] = {}
 
     def visit(name: str, item: object) -> None:

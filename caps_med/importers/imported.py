@@ -1,4 +1,4 @@
-"""What an importer found in an upstream file."""
+"""The result of an importer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from caps_med.importers.matching import Shape
+from caps_med.bundles.shapes import Shape
 from caps_med.networks import CapsuleNetwork
 
 

@@ -1,4 +1,4 @@
-"""Tensors of an upstream file against the network that is to hold them, name by name."""
+"""Tensors of an upstream file matched to those of the network, name by name."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from caps_med.bundles.shapes import Shape, differences, shape_text, shapes
 from caps_med.errors import InvalidInput
 
 #: Names listed per kind of difference; a file of another project has hundreds.
 _LISTED = 40
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Matched:
-    """A state dict for the network, and what of the file it did not use: name -> shape."""
+    """A state dict for the network, and the unused tensors of the file: name -> shape."""
 
     state: dict[str, Tensor]
     unused: dict[str, Shape]
@@ -59,27 +58,10 @@ def match(
         InvalidInput: a tensor is missing, extra, of another shape, not of floating point or not
             finite; every one is listed with both shapes.
     """
-    known = {slot.source: slot.shape for slot in slots} | dict(optional)
-    needed = {slot.source for slot in slots}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    missing = [
-        f"{name}: needed {_text(shape)}, the file has none"
-        for name, shape in known.items()
-        if name in needed and name not in found
-    ]
-    extra = [
-        f"{name}: the file has {_text(shape)}, none is needed"
-        for name, shape in found.items()
-        if name not in known
-    ]
-    misshapen = [
-        f"{name}: needed {_text(known[name])}, the file has {_text(shape)}"
-        for name, shape in found.items()
-        if name in known and shape != known[name]
-    ]
-    if missing or extra or misshapen:
+    found, needed = shapes(tensors), {slot.source: slot.shape for slot in slots}
+    listed = differences(found, needed, optional)
+    if listed:
         check_project(project, tensors, needed)
-        listed = {"missing": missing, "extra": extra, "wrong shape": misshapen}
         raise InvalidInput(_message(project, listed))
     state = {slot.key: _values(slot, tensors[slot.source]) for slot in slots}
     return Matched(state, {name: found[name] for name in found if name not in needed})
@@ -89,10 +71,10 @@ def check_project(project: str, tensors: Mapping[str, Tensor], names: Collection
     """Refuse a file that holds none of these names.
 
     Raises:
-        InvalidInput: that is so; the message says what the file holds instead.
+        InvalidInput: none is there; the message says what the file holds instead.
     """
     if not any(name in tensors for name in names):
-        held = [f"{name} {_text(tuple(tensor.shape))}" for name, tensor in tensors.items()]
+        held = [f"{name} {shape_text(tuple(tensor.shape))}" for name, tensor in tensors.items()]
         first = ", ".join(held[:5]) + (", ..." if len(held) > 5 else "")
         raise InvalidInput(
             f"this is not a file of {project}: none of its tensors is in it; the file holds "
@@ -117,7 +99,3 @@ def _message(project: str, differences: Mapping[str, list[str]]) -> str:
         if len(entries) > _LISTED:
             lines.append(f"  {kind}: and {len(entries) - _LISTED} more")
     return "\n".join(lines)
-
-
-def _text(shape: Shape) -> str:
-    return f"[{', '.join(map(str, shape))}]"

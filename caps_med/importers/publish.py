@@ -1,4 +1,4 @@
-"""Imported models into the model repository."""
+"""Write imported models into the model repository."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def publish(
 
     Args:
         imported: from `read_segcaps` or `read_capspix2pix`.
-        repository: where to.
+        repository: the target.
         name: of the model.
-        command: that did this, for the record.
-        foreground: what the one class is.
-        normalization: how images were scaled in its training; nothing to a generator.
-        license: of the weights, which the file does not say.
+        command: the import as it was typed, for the record.
+        foreground: name of the one class.
+        normalization: how images were scaled in its training; unused by a generator.
+        license: of the weights, which the file does not state.
 
     Raises:
-        InvalidParameter: the name may not be one.
+        InvalidParameter: the name is not valid.
     """
     segments = imported.name == "SegCaps"
     recipe = {
@@ -66,14 +66,14 @@ def publish(
 
 
 def import_bundle(folder: Path | str, repository: ModelRepository, name: str) -> Bundle:
-    """Take an exported bundle folder in as the next version of `name`, its weights bit by bit.
+    """Copy an exported bundle folder as the next version of `name`, its weights bit by bit.
 
     Its configs are not evaluated: the network comes from the closed registry, the weights from
     the safetensors file, whose checksum is verified.
 
     Raises:
-        InvalidBundle: no bundle of caps_med, or one that does not hold together.
-        InvalidParameter: the name may not be one.
+        InvalidBundle: not a bundle of caps_med, or an inconsistent one.
+        InvalidParameter: the name is not valid.
     """
     repository.check_name(name)
     folder = Path(folder)

@@ -1,4 +1,4 @@
-"""What segmentation is trained with: likelihood, overlap or margin, and reconstruction."""
+"""Losses of segmentation: likelihood, overlap or margin, and reconstruction."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from caps_med.errors import InvalidParameter
 from caps_med.losses.margin import MarginLoss
 
-#: Lengths are kept this far from 0 and 1, where the logarithm ends.
+#: Lengths are clamped this far from 0 and 1, where the logarithm diverges.
 _MARGIN = 1e-6
-#: Weight of the competition between classes beside the likelihood of each class alone.
+#: Weight of the cross-entropy between classes, beside that of each class alone.
 COMPETITION_WEIGHT = 0.3
 
 Kind = Literal["dice_ce", "dice", "dice_focal", "bce", "weighted_bce", "margin", "weighted_margin"]
@@ -23,7 +23,7 @@ _Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def length_cross_entropy(lengths: Tensor, one_hot: Tensor) -> Tensor:
-    """Cross-entropy of capsule lengths, which are probabilities and no logits.
+    """Cross-entropy of capsule lengths, which are probabilities, not logits.
 
     Squash makes ``|v| = |s|² / (1 + |s|²)``, so the odds ``|v| / (1 - |v|)`` are ``|s|²`` and the
     gradient of the cross-entropy by ``|s|`` falls as ``1/|s|`` where that of the margin or Dice
@@ -109,7 +109,7 @@ def _losses(weights: Sequence[float] | None) -> Mapping[str, _Loss]:
         if weights is None or lengths.shape[1] > 1:
             loss: Tensor = MarginLoss(class_weights=weights)(lengths, one_hot)
             return loss
-        # both classes of a binary task live in one capsule type
+        # both classes of a binary task share one capsule type
         (weight,) = weights
         present: Tensor = MarginLoss(absent_weight=0.0)(lengths, one_hot)
         plain: Tensor = MarginLoss()(lengths, one_hot)
@@ -125,7 +125,7 @@ def _losses(weights: Sequence[float] | None) -> Mapping[str, _Loss]:
 
 
 def _cross_entropy(likely: Tensor, one_hot: Tensor) -> Tensor:
-    """Of each class and position; a NaN stays one, where PyTorch's own would stop the program."""
+    """Of each class and position; NaN stays NaN, where PyTorch's own raises an error."""
     return -(one_hot * likely.log() + (1 - one_hot) * torch.log1p(-likely))
 
 

@@ -1,4 +1,4 @@
-"""Texture compared without asking each pixel for its noise."""
+"""A texture loss that is insensitive to the noise of each pixel."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 
 class TextureLoss(nn.Module):
-    """Mean absolute difference of local band energies, in place and ranked, 2-D.
+    """Mean absolute difference of local band energies, by position and sorted, 2-D.
 
-    Two images of one scene under other noise differ in every pixel, so a pixelwise loss is lowest
-    without noise. Their energies agree: the root mean square of each band of a Laplacian pyramid
-    (Burt & Adelson 1983) over windows of `window` positions. Where an image is grainy, its
+    Two images of one scene with different noise differ in every pixel, so a pixelwise loss is
+    lowest without noise. Their energies agree: the root mean square of each band of a Laplacian
+    pyramid (Burt & Adelson 1983) over windows of `window` positions. Where an image is grainy, its
     reconstruction must be, and on the same scales.
 
     Args:
@@ -52,10 +52,10 @@ class TextureLoss(nn.Module):
 
 
 def _difference(energies: Tensor, reference: Tensor) -> Tensor:
-    """Half of it place by place, half of it the sorted energies of each image and channel.
+    """Half of it by position, half of it of the sorted energies of each image and channel.
 
-    Place by place, what lies where nobody can know (a fibre behind the focal plane) is best
-    answered with a little everywhere; the sorted energies ask for much in a few places.
+    By position alone, structures at unpredictable places (a fibre behind the focal plane) are best
+    approximated by a little everywhere; the sorted energies ask for much in a few places.
     """
     ours, theirs = (each.flatten(2).sort(-1).values for each in (energies, reference))
     return (F.l1_loss(energies, reference) + F.l1_loss(ours, theirs)) / 2

@@ -1,4 +1,4 @@
-"""The usual network that capsules are compared with, behind the same face."""
+"""The U-Net that capsule networks are compared with, behind the same interface."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Discriminator(nn.Module):
         return self.score(torch.cat((image, label), 1))
 
     def score(self, pair: Tensor) -> Tensor:
-        """The logits of image and label on one stack of channels."""
+        """The logits of image and label, concatenated along the channels."""
         raise NotImplementedError
 
     def auxiliary_loss(self, image: Tensor, label: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ _LARGEST = 32
 class Ensemble(SegmentationNetwork):
     """The folds of a cross-validation as one segmentation network.
 
-    Its capsules are those of the first member: poses of different networks have no common axes.
+    Its capsules are those of the first member: poses of different networks share no axes.
 
     Args:
         network: the members' name in the registry.

@@ -1,4 +1,4 @@
-"""pix2pix: the conditional GAN that CapsPix2Pix is compared with, behind the same face.
+"""pix2pix: the conditional GAN that CapsPix2Pix is compared with, behind the same interface.
 
 Isola et al. 2017, "Image-to-image translation with conditional adversarial networks" (CVPR),
 appendix 6.1: the U-Net generator of eight levels with skip connections and dropout as its noise.
@@ -50,8 +50,8 @@ class Pix2Pix(SynthesisNetwork):
         width: channels of the first level, a multiple of 8; the published 64.
         output: ``"sigmoid"`` (image in [0, 1]) or ``"tanh"`` (in [-1, 1]).
 
-    ``gen(label [B, L, *S], z [B, Z])`` -> image ``[B, C, *S]``. Z is 24 times `width`: one number a
-    channel of the three innermost levels on the way up, which is dropped where it is negative.
+    ``gen(label [B, L, *S], z [B, Z])`` -> image ``[B, C, *S]``. Z is 24 times `width`: one number
+    per channel of the three innermost decoder levels, which is dropped where it is negative.
 
     >>> gen = Pix2Pix(spatial_dims=2, label_channels=1, image_channels=1, width=8)
     >>> gen(torch.zeros(1, 1, 33, 40), torch.randn(1, gen.noise_size)).shape
@@ -99,7 +99,7 @@ class Pix2Pix(SynthesisNetwork):
 
     @property
     def traced_size(self) -> tuple[int, ...]:
-        """See `SynthesisNetwork.traced_size`: eight levels of any size cannot be traced at once."""
+        """See `SynthesisNetwork.traced_size`: eight levels cannot be traced for any size."""
         return (_PUBLISHED_SIZE,) * self.spatial_dims
 
     @sample_by_sample
@@ -116,7 +116,7 @@ class Pix2Pix(SynthesisNetwork):
         return torch.sigmoid(grown) if self.output == "sigmoid" else torch.tanh(grown)
 
     def _kept(self, z: Tensor) -> Iterator[Tensor]:
-        """2 for a channel that stays and 0 for one that is dropped, of each level that drops."""
+        """2 for each channel that is kept and 0 for each that is dropped, level by level."""
         factors = 2.0 * (z >= 0).to(z.dtype)
         ones = (1,) * self.spatial_dims
         return (part.view(*part.shape, *ones) for part in factors.split(self._dropped, 1))

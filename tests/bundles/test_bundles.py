@@ -122,8 +122,8 @@ def test_missing_extra_and_misshapen_tensors_are_listed(copy: ModelRepository) -
     damage(copy, conv1__bias=None, seg_caps__bias=torch.zeros(2, 4), stray=torch.zeros(1))
     with pytest.raises(
         InvalidBundle,
-        match=r"missing conv1.bias \(4,\); extra stray \(1,\); "
-        r"seg_caps.bias has shape \(2, 4\), \(3, 4\) is needed",
+        match=r"missing conv1.bias: needed \[4\], found none; extra stray: found \[1\], none is "
+        r"needed; wrong shape seg_caps.bias: needed \[3, 4\], found \[2, 4\]",
     ):
         copy.find("tiny-segmentation").load_network()
 

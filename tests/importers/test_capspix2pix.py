@@ -189,11 +189,10 @@ def test_missing_extra_and_misshapen_tensors_are_listed_with_both_shapes(
     with pytest.raises(InvalidInput, match="not the tensors of the CapsPix2Pix gen") as caught:
         read_capspix2pix(write_torch(tmp_path / "G.pt", weights))
     assert str(caught.value).splitlines()[1:] == [
-        "  missing: convcaps3.conv2d.bias: needed [128], the file has none",
-        "  extra: convcaps11.conv2d.bias: the file has [3], none is needed",
-        "  wrong shape: deconvcaps2.deconv2d.weight: needed [32, 64, 4, 4], "
-        "the file has [32, 64, 5, 5]",
-        "  wrong shape: recon1.bias: needed [64], the file has [65]",
+        "  missing: convcaps3.conv2d.bias: needed [128], found none",
+        "  extra: convcaps11.conv2d.bias: found [3], none is needed",
+        "  wrong shape: deconvcaps2.deconv2d.weight: needed [32, 64, 4, 4], found [32, 64, 5, 5]",
+        "  wrong shape: recon1.bias: needed [64], found [65]",
     ]
 
 

@@ -204,7 +204,7 @@ def test_the_command_line_names_the_tensor_in_one_line_and_exits_with_2(
         check=False,
     )
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "convcaps2.conv2d.bias: needed [64], the file has [65]" in done.stderr
+    assert "convcaps2.conv2d.bias: needed [64], found [65]" in done.stderr
     assert not (tmp_path / "models").exists()
 
 

@@ -127,9 +127,9 @@ def test_missing_extra_and_misshapen_tensors_are_listed_with_both_shapes(
     with pytest.raises(InvalidInput, match="these are not the tensors of SegCaps") as caught:
         read_segcaps(write_keras(tmp_path / "weights.h5", weights))
     assert str(caught.value).splitlines()[1:] == [
-        "  missing: conv1/conv1/bias:0: needed [16], the file has none",
-        "  extra: dense/dense/kernel:0: the file has [3, 4], none is needed",
-        "  wrong shape: seg_caps/seg_caps/b:0: needed [1, 1, 1, 16], the file has [1, 1, 2, 16]",
+        "  missing: conv1/conv1/bias:0: needed [16], found none",
+        "  extra: dense/dense/kernel:0: found [3, 4], none is needed",
+        "  wrong shape: seg_caps/seg_caps/b:0: needed [1, 1, 1, 16], found [1, 1, 2, 16]",
     ]
 
 

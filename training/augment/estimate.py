@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from training.augment.config import GENERATOR, SEGMENTER, AugmentOrder
 from training.augment.models import FOLDS
-from training.tasks.synthesis.train import SynthesisRecipe
+from training.tasks.synthesis.recipe import SynthesisRecipe
 
 #: Seconds of one crop in a training step (64 x 64 pixels of the generator's, 128 x 128 of the
 #: segmenters'), and of one synthetic image with its label map and judgement, where the convolution

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from caps_med.bundles import ModelRepository
-from caps_med.bundles.weights import mismatches
+from caps_med.bundles.shapes import mismatches
 from caps_med.errors import InvalidParameter
 from caps_med.networks import CapsuleNetwork, build_network
 from training.data.samples import Source

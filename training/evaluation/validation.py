@@ -85,9 +85,9 @@ def synthesis_scores(
 
     SSIM as in Wang et al. 2004 with an 11 pixel Gaussian window, computed on the whole image and
     averaged over the pixels with a label other than background. ``score`` is the SSIM. The image
-    is the one of `average_look`, without the grain that no two images share.
+    is the one of `average_style`, without the grain that no two images share.
     """
-    z = average_look(generator)
+    z = average_style(generator)
     ssims, errors = [], []
     with eval_mode(generator):
         for image, label in _cases(samples, generator.divisor, generator):
@@ -100,12 +100,11 @@ def synthesis_scores(
     return {"score": ssim, "ssim": ssim, "mean absolute error": error}
 
 
-def average_look(generator: SynthesisNetwork) -> Tensor:
-    """A noise vector ``[1, Z]`` whose first half, where looks are, is zero.
+def average_style(generator: SynthesisNetwork) -> Tensor:
+    """A noise vector ``[1, Z]`` whose first half, the style code, is zero.
 
-    See `training.tasks.synthesis.style`.
-    The rest is drawn, always the same: a generator that never saw a z without field does not know
-    what to make of it.
+    See `training.tasks.synthesis.style`. The rest is drawn, always the same: no generator is
+    trained on a z without field.
     """
     z = torch.randn(1, generator.noise_size, generator=torch.Generator().manual_seed(0))
     z[:, : generator.noise_size // 2] = 0

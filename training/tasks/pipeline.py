@@ -23,7 +23,8 @@ from training.engine.run_folder import RunFolder
 from training.tasks.planning import plan, plan_synthesis
 from training.tasks.publish import publish
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
-from training.tasks.synthesis.train import SynthesisRecipe, train_synthesis
+from training.tasks.synthesis.recipe import SynthesisRecipe
+from training.tasks.synthesis.train import train_synthesis
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""Looks: what is measured, that they are standard normal, and that a look can be asked for."""
+"""Style codes: what is measured, that they are standard normal, and that they can be set."""
 
 from __future__ import annotations
 
 import torch
 
-from training.tasks.synthesis.style import Style, measured, smooth_alone
+from training.tasks.synthesis.style import Style, detach_fine_structure, style_statistics
 
 
 def images(count: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
@@ -22,67 +22,67 @@ def test_measures_are_those_of_the_class() -> None:
     label = torch.zeros(1, 1, 64, 64)
     label[..., 16:48, 16:48] = 1
     image = 0.1 + 0.5 * label
-    found = measured(image, label)[0]
+    found = style_statistics(image, label)[0]
     assert found.shape == (6,)  # background: mean, unevenness, grain; then the square's
     assert 0.1 < found[0] < 0.12
     assert 0.55 < found[3] < 0.6
     noisy = image + 0.05 * torch.randn(image.shape, generator=torch.Generator().manual_seed(1))
-    change = measured(noisy, label)[0] - found
+    change = style_statistics(noisy, label)[0] - found
     assert change[2] > 0.3  # the square's own edge counts as grain already
     assert change[[0, 1, 3, 4]].abs().max() < 0.02
 
 
-def test_a_missing_class_is_given_the_average_look() -> None:
+def test_a_missing_class_is_given_the_average_style() -> None:
     image, label = images()
-    style = Style.fit([(image, label)], most=8)
+    style = Style.fit([(image, label)], max_size=8)
     empty = torch.zeros_like(label[:1])
-    assert torch.isnan(measured(image[:1], empty)[0, 3:]).all()
-    assert torch.isfinite(style.look(image[:1], empty)).all()
+    assert torch.isnan(style_statistics(image[:1], empty)[0, 3:]).all()
+    assert torch.isfinite(style.encode(image[:1], empty)).all()
 
 
-def test_looks_are_standard_normal_and_few() -> None:
+def test_style_codes_are_standard_normal_and_short() -> None:
     image, label = images()
-    style = Style.fit([(image, label)], most=8)
-    look = style.look(image, label)
-    assert look.shape == (60, style.size)
+    style = Style.fit([(image, label)], max_size=8)
+    code = style.encode(image, label)
+    assert code.shape == (60, style.size)
     assert 2 <= style.size <= 6
-    torch.testing.assert_close(look.mean(0), torch.zeros(style.size), atol=0.1, rtol=0)
-    torch.testing.assert_close(look.std(0), torch.ones(style.size), atol=0.15, rtol=0)
-    assert Style.fit([(image, label)], most=2).size == 2
+    torch.testing.assert_close(code.mean(0), torch.zeros(style.size), atol=0.1, rtol=0)
+    torch.testing.assert_close(code.std(0), torch.ones(style.size), atol=0.15, rtol=0)
+    assert Style.fit([(image, label)], max_size=2).size == 2
 
 
-def test_an_image_can_be_given_another_look() -> None:
-    """The look has a gradient that leads from one image's to another's."""
+def test_an_image_can_be_given_another_style() -> None:
+    """The code has a gradient that leads from one image's to another's."""
     image, label = images()
-    style = Style.fit([(image, label)], most=4)
-    wanted = style.look(image[1:2], label[1:2])
+    style = Style.fit([(image, label)], max_size=4)
+    wanted = style.encode(image[1:2], label[1:2])
     changed = image[:1].clone().requires_grad_()
     optimizer = torch.optim.Adam([changed], lr=0.002)
     for _ in range(300):
         optimizer.zero_grad()
-        distance = (style.look(changed, label[:1]) - wanted).abs().mean()
+        distance = (style.encode(changed, label[:1]) - wanted).abs().mean()
         distance.backward()
         optimizer.step()
-    before = (style.look(image[:1], label[:1]) - wanted).abs().mean()
+    before = (style.encode(image[:1], label[:1]) - wanted).abs().mean()
     assert float(distance) < 0.5 * float(before)
 
 
-def test_a_constant_statistic_carries_no_look() -> None:
+def test_a_constant_statistic_carries_no_style() -> None:
     label = torch.zeros(8, 1, 32, 32)
     label[..., 8:24, 8:24] = 1
     shades = torch.linspace(0.2, 0.9, 8).view(8, 1, 1, 1)
-    style = Style.fit([(label * shades, label)], most=8)
-    assert torch.isfinite(style.look(label * shades, label)).all()
+    style = Style.fit([(label * shades, label)], max_size=8)
+    assert torch.isfinite(style.encode(label * shades, label)).all()
     assert style.size < 6
 
 
-def test_what_is_fine_in_a_still_image_gets_no_gradient() -> None:
+def test_fine_structure_of_a_clean_image_gets_no_gradient() -> None:
     image, label = images(4)
-    still = image.clone().requires_grad_()
+    clean = image.clone().requires_grad_()
     grain = torch.zeros_like(image).requires_grad_()
-    shown = smooth_alone(still + grain, still)
-    assert torch.allclose(shown, image, atol=1e-6)
-    measured(shown, label)[:, [2, 5]].sum().backward()
-    assert still.grad is not None and grain.grad is not None
-    fine = [float(each.diff(dim=3).abs().mean()) for each in (still.grad, grain.grad)]
+    detached = detach_fine_structure(clean + grain, clean)
+    assert torch.allclose(detached, image, atol=1e-6)
+    style_statistics(detached, label)[:, [2, 5]].sum().backward()
+    assert clean.grad is not None and grain.grad is not None
+    fine = [float(each.diff(dim=3).abs().mean()) for each in (clean.grad, grain.grad)]
     assert fine[0] < 0.1 * fine[1]

@@ -21,9 +21,10 @@ from caps_med.images import MedicalImage, encode_image
 from tests.training.axons import write_axons
 from training.data import Source, load_source, open_dataset
 from training.engine.run_folder import RunFolder
-from training.evaluation.validation import average_look
+from training.evaluation.validation import average_style
 from training.tasks.publish import publish
-from training.tasks.synthesis.train import SynthesisRecipe, train_synthesis
+from training.tasks.synthesis.recipe import SynthesisRecipe
+from training.tasks.synthesis.train import train_synthesis
 from training.transforms import synthesis_transforms
 
 #: 50 steps, small.
@@ -98,30 +99,30 @@ def test_learns_resumes_to_the_bit_and_is_served(
     assert answer.content == encode_image(image, "png")
 
 
-def moved_by_looks(source: Source, recipe: SynthesisRecipe, folder: Path) -> float:
-    """How far the look that moves an axon's brightness most moves it, from -2 to 2."""
+def moved_by_style(source: Source, recipe: SynthesisRecipe, folder: Path) -> float:
+    """The largest change of an axon's brightness over one entry of the style code, -2 to 2."""
     generator, _ = train_synthesis(source, recipe, RunFolder(folder), resume=False)
     label = torch.zeros(1, 1, 64, 64)
     label[..., 20:30, :] = 1
-    looks = generator.noise_size // 2
-    z = torch.zeros(2 * looks, generator.noise_size)
-    z[:, :looks] = 2 * torch.cat((torch.eye(looks), -torch.eye(looks)))
+    size = generator.noise_size // 2
+    z = torch.zeros(2 * size, generator.noise_size)
+    z[:, :size] = 2 * torch.cat((torch.eye(size), -torch.eye(size)))
     with torch.no_grad():
-        still, _ = generator.clean_and_image(label.expand(len(z), -1, -1, -1), z)
-    bright, dark = still[..., 22:28, :].mean((1, 2, 3)).chunk(2)
+        clean, _ = generator.clean_and_image(label.expand(len(z), -1, -1, -1), z)
+    bright, dark = clean[..., 22:28, :].mean((1, 2, 3)).chunk(2)
     return float((bright - dark).abs().max())
 
 
-def test_z_chooses_the_look(axons: Path, tmp_path: Path, store: Path) -> None:
-    """With looks z moves the brightness, as the published recipe teaches it not to."""
+def test_z_chooses_the_style(axons: Path, tmp_path: Path, store: Path) -> None:
+    """With style codes z moves the brightness, which the published recipe teaches it not to."""
     source = load_source(open_dataset(axons), store)
     chosen = recipe(
         axons, epochs=1, steps=160, style_weight=0.2, learning_rate=1e-2,
         augmentation={"brightness": 0.4},
     )  # fmt: skip
     published = chosen.model_copy(update={"style_weight": 0.0})
-    moved = moved_by_looks(source, chosen, tmp_path / "with")
-    ignored = moved_by_looks(source, published, tmp_path / "without")
+    moved = moved_by_style(source, chosen, tmp_path / "with")
+    ignored = moved_by_style(source, published, tmp_path / "without")
     assert moved > 0.015
     assert moved > 1.5 * ignored
 
@@ -133,7 +134,7 @@ def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
     generator, best = train_synthesis(source, chosen, RunFolder(tmp_path / "run"), resume=False)
     label = torch.zeros(1, 1, 64, 64)
     label[..., 20:40, 20:40] = 1
-    image, _ = generator.clean_and_image(label, average_look(generator))
+    image, _ = generator.clean_and_image(label, average_style(generator))
     assert image[..., 25:35, 25:35].mean() > image[..., 50:60, 50:60].mean() + 0.3
     assert best.score > 0.02
 

@@ -1,4 +1,4 @@
-"""The discriminator's side of a GAN: what it learns, and what it holds against a generator."""
+"""The discriminator's side of a GAN: its training step and the generator's adversarial loss."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch.optim import Adam
 from caps_med.errors import InvalidParameter
 from caps_med.networks import Discriminator
 
-#: Names here of MONAI's criteria.
+#: Our name -> MONAI's criterion.
 CRITERIA: Mapping[str, str] = {"bce": "bce", "lsgan": "least_squares", "hinge": "hinge"}
-#: What the discriminator is told of a real and of a synthetic image under binary cross-entropy
-#: (one-sided smoothing would keep 0; both as published by Bass et al. 2019).
+#: Targets of the discriminator for real and synthetic images under binary cross-entropy (one-sided
+#: smoothing would keep 0; both as published by Bass et al. 2019).
 REAL, FAKE = 0.9, 0.1
 
 
@@ -23,7 +23,7 @@ class Adversary:
     """A discriminator, its optimizer and its loss.
 
     Args:
-        discriminator: on its device.
+        discriminator: already on its device.
         loss: ``bce`` with smoothed labels (Bass et al. 2019), ``lsgan`` (Mao et al. 2017) or
             ``hinge`` (Lim & Ye 2017; MONAI's, whose scores pass a tanh first).
         learning_rate: of Adam with betas 0.5 and 0.999, as published.
@@ -44,20 +44,20 @@ class Adversary:
         if loss == "bce":
             self._smoothed.real_label, self._smoothed.fake_label = REAL, FAKE
 
-    def learn(self, real: Tensor, fake: Tensor, condition: Tensor) -> Tensor:
-        """One optimizer step; its loss comes back, without gradient."""
+    def update(self, real: Tensor, fake: Tensor, condition: Tensor) -> Tensor:
+        """One optimizer step of the discriminator; returns its loss, detached."""
         self.discriminator.train()
         self.optimizer.zero_grad()
-        judged = (self.discriminator(real, condition), self.discriminator(fake.detach(), condition))
+        scores = (self.discriminator(real, condition), self.discriminator(fake.detach(), condition))
         loss: Tensor = self.discriminator.auxiliary_loss(real, condition)
-        for scores, is_real in zip(judged, (True, False), strict=True):
-            loss = loss + self._smoothed(scores, is_real, for_discriminator=True)
+        for score, is_real in zip(scores, (True, False), strict=True):
+            loss = loss + self._smoothed(score, is_real, for_discriminator=True)
         loss.backward()
         self.optimizer.step()
         return loss.detach()
 
-    def against(self, fake: Tensor, condition: Tensor) -> Tensor:
-        """The loss of the generator: 1 is what a synthetic image wants to be told."""
+    def generator_loss(self, fake: Tensor, condition: Tensor) -> Tensor:
+        """The adversarial loss of the generator, whose target is 1."""
         loss: Tensor = self._plain(
             self.discriminator(fake, condition), target_is_real=True, for_discriminator=False
         )

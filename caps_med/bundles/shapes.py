@@ -1,0 +1,58 @@
+"""Tensors compared by name and shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+Shape = tuple[int, ...]
+
+
+def shapes(tensors: Mapping[str, Tensor]) -> dict[str, Shape]:
+    """Name -> shape."""
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def differences(
+    found: Mapping[str, Shape],
+    needed: Mapping[str, Shape],
+    optional: Mapping[str, Shape] | None = None,
+) -> dict[str, list[str]]:
+    """``missing``, ``extra`` and ``wrong shape`` -> one text per tensor; empty where all fit.
+
+    Args:
+        found: name -> shape.
+        needed: what must be there.
+        optional: what may be there, with this shape.
+    """
+    known = {**needed, **(optional or {})}
+    listed = {
+        "missing": [
+            f"{name}: needed {shape_text(shape)}, found none"
+            for name, shape in needed.items()
+            if name not in found
+        ],
+        "extra": [
+            f"{name}: found {shape_text(shape)}, none is needed"
+            for name, shape in found.items()
+            if name not in known
+        ],
+        "wrong shape": [
+            f"{name}: needed {shape_text(known[name])}, found {shape_text(shape)}"
+            for name, shape in found.items()
+            if name in known and shape != known[name]
+        ],
+    }
+    return {kind: entries for kind, entries in listed.items() if entries}
+
+
+def mismatches(found: Mapping[str, Tensor], needed: Mapping[str, Tensor]) -> str:
+    """What differs between two state dicts, in one line; empty if nothing does."""
+    listed = differences(shapes(found), shapes(needed))
+    return "; ".join(f"{kind} {entry}" for kind, entries in listed.items() for entry in entries)
+
+
+def shape_text(shape: Shape) -> str:
+    """``[3, 4]``."""
+    return f"[{', '.join(map(str, shape))}]"

@@ -1,0 +1,146 @@
+"""The recipe of a generator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import model_validator
+
+from caps_med.bundles import NetworkSpec
+from caps_med.bundles.metadata import Task
+from caps_med.networks import CapsuleNetwork, SynthesisNetwork
+from training.data.samples import Source
+from training.engine.recipe import Crop, Recipe
+from training.evaluation.validation import synthesis_scores
+from training.transforms import Augmentation
+
+#: Nothing that would soften or add grain, which is to be learned: crops are not resampled. Their
+#: intensities vary, so that styles lie closer together than those of the images.
+GENTLE = Augmentation(
+    rotation=0.0,
+    zoom=0.0,
+    shear=0.0,
+    elastic=0.0,
+    field=0.0,
+    contrast=0.2,
+    brightness=0.1,
+    blur=0.0,
+    noise=0.0,
+)
+#: Discriminators that need 4 x 4 positions at one sixteenth of the crop's size.
+MIN_CROP = {"convolutional": 64, "capsule": 64}
+#: Other defaults of pix2pix, as published (Isola et al. 2017: L1 and GAN loss 100 to 1).
+PIX2PIX = {
+    "learning_rate": 2e-4,
+    "discriminator": "patch",
+    "discriminator_width": 64,
+    "structure_weight": 0.0,
+    "texture_weight": 0.0,
+    "style_weight": 0.0,
+    "average": 0.0,
+    "keep": "best",
+}
+
+
+class SynthesisRecipe(Recipe):
+    """How a generator is trained.
+
+    Attributes:
+        network: ``capspix2pix``, or ``pix2pix``, the baseline of Isola et al. 2017.
+        keep: the last epoch by default; the score is that of the average style without grain,
+            which measures closeness and not realism.
+        noise_source, noise_size: see `caps_med.networks.CapsPix2Pix`.
+        dropout: channel dropout after each capsule layer while training.
+        discriminator: ``convolutional``, ``patch``, ``capsule`` or ``capsnet``, see
+            `caps_med.networks.discriminators`.
+        discriminator_width: channels of its first convolution.
+        discriminator_rate: its peak learning rate; the generator's is `learning_rate`.
+        adversarial_loss: ``bce``, ``lsgan`` or ``hinge``, see `training.tasks.synthesis.adversary`.
+        adversarial_weight, l1_weight, structure_weight, texture_weight: of the losses, see
+            `training.tasks.synthesis.losses` (published: 1, 1, 0, 0).
+        geometry_weight: of the Dice loss between the label map and the segmentation of the
+            synthetic image by the model `judge`.
+        judge: a segmentation model, ``name`` or ``name@version``.
+        style_weight: of the difference between the style code of a synthetic image and the one it
+            was made from, see `training.tasks.synthesis.style`; at 0 z is drawn independently of
+            the target, as published.
+        style_fine: whether the style loss on grain reaches the capsules too, or the noise alone,
+            which keeps the transposed convolutions from responding with a grid.
+        free: share of each batch with a random style code; those samples have no target.
+        diversity_weight: of `training.tasks.synthesis.losses.diversity_loss`.
+        average: decay of the running average of the weights, which is the model that is kept; 0
+            keeps the weights themselves.
+        augmentation: of the crops, where it differs from `GENTLE`.
+    """
+
+    epochs: int = 24
+    steps: int = 50
+    keep: Literal["best", "last"] = "last"
+    batch_size: int = 4
+    crop: Crop = 128
+    learning_rate: float = 5e-3
+    task: ClassVar[Task] = "synthesis"
+
+    network: Literal["capspix2pix", "pix2pix"] = "capspix2pix"
+    noise_source: str = "field"
+    noise_size: int = 64
+    dropout: float = 0.0
+    discriminator: str = "convolutional"
+    discriminator_width: int = 32
+    discriminator_rate: float = 2e-4
+    adversarial_loss: str = "bce"
+    adversarial_weight: float = 0.03
+    l1_weight: float = 1.0
+    structure_weight: float = 0.25
+    texture_weight: float = 2.0
+    geometry_weight: float = 0.0
+    judge: str | None = None
+    style_weight: float = 0.15
+    style_fine: bool = True
+    free: float = 0.25
+    diversity_weight: float = 0.0
+    average: float = 0.99
+    augmentation: Augmentation = GENTLE
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        own = PIX2PIX if values.get("network") == "pix2pix" else {}
+        changed = values.get("augmentation", {})
+        if isinstance(changed, Mapping):
+            changed = {**GENTLE.model_dump(), **changed}
+        return {**own, **values, "augmentation": changed}
+
+    @model_validator(mode="after")
+    def _fits_the_discriminator(self) -> SynthesisRecipe:
+        least = MIN_CROP.get(self.discriminator, 0)
+        if self.crop < least:
+            raise ValueError(
+                f"crop {self.crop}: discriminator={self.discriminator} needs at least {least}"
+            )
+        return self
+
+    def network_spec(self, source: Source) -> NetworkSpec:
+        """The generator."""
+        channels = {
+            "spatial_dims": 2,
+            "label_channels": source.class_channels,
+            "image_channels": source.image_channels,
+        }
+        if self.network == "pix2pix":
+            return NetworkSpec(name="Pix2Pix", arguments=channels)
+        arguments = {
+            **channels,
+            "noise_source": self.noise_source,
+            "noise_size": self.noise_size,
+            "image_size": (self.crop,) * 2 if self.noise_source == "input" else None,
+            "atoms": self.atoms,
+            "dropout": self.dropout,
+        }
+        return NetworkSpec(name="CapsPix2Pix", arguments=arguments)
+
+    def held_out_scores(self, network: CapsuleNetwork, source: Source) -> Mapping[str, float]:
+        """SSIM and mean absolute error inside the labelled foreground."""
+        assert isinstance(network, SynthesisNetwork)  # noqa: S101 - of this recipe
+        return synthesis_scores(network, source.validation, source.class_channels)
