@@ -18,7 +18,7 @@ from api.engine.calls import ModelCall
 from api.engine.devices import Streams
 from api.metrics import Metrics
 from caps_med.inference import Model
-from caps_med.inference.passes import while_wanted
+from caps_med.inference.passes import cancelled_unless
 
 T = TypeVar("T")
 
@@ -196,7 +196,7 @@ class ModelQueue:
 
 def _outcomes(batch: Sequence[_Entry]) -> list[Any]:
     """`outcomes_of` the batch; stops between two passes once all callers have left."""
-    with while_wanted(lambda: not all(entry.answer.done() for entry in batch)):
+    with cancelled_unless(lambda: not all(entry.answer.done() for entry in batch)):
         return outcomes_of(batch[0].model, [entry.call for entry in batch])
 
 

@@ -50,6 +50,17 @@ class Normalization(BaseModel):
         low = "0" if self.lower is None else f"p{self.lower:g}"
         return f"{low}..p{self.upper:g}{' of foreground' if self.foreground_only else ''}"
 
+    def levels(self, array: Array) -> tuple[float, float]:
+        """The intensities of `array` that become 0 and 1; (0, 1) if it holds no foreground."""
+        if self.window is not None:
+            return self.window
+        values = np.asarray(array, dtype=np.float64)
+        counted = values[values > 0] if self.foreground_only else values
+        if counted.size == 0:
+            return 0.0, 1.0
+        low = 0.0 if self.lower is None else float(np.percentile(counted, self.lower))
+        return low, float(np.percentile(counted, self.upper))
+
     def apply(self, array: Array) -> NDArray[np.float32]:
         """`array` of any shape, finite, as float32 in [0, 1]; all 0 if it is constant or empty.
 
@@ -57,17 +68,10 @@ class Normalization(BaseModel):
         span of a float32 image may not fit float32.
         """
         values = np.asarray(array, dtype=np.float64)
-        if self.window is not None:
-            start, end = self.window
-            return np.clip((values - start) / (end - start), 0, 1).astype(np.float32)
-        counted = values[values > 0] if self.foreground_only else values
-        if counted.size == 0:
+        low, high = self.levels(values)
+        if not high > low:
             return np.zeros(values.shape, dtype=np.float32)
-        low = 0.0 if self.lower is None else float(np.percentile(counted, self.lower))
-        span = float(np.percentile(counted, self.upper)) - low
-        if not span > 0:
-            return np.zeros(values.shape, dtype=np.float32)
-        scaled = np.clip((values - low) / span, 0, 1)
+        scaled = np.clip((values - low) / (high - low), 0, 1)
         if self.foreground_only:
             scaled[values <= 0] = 0
         return scaled.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Capsule lengths of all layers in one picture."""
+"""The capsule lengths of all layers in one picture."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from caps_med.images import MedicalImage
 
 TILE, GAP, CAPTION = 112, 6, 20
 INK, PAPER = (232, 232, 236), (18, 18, 24)
-#: From dark violet over magenta and orange to pale yellow; lightness rises evenly.
+#: Matplotlib's inferno, coarsely: lightness rises evenly.
 _STOPS = np.array(
     [[5, 4, 20], [66, 14, 102], [140, 35, 105], [212, 72, 66], [251, 155, 6], [252, 255, 164]]
 )
 
 
 def capsule_montage(layers: Mapping[str, NDArray[np.float32]]) -> MedicalImage:
-    """A row a layer, a tile a capsule type.
+    """One row per layer, one tile per capsule type.
 
     Args:
         layers: layer name -> capsule lengths `[J, H, W]`.
 
     Returns:
-        An RGB picture. Lengths are shown from 0 to 1, or to the layer's largest where a layer is
-        not squashed; the caption says which.
+        An RGB picture. Lengths are shown from 0 to 1, or to the layer's maximum where that is
+        larger; the caption says so.
     """
     columns = max(lengths.shape[0] for lengths in layers.values())
     shapes = [lengths.shape[1:] for lengths in layers.values()]
@@ -41,7 +41,7 @@ def capsule_montage(layers: Mapping[str, NDArray[np.float32]]) -> MedicalImage:
         draw.text((GAP, top), _caption(name, lengths, largest), INK, font)
         for j, tile in enumerate(lengths):
             picture = Image.fromarray(colored(tile / largest))
-            resized = picture.resize((TILE, height), Image.Resampling.BOX)  # no moire, no blur
+            resized = picture.resize((TILE, height), Image.Resampling.BOX)  # neither moire nor blur
             sheet.paste(resized, (GAP + j * (TILE + GAP), top + CAPTION))
     return MedicalImage(np.moveaxis(np.asarray(sheet), -1, 0).copy(), format="png")
 

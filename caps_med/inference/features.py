@@ -1,4 +1,4 @@
-"""What each capsule sees: the capsules of every layer for one slice."""
+"""The capsules of every layer for one slice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from caps_med.errors import LayerNotFound
 from caps_med.images import MedicalImage, chosen_slice
 from caps_med.inference.capsule_montage import capsule_montage
-from caps_med.inference.passes import as_maps, check_whole, device_of, pad_to
+from caps_med.inference.passes import input_of_slice
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.networks import CapsuleNetwork
 
@@ -29,8 +29,9 @@ class Features:
     """Capsules by layer, in order of computation.
 
     Attributes:
-        layers: layer name -> `[J, A, H, W]`, the slice's size over the layer's stride, rounded up.
-        provenance: where they came from.
+        layers: layer name -> `[J, A, H, W]`; H and W are the slice's over the layer's stride,
+            rounded up.
+        provenance: model, version and preprocessing.
     """
 
     layers: Mapping[str, FloatArray]
@@ -41,11 +42,11 @@ class Features:
         return np.asarray(np.linalg.norm(self.layers[layer], axis=1), dtype=np.float32)
 
     def arrays(self) -> dict[str, FloatArray]:
-        """What the npz form holds: every layer, and ``lengths/<layer>``."""
+        """The arrays of the npz file: every layer, and ``lengths/<layer>``."""
         return {**self.layers, **{f"lengths/{name}": self.lengths(name) for name in self.layers}}
 
     def statistics(self) -> dict[str, Any]:
-        """Per layer: types, atoms, size, and the mean and largest length of each capsule type."""
+        """Types, atoms and size of each layer, mean and largest length of each capsule type."""
         return {name: self._layer_statistics(name) for name in self.layers}
 
     def _layer_statistics(self, name: str) -> dict[str, Any]:
@@ -60,11 +61,11 @@ class Features:
         }
 
     def contact_sheet(self) -> MedicalImage:
-        """A picture of all capsule lengths, a row a layer, brighter for longer."""
+        """A picture of all capsule lengths: one row per layer, brighter is longer."""
         return capsule_montage({name: self.lengths(name) for name in self.layers})
 
     def save(self, path: str | Path) -> None:
-        """Write ``NAME.npz``, or into a folder: ``features.npz``, ``capsules.png``, statistics."""
+        """Write one ``.npz`` file, or a folder of features, contact sheet and statistics."""
         path = Path(path)
         if path.suffix == ".npz":
             np.savez_compressed(path, **self.arrays())  # type: ignore[arg-type]
@@ -77,11 +78,11 @@ class Features:
 
 
 class FeatureExplorer:
-    """Read a network's capsules for one slice of an image or label map.
+    """Compute a network's capsules for one slice of an image or label map.
 
     Args:
         network: in evaluation mode.
-        provenance: put into every answer.
+        provenance: of every answer.
     """
 
     def __init__(self, network: CapsuleNetwork, provenance: AnswerProvenance) -> None:
@@ -94,45 +95,39 @@ class FeatureExplorer:
         layer: str | None = None,
         slice: int | None = None,
     ) -> Features:
-        """The capsules of one slice; a 3-D network sees the whole volume for it.
+        """The capsules of one slice; a 3-D network is given the whole volume.
 
         Args:
-            slices: `[D, C, H, W]`, as the network's input is prepared.
-            capsules: from a padded batch of one to the network's capsules.
-            layer: this layer alone.
+            slices: `[D, C, H, W]`, prepared for the network.
+            capsules: computes the network's capsules from a padded batch of one.
+            layer: only this layer.
             slice: None for the middle one.
 
         Raises:
             LayerNotFound: the network has no such layer; the message lists those it has.
             InvalidParameter: there is no such slice.
-            InputTooLarge: the capsules would not fit the memory.
+            InputTooLarge: the slice is too large to be processed whole.
         """
         self.check_layer(layer)
         at = chosen_slice(len(slices), slice)
-        flat = self.network.spatial_dims == 2
-        maps = as_maps(self.network, slices[at : at + 1] if flat else slices)
-        check_whole(maps)
         with torch.inference_mode():
-            found = capsules(pad_to(maps.to(device_of(self.network)), self.network.divisor))
-        strides = {info.name: info.stride for info in self.network.layers}
+            found = capsules(input_of_slice(self.network, slices, at))
         layers = {
-            name: _cropped(
-                value if flat else value[:, :, :, at // strides[name]],
-                slices.shape[2:],
-                strides[name],
-            )
-            for name, value in found.items()
-            if layer in (None, name)
+            info.name: self._of_slice(found[info.name], at, slices.shape[2:], info.stride)
+            for info in self.network.layers
+            if layer in (None, info.name)
         }
         return Features(layers, self.provenance)
 
+    def _of_slice(self, capsules: Tensor, at: int, sizes: torch.Size, stride: int) -> FloatArray:
+        """`[J, A, H, W]` of one slice, without padding."""
+        if self.network.spatial_dims == 3:
+            capsules = capsules[:, :, :, at // stride]
+        rows, columns = (-(-size // stride) for size in sizes)
+        return np.ascontiguousarray(capsules[0, ..., :rows, :columns].float().cpu().numpy())
+
     def check_layer(self, layer: str | None) -> None:
-        """Refuse a name that is none of the network's capsule layers."""
+        """Raise `LayerNotFound` if the network has no capsule layer of that name."""
         names = [info.name for info in self.network.layers]
         if layer is not None and layer not in names:
-            raise LayerNotFound(f"no layer {layer!r}: there is {', '.join(names)}")
-
-
-def _cropped(capsules: Tensor, sizes: torch.Size, stride: int) -> FloatArray:
-    rows, columns = (-(-size // stride) for size in sizes)
-    return np.ascontiguousarray(capsules[0, ..., :rows, :columns].float().cpu().numpy())
+            raise LayerNotFound(f"no layer {layer!r}: must be one of {', '.join(names)}")

@@ -1,8 +1,8 @@
-"""Move one atom of the class capsules, and see how the reconstruction changes.
+"""Shift one atom of the class capsules and reconstruct the image.
 
 LaLonde & Bagci 2018, "Capsules for Object Segmentation", section on capsule manipulation: the
-last layer's pose vectors are shifted by -0.25 to 0.25 along one atom. Deviation: there the truth
-masks the capsules of the other classes, here the network's own answer does.
+last layer's pose vectors are shifted by -0.25 to 0.25 along one atom. Deviation: the capsules of
+the other classes are masked by the network's own prediction, not by the ground truth.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, chosen_slice
-from caps_med.inference.passes import check_whole, cropped, device_of, pad_to
+from caps_med.inference.passes import cropped, input_of_slice
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.strip import tiled
 from caps_med.networks import SegCaps, capsule_lengths, one_hot, predicted_classes
@@ -26,21 +26,21 @@ FloatArray = NDArray[np.float32]
 
 #: Shifts of LaLonde's figure.
 DELTAS = (-0.25, -0.15, -0.05, 0.0, 0.05, 0.15, 0.25)
-#: A pose vector is shorter than one: no shift beyond this means anything.
-LARGEST_DELTA = 1.0
-#: Reconstructions of one call.
-MOST_DELTAS = 33
+#: Pose vectors are shorter than 1: larger shifts are meaningless.
+MAX_DELTA = 1.0
+#: Reconstructions per call.
+MAX_DELTAS = 33
 
 
 @dataclass(frozen=True, eq=False)
 class Manipulation:
-    """One slice's reconstructions with one atom moved.
+    """Reconstructions of one slice with one atom shifted.
 
     Attributes:
-        reconstructions: `[N, C, H, W]` in [0, 1], one a delta.
-        original: `[C, H, W]`, with no atom moved.
-        deltas: how far the atom was moved.
-        provenance: where it came from.
+        reconstructions: `[N, C, H, W]` in [0, 1], one per delta.
+        original: `[C, H, W]`, without a shift.
+        deltas: the shifts.
+        provenance: model, version and preprocessing.
     """
 
     reconstructions: FloatArray
@@ -60,17 +60,17 @@ class Manipulation:
 
 
 class Manipulator:
-    """The class capsules of one slice, computed once and moved as often as wanted.
+    """The class capsules of one slice, computed once for any number of shifts.
 
     Args:
         network: in evaluation mode.
-        slices: `[D, C, H, W]`, as the network's input is prepared.
+        slices: `[D, C, H, W]`, prepared for the network.
         slice: None for the middle one.
-        provenance: put into every answer.
+        provenance: of every answer.
 
     Raises:
-        InvalidParameter: a network without reconstruction, a 3-D one, or no such slice.
-        InputTooLarge: the slice would not fit the memory.
+        InvalidParameter: the network is not a 2-D SegCaps, or there is no such slice.
+        InputTooLarge: the slice is too large to be processed whole.
     """
 
     def __init__(
@@ -81,31 +81,33 @@ class Manipulator:
         provenance: AnswerProvenance,
     ) -> None:
         if not isinstance(network, SegCaps) or network.spatial_dims != 2:
-            raise InvalidParameter(f"{provenance.model} is no 2-D SegCaps: it reconstructs nothing")
+            raise InvalidParameter(
+                f"{provenance.model} cannot reconstruct images: choose a 2-D SegCaps"
+            )
         at = chosen_slice(len(slices), slice)
-        check_whole(slices[at : at + 1])
         self.network, self.provenance, self._size = network, provenance, slices.shape[2:]
         with torch.inference_mode():
-            padded = pad_to(slices[at : at + 1].to(device_of(network)), network.divisor)
-            self._capsules = network.capsules(padded)["seg_caps"]
+            self._capsules = network.capsules(input_of_slice(network, slices, at))["seg_caps"]
             lengths = capsule_lengths(self._capsules)
             self._mask = one_hot(predicted_classes(lengths), lengths.shape[1])
             self.original = self._reconstruct(self._capsules)
 
     def __call__(self, capsule: int, atom: int, deltas: Sequence[float]) -> Manipulation:
-        """Add each of `deltas` to one atom of one capsule type, where the network sees its class.
+        """Add each of `deltas` to one atom of one capsule type, where its class is predicted.
 
         Raises:
-            InvalidParameter: no such capsule type or atom, no or too many deltas, or one that is
-                no number or over `LARGEST_DELTA`.
+            InvalidParameter: no such capsule type or atom; none or over `MAX_DELTAS` deltas; one
+                that is not finite, or beyond `MAX_DELTA`.
         """
         types, atoms = self._capsules.shape[1:3]
         _check_index("capsule", capsule, types)
         _check_index("atom", atom, atoms)
-        if not 1 <= len(deltas) <= MOST_DELTAS:
-            raise InvalidParameter(f"{len(deltas)} deltas: 1 to {MOST_DELTAS} are taken")
-        if not all(abs(delta) <= LARGEST_DELTA for delta in deltas):
-            raise InvalidParameter(f"deltas={list(deltas)}: from -{LARGEST_DELTA} to that")
+        if not 1 <= len(deltas) <= MAX_DELTAS:
+            raise InvalidParameter(f"{len(deltas)} deltas: must be 1 to {MAX_DELTAS}")
+        if not all(abs(delta) <= MAX_DELTA for delta in deltas):
+            raise InvalidParameter(
+                f"deltas={list(deltas)}: each must be from -{MAX_DELTA} to {MAX_DELTA}"
+            )
         moved = []
         with torch.inference_mode():
             for delta in deltas:
@@ -115,7 +117,7 @@ class Manipulator:
         return Manipulation(np.stack(moved), self.original, tuple(deltas), self.provenance)
 
     def sheet(self, capsule: int, deltas: Sequence[float] = DELTAS) -> MedicalImage:
-        """A picture with a row an atom and a column a delta, as in LaLonde's figure."""
+        """One row per atom and one column per delta, as in LaLonde's figure."""
         atoms = self._capsules.shape[2]
         return tiled([list(self(capsule, a, deltas).reconstructions) for a in range(atoms)])
 

@@ -1,10 +1,9 @@
-"""A loaded model: what it can do follows from its task."""
+"""A loaded model, whose task decides what it can do."""
 
 from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -26,7 +25,7 @@ from caps_med.images import (
 from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.manipulation import Manipulator
 from caps_med.inference.passes import device_of
-from caps_med.inference.point import Listener, Point
+from caps_med.inference.point import InputRecorder, Point
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
@@ -38,7 +37,7 @@ from caps_med.networks import (
     one_hot,
 )
 
-#: What an image or a label map may be given as.
+#: A path, the content of a file, or an image in memory.
 ImageSource = str | os.PathLike[str] | bytes | MedicalImage
 
 
@@ -49,9 +48,9 @@ class Model:
     """One version of a model, its network in evaluation mode.
 
     Args:
-        bundle: where it lies.
-        limits: bounds on what is read for it.
-        device: where its network runs; None takes `default_device`.
+        bundle: its files.
+        limits: bounds on the images that it reads.
+        device: of its network; None for `default_device`.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class Model:
 
     @property
     def version(self) -> int:
-        """Its version in the repository."""
+        """The version in the repository."""
         return self.bundle.version
 
     @property
@@ -93,16 +92,16 @@ class Model:
         """The label map of an image, in the image's space and format.
 
         Raises:
-            WrongTask: a synthesis model.
+            WrongTask: this is a synthesis model.
             CapsMedError: the image cannot be read, or the model cannot take it.
         """
         return self.segmenter(self.read(image, "image"))
 
     def synthesize(self, labels: ImageSource, seed: int = 0) -> SyntheticImage:
-        """An image of a label map; the same seed gives the same image.
+        """An image of a label map, the same for the same seed.
 
         Raises:
-            WrongTask: a segmentation model.
+            WrongTask: this is a segmentation model.
             UnknownLabel: the label map holds an id that the model does not know.
         """
         return self.synthesizer(self.read(labels, "labels"), seed)
@@ -117,12 +116,12 @@ class Model:
     def interpolate(
         self, labels: ImageSource, seed: int = 0, to_seed: int = 1, steps: int = 9
     ) -> list[SyntheticImage]:
-        """Images on the way from one seed's to another's; see `Synthesizer.between`.
+        """Images from the one of `seed` to the one of `to_seed`; see `Synthesizer.interpolate`.
 
         Raises:
             What `synthesize` raises. InvalidParameter: fewer than two steps.
         """
-        return self.synthesizer.between(self.read(labels, "labels"), seed, to_seed, steps)
+        return self.synthesizer.interpolate(self.read(labels, "labels"), seed, to_seed, steps)
 
     def interpolate_features(
         self,
@@ -132,32 +131,28 @@ class Model:
         steps: int = 9,
         slice: int | None = None,
     ) -> list[Features]:
-        """The last layer's capsules of each image of `interpolate`, in one slice.
+        """The last layer's capsules for each image of `interpolate`, in one slice.
 
         Raises:
-            What `interpolate` raises. InvalidParameter: no such slice, or no capsules.
+            What `interpolate` raises. InvalidParameter: no such slice, or the network has no
+                capsules.
         """
         layers = self._network(SynthesisNetwork).layers
         if not layers:
-            raise InvalidParameter(f"model={self.provenance.model}: its network has no capsules")
-        read, way = self.read(labels, "labels"), self.synthesizer.way(seed, to_seed, steps)
-        classes = self.synthesizer.prepare(read).slices
+            raise InvalidParameter(f"{self.provenance.model}: its network has no capsules")
+        path = self.synthesizer.noise_path(seed, to_seed, steps)
+        classes = self.synthesizer.prepare(self.read(labels, "labels")).slices
         return [
-            self._synthesis_features(
-                replace(self.provenance, seed=seed, to_seed=to_seed, position=position),
-                classes,
-                layers[-1].name,
-                slice,
-                z,
-            )
-            for position, z in way
+            self._synthesis_features(source, classes, layers[-1].name, slice, z)
+            for source, z in path
         ]
 
     def manipulator(self, image: ImageSource, slice: int | None = None) -> Manipulator:
-        """The class capsules of one slice, whose atoms can be moved.
+        """The class capsules of one slice, whose atoms can be shifted.
 
         Raises:
-            WrongTask: a synthesis model. InvalidParameter: it reconstructs nothing; no such slice.
+            WrongTask: this is a synthesis model.
+            InvalidParameter: it cannot reconstruct images, or there is no such slice.
         """
         network = self._network(SegmentationNetwork)
         slices = self.segmenter.prepare(self.read(image, "image")).slices
@@ -172,23 +167,23 @@ class Model:
         slice: int | None = None,
         seed: int = 0,
     ) -> Point:
-        """Pose vectors of `layer` at one pixel, and their couplings towards the layer above.
+        """Pose vectors of `layer` at one pixel, and their couplings to the layer above.
 
         Args:
             source, slice, seed: see `features`.
-            row, column: of the slice as the network sees it.
+            row, column: in the slice at the network's spacing.
 
         Raises:
             LayerNotFound: no such layer. InvalidParameter: no such slice or pixel.
         """
         FeatureExplorer(self.network, self.provenance).check_layer(layer)
         read = self.read(source, "labels" if self.task == "synthesis" else "image")
-        with Listener(self.network, layer) as listener:
+        with InputRecorder(self.network, layer) as recorder:
             found = self.features(read, layer, slice, seed)
         depth = None
         if self.network.spatial_dims == 3:
             depth = chosen_slice(slice_count(read, self.bundle.card.plane), slice)
-        return listener.point(found, row, column, depth)
+        return recorder.point(found, row, column, depth)
 
     def features(
         self,
@@ -197,11 +192,11 @@ class Model:
         slice: int | None = None,
         seed: int = 0,
     ) -> Features:
-        """The capsules that one slice of an image (of a label map, for synthesis) gives rise to.
+        """The capsules of every layer for one slice.
 
         Args:
-            source: an image or label map.
-            layer: this layer alone; None for all.
+            source: an image; for synthesis a label map.
+            layer: only this layer; None for all.
             slice: of a volume, counted along the model's plane; None for the middle one.
             seed: of the noise vector, for synthesis.
 
@@ -226,7 +221,7 @@ class Model:
         slice: int | None,
         z: Tensor,
     ) -> Features:
-        """Of class indices ``[D, 1, H, W]`` and a noise vector ``[1, Z]``."""
+        """For class indices ``[D, 1, H, W]`` and a noise vector ``[1, Z]``."""
         network = self._network(SynthesisNetwork)
         noise = z.to(device_of(network))
 
@@ -236,21 +231,21 @@ class Model:
         return FeatureExplorer(network, provenance)(classes, capsules, layer, slice)
 
     def read(self, source: ImageSource, kind: Kind) -> MedicalImage:
-        """`source` itself, or read under this model's bounds."""
+        """`source` itself, or what is read from it, within this model's limits."""
         if isinstance(source, MedicalImage):
             return source
         return read_image(source, kind=kind, limits=self.limits)
 
     @cached_property
     def segmenter(self) -> Segmenter:
-        """Image in, label map out."""
+        """Segments images; of a segmentation model."""
         return Segmenter(
             self._network(SegmentationNetwork), self.bundle.card, self.provenance, self.limits
         )
 
     @cached_property
     def synthesizer(self) -> Synthesizer:
-        """Label map in, image out."""
+        """Synthesizes images; of a synthesis model."""
         return Synthesizer(
             self._network(SynthesisNetwork), self.bundle.card, self.provenance, self.limits
         )
@@ -258,9 +253,11 @@ class Model:
     def _network(self, kind: type[N]) -> N:
         task = "segmentation" if kind is SegmentationNetwork else "synthesis"
         if self.task != task:
-            raise WrongTask(f"{self.name} is a {self.task} model: {task} needs another one")
+            raise WrongTask(f"{self.name} is a {self.task} model: choose a model for {task}")
         if not isinstance(self.network, kind):
-            raise InvalidBundle(f"{self.name}: a {type(self.network).__name__} does no {task}")
+            raise InvalidBundle(
+                f"{self.name}: a {type(self.network).__name__} is not a network for {task}"
+            )
         return self.network
 
 
@@ -292,6 +289,6 @@ def load_model(
         device: where its network runs; None takes ``CAPS_MED_DEVICE``, or a GPU if there is one.
 
     Raises:
-        ModelNotFound: no such model. InvalidBundle: it does not hold together.
+        ModelNotFound: no such model. InvalidBundle: its files are damaged.
     """
     return Model(ModelRepository(models).find(name), device=device)

@@ -1,4 +1,4 @@
-"""A network over maps of any size: passes of bounded size, windows over what is larger."""
+"""A network over maps of any size: in passes of bounded size, in windows where one is larger."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from caps_med.networks import CapsuleNetwork
 
 Call = Callable[..., Tensor]
 
-#: Positions that one pass takes: more slices go in several passes, larger ones in windows.
+#: Positions of one pass: more slices take several passes, a larger slice goes in windows.
 PASS_POSITIONS = 512 * 512
-#: Largest edge of a window by spatial dimensions, and the part of it that neighbours share.
+#: Largest edge of a window, and the share of it that neighbouring windows overlap, by spatial
+#: dimensions.
 WINDOW = {2: 768, 3: 64}
 OVERLAP = {2: 1 / 24, 3: 1 / 4}
-#: Positions that can be taken as a whole where windows are no choice.
+#: Positions of the largest input that is taken whole where windows cannot be used.
 WHOLE_POSITIONS = 2048 * 2048
 
 _wanted: ContextVar[Callable[[], bool]] = ContextVar("wanted", default=lambda: True)
 
 
-class Unwanted(Exception):
+class Cancelled(Exception):
     """Nobody waits for the answer any more."""
 
 
 @contextmanager
-def while_wanted(wanted: Callable[[], bool]) -> Iterator[None]:
-    """In this context `in_passes` asks before each pass, and raises `Unwanted` after a no."""
+def cancelled_unless(wanted: Callable[[], bool]) -> Iterator[None]:
+    """In this context `in_passes` calls `wanted` before each pass, and stops when it is false."""
     before = _wanted.set(wanted)
     try:
         yield
@@ -58,73 +59,82 @@ def in_passes(
         network: says divisor, spatial dimensions and device.
         call: from `[N, C, *S]`, and `[N, Z]` where there are vectors, to `[N, K, *S]`.
         slices: `[D, C, H, W]`.
-        windowed: whether the answer may be put together from windows.
-        vectors: `[D, Z]`, one a slice of a 2-D network, or `[1, Z]`, one for all.
+        windowed: whether the answer may be assembled from windows.
+        vectors: `[D, Z]`, one per slice of a 2-D network, or `[1, Z]`, one for all.
 
     Returns:
         `[D, K, H, W]` on the CPU.
 
     Raises:
         InputTooLarge: over `WHOLE_POSITIONS`, and not `windowed`.
-        Unwanted: see `while_wanted`.
+        Cancelled: see `cancelled_unless`.
     """
-    maps = as_maps(network, slices)
+    maps = as_batch(network, slices)
     device = device_of(network)
     wanted = _wanted.get()
 
     def forward(part: Tensor, vector: Tensor | None) -> Tensor:
         if not wanted():
-            raise Unwanted
+            raise Cancelled
         padded = pad_to(part.to(device), network.divisor)
-        beside = () if vector is None else (vector.to(device).expand(len(part), -1),)
-        return cropped(call(padded, *beside), part.shape[2:]).float().cpu()
+        noise = () if vector is None else (vector.to(device).expand(len(part), -1),)
+        return cropped(call(padded, *noise), part.shape[2:]).float().cpu()
 
     positions = maps[0, 0].numel()
-    many = max(1, PASS_POSITIONS // positions)
-    parts = zip(maps.split(many), _beside(vectors, len(maps), many), strict=True)
+    large = positions > PASS_POSITIONS
+    if large and not windowed:
+        check_whole(maps)
+    count = max(1, PASS_POSITIONS // positions)
+    parts = zip(maps.split(count), _split_vectors(vectors, len(maps), count), strict=True)
     with torch.inference_mode():
-        if positions <= PASS_POSITIONS:
-            answers = [forward(part, vector) for part, vector in parts]
-        elif windowed:
-            answers = [
-                _in_windows(network, lambda w, v=vector: forward(w, v), part)
-                for part, vector in parts
-            ]
-        else:
-            check_whole(maps)
-            answers = [forward(part, vector) for part, vector in parts]
+        answers = [
+            _in_windows(network, lambda window, z=vector: forward(window, z), part)
+            if large and windowed
+            else forward(part, vector)
+            for part, vector in parts
+        ]
     answer = torch.cat(answers)
     return answer if network.spatial_dims == 2 else answer[0].movedim(0, 1)
 
 
-def _beside(vectors: Tensor | None, maps: int, many: int) -> Sequence[Tensor | None]:
-    """The vectors of each pass of `many` maps."""
+def _split_vectors(vectors: Tensor | None, maps: int, count: int) -> Sequence[Tensor | None]:
+    """The vectors of each pass of `count` maps."""
     if vectors is None:
-        return [None] * -(-maps // many)
-    return list(torch.split(vectors.expand(maps, -1), many))
+        return [None] * -(-maps // count)
+    return list(torch.split(vectors.expand(maps, -1), count))
 
 
-def as_maps(network: CapsuleNetwork, slices: Tensor) -> Tensor:
+def input_of_slice(network: CapsuleNetwork, slices: Tensor, index: int) -> Tensor:
+    """One of the slices `[D, C, H, W]` as the network's padded input, on its device.
+
+    A 3-D network takes the whole volume.
+
+    Raises:
+        InputTooLarge: it is over `WHOLE_POSITIONS`.
+    """
+    flat = network.spatial_dims == 2
+    maps = as_batch(network, slices[index : index + 1] if flat else slices)
+    check_whole(maps)
+    return pad_to(maps.to(device_of(network)), network.divisor)
+
+
+def as_batch(network: CapsuleNetwork, slices: Tensor) -> Tensor:
     """Slices `[D, C, H, W]` as the network's batch: themselves, or one volume `[1, C, D, H, W]`."""
     return slices if network.spatial_dims == 2 else slices.movedim(0, 1)[None]
 
 
 def check_whole(maps: Tensor) -> None:
-    """Refuse maps `[N, C, *S]` that are too large to be taken whole.
-
-    Raises:
-        InputTooLarge: over `WHOLE_POSITIONS`.
-    """
+    """Raise `InputTooLarge` for maps `[N, C, *S]` of over `WHOLE_POSITIONS`."""
     sizes = maps.shape[2:]
     if sizes.numel() > WHOLE_POSITIONS:
         raise InputTooLarge(
-            f"{' x '.join(map(str, sizes))} is too large to be taken as a whole, which this needs: "
+            f"{' x '.join(map(str, sizes))} cannot be processed whole, which this needs: "
             f"at most {WHOLE_POSITIONS} positions; crop or downsample the image"
         )
 
 
 def device_of(network: CapsuleNetwork) -> torch.device:
-    """Where the network's weights lie."""
+    """The device of the network's weights."""
     return next(network.parameters()).device
 
 
@@ -142,7 +152,7 @@ def cropped(maps: Tensor, sizes: torch.Size) -> Tensor:
 
 
 def _in_windows(network: CapsuleNetwork, forward: Call, maps: Tensor) -> Tensor:
-    """As few windows as will do, all of one size, blended where they overlap."""
+    """As few windows as possible, all of one size, blended where they overlap."""
     from monai.inferers import SlidingWindowInferer
 
     whole = pad_to(maps, network.divisor)
@@ -156,7 +166,7 @@ def _in_windows(network: CapsuleNetwork, forward: Call, maps: Tensor) -> Tensor:
 def _windows(size: int, spatial_dims: int, divisor: int) -> tuple[int, int]:
     """Edge of the windows along an axis, and the distance from one to the next.
 
-    Both are multiples of the divisor, so that strided layers meet in step.
+    Both are multiples of the divisor, so that the strides of all windows align.
     """
     shared = int(WINDOW[spatial_dims] * OVERLAP[spatial_dims])
     count = max(1, -(-(size - shared) // (WINDOW[spatial_dims] - shared)))

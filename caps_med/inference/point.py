@@ -1,4 +1,4 @@
-"""What the capsules at one point of a slice hold, and where their votes go."""
+"""The capsules at one point of a slice, and their couplings to the layer above."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from caps_med.layers import ConvCapsule, DeconvCapsule
 from caps_med.networks import CapsuleNetwork
 from caps_med.routing import couplings
 
-#: Positions kept on each side of the point: more than any kernel reaches, and even, so that
-#: strided layers keep their step.
+#: Positions kept on each side of the point: larger than any kernel's radius, and even, so that
+#: strides stay aligned.
 _MARGIN = 8
 
 
@@ -27,11 +27,11 @@ class Point:
     """The capsules of one layer at one point.
 
     Attributes:
-        layer: its name.
+        layer: the layer's name.
         pose: `[J, A]`.
-        next_layer: the layer above; None above the last one.
-        couplings: `[J, J above]`, the coupling coefficients towards the layer above that routing
-            ends with; None above the last layer.
+        next_layer: the layer above; None for the last one.
+        couplings: `[J, J above]`, the coupling coefficients after the last routing iteration; None
+            for the last layer.
     """
 
     layer: str
@@ -51,11 +51,8 @@ class Point:
         }
 
 
-class Listener:
-    """Keeps what enters the capsule layer above `layer` while the network runs.
-
-    Used as a context around the forward pass.
-    """
+class InputRecorder:
+    """Context manager that keeps the input of the capsule layer above `layer`."""
 
     def __init__(self, network: CapsuleNetwork, layer: str) -> None:
         names = [info.name for info in network.layers]
@@ -66,7 +63,7 @@ class Listener:
         self._input: Tensor | None = None
         self._remove: Callable[[], None] | None = None
 
-    def __enter__(self) -> Listener:
+    def __enter__(self) -> InputRecorder:
         if self._module is not None:
             self._remove = self._module.register_forward_pre_hook(self._keep).remove
         return self
@@ -79,44 +76,46 @@ class Listener:
         self._input = inputs[0]
 
     def point(self, features: Features, row: int, column: int, depth: int | None) -> Point:
-        """The capsules at a pixel of the slice, once the network has run.
+        """The capsules at a pixel of the slice, after the network has run.
 
         Args:
-            features: hold the layer.
-            row, column: in pixels of the slice as the network sees it.
-            depth: the slice, of a 3-D network.
+            features: of this layer.
+            row, column: in the slice at the network's spacing.
+            depth: the slice, for a 3-D network.
 
         Raises:
-            InvalidParameter: the pixel is outside.
+            InvalidParameter: the pixel is outside the slice.
         """
         info, capsules = self._infos[self.layer], features.layers[self.layer]
         r, c = row // info.stride, column // info.stride
         if min(row, column) < 0 or r >= capsules.shape[2] or c >= capsules.shape[3]:
             size = tuple(s * info.stride for s in capsules.shape[2:])
-            raise InvalidParameter(f"row={row}, column={column}: the slice is {size}")
+            raise InvalidParameter(
+                f"row={row}, column={column}: outside the slice of {size} pixels"
+            )
         pixel = [row, column] if depth is None else [depth, row, column]
         return Point(self.layer, capsules[:, :, r, c], self.name, self._couplings(pixel))
 
     def _couplings(self, pixel: Sequence[int]) -> NDArray[np.float32] | None:
-        layer, entered = self._module, self._input
-        if self.name is None or entered is None:
+        layer, maps = self._module, self._input
+        if self.name is None or maps is None:
             return None
         if not isinstance(layer, (ConvCapsule, DeconvCapsule)):
             return None
         above = self._infos[self.name]
         below = self._stride_below(layer, above.stride)
-        at = [p // above.stride for p in pixel]
+        position = [p // above.stride for p in pixel]
         for axis, p in enumerate(pixel, start=3):
             start = max(0, p // below // 2 * 2 - _MARGIN)
-            length = min(2 * _MARGIN + 2, entered.shape[axis] - start)
-            entered = entered.narrow(axis, start, length)
-            at[axis - 3] -= start * below // above.stride
+            length = min(2 * _MARGIN + 2, maps.shape[axis] - start)
+            maps = maps.narrow(axis, start, length)
+            position[axis - 3] -= start * below // above.stride
         with torch.inference_mode():
-            found = couplings(layer.votes(entered), layer.bias, layer.routing)
-        for position in reversed(at):
-            found = found[..., position]
-        there = found[0, : self._infos[self.layer].types]  # those of skip connections follow
-        return np.asarray(there.float().cpu().numpy(), dtype=np.float32)
+            found = couplings(layer.votes(maps), layer.bias, layer.routing)
+        for index in reversed(position):
+            found = found[..., index]
+        own = found[0, : self._infos[self.layer].types]  # skip connections come after them
+        return np.asarray(own.float().cpu().numpy(), dtype=np.float32)
 
     @staticmethod
     def _stride_below(layer: ConvCapsule | DeconvCapsule, above: int) -> int:

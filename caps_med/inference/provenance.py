@@ -1,4 +1,4 @@
-"""Where an answer came from."""
+"""The provenance of an answer, for JSON and HTTP headers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Answer = TypeVar("Answer", bound=MedicalImage)
 
 @dataclass(frozen=True)
 class AnswerProvenance:
-    """Model, weights, code and preprocessing of one answer; the seed where one was used.
+    """Model, weights, code and preprocessing of one answer, and its seed, if any.
 
-    Between two seeds, `to_seed` is the second and `position` the way from the first, 0 to 1.
+    Of an interpolation, `to_seed` is the second seed and `position` runs from 0 to 1.
     """
 
     model: str
@@ -30,21 +30,21 @@ class AnswerProvenance:
 
     @classmethod
     def of(cls, bundle: Bundle) -> AnswerProvenance:
-        """What a bundle's answers have in common."""
+        """The part that all answers of a bundle share."""
         weights = bundle.metadata.weights.sha256
         return cls(bundle.name, bundle.version, weights, str(bundle.card.preprocessing))
 
     def with_seed(self, seed: int) -> AnswerProvenance:
-        """The same with the seed of one synthesis."""
+        """The same for one seed."""
         return replace(self, seed=seed)
 
     def as_dict(self) -> dict[str, str | int | float]:
-        """For JSON; without the seed where none was used."""
+        """For JSON; without what does not apply."""
         values: dict[str, str | int | float | None] = dict(self.__dict__)
         return {key: value for key, value in values.items() if value is not None}
 
     def headers(self) -> dict[str, str]:
-        """For HTTP: ``Caps-Med-Model`` and its siblings."""
+        """For HTTP: ``Caps-Med-Model``, ``Caps-Med-Model-Version`` and so on."""
         names = {
             "model": "Caps-Med-Model",
             "version": "Caps-Med-Model-Version",
@@ -58,7 +58,7 @@ class AnswerProvenance:
         return {names[key]: str(value) for key, value in self.as_dict().items()}
 
 
-def answer(kind: type[Answer], image: MedicalImage, **more: Any) -> Answer:  # noqa: ANN401
-    """`image` as an answer of that kind, with what the kind adds."""
-    base = {f.name: getattr(image, f.name) for f in fields(MedicalImage)}
-    return kind(**{**base, **more})
+def as_answer(kind: type[Answer], image: MedicalImage, **added: Any) -> Answer:  # noqa: ANN401
+    """`image` as a subclass of `MedicalImage`, with the fields that this adds or replaces."""
+    own = {f.name: getattr(image, f.name) for f in fields(MedicalImage)}
+    return kind(**{**own, **added})

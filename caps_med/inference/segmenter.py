@@ -1,4 +1,4 @@
-"""Image in, label map in the same space out."""
+"""From an image to a label map in the same space."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
 from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, with_channels
 from caps_med.inference.passes import in_passes
-from caps_med.inference.provenance import AnswerProvenance, answer
+from caps_med.inference.provenance import AnswerProvenance, as_answer
 from caps_med.networks import SegmentationNetwork, predicted_classes
 from caps_med.preprocessing import PreparedSlices
 
 
 @dataclass(frozen=True, eq=False)
 class Segmentation(MedicalImage):
-    """A label map with what else the model said.
+    """A label map, with the probabilities that it was taken from.
 
     Attributes:
         names: label id -> name.
-        probabilities: `[K, *S]` capsule lengths, one channel a class (one for a binary model).
-        provenance: where the answer came from.
+        probabilities: `[K, *S]` capsule lengths, one channel per class; one for a binary model.
+        provenance: model, version and preprocessing.
     """
 
     names: Mapping[int, str] = field(kw_only=True)
@@ -40,17 +40,17 @@ class Segmentation(MedicalImage):
 
     @property
     def background(self) -> int:
-        """The model's first label."""
+        """The id of the model's first label."""
         return next(iter(self.names))
 
     @property
     def volume_unit(self) -> str:
-        """mm3 for volumes, pixels for pictures."""
+        """``mm3`` for volumes, ``pixels`` for pictures."""
         return "pixels" if self.spacing is None else "mm3"
 
     @property
     def volumes(self) -> dict[str, float]:
-        """Volume of each label but the background, in `volume_unit`."""
+        """Volume of each foreground label, in `volume_unit`."""
         voxel = 1.0 if self.spacing is None else abs(float(np.linalg.det(self.affine[:3, :3])))
         return {
             name: float((self.array == i).sum()) * voxel
@@ -60,12 +60,12 @@ class Segmentation(MedicalImage):
 
 
 class Segmenter:
-    """Run a segmentation network over pictures and volumes of any size.
+    """Apply a segmentation network to pictures and volumes of any size.
 
     Args:
         network: in evaluation mode.
         card: labels, plane, spacing and normalization of its training.
-        provenance: put into every answer.
+        provenance: of every answer.
         limits: bounds on an image at the network's spacing.
     """
 
@@ -85,16 +85,16 @@ class Segmenter:
         A 2-D network takes a volume slice by slice, a 3-D network as a whole.
 
         Raises:
-            InvalidInput: an image that this network cannot take.
+            InvalidInput: the network cannot take this image.
             InputTooLarge: at the network's spacing the image is over the limits.
         """
         return self.many([image])[0]
 
     def many(self, images: Sequence[MedicalImage]) -> list[Segmentation]:
-        """Segment images of equal size in one go.
+        """Segment images of equal size as one batch.
 
-        On a CPU the answers are those of a call each, to the last bit; on a GPU to rounding. A 3-D
-        network takes one image. Raises what a single call does, for the first image that fails.
+        The answers equal those of single calls, on a CPU to the bit, on a GPU up to rounding. A 3-D
+        network takes one image. Raises as a single call does, for the first image that fails.
         """
         images = [self.match_channels(image) for image in images]
         prepared = [self._prepared(image) for image in images]
@@ -104,7 +104,7 @@ class Segmenter:
         return [self._answer(image, one.restore(part)) for image, one, part in answers]
 
     def prepare(self, image: MedicalImage) -> PreparedSlices:
-        """The slices of an image as the network takes them, their neighbours included.
+        """The slices of an image as the network takes them, with their neighbours.
 
         Raises:
             InvalidInput, InputTooLarge: as for a call.
@@ -116,14 +116,14 @@ class Segmenter:
 
     @property
     def channels(self) -> int:
-        """Channels of an image: those of the network are its slices' and their neighbours'."""
+        """Channels of the image, without those of neighbouring slices."""
         return self.network.in_channels // (2 * self.card.neighbours + 1)
 
     def match_channels(self, image: MedicalImage) -> MedicalImage:
-        """The image with the channels that this network takes, grey or colour.
+        """The image in grey or colour, as the network needs it.
 
         Raises:
-            InvalidInput: it is neither, or a picture where a volume is needed.
+            InvalidInput: other channels, or a picture where a volume is needed.
         """
         if image.spatial_dims < self.network.spatial_dims:
             raise InvalidInput(
@@ -142,7 +142,7 @@ class Segmenter:
         labels = image.with_array(
             ids[classes].astype(dtype), kind="labels", palette=self.card.palette
         )
-        return answer(
+        return as_answer(
             Segmentation,
             labels,
             names=dict(self.card.labels),

@@ -13,21 +13,20 @@ from caps_med.inference.features import Features
 
 Pixels = NDArray[np.floating]
 
-#: Atoms that `strip` shows of the capsules, those that change most from image to image.
+#: Atoms in a strip: those that vary most from image to image.
 ATOMS = 3
 
 
 def strip(
     images: Sequence[MedicalImage], plane: Plane, features: Sequence[Features] = ()
 ) -> MedicalImage:
-    """Images of one size from left to right, as an 8-bit picture `[C, H, N W]`.
+    """Images of one size side by side, as an 8-bit picture `[C, H, N W]`.
 
     Args:
         images: `[C, *S]` in [0, 1]; of volumes the middle slice in `plane` is shown.
         plane: of the slices.
-        features: of one layer of each image, shown in rows below: the longest capsule's length
-            (black 0, white 1), then `ATOMS` atoms of that capsule type, black and white the
-            largest values of either sign in the row.
+        features: one layer of each image, shown in rows below: the length of the longest capsule
+            type (black 0, white 1), then `ATOMS` of its atoms, grey at 0, with one scale per row.
     """
     shown = [SliceStack.from_image(image, plane).array for image in images]
     row = [one[len(one) // 2] for one in shown]
@@ -51,7 +50,7 @@ def _capsule_rows(features: Sequence[Features]) -> Iterator[NDArray[np.float32]]
 
 
 def _enlarged(value: NDArray[np.float32], size: Sequence[int]) -> NDArray[np.float32]:
-    """To another size, by the nearest neighbour."""
+    """Resampled to `size` by nearest neighbour."""
     rows, columns = (np.arange(n) * m // n for n, m in zip(size, value.shape, strict=True))
     return np.asarray(value[rows][:, columns])
 

@@ -1,4 +1,4 @@
-"""Label map in, image in the same space out."""
+"""From a label map to an image in the same space."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, match_labels
 from caps_med.inference.passes import in_passes
-from caps_med.inference.provenance import AnswerProvenance, answer
+from caps_med.inference.provenance import AnswerProvenance, as_answer
 from caps_med.networks import SynthesisNetwork, one_hot
 from caps_med.preprocessing import PreparedSlices
 
-#: Seeds are what a 64-bit generator takes.
+#: The largest seed of a 64-bit generator.
 LARGEST_SEED = 2**63 - 1
 
 
@@ -39,12 +39,12 @@ class SyntheticImage(MedicalImage):
 
 
 class Synthesizer:
-    """Run a generator over label maps of any size.
+    """Apply a generator to label maps of any size.
 
     Args:
         network: in evaluation mode.
         card: labels, plane and spacing of its training.
-        provenance: put into every answer.
+        provenance: of every answer.
         limits: bounds on a label map at the network's spacing.
     """
 
@@ -59,92 +59,90 @@ class Synthesizer:
         self.limits = limits
 
     def __call__(self, labels: MedicalImage, seed: int = 0) -> SyntheticImage:
-        """Synthesize from a label map; of a volume all slices share one noise vector.
+        """Synthesize an image of a label map; all slices of a volume share one noise vector.
 
         Raises:
             UnknownLabel: an id that the model does not know.
-            InvalidInput: a label map that this network cannot take.
-            InvalidParameter: the seed is out of range, or the size is none the generator can take.
+            InvalidInput: the network cannot take this label map.
+            InvalidParameter: the seed is out of range, or the generator cannot take this size.
         """
         return self.many([labels], [seed])[0]
 
     def many(self, labels: Sequence[MedicalImage], seeds: Sequence[int]) -> list[SyntheticImage]:
-        """Synthesize from label maps of equal size in one go, each with the noise of its seed.
+        """Synthesize from label maps of equal size as one batch, each with the noise of its seed.
 
-        On a CPU the images are those of a call each, to the last bit; on a GPU to rounding. A 3-D
-        network takes one label map. Raises what a single call does, for the first that fails.
+        The images equal those of single calls, on a CPU to the bit, on a GPU up to rounding. A 3-D
+        network takes one label map. Raises as a single call does, for the first that fails.
         """
         noise = [self.noise(seed) for seed in seeds]
         pixels = self._pixels(labels, noise)
         sources = [self.provenance.with_seed(seed) for seed in seeds]
         return [self._answer(*each) for each in zip(labels, pixels, sources, strict=True)]
 
-    def between(
+    def interpolate(
         self, labels: MedicalImage, seed: int, to_seed: int, steps: int
     ) -> list[SyntheticImage]:
-        """`steps` images from one seed's to another's, equally far apart.
-
-        The noise moves on the great circle between the directions of the two vectors while its
-        length changes evenly: Gaussian noise of Z numbers has nearly always a length near the
-        square root of Z, which a straight line would leave. The first and the last vector are the
-        seeds' own, so that their images are those of `synthesize`, on a CPU to the last bit.
+        """`steps` images from the one of `seed` to the one of `to_seed`, see `interpolate_noise`.
 
         Raises:
             InvalidParameter: fewer than two steps. What a call raises.
         """
         images = []
-        for position, z in self.way(seed, to_seed, steps):
+        for source, z in self.noise_path(seed, to_seed, steps):
             [pixels] = self._pixels([labels], [z])
-            source = replace(self.provenance, seed=seed, to_seed=to_seed, position=position)
             images.append(self._answer(labels, pixels, source))
         return images
 
-    def way(self, seed: int, to_seed: int, steps: int) -> list[tuple[float, Tensor]]:
-        """Positions from 0 to 1 and the noise vectors there, see `between`.
+    def noise_path(
+        self, seed: int, to_seed: int, steps: int
+    ) -> list[tuple[AnswerProvenance, Tensor]]:
+        """Noise vectors at evenly spaced positions from one seed's to another's.
 
         Raises:
             InvalidParameter: fewer than two steps, or a seed is out of range.
         """
         if steps < 2:
-            raise InvalidParameter(f"steps={steps}: at least 2, the images of the two seeds")
+            raise InvalidParameter(f"steps={steps}: must be at least 2, for the two seeds")
         start, end = self.noise(seed), self.noise(to_seed)
-        positions = [step / (steps - 1) for step in range(steps)]
-        return [(round(p, 6), spherical(start, end, p)) for p in positions]
+        path = []
+        for position in (step / (steps - 1) for step in range(steps)):
+            source = replace(
+                self.provenance, seed=seed, to_seed=to_seed, position=round(position, 6)
+            )
+            path.append((source, interpolate_noise(start, end, position)))
+        return path
 
     def _pixels(
         self, labels: Sequence[MedicalImage], noise: Sequence[Tensor]
     ) -> list[NDArray[np.float32]]:
-        """The images of label maps of equal size, `[C, *S]` each, with one noise vector each."""
+        """The images `[C, *S]` of label maps of equal size, with one noise vector `[1, Z]` each."""
         prepared = [self.prepare(one) for one in labels]
-        slices = [one.slices for one in prepared]
-        vectors = (
-            noise
-            if len(prepared) == 1
-            else [z.expand(len(c), -1) for z, c in zip(noise, slices, strict=True)]
-        )
+        counts = [len(one.slices) for one in prepared]
+        if len(prepared) > 1:
+            noise = [z.expand(count, -1) for z, count in zip(noise, counts, strict=True)]
         maps = in_passes(
             self.network,
             self._image,
-            torch.cat(slices),
+            torch.cat([one.slices for one in prepared]),
             windowed=self.network.windowed,
-            vectors=torch.cat(list(vectors)),
+            vectors=torch.cat(list(noise)),
         )
-        parts = maps.split([len(classes) for classes in slices])
-        # weights of resampling and of windows add up to 1 but for rounding
+        parts = maps.split(counts)
+        # resampling and blending windows exceed the range by rounding
         return [one.restore(part).clip(0, 1) for one, part in zip(prepared, parts, strict=True)]
 
     def _answer(
         self, labels: MedicalImage, pixels: NDArray[np.float32], source: AnswerProvenance
     ) -> SyntheticImage:
         image = labels.with_array(pixels, kind="image")
-        return answer(SyntheticImage, image, provenance=source)
+        return as_answer(SyntheticImage, image, provenance=source)
 
     def prepare(self, labels: MedicalImage) -> PreparedSlices:
         """The slices of a label map as class indices `[D, 1, *size]`.
 
         Raises:
             UnknownLabel: an id that the model does not know.
-            InvalidInput: a label map that this network cannot take.
+            InvalidInput: the network cannot take this label map.
             InputTooLarge: at the network's spacing it is over the limits.
         """
         if labels.spatial_dims < self.network.spatial_dims:
@@ -169,16 +167,17 @@ class Synthesizer:
         )
 
     def _image(self, classes: Tensor, z: Tensor) -> Tensor:
-        """The image in [0, 1] `[N, C, *S]` of padded class indices and noise `[N, Z]`."""
+        """Images `[N, C, *S]` in [0, 1] of padded class indices `[N, 1, *S]` and noise `[N, Z]`."""
         image: Tensor = self.network(one_hot(classes, self.network.label_channels), z)
         return (image + 1) / 2 if self.network.output == "tanh" else image
 
 
-def spherical(start: Tensor, end: Tensor, position: float) -> Tensor:
-    """The vector `[1, Z]` at `position` (0 to 1) on the way from one to the other.
+def interpolate_noise(start: Tensor, end: Tensor, position: float) -> Tensor:
+    """The noise vector `[1, Z]` at `position` (0 to 1) between two, both ends exact.
 
-    Directions by spherical interpolation, lengths evenly; both ends exact; a straight line between
-    vectors that point the same way, or opposite ways, which no one great circle joins.
+    Directions are interpolated spherically and lengths linearly: Gaussian noise of Z numbers nearly
+    always has a length near the square root of Z, which linear interpolation would leave. Parallel
+    vectors, which no unique great circle joins, are interpolated linearly.
     """
     if position in (0.0, 1.0):
         return end if position else start

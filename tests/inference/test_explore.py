@@ -14,7 +14,7 @@ from caps_med.errors import InvalidParameter, LayerNotFound, WrongTask
 from caps_med.images import MedicalImage, to_uint8
 from caps_med.inference import load_model
 from caps_med.inference.strip import ATOMS, strip
-from caps_med.inference.synthesizer import spherical
+from caps_med.inference.synthesizer import interpolate_noise
 from caps_med.layers import ConvCapsule
 from caps_med.routing import couplings
 
@@ -78,10 +78,10 @@ def test_capsules_along_the_way(models: Path, labels: MedicalImage) -> None:
 
 def test_the_way_is_a_great_circle() -> None:
     start, end = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 4.0]])
-    middle = spherical(start, end, 0.5)
+    middle = interpolate_noise(start, end, 0.5)
     assert torch.allclose(middle, torch.full((1, 2), 3 / 2**0.5))
-    assert torch.equal(spherical(start, end, 1.0), end)
-    assert torch.allclose(spherical(start, 3 * start, 0.5), 2 * start)
+    assert torch.equal(interpolate_noise(start, end, 1.0), end)
+    assert torch.allclose(interpolate_noise(start, 3 * start, 0.5), 2 * start)
 
 
 def test_a_moved_atom_changes_the_reconstruction(models: Path, image: MedicalImage) -> None:

@@ -252,7 +252,7 @@ def test_features_of_synthesis(synthesis: Model) -> None:
 
 
 def test_unknown_layer_and_slice_are_refused(segmentation: Model) -> None:
-    with pytest.raises(LayerNotFound, match=r"no layer 'x': there is conv1, primarycaps"):
+    with pytest.raises(LayerNotFound, match=r"no layer 'x': must be one of conv1, primarycaps"):
         segmentation.features(picture(), layer="x")
     with pytest.raises(InvalidParameter, match="slice=1: must be from 0 to 0"):
         segmentation.features(picture(), slice=1)

@@ -32,7 +32,7 @@ class Scale(BaseModel):
     @classmethod
     def of(cls, images: Sequence[MedicalImage], normalization: Normalization) -> Scale:
         """Of some real images under the normalization of a generator's training."""
-        levels = tuple(_levels(image.array, normalization) for image in images)
+        levels = tuple(normalization.levels(image.array) for image in images)
         return cls(
             levels=levels,
             dtype=np.result_type(*(image.array.dtype for image in images)).name,
@@ -55,15 +55,3 @@ class Scale(BaseModel):
             limits = np.iinfo(kind)
             values = np.rint(np.clip(values, limits.min, limits.max))
         return values.astype(kind)
-
-
-def _levels(array: NDArray[np.generic], normalization: Normalization) -> tuple[float, float]:
-    if normalization.window is not None:
-        return normalization.window
-    values = np.asarray(array, np.float64)
-    counted = values[values > 0] if normalization.foreground_only else values
-    if not counted.size:
-        return 0.0, 1.0
-    lower = normalization.lower
-    low = 0.0 if lower is None else float(np.percentile(counted, lower))
-    return low, float(np.percentile(counted, normalization.upper))

@@ -1,8 +1,7 @@
-"""A folder of labelled images becomes samples on disk, so that memory does not grow with the data.
+"""Labelled images are prepared on disk, so that memory does not grow with the data.
 
-Every case is read once, brought to one scale of intensities and one spacing, cut into slices, and
-written as plain arrays. A sample is then read from its place in the file when it is drawn; what is
-drawn often stays in the system's file cache, as much of it as the machine has room for.
+Every case is read once, preprocessed as at inference, and written as plain arrays, from which
+samples are read when they are drawn. The system's file cache keeps what is drawn often.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Preparation(Preprocessing):
 
 
 class _Entry(NamedTuple):
-    """A sample's place: its case (file and name), slice (None: a volume), columns (None: all)."""
+    """A sample's case (file and name), slice (None: a volume) and columns (None: all)."""
 
     case: str
     name: str
@@ -51,15 +50,14 @@ def load_source(
 ) -> Source:
     """Labelled pictures, the labelled slices of volumes, or volumes, as a `Source`.
 
-    Every fifth group of cases is held out for
-    validation (the last of fewer than five); of a single volume every fifth slice, of a single
-    picture the right fifth.
+    Every fifth group of cases is held out for validation (the last of fewer than five); of a single
+    volume every fifth slice, of a single picture the right fifth.
 
     Args:
-        dataset: files, or a registered data set, which decides the rest itself.
-        store: a folder of our own, for the prepared arrays; what is in it is used again if it
-            was made from the same files in the same way.
-        preparation: how.
+        dataset: files, or a registered data set, which ignores the other arguments.
+        store: folder of the prepared arrays; reused if they were prepared from the same files in
+            the same way.
+        preparation: how to prepare them.
         track: wraps the iteration over cases, to show progress.
 
     Raises:
@@ -104,7 +102,7 @@ def load_source(
 
 
 class StoredSamples(Sequence[Sample]):
-    """Samples read from prepared arrays, one at a time."""
+    """Samples that are read from the prepared arrays one at a time."""
 
     def __init__(
         self, store: Path, entries: Sequence[_Entry], ids: Sequence[int], neighbours: int
@@ -116,7 +114,7 @@ class StoredSamples(Sequence[Sample]):
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - no slices, which Sequence allows
         entry = self.entries[index]
-        # opened anew for each sample: a mapping that is kept would count as our memory
+        # opened for each sample: an open mapping counts as this process's memory
         image = np.load(self.store / f"{entry.case}.image.npy", mmap_mode="r")
         label = np.load(self.store / f"{entry.case}.label.npy", mmap_mode="r")
         if entry.slice is None:
@@ -129,7 +127,7 @@ class StoredSamples(Sequence[Sample]):
         return {"image": np.array(found[..., start:stop]), "label": classes}
 
     def name(self, index: int) -> str:
-        """The sample's case, and its slice."""
+        """The sample's case and slice."""
         entry = self.entries[index]
         return entry.name if entry.slice is None else f"{entry.name}, slice {entry.slice}"
 
@@ -141,7 +139,7 @@ def _write(
     made_of: dict[str, Any],
     track: Track[Case],
 ) -> dict[str, Any]:
-    """Prepare every case; the manifest comes last, so that half a store is none."""
+    """Prepare every case; the manifest is written last, so that it marks a complete store."""
     shutil.rmtree(store, ignore_errors=True)
     store.mkdir(parents=True)
     ids, found, first = {0}, [], None
@@ -185,7 +183,7 @@ def _manifest(store: Path) -> dict[str, Any] | None:
 
 
 def _with_spacing(preparation: Preparation, first: MedicalImage) -> Preparation:
-    """The spacing of all cases: the one asked for, else the first volume's; of pictures none."""
+    """The requested spacing, else the first volume's; None for pictures."""
     spacing = SliceStack.from_image(first, preparation.plane).spacing
     if spacing is not None:
         spacing = preparation.spacing_mm or spacing
@@ -202,7 +200,7 @@ def _check_alike(first: MedicalImage, image: MedicalImage) -> None:
 def _entries(
     cases: Sequence[dict[str, Any]], preparation: Preparation
 ) -> tuple[list[_Entry], list[str]]:
-    """Every sample's place and group."""
+    """The place and group of every sample."""
     if preparation.spatial_dims == 3:
         return [_Entry(c["stem"], c["name"], None) for c in cases], [c["group"] for c in cases]
     places = [(c, z) for c in cases for z in c["labelled"]]
