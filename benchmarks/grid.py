@@ -1,11 +1,11 @@
-"""Whether a generator draws the grid of its transposed convolutions: ``python -m benchmarks.grid``.
+"""Checkerboard artifacts of transposed convolutions: ``python -m benchmarks.grid``.
 
     python -m benchmarks.grid --model axon-synthesis --data DIR [--models REPOSITORY]
 
-DIR holds ``images`` and ``labels`` as `caps-med data phantoms` writes them. Told are, for the real
-images and for one synthetic image of each label map, the power at the frequencies of a grid of
-eight pixels over that around them, in decibels (0: no grid), and how much more fine structure there
-is within eight pixels of the border than inside (1: none).
+DIR holds ``images`` and ``labels`` as `caps-med data phantoms` writes them. Printed for the real
+images and for one synthetic image of each label map: the power at the frequencies of a grid of
+eight pixels relative to that around them, in decibels (0: no grid), and the fine structure within
+eight pixels of the border relative to that inside (1: no difference).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import caps_med
 from benchmarks.options import benchmark_parser
 from caps_med.images import as_written, read_image
 
-#: Pixels from one line of the grid to the next: three doublings.
+#: Spacing of the grid in pixels: three doublings of the size.
 PITCH = 8
-#: Steps in the spectrum to the neighbours that the grid's frequencies are compared with.
+#: Offsets in the spectrum to the neighbours that a grid frequency is compared with.
 AROUND = (-5, -4, -3, 3, 4, 5)
 Plane = NDArray[np.float64]
 
 
 def comb(plane: Plane) -> float:
-    """Power of a square plane ``[H, W]`` at the grid's frequencies over that around them, in dB."""
+    """Power of a square plane ``[H, W]`` at the grid frequencies relative to neighbours, in dB."""
     size = min(plane.shape) // PITCH * PITCH
     window = np.hanning(size)
     part = plane[:size, :size] - plane[:size, :size].mean()
@@ -46,7 +46,7 @@ def comb(plane: Plane) -> float:
 
 
 def rim(plane: Plane) -> float:
-    """Standard deviation of fine structure near the border over that inside."""
+    """Standard deviation of fine structure near the border relative to that inside."""
     fine = plane - gaussian_filter(plane, 1.5)
     near = np.ones(plane.shape, bool)
     near[PITCH:-PITCH, PITCH:-PITCH] = False

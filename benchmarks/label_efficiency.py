@@ -1,15 +1,15 @@
-"""How few labels suffice: SegCaps against MONAI's BasicUNet from 1 to 16 labelled images.
+"""Label efficiency: SegCaps and MONAI's BasicUNet trained on 1 to 16 labelled images.
 
-``python -m benchmarks.label_efficiency`` trains both from 1, 2, 4, 8 and 16 labelled images, with
-the same steps, crops and augmentation, three seeds each, on two data sets:
+``python -m benchmarks.label_efficiency`` trains both on 1, 2, 4, 8 and 16 labelled images, with the
+same steps, crops and augmentation and three seeds each, on two data sets:
 
 - **axons**: axon phantoms of 128 x 128 pixels; tested on 40 others;
-- **head**: axial slices of the MNI152 template (four classes); tested on its held-out slices as
-  another scanner might show them: other gamma, uneven field, blur and noise.
+- **head**: axial slices of the MNI152 template (four classes); tested on its held-out slices with
+  the intensities of a simulated other scanner: gamma, bias field, blur and noise.
 
-The weights after the last step are tested: nothing is chosen by the test images. Every finished run
-is kept in ``benchmarks/results/label-efficiency-*.json``, so the command goes on where it was
-stopped; it ends with the tables and ``docs/images/label-efficiency.png``.
+The weights after the last step are tested: nothing is selected on the test images. Every finished
+run is kept in ``benchmarks/results/label-efficiency-*.json``, so a stopped command continues; it
+ends with the tables and ``docs/images/label-efficiency.png``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NETWORKS = ("segcaps", "unet")
 
 
 def main() -> None:
-    """Run what is missing, then print and draw all there is."""
+    """Run what is missing, then print and plot all results."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--threads", type=int, default=2)
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def run_all(data: str, steps: int) -> None:
-    """Every run on one data set whose score is not there yet."""
+    """Every run on one data set that has no score yet."""
     pool, test, template = DATA[data]()
     results = kept(data)
     for seed, count, network in itertools.product(SEEDS, COUNTS, NETWORKS):
@@ -75,7 +75,7 @@ def file_of(data: str) -> Path:
 
 
 def kept(data: str) -> dict[str, float]:
-    """The scores that are there."""
+    """Key of a run -> score, of the finished runs."""
     file = file_of(data)
     scores: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
     return scores
@@ -113,7 +113,7 @@ def score(
 
 
 def axons() -> tuple[list[Sample], list[Sample], dict[str, Any]]:
-    """Phantoms to learn from and to test on."""
+    """Phantoms for training and for testing."""
     scale = Normalization()
 
     def sample(seed: int, case: int) -> Sample:
@@ -129,7 +129,7 @@ def axons() -> tuple[list[Sample], list[Sample], dict[str, Any]]:
 
 
 def head() -> tuple[list[Sample], list[Sample], dict[str, Any]]:
-    """Template slices to learn from, and the held-out ones on another scanner."""
+    """Template slices for training, and the held-out ones as from another scanner."""
     source = load_mni152()
     slices = [{k: s[k] for k in ("image", "label")} for s in source.training]
     places = np.linspace(0.15, 0.85, max(COUNTS)) * len(slices)
@@ -143,7 +143,7 @@ def head() -> tuple[list[Sample], list[Sample], dict[str, Any]]:
 
 
 def another_scanner(sample: Sample, number: int) -> Sample:
-    """The slice with another gamma, an uneven field, blur and noise; the background stays zero."""
+    """The slice with another gamma, a bias field, blur and noise; the background stays zero."""
     rng = np.random.default_rng([3, number])
     image = np.asarray(sample["image"], dtype=np.float64)
     inside = image > 0
@@ -175,13 +175,13 @@ def show(results: Mapping[str, float]) -> None:
 
 
 def scores_of(results: Mapping[str, float], data: str, network: str, count: int) -> list[float]:
-    """Of the seeds that are done."""
+    """The scores of the finished seeds."""
     keys = (f"{data}/{network}/{count}/{seed}" for seed in SEEDS)
     return [results[key] for key in keys if key in results]
 
 
 def plot(results: Mapping[str, float]) -> None:
-    """Dice by labelled images, a panel a data set."""
+    """Dice over the number of labelled images, one panel per data set."""
     import matplotlib
 
     matplotlib.use("Agg")

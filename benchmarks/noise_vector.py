@@ -16,19 +16,19 @@ import torch
 
 from benchmarks.options import benchmark_parser
 from benchmarks.tstr.generators import trained
-from benchmarks.tstr.pictures import looks
+from benchmarks.tstr.pictures import repeats_of_one
 from benchmarks.tstr.quality import Quality, quality_of
 from benchmarks.tstr.results import write_page
 from benchmarks.tstr.segmenter import judge
 
 ROOT = Path(__file__).parent.parent
-#: What stands between these lines of the page is replaced.
+#: The text between these lines of the page is replaced.
 MARKS = "<!-- noise vector -->", "<!-- end of noise vector -->"
-#: As published by Bass et al. 2019, but for the learning rates, so that rows differ in one thing.
+#: As published by Bass et al. 2019 except for the learning rates, so that rows differ in one thing.
 PUBLISHED = {"noise_source": "broadcast_conv", "adversarial_weight": 1.0, "structure_weight": 0.0,
              "texture_weight": 0.0, "style_weight": 0.0}  # fmt: skip
 ALONE = {**PUBLISHED, "adversarial_weight": 0.03, "structure_weight": 0.25}
-#: Row -> what differs from the default recipe.
+#: Row -> title, and differences from the default recipe.
 VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "published": ("published losses, z broadcast", PUBLISHED),
     "weak": ("the same, weak discriminator, SSIM", ALONE),
@@ -53,7 +53,7 @@ def main() -> None:
     lines = "\n".join(_table(found))
     print(lines)
     picture = options.pictures / "noise-vector.png"
-    looks(models).save(picture, optimize=True)
+    repeats_of_one(models).save(picture, optimize=True)
     write_page(options.docs, MARKS, lines, {picture: "Six seeds per row, below six real repeats"})
 
 

@@ -1,9 +1,9 @@
-"""Learn nuclei from half a fluorescence image and find them in the other half, by one command.
+"""Train on half a fluorescence image of nuclei and segment the other half.
 
 ``python -m benchmarks.nuclei --images DIR`` takes ``img2d.tif`` and ``mask2d.tif`` (512 x 512, from
 the Python package stardist, folder ``stardist/data/images``), writes the left half as a data set,
-runs ``caps-med train segmentation --data ... --name nuclei`` as anyone would, segments the right
-half with the model, and prints Dice and processor minutes.
+runs ``caps-med train segmentation --data ... --name nuclei`` with its defaults, segments the right
+half with the model, and prints Dice and CPU minutes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> None:
     """Write the halves, train, segment, print."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--images", type=Path, required=True)
-    parser.add_argument("--work", type=Path, help="folder to keep; else a temporary one")
+    parser.add_argument("--work", type=Path, help="folder to keep; a temporary one by default")
     options, more = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as temporary:
         work = options.work or Path(temporary)
@@ -52,7 +52,7 @@ def measure(images: Path, work: Path, more: list[str]) -> None:
 
 
 def write(folder: Path, image: np.ndarray, mask: np.ndarray) -> None:
-    """One labelled picture as a data set."""
+    """One labelled image as a data set."""
     for kind, array in (("images", image), ("labels", mask)):
         (folder / kind).mkdir(parents=True, exist_ok=True)
         Image.fromarray(array).save(folder / kind / "half.tif")

@@ -1,6 +1,6 @@
 """The picture of axon phantoms in the docs: ``python -m benchmarks.phantoms``.
 
-A row a geometry: the label map and four looks of it; below, one look parameter at its two ends.
+One row per geometry: the label map and four appearances; below, one parameter at two extremes.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from training.labelmaps.phantoms import AxonGeometry, AxonLook, axon_phantom
+from training.labelmaps.phantoms import AxonAppearance, AxonGeometry, axon_phantom
 
 PICTURE = Path(__file__).parent.parent / "docs" / "images" / "axon-phantoms.png"
-#: Parameters at both ends of a wider range than the default.
+#: Parameters at both ends of a range wider than the default.
 ENDS = {
     "photons": ((6.0, 6.0), (200.0, 200.0)),
     "psf": ((0.5, 0.5), (2.0, 2.0)),
@@ -28,12 +28,12 @@ def main() -> None:
     """Draw and write the picture."""
     rows = []
     for case in range(3):
-        looks = [axon_phantom(0, case, repeat) for repeat in range(4)]
-        rows.append([looks[0].label[0].astype(np.float32), *(look.image[0] for look in looks)])
+        repeats = [axon_phantom(0, case, repeat) for repeat in range(4)]
+        rows.append([repeats[0].label[0].astype(np.float32), *(one.image[0] for one in repeats)])
     for end in (0, 1):
         rows.append(
             [
-                axon_phantom(0, 2, look=_look(name, ends[end])).image[0]
+                axon_phantom(0, 2, appearance=_appearance(name, ends[end])).image[0]
                 for name, ends in ENDS.items()
             ]
         )
@@ -43,8 +43,8 @@ def main() -> None:
     print(f"{PICTURE}: default geometry {geometry}; last two rows: {', '.join(ENDS)}")
 
 
-def _look(name: str, values: tuple[float, float]) -> AxonLook:
-    return replace(AxonLook(), **{name: values})  # type: ignore[arg-type]
+def _appearance(name: str, values: tuple[float, float]) -> AxonAppearance:
+    return replace(AxonAppearance(), **{name: values})  # type: ignore[arg-type]
 
 
 def _framed(picture: np.ndarray) -> np.ndarray:

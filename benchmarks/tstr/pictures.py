@@ -1,4 +1,4 @@
-"""Real and synthetic images side by side, and many looks of one label map."""
+"""Real and synthetic images side by side, and many images of one label map."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Floats = NDArray[np.float32]
 
 GAP, CAPTION, INK, PAPER = 4, 22, (225, 225, 230), (18, 18, 24)
 TITLES = {"capspix2pix": "CapsPix2Pix", "pix2pix": "pix2pix"}
-#: Label maps, and looks of one of them.
-MAPS, LOOKS = 4, 6
+#: Label maps, and images of one of them.
+MAPS, REPEATS = 4, 6
 
 
 def write(folder: Path, models: Mapping[str, Model]) -> dict[Path, str]:
@@ -28,7 +28,10 @@ def write(folder: Path, models: Mapping[str, Model]) -> dict[Path, str]:
     models = {TITLES[name]: model for name, model in models.items()}
     drawn = {
         "tstr-side-by-side.png": (side_by_side(models), "Label maps, real and synthetic images"),
-        "tstr-looks.png": (looks(models), "Many images of one label map, real and synthetic"),
+        "tstr-looks.png": (
+            repeats_of_one(models),
+            "Many images of one label map, real and synthetic",
+        ),
     }
     for name, (picture, _) in drawn.items():
         picture.save(folder / name, optimize=True)
@@ -36,7 +39,7 @@ def write(folder: Path, models: Mapping[str, Model]) -> dict[Path, str]:
 
 
 def side_by_side(models: Mapping[str, Model]) -> Image.Image:
-    """A row a label map that no generator has seen: labels, a real image, one of each generator."""
+    """One row per unseen label map: labels, a real image, one of each generator."""
     labels = [data.label_map(data.TEST, case) for case in range(MAPS)]
     columns = {
         "labels": [label.astype(np.float32) for label in labels],
@@ -49,12 +52,12 @@ def side_by_side(models: Mapping[str, Model]) -> Image.Image:
     return sheet(list(columns), rows)
 
 
-def looks(models: Mapping[str, Model]) -> Image.Image:
-    """A row a source: real repeats of one label map, then what each generator (by title) makes."""
+def repeats_of_one(models: Mapping[str, Model]) -> Image.Image:
+    """Images of one label map: a row of real repeats, then one for each generator, by title."""
     label = data.label_map(data.TEST, 0)
-    rows = [data.repeats(data.TEST, 0, LOOKS)]
+    rows = [data.repeats(data.TEST, 0, REPEATS)]
     for model in models.values():
-        images = synthesized(model, [label] * LOOKS, seed=2)
+        images = synthesized(model, [label] * REPEATS, seed=2)
         rows.append([np.asarray(s["image"], np.float32) for s in images])
     shown = label.astype(np.float32)
     titles = ["real repeats", *models]

@@ -15,8 +15,8 @@ from caps_med.networks import SegmentationNetwork
 from training.data import Sample
 from training.evaluation.metrics import DISTANCES, Diversity, ImageSet, distances, mean_pairwise
 
-#: Images of each label map that diversity is taken over, real and synthetic.
-LOOKS = 6
+#: Images of each label map for the diversity, real and synthetic.
+REPEATS = 6
 
 
 class Quality(BaseModel):
@@ -80,10 +80,13 @@ def _measured(
 
 def diversity_of(model: Model, maps: int) -> dict[str, float]:
     """Distance -> synthetic over real, on label maps that have real repeats."""
-    real = [data.repeats(data.TEST, case, LOOKS) for case in range(maps)]
+    real = [data.repeats(data.TEST, case, REPEATS) for case in range(maps)]
     labels = [data.label_map(data.TEST, case) for case in range(maps)]
     made = [
-        [np.asarray(s["image"], np.float32) for s in synthesized(model, [label] * LOOKS, 20 + case)]
+        [
+            np.asarray(s["image"], np.float32)
+            for s in synthesized(model, [label] * REPEATS, 20 + case)
+        ]
         for case, label in enumerate(labels)
     ]
     ratios = {}

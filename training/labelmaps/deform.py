@@ -1,17 +1,18 @@
 """New label maps from those of a data set: deformed, recombined, and kept only if plausible.
 
-A new map is drawn in one of three ways from one or two originals, each mirrored where that is
-plausible and bent smoothly:
+A new map is drawn by one of three methods from one or two originals, each mirrored where that is
+plausible and smoothly deformed:
 
 - *deformed*: one original;
-- *joined*: two originals cut along a line; wherever they differ, a connected part is taken whole
-  from one of them, by the side of the line on which most of it lies. What crosses in both is where
-  an axon of one goes on as an axon of the other;
-- *blended*: two originals that turn into each other across a line, by the signed distances to
-  their boundaries (Raya & Udupa 1990). For organs and tissues, which fill the picture.
+- *joined*: two originals cut along a line (a plane in 3-D). Where they differ, each connected part
+  is taken whole from the original on whose side of the line most of it lies; where both have an
+  axon, one continues as the other;
+- *blended*: two originals that change into each other across a line, by interpolation of the
+  signed distances to their boundaries (Raya & Udupa 1990). For organs and tissues, which fill the
+  image.
 
-A map whose shape statistics (`training.labelmaps.shapes`) lie outside those of the
-originals, or that nearly equals one of them, is drawn again. Everything follows from the seed and
+A map whose shape statistics (`training.labelmaps.shapes`) lie outside those of the originals, or
+that nearly equals one of them, is rejected and drawn again. Everything follows from the seed and
 the map's number.
 """
 
@@ -34,34 +35,37 @@ from training.evaluation.metrics.overlap import mean_dice
 from training.labelmaps.shapes import TOLERANCE, Labels, Shapes
 from training.labelmaps.symmetry import Symmetries, plausible_mirrorings
 
-#: A new map's Dice with the nearest original, mirrored or not, is at most this.
+#: Highest Dice of a new map with any original, mirrored or not.
 SIMILAR = 0.9
-#: So many draws are made for a map before its data set is given up.
+#: Number of draws before a map is given up.
 ATTEMPTS = 240
-#: Each of two originals gives at least this part of what they differ in.
+#: Least part of their differences that each of two joined originals must contribute.
 _LEAST_PART = 0.15
-#: Edge of the deformation's grid as a part of the picture's; below a half of it nothing folds.
+#: Spacing of the deformation grid, as a part of the image's shortest edge, and range of scaling.
 _GRID, _ZOOM = 1 / 5, 0.08
 
 
 class Strength(NamedTuple):
-    """How much is bent: angles in radians, displacements in units of the deformation's grid."""
+    """Of a deformation: rotation in radians, displacement in units of the grid spacing.
+
+    Displacements below half the spacing cannot fold the image.
+    """
 
     rotation: float
     displacement: tuple[float, float]
 
 
-#: Of what has its place, and of what lies anywhere, so that everything may be mirrored.
+#: For structures that have their place in the image, and for those that lie anywhere.
 GENTLE, FREE = Strength(0.1, (0.04, 0.12)), Strength(0.2, (0.05, 0.22))
-#: Pixels over which the steps of an edge are smoothed before it is bent.
+#: Standard deviation in pixels of the smoothing of edges before they are deformed.
 _STEPS = 0.6
-#: Bytes of classes that are bent at once.
+#: Bytes of classes that are deformed at once.
 _AT_ONCE = 2**28
 
-How = Literal["deformed", "joined", "blended", "spline model"]
+Method = Literal["deformed", "joined", "blended", "spline model"]
 Random = np.random.Generator
-#: A map is to be drawn in one of these ways; after so many draws it may be in the next.
-_HOWS: tuple[How, ...] = ("deformed", "joined", "blended")
+#: Methods of drawing, and number of failed draws after which the next one is tried.
+_METHODS: tuple[Method, ...] = ("deformed", "joined", "blended")
 _PATIENCE = 20
 
 
@@ -69,16 +73,17 @@ class Origin(BaseModel):
     """Where a new label map comes from.
 
     Attributes:
-        how: it was made; ``spline model`` is `training.labelmaps.phantoms`.
-        originals: names of the label maps that it was made of.
-        mirrored: how each of them was.
-        attempts: draws until it was plausible.
-        nearest: the original that is most like it, and the Dice with it; None without originals.
+        how: method that made it; ``spline model`` is `training.labelmaps.phantoms`.
+        originals: names of the label maps that it was made from.
+        mirrored: how each of them was mirrored.
+        attempts: number of draws until it was plausible.
+        nearest: the most similar original; None without originals.
+        nearest_dice: Dice with it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    how: How
+    how: Method
     originals: tuple[str, ...] = ()
     mirrored: tuple[str, ...] = ()
     attempts: int = 1
@@ -87,15 +92,15 @@ class Origin(BaseModel):
 
 
 class ImplausibleShapes(InvalidInput):
-    """No new label map was like the originals; the message says in what they failed."""
+    """No new label map was like the originals; the message lists what failed most often."""
 
 
-class Geometries:
-    """New label maps like some originals.
+class LabelMapSampler:
+    """Draws new label maps like some originals.
 
     Args:
         originals: name -> label map ``[*S]`` of ids; only those of equal size are recombined.
-        seed: of everything drawn.
+        seed: of all draws.
         tolerance: see `Shapes.of`.
         symmetries: see `plausible_mirrorings`.
     """
@@ -113,15 +118,15 @@ class Geometries:
         self.mirrorings = plausible_mirrorings(self.labels, symmetries)
 
     def draw(self, number: int) -> tuple[Labels, Origin]:
-        """The new label map of that number, of the size of one original, and its origin.
+        """New label map `number`, of the size of one original, and its origin.
 
         Raises:
             ImplausibleShapes: `ATTEMPTS` draws failed.
         """
-        order = np.random.default_rng([self.seed, number, 0, 4]).permutation(len(_HOWS))
+        order = np.random.default_rng([self.seed, number, 0, 4]).permutation(len(_METHODS))
 
         def draw(rng: Random, attempt: int) -> tuple[Labels, Origin] | None:
-            how = _HOWS[order[attempt // _PATIENCE % len(_HOWS)]]
+            how = _METHODS[order[attempt // _PATIENCE % len(_METHODS)]]
             return self._draw(rng, how, FREE if attempt >= ATTEMPTS / 2 else self.strength)
 
         return self.first_plausible(number, draw)
@@ -129,19 +134,19 @@ class Geometries:
     def first_plausible(
         self, number: int, draw: Callable[[Random, int], tuple[Labels, Origin] | None]
     ) -> tuple[Labels, Origin]:
-        """The first of `ATTEMPTS` draws that is like the originals and equals none of them.
+        """The first of `ATTEMPTS` draws that is like the originals but nearly equals none.
 
         Args:
             number: of the new map.
-            draw: one label map ``[*S]`` and its origin, given the number of draws before; None
-                where the draw came to nothing.
+            draw: gives a label map ``[*S]`` and its origin, or None if the draw failed; its second
+                argument is the number of draws before.
 
         Raises:
-            ImplausibleShapes: there is none.
+            ImplausibleShapes: every draw failed.
         """
         failed: Counter[str] = Counter()
         for attempt in range(ATTEMPTS):
-            # the 2 keeps these apart from the phantoms': trailing zeros are no other seed
+            # the 2 tells the seed from those of phantoms; NumPy ignores trailing zeros
             drawn = draw(np.random.default_rng([self.seed, number, attempt, 2]), attempt)
             if drawn is None:
                 failed["nothing to join"] += 1
@@ -156,10 +161,10 @@ class Geometries:
                 continue
             found = {"attempts": attempt + 1, "nearest": nearest, "nearest_dice": round(dice, 4)}
             return label, origin.model_copy(update=found)
-        raise ImplausibleShapes(self._told(number, failed))
+        raise ImplausibleShapes(self._failure(number, failed))
 
     def nearest(self, label: Labels) -> tuple[str, float]:
-        """The original most like a map ``[*S]``, mirrored or not, and their Dice."""
+        """Name of the original most similar to a map ``[*S]``, mirrored or not, and their Dice."""
         found = [("", 0.0)]
         for name, original in zip(self.names, self.labels, strict=True):
             for mirrored in self.mirrorings:
@@ -168,7 +173,7 @@ class Geometries:
                     found.append((name, mean_dice(turned, label, self.shapes.foreground)))
         return max(found, key=lambda one: one[1])
 
-    def _told(self, number: int, failed: Counter[str]) -> str:
+    def _failure(self, number: int, failed: Counter[str]) -> str:
         def allowed(name: str) -> str:
             if name not in self.shapes.ranges:
                 return ""
@@ -183,48 +188,53 @@ class Geometries:
 
     @cached_property
     def strength(self) -> Strength:
-        """Of deformations; where that comes to nothing they are `FREE`."""
+        """Of the first deformations; after half of the attempts they are `FREE`."""
         dims = self.labels[0].ndim
         return FREE if any(len(m.flipped) == dims for m in self.mirrorings) else GENTLE
 
-    def _draw(self, rng: Random, how: How, strength: Strength) -> tuple[Labels, Origin] | None:
+    def _draw(self, rng: Random, how: Method, strength: Strength) -> tuple[Labels, Origin] | None:
         first = int(rng.integers(len(self.labels)))
         shape = self.labels[first].shape
         partners = [k for k, label in enumerate(self.labels) if k != first and label.shape == shape]
         if not partners:
             how = "deformed"
         chosen = [first] if how == "deformed" else [first, partners[rng.integers(len(partners))]]
-        varied = [self._varied(self.labels[k], rng, strength) for k in chosen]
+        varied = [self._mirrored_and_deformed(self.labels[k], rng, strength) for k in chosen]
         label: Labels | None = varied[0][0]
         if how != "deformed":
             one, other = (label for label, _ in varied)
-            across, width = _across(shape, rng), rng.uniform(0.02, 0.25) * min(shape)
+            across, width = _distance_from_line(shape, rng), rng.uniform(0.02, 0.25) * min(shape)
             label = (
-                joined(one, other, across)
+                join(one, other, across)
                 if how == "joined"
-                else blended(one, other, across, width, self.shapes.ids)
+                else blend(one, other, across, width, self.shapes.ids)
             )
         if label is None:
             return None
         names = tuple(self.names[k] for k in chosen)
-        origin = Origin(how=how, originals=names, mirrored=tuple(said for _, said in varied))
+        origin = Origin(
+            how=how, originals=names, mirrored=tuple(mirroring for _, mirroring in varied)
+        )
         return self.shapes.without_specks(label).astype(self.labels[first].dtype), origin
 
-    def _varied(self, label: Labels, rng: Random, strength: Strength) -> tuple[Labels, str]:
-        """An original mirrored and bent, and how it was mirrored."""
+    def _mirrored_and_deformed(
+        self, label: Labels, rng: Random, strength: Strength
+    ) -> tuple[Labels, str]:
+        """An original at random, and how it was mirrored."""
         fitting = [m for m in self.mirrorings if m(label).shape == label.shape]
         mirroring = fitting[rng.integers(len(fitting))]
-        return bent(mirroring(label), self.shapes.ids, rng, strength), str(mirroring)
+        return deform(mirroring(label), self.shapes.ids, rng, strength), str(mirroring)
 
 
-def bent(label: Labels, ids: Sequence[int], rng: Random, strength: Strength = FREE) -> Labels:
-    """A label map ``[*S]`` under a smooth random deformation (MONAI's), what enters mirrored.
+def deform(label: Labels, ids: Sequence[int], rng: Random, strength: Strength = FREE) -> Labels:
+    """A label map ``[*S]`` under a smooth random deformation (MONAI's), mirrored at its border.
 
-    What is bent is how deep each pixel lies inside of each class, and each goes to the class inside
-    of which it lies deepest: edges are smooth also where much is stretched, and no id is made up.
+    Deformed are the signed distances to each class's boundary; each pixel then takes the class in
+    which it lies deepest. So edges stay smooth under strong stretching, and no new id appears.
 
     Args:
         label: ``[*S]`` of `ids`.
+        ids: of all classes.
         rng: draws the deformation.
         strength: of the deformation.
     """
@@ -234,8 +244,8 @@ def bent(label: Labels, ids: Sequence[int], rng: Random, strength: Strength = FR
     step = max(1, _AT_ONCE // (4 * label.size))
     for start in range(0, len(ids), step):
         chosen = ids[start : start + step]
-        depths = np.stack([_depth(label == one) for one in chosen]).astype(np.float32)
-        if len(ids) == 2:  # a sheet of one pixel between two other classes would be lost
+        depths = np.stack([_signed_distance(label == one) for one in chosen]).astype(np.float32)
+        if len(ids) == 2:  # of more classes, layers one pixel thick would vanish
             depths = ndimage.gaussian_filter(depths, (0,) + (_STEPS,) * label.ndim, mode="nearest")
         deformation = _deformation(label.shape, strength).set_random_state(seed=seed)
         for one, depth in zip(chosen, deformation(torch.from_numpy(depths)).numpy(), strict=True):
@@ -260,7 +270,7 @@ def _deformation(shape: tuple[int, ...], strength: Strength) -> mt.RandomizableT
             rotate_range=strength.rotation,
             **shared,
         )
-    # Blurred over s voxels noise keeps (2 s sqrt(pi)) ** -1.5 of its deviation.
+    # noise blurred with standard deviation s keeps (2 s sqrt(pi)) ** -1.5 of its own
     factor = spacing * (2 * spacing * np.pi**0.5) ** 1.5
     magnitude = tuple(factor * part for part in strength.displacement)
     return mt.Rand3DElastic(
@@ -271,7 +281,7 @@ def _deformation(shape: tuple[int, ...], strength: Strength) -> mt.RandomizableT
     )
 
 
-def _across(shape: tuple[int, ...], rng: Random) -> NDArray[np.float64]:
+def _distance_from_line(shape: tuple[int, ...], rng: Random) -> NDArray[np.float64]:
     """The signed distance ``[*S]`` of each pixel from a random line (plane) near the middle."""
     normal = rng.standard_normal(len(shape))
     normal /= np.linalg.norm(normal)
@@ -280,15 +290,15 @@ def _across(shape: tuple[int, ...], rng: Random) -> NDArray[np.float64]:
     return np.tensordot(normal, places - through.reshape(-1, *(1 for _ in shape)), 1)
 
 
-def joined(one: Labels, other: Labels, across: NDArray[np.float64]) -> Labels | None:
-    """Two label maps ``[*S]`` cut and joined, parts whole: `one` on the negative side of a line.
+def join(one: Labels, other: Labels, across: NDArray[np.float64]) -> Labels | None:
+    """Two label maps ``[*S]`` joined in whole parts: `one` on the negative side of a line.
 
     Args:
         one, other: of equal size.
         across: ``[*S]``, signed distance from the line.
 
     Returns:
-        None where either would give nearly nothing.
+        None if one of them would contribute nearly nothing.
     """
     different = one != other
     structure = ndimage.generate_binary_structure(one.ndim, one.ndim)
@@ -303,14 +313,14 @@ def joined(one: Labels, other: Labels, across: NDArray[np.float64]) -> Labels | 
     return np.where(from_other, other, one)
 
 
-def blended(
+def blend(
     one: Labels,
     other: Labels,
     across: NDArray[np.float64],
     width: float,
     ids: Sequence[int],
 ) -> Labels:
-    """Two label maps ``[*S]`` that turn into each other across a line, by signed distances.
+    """Two label maps ``[*S]`` that change into each other across a line, by signed distances.
 
     Args:
         one, other: of equal size.
@@ -322,14 +332,15 @@ def blended(
     best = np.full(one.shape, -np.inf)
     found = np.zeros_like(one)
     for label in ids:
-        depth = (1 - share) * _depth(one == label) + share * _depth(other == label)
+        depth = (1 - share) * _signed_distance(one == label)
+        depth += share * _signed_distance(other == label)
         found[depth > best] = label
         best = np.maximum(best, depth)
     return found
 
 
-def _depth(mask: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """How far inside a mask each pixel lies; negative outside."""
+def _signed_distance(mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Distance of each pixel from the mask's boundary, positive inside."""
     if not mask.any():
         return np.full(mask.shape, -float(max(mask.shape)))
     if mask.all():

@@ -1,4 +1,4 @@
-"""``caps-med data labels``: new label maps on disk, like those of a data set or by a model."""
+"""``caps-med data labels``: new label maps on disk, like those of a data set or from a model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, write_image
 from training.atomic import write_text
 from training.data.layouts.naming import written_suffix
-from training.labelmaps.deform import Geometries, Origin, Random
+from training.labelmaps.deform import LabelMapSampler, Origin, Random
 from training.labelmaps.originals import Original, Originals
-from training.labelmaps.phantoms import AxonGeometry, draw_axons, outline
+from training.labelmaps.phantoms import AxonGeometry, draw_axons, render_labels
 from training.labelmaps.shapes import TOLERANCE, Labels
 from training.labelmaps.symmetry import Symmetries
 from training.pictures.sheet import Cell, label_pixels, most_labelled, sheet
@@ -44,17 +44,17 @@ class NewLabel(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelMaker:
-    """Draws new label maps by their numbers.
+    """Draws new label maps by number.
 
     Attributes:
-        originals: what they are like; None draws axons of `size` by the spline model alone.
-        geometries: of the originals; None without.
+        originals: the label maps to resemble; None draws axons of `size` by the spline model.
+        sampler: of the originals; None without them.
         axons: draw axons by the spline model.
     """
 
     seed: int
     originals: Originals | None
-    geometries: Geometries | None
+    sampler: LabelMapSampler | None
     axons: bool = False
     size: int = 128
 
@@ -80,7 +80,7 @@ class LabelMaker:
             InvalidInput: axons of several classes, or volumes of them.
         """
         maps = {one.case.name: one.label.array[0] for one in originals.maps}
-        found = Geometries(maps, seed, tolerance, symmetries)
+        found = LabelMapSampler(maps, seed, tolerance, symmetries)
         if axons and (len(found.shapes.ids) > 2 or originals.maps[0].label.spatial_dims > 2):
             raise InvalidInput(
                 f"{originals.dataset.root}: the axons' spline model draws pictures of one class; "
@@ -95,14 +95,14 @@ class LabelMaker:
             ImplausibleShapes: no draw was like the originals.
         """
         name = f"new-{number:05}"
-        if self.originals is None or self.geometries is None:
+        if self.originals is None or self.sampler is None:
             label = _axons(_rng(self.seed, number), (self.size,) * 2)
             image = MedicalImage(label[None], format="png", kind="labels")
             return NewLabel(name, ".png", image, Origin(how="spline model"))
         if self.axons:
-            found, origin = self.geometries.first_plausible(number, self._spline)
+            found, origin = self.sampler.first_plausible(number, self._spline)
         else:
-            found, origin = self.geometries.draw(number)
+            found, origin = self.sampler.draw(number)
         like = self._like(found, origin)
         geometry = replace(like.label, origin=None)  # it is of no patient
         suffix = written_suffix(like.case.label.path)
@@ -119,10 +119,10 @@ class LabelMaker:
     def _spline(self, rng: Random, _attempt: int) -> tuple[Labels, Origin]:
         """Axons of the spline model in the size and the id of one of the originals."""
         assert self.originals is not None  # noqa: S101 - checked by the caller
-        assert self.geometries is not None  # noqa: S101
+        assert self.sampler is not None  # noqa: S101
         maps = self.originals.maps
         label = _axons(rng, maps[rng.integers(len(maps))].label.spatial_shape)
-        (foreground,) = self.geometries.shapes.foreground
+        (foreground,) = self.sampler.shapes.foreground
         return label * np.uint8(foreground), Origin(how="spline model")
 
     def many(self, count: int, workers: int = 1) -> Iterator[NewLabel]:
@@ -132,7 +132,7 @@ class LabelMaker:
 
 
 def _rng(seed: int, number: int) -> Random:
-    """None that draws phantoms: trailing zeros would not make it another one."""
+    """Differs from the phantoms' generators, whose seeds have no 2; NumPy ignores trailing 0s."""
     return np.random.default_rng([seed, number, 0, 2])
 
 
@@ -140,7 +140,9 @@ def _axons(rng: Random, shape: tuple[int, ...]) -> Labels:
     """A label map of 0 and 1 in which there is an axon."""
     edge = max(shape)
     while True:
-        found = outline(draw_axons(rng, edge, AxonGeometry()), edge)[0, : shape[0], : shape[1]]
+        found = render_labels(draw_axons(rng, edge, AxonGeometry()), edge)[
+            0, : shape[0], : shape[1]
+        ]
         if found.any():
             return found
 
@@ -177,8 +179,8 @@ def write_labels(
         "command": command,
         "seed": maker.seed,
         "like": maker.originals.dataset.name if maker.originals else None,
-        "ranges": dict(maker.geometries.shapes.ranges) if maker.geometries else None,
-        "mirrorings": [str(m) for m in maker.geometries.mirrorings] if maker.geometries else None,
+        "ranges": dict(maker.sampler.shapes.ranges) if maker.sampler else None,
+        "mirrorings": [str(m) for m in maker.sampler.mirrorings] if maker.sampler else None,
         "label_maps": listed,
     }
     write_text(out / "manifest.json", json.dumps(manifest, indent=2) + "\n")

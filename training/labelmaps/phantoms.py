@@ -1,13 +1,13 @@
-"""Axon phantoms: two-photon images of axons with boutons, simulated, with pixel-true labels.
+"""Axon phantoms: simulated two-photon images of axons with boutons, with exact labels.
 
-The situation of Bass et al. 2019 (CapsPix2Pix) without any download. A geometry is drawn first:
-branching centrelines (persistent random walks), a width that varies along them, boutons. The label
-map follows from the geometry alone. A look is then drawn: brightness along the axons, blurred
-fibres out of focus and spots in the background, uneven light, the microscope's point-spread
+The setting of Bass et al. 2019 (CapsPix2Pix) without any download. A geometry is drawn first:
+branching centrelines (persistent random walks), a radius that varies along them, boutons. The label
+map follows from the geometry alone. The appearance is then drawn: brightness along the axons,
+out-of-focus fibres and spots in the background, uneven illumination, the microscope's point-spread
 function, gain, photon (Poisson) and read-out (Gaussian) noise. One geometry can be given many
-looks: repeats of a label map, against which the diversity of synthetic images can be measured.
+appearances: repeats of a label map, with which the diversity of synthetic images is compared.
 
-Everything follows from the seed, the case's number and the repeat's number.
+Everything follows from the seed and the numbers of the case and the repeat.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, signal
+from skimage.measure import block_reduce
 
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, write_image
@@ -28,25 +29,26 @@ Floats = NDArray[np.float32]
 Range = tuple[float, float]
 
 LABELS = {0: "background", 1: "axon"}
-#: Fewer pixels than this do not show an axon.
+#: Smallest edge of an image in pixels.
 SMALLEST = 32
-#: Labels and fluorescence are drawn this much finer than the pixels, for smooth edges.
-_FINER = 2
+#: Labels and fluorescence are drawn at this multiple of the resolution, for smooth edges.
+_OVERSAMPLING = 2
 
 
 @dataclass(frozen=True)
 class AxonGeometry:
-    """How axons grow; lengths in pixels, angles in radians, ranges drawn from uniformly.
+    """Parameters of growth: lengths in pixels, angles in radians, ranges sampled uniformly.
 
     Attributes:
-        axons: how many cross a field of 128 x 128 pixels; more in a larger one, by its edge.
-        radius: of an axon; along it the radius wanders by a factor of `taper`.
-        stiffness: length over which the direction is remembered, in pixels.
+        axons: number in a field of 128 x 128 pixels; proportional to the edge of a larger one.
+        radius: of an axon.
+        taper: standard deviation of the logarithm of the radius along an axon.
+        stiffness: correlation length of the direction.
         wander: standard deviation of the change of direction over that length.
         branch_every: mean length between branches.
         branch_angle: between a branch and its parent.
         bouton_every: mean length between boutons.
-        bouton_radius: of a bouton, in units of the axon's radius.
+        bouton_radius: in units of the axon's radius.
     """
 
     axons: tuple[int, int] = (1, 3)
@@ -61,22 +63,22 @@ class AxonGeometry:
 
 
 @dataclass(frozen=True)
-class AxonLook:
-    """How a two-photon microscope shows them; ranges drawn from uniformly, once an image.
+class AxonAppearance:
+    """Parameters of a two-photon image: ranges sampled uniformly, once per image.
 
     Attributes:
-        brightness: fluorescence of an axon; along it, it varies by a factor of `unevenness`.
-        bouton_brightness: of boutons, in units of the axon's.
+        brightness: fluorescence of the axons.
+        bouton_brightness: in units of the axon's.
         unevenness: standard deviation of the logarithm of the brightness along an axon.
         psf: standard deviation of the lateral point-spread function, in pixels.
-        out_of_focus: fibres behind the focal plane; blurred over `defocus` pixels, not labelled.
-        defocus: their blur.
-        spots: small bright spots (autofluorescent granules) in 128 x 128 pixels; not labelled.
-        haze: fluorescence of the tissue, in units of the brightness.
-        vignette: loss of light from the brightest place to the darkest.
-        photons: per pixel at a fluorescence of one; fewer are noisier.
+        out_of_focus: number of unlabelled fibres outside the focal plane.
+        defocus: standard deviation of their blur, in pixels.
+        spots: number of unlabelled bright spots (autofluorescent granules) in 128 x 128 pixels.
+        haze: fluorescence of the tissue.
+        vignette: relative loss of light from the brightest place to the darkest.
+        photons: per pixel at a fluorescence of one.
         read_noise: standard deviation, in photons.
-        gain: of the detector; what exceeds one is clipped.
+        gain: of the detector; the result is clipped at one.
     """
 
     brightness: Range = (0.45, 1.0)
@@ -99,8 +101,8 @@ class Fibres(NamedTuple):
     Attributes:
         points: ``[N, 2]``, (row, column).
         radius: ``[N]``, in pixels.
-        along: ``[N]``, position along its fibre in pixels, fibres one after another.
-        bouton: ``[N]``, 1 at the middle of a bouton, 0 outside.
+        along: ``[N]``, position along the fibre in pixels; those of fibres do not overlap.
+        bouton: ``[N]``, 1 at the centre of a bouton, 0 outside.
     """
 
     points: Floats
@@ -122,15 +124,15 @@ def axon_phantom(
     repeat: int = 0,
     size: int = 128,
     geometry: AxonGeometry | None = None,
-    look: AxonLook | None = None,
+    appearance: AxonAppearance | None = None,
 ) -> Phantom:
     """One image with its label map.
 
     Args:
-        seed, case: choose the geometry.
-        repeat: with them, chooses the look.
+        seed, case: determine the geometry.
+        repeat: with them, determines the appearance.
         size: edge in pixels.
-        geometry, look: the ranges that both are drawn from.
+        geometry, appearance: parameters of both.
 
     Raises:
         InvalidParameter: `size` below 32.
@@ -139,13 +141,14 @@ def axon_phantom(
         raise InvalidParameter(f"size={size}: must be at least {SMALLEST}")
     fibres = draw_axons(np.random.default_rng([seed, case]), size, geometry or AxonGeometry())
     rng = np.random.default_rng([seed, case, repeat, 1])
-    return Phantom(photograph(fibres, rng, size, look or AxonLook()), outline(fibres, size))
+    image = render_image(fibres, rng, size, appearance or AxonAppearance())
+    return Phantom(image, render_labels(fibres, size))
 
 
 def axon_phantoms(
     count: int, seed: int = 0, size: int = 128, repeats: int = 1
 ) -> Iterator[tuple[str, Phantom]]:
-    """Name and phantom of `count` geometries, each with `repeats` looks."""
+    """Name and phantom of `count` geometries, each with `repeats` appearances."""
     digits = max(4, len(str(count - 1)))
     for case in range(count):
         for repeat in range(repeats):
@@ -162,7 +165,7 @@ def write_phantom(folder: Path, name: str, phantom: Phantom) -> None:
 
 
 def draw_axons(rng: np.random.Generator, size: int, geometry: AxonGeometry) -> Fibres:
-    """Centrelines with their radii; at least one crosses the middle of the field."""
+    """Draw at least one axon, with its branches, through the central part of the field."""
     count = max(1, round(rng.integers(geometry.axons[0], geometry.axons[1] + 1) * size / 128))
     fibres: list[Fibres] = []
     for _ in range(count):
@@ -184,7 +187,7 @@ def _grow(
     geometry: AxonGeometry,
     generation: int = 0,
 ) -> None:
-    """Append a fibre that runs until it leaves the field, and its branches."""
+    """Append a fibre, up to where it leaves the field, and its branches."""
     points, headings = _walk(rng, start, heading, size, geometry)
     if len(points) < 4:
         return
@@ -209,7 +212,7 @@ def _walk(
     size: int,
     geometry: AxonGeometry,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Points half a pixel apart, and the direction at each, until the field's edge is passed."""
+    """Points half a pixel apart, up to the edge of the field, and the direction at each."""
     steps = 6 * size
     curvature = _smooth_noise(rng, steps, geometry.stiffness) * geometry.wander
     headings = heading + np.cumsum(curvature) / geometry.stiffness
@@ -221,7 +224,7 @@ def _walk(
 
 
 def _boutons(rng: np.random.Generator, length: int, geometry: AxonGeometry) -> NDArray[np.float64]:
-    """1 in the middle of each bouton, falling to 0 over the axon's width."""
+    """``[length]``, 1 at the centre of each bouton, falling to 0 over the axon's width."""
     middles = (rng.uniform(size=length) < 0.5 / geometry.bouton_every).astype(float)
     width = 2.0 * geometry.radius[1]
     bumps = np.asarray(ndimage.gaussian_filter1d(middles, width) * width * np.sqrt(2 * np.pi))
@@ -229,7 +232,7 @@ def _boutons(rng: np.random.Generator, length: int, geometry: AxonGeometry) -> N
 
 
 def _smooth_noise(rng: np.random.Generator, length: int, scale: float) -> NDArray[np.float64]:
-    """Gaussian noise of unit variance, correlated over `scale` pixels (two samples each)."""
+    """Gaussian noise ``[length]`` of unit variance and correlation length `scale` pixels."""
     kept = np.exp(-1 / (2 * scale))
     white = rng.standard_normal(length) * np.sqrt(1 - kept**2)
     white[0] = rng.standard_normal()
@@ -237,7 +240,7 @@ def _smooth_noise(rng: np.random.Generator, length: int, scale: float) -> NDArra
 
 
 def _join(fibres: list[Fibres]) -> Fibres:
-    """One after another, far apart along."""
+    """Concatenate fibres, shifting `along` so that none overlap."""
     offsets = np.cumsum([0, *(fibre.along[-1] + 1000 for fibre in fibres[:-1])])
     shifted = [f._replace(along=f.along + o) for f, o in zip(fibres, offsets, strict=True)]
     return Fibres(
@@ -245,43 +248,47 @@ def _join(fibres: list[Fibres]) -> Fibres:
     )
 
 
-def outline(fibres: Fibres, size: int) -> NDArray[np.uint8]:
-    """Label map ``[1, size, size]``: pixels of which at least half lies inside a fibre."""
+def render_labels(fibres: Fibres, size: int) -> NDArray[np.uint8]:
+    """Label map ``[1, size, size]``: pixels at least half covered by a fibre."""
     inside = _stamp(fibres, np.ones(len(fibres.radius), np.float32), size) > 0
     return (_shrink(inside.astype(np.float32)) >= 0.5).astype(np.uint8)[None]
 
 
-def photograph(fibres: Fibres, rng: np.random.Generator, size: int, look: AxonLook) -> Floats:
-    """Image ``[1, size, size]`` in [0, 1] of fibres, with a background of its own."""
-    light = rng.uniform(*look.brightness) * _fluorescence(fibres, rng, size, look)
-    light = ndimage.gaussian_filter(light, rng.uniform(*look.psf))
-    light = light + _background(rng, size, look)
-    light = light * _vignette(rng, size, rng.uniform(*look.vignette))
-    photons = rng.uniform(*look.photons)
+def render_image(
+    fibres: Fibres, rng: np.random.Generator, size: int, appearance: AxonAppearance
+) -> Floats:
+    """Image ``[1, size, size]`` in [0, 1] of fibres in front of a random background."""
+    light = rng.uniform(*appearance.brightness) * _fluorescence(fibres, rng, size, appearance)
+    light = ndimage.gaussian_filter(light, rng.uniform(*appearance.psf))
+    light = light + _background(rng, size, appearance)
+    light = light * _vignette(rng, size, rng.uniform(*appearance.vignette))
+    photons = rng.uniform(*appearance.photons)
     counts = rng.poisson(light * photons).astype(np.float64)
-    counts += rng.normal(0, rng.uniform(*look.read_noise), light.shape)
-    return _float32(np.clip(counts / photons * rng.uniform(*look.gain), 0, 1))[None]
+    counts += rng.normal(0, rng.uniform(*appearance.read_noise), light.shape)
+    return _float32(np.clip(counts / photons * rng.uniform(*appearance.gain), 0, 1))[None]
 
 
-def _fluorescence(fibres: Fibres, rng: np.random.Generator, size: int, look: AxonLook) -> Floats:
-    """What the fibres emit, before the optics: bright boutons, uneven brightness along them."""
+def _fluorescence(
+    fibres: Fibres, rng: np.random.Generator, size: int, appearance: AxonAppearance
+) -> Floats:
+    """Emission of the fibres before the optics: brighter boutons, uneven along each fibre."""
     noise = _smooth_noise(rng, int(2 * fibres.along[-1]) + 2, 15.0)
-    uneven = np.exp(look.unevenness * noise[(2 * fibres.along).astype(int)])
-    boutons = 1 + fibres.bouton * (rng.uniform(*look.bouton_brightness) - 1)
+    uneven = np.exp(appearance.unevenness * noise[(2 * fibres.along).astype(int)])
+    boutons = 1 + fibres.bouton * (rng.uniform(*appearance.bouton_brightness) - 1)
     return _shrink(_stamp(fibres, (uneven * boutons).astype(np.float32), size))
 
 
-def _background(rng: np.random.Generator, size: int, look: AxonLook) -> Floats:
-    """Haze, fibres out of focus, and spots."""
+def _background(rng: np.random.Generator, size: int, appearance: AxonAppearance) -> Floats:
+    """Haze, out-of-focus fibres and spots."""
     cloud = ndimage.gaussian_filter(rng.standard_normal((size, size)), size / 10, mode="reflect")
-    background = rng.uniform(*look.haze) * (1 + 0.5 * cloud / max(cloud.std(), 1e-6))
+    background = rng.uniform(*appearance.haze) * (1 + 0.5 * cloud / max(cloud.std(), 1e-6))
     far = AxonGeometry(axons=(1, 1), radius=(1.0, 2.5), branch_every=1e9)
-    for _ in range(rng.integers(look.out_of_focus[0], look.out_of_focus[1] + 1)):
+    for _ in range(rng.integers(appearance.out_of_focus[0], appearance.out_of_focus[1] + 1)):
         fibre = draw_axons(rng, size, far)
         shape = _shrink(_stamp(fibre, np.ones(len(fibre.radius), np.float32), size))
-        blurred = ndimage.gaussian_filter(shape, rng.uniform(*look.defocus))
+        blurred = ndimage.gaussian_filter(shape, rng.uniform(*appearance.defocus))
         background = background + rng.uniform(0.3, 1.0) * blurred
-    count = round(rng.integers(look.spots[0], look.spots[1] + 1) * (size / 128) ** 2)
+    count = round(rng.integers(appearance.spots[0], appearance.spots[1] + 1) * (size / 128) ** 2)
     spots = np.zeros((size, size))
     np.add.at(spots, tuple(rng.integers(0, size, (2, count))), rng.uniform(0.5, 4.0, count))
     background = background + ndimage.gaussian_filter(spots, rng.uniform(0.7, 1.3))
@@ -289,22 +296,22 @@ def _background(rng: np.random.Generator, size: int, look: AxonLook) -> Floats:
 
 
 def _vignette(rng: np.random.Generator, size: int, loss: float) -> Floats:
-    """Uneven light: one at the brightest place, 1 - loss at the darkest."""
+    """Illumination: 1 at the brightest place, 1 - loss at the darkest."""
     rows, columns = np.mgrid[:size, :size] / size - rng.uniform(0.2, 0.8, (2, 1, 1))
     distance = rows**2 + columns**2
     return _float32(1 - loss * distance / distance.max())
 
 
 def _stamp(fibres: Fibres, values: Floats, size: int) -> Floats:
-    """Each point paints a disc of its radius with its value; the brightest wins. Drawn finer."""
-    canvas = np.zeros((size * _FINER,) * 2, np.float32)
-    reach = int(np.ceil(fibres.radius.max() * _FINER)) + 1
+    """Oversampled maximum over the points, each a disc of its radius and value."""
+    canvas = np.zeros((size * _OVERSAMPLING,) * 2, np.float32)
+    reach = int(np.ceil(fibres.radius.max() * _OVERSAMPLING)) + 1
     offsets = np.indices((2 * reach + 1,) * 2).reshape(2, -1).T - reach
-    centres = fibres.points * _FINER
+    centres = fibres.points * _OVERSAMPLING
     pixels = np.floor(centres).astype(int)[:, None] + offsets
     distance = np.hypot(*np.moveaxis(pixels + 0.5 - centres[:, None], -1, 0))
-    near = distance <= fibres.radius[:, None] * _FINER
-    near &= ((pixels >= 0) & (pixels < size * _FINER)).all(-1)
+    near = distance <= fibres.radius[:, None] * _OVERSAMPLING
+    near &= ((pixels >= 0) & (pixels < size * _OVERSAMPLING)).all(-1)
     painted = np.broadcast_to(values[:, None], near.shape)[near]
     np.maximum.at(canvas, tuple(pixels[near].T), painted)
     return canvas
@@ -315,6 +322,5 @@ def _float32(values: Any) -> Floats:  # noqa: ANN401 - SciPy has no types
 
 
 def _shrink(canvas: Floats) -> Floats:
-    """Means over blocks: from the finer grid to pixels."""
-    edge = canvas.shape[0] // _FINER
-    return np.asarray(canvas.reshape(edge, _FINER, edge, _FINER).mean((1, 3)))
+    """From the oversampled grid to pixels."""
+    return _float32(block_reduce(canvas, _OVERSAMPLING, np.mean))

@@ -24,11 +24,11 @@ from training.data.mni152 import load_mni152
 from training.evaluation.metrics.overlap import mean_dice
 from training.labelmaps.deform import (
     SIMILAR,
-    Geometries,
     ImplausibleShapes,
-    bent,
-    blended,
-    joined,
+    LabelMapSampler,
+    blend,
+    deform,
+    join,
 )
 from training.labelmaps.generator import LabelMaker
 from training.labelmaps.originals import read_originals
@@ -62,7 +62,7 @@ def test_new_maps_are_like_the_originals_and_none_of_them(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     originals: Mapping[str, Labels] = request.getfixturevalue(kind)
-    maker = Geometries(originals, seed=1)
+    maker = LabelMapSampler(originals, seed=1)
     shapes = Shapes.of(list(originals.values()))
     hows = set()
     drawn = [maker.draw(number) for number in range(10)]
@@ -82,17 +82,17 @@ def test_new_maps_are_like_the_originals_and_none_of_them(
 
 
 def test_a_map_follows_from_seed_and_number_alone(axons: Mapping[str, Labels]) -> None:
-    first, again = (Geometries(axons, seed=3).draw(4) for _ in range(2))
+    first, again = (LabelMapSampler(axons, seed=3).draw(4) for _ in range(2))
     np.testing.assert_array_equal(first[0], again[0])
     assert first[1] == again[1]
-    assert not np.array_equal(first[0], Geometries(axons, seed=4).draw(4)[0])
+    assert not np.array_equal(first[0], LabelMapSampler(axons, seed=4).draw(4)[0])
 
 
 def test_bending_keeps_ids_and_the_width_of_thin_structures() -> None:
     lines = np.zeros((96, 96), np.uint8)
     lines[:, 30:33], lines[:, 60:63] = 2, 7
     for seed in range(5):
-        label = bent(lines, (0, 2, 7), np.random.default_rng(seed))
+        label = deform(lines, (0, 2, 7), np.random.default_rng(seed))
         assert set(np.unique(label)) == {0, 2, 7}
         assert 0.6 < (label == 2).sum() / (lines == 2).sum() < 1.7
         assert ndimage.label(label == 2, np.ones((3, 3)))[1] == 1, "torn"
@@ -102,17 +102,17 @@ def test_joined_parts_are_whole() -> None:
     one, other = np.zeros((2, 32, 32), np.uint8)
     one[4:8, 2:30], other[24:28, 2:30] = 1, 1
     across = np.indices((32, 32))[0] - 15.5
-    label = joined(one, other, across)
+    label = join(one, other, across)
     np.testing.assert_array_equal(label, one | other)
-    assert joined(one, one, across) is None
-    assert joined(one, other, -across) is not None
-    assert not joined(one, other, -across).any()  # type: ignore[union-attr]
+    assert join(one, one, across) is None
+    assert join(one, other, -across) is not None
+    assert not join(one, other, -across).any()  # type: ignore[union-attr]
 
 
 def test_blended_maps_turn_into_each_other() -> None:
     y, x = np.mgrid[:64, :64] - 31.5
     small, large = ((np.hypot(y, x) < r).astype(np.uint8) * 3 for r in (10, 22))
-    label = blended(small, large, x, 2.0, (0, 3))
+    label = blend(small, large, x, 2.0, (0, 3))
     assert set(np.unique(label)) == {0, 3}
     np.testing.assert_array_equal(label[:, :16], small[:, :16])
     np.testing.assert_array_equal(label[:, 48:], large[:, 48:])
@@ -137,7 +137,7 @@ def test_volumes_are_bent_and_recombined_too() -> None:
         middle = np.array([12, 10, 6]) + rng.uniform(-2, 2, 3)
         distance = np.linalg.norm(grid - middle.reshape(3, 1, 1, 1), axis=0)
         balls[f"ball{k}"] = ((distance < 5).astype(np.uint8) + (distance < 3)).astype(np.uint8)
-    maker = Geometries(balls)
+    maker = LabelMapSampler(balls)
     for number in range(2):
         label, _ = maker.draw(number)
         assert label.shape == (24, 20, 12)
@@ -148,7 +148,7 @@ def test_shapes_that_cannot_be_met_are_named() -> None:
     rng = np.random.default_rng(0)
     noise = {str(k): (rng.uniform(size=(32, 32)) < 0.5).astype(np.uint8) for k in range(3)}
     with pytest.raises(ImplausibleShapes, match=r"new label map 0: .*label 1: .*times, allowed"):
-        Geometries(noise, tolerance=0.0).draw(0)
+        LabelMapSampler(noise, tolerance=0.0).draw(0)
 
 
 def test_the_spline_model_draws_no_phantom_of_the_same_seed(folder: Path) -> None:

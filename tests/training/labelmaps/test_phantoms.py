@@ -24,12 +24,12 @@ def test_the_same_numbers_give_the_same_phantom() -> None:
 
 
 def test_repeats_share_the_label_map_and_look_different() -> None:
-    looks = [axon_phantom(0, 1, repeat) for repeat in range(6)]
-    for look in looks[1:]:
-        np.testing.assert_array_equal(look.label, looks[0].label)
-    inside = looks[0].label > 0
-    brightness = [float(look.image[inside].mean()) for look in looks]
-    noise = [float((x.image - ndimage.gaussian_filter(x.image, (0, 1, 1))).std()) for x in looks]
+    repeats = [axon_phantom(0, 1, repeat) for repeat in range(6)]
+    for repeat in repeats[1:]:
+        np.testing.assert_array_equal(repeat.label, repeats[0].label)
+    inside = repeats[0].label > 0
+    brightness = [float(repeat.image[inside].mean()) for repeat in repeats]
+    noise = [float((x.image - ndimage.gaussian_filter(x.image, (0, 1, 1))).std()) for x in repeats]
     assert np.std(brightness) > 0.02
     assert np.std(noise) > 0.005
 
