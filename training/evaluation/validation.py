@@ -1,4 +1,4 @@
-"""Scores on held-out slices."""
+"""Scores and pictures of a network in training, on held-out samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def dice_scores(
 ) -> dict[str, float]:
     """Dice of each foreground class over all pixels of all samples, and ``score``, their mean.
 
-    A class that neither the labels nor the prediction hold has no Dice and does not count.
+    A class in neither the labels nor the predictions has no Dice and does not count. Pooled over
+    pixels and on the network's device, by MONAI; `metrics.overlap` scores single cases.
     """
     channels = network.out_channels
     metric = ConfusionMatrixMetric(
@@ -45,7 +46,7 @@ def dice_scores(
 
 
 def _answer(network: SegmentationNetwork, image: Tensor) -> Tensor:
-    """Probabilities of one sample; a large one goes in windows, as in inference."""
+    """Capsule lengths of one sample; of a volume in windows, as in inference."""
     if network.spatial_dims == 2:
         lengths: Tensor = network(image)
         return lengths
@@ -56,7 +57,7 @@ def _answer(network: SegmentationNetwork, image: Tensor) -> Tensor:
 def validation_picture(
     network: SegmentationNetwork, samples: Sequence[Sample], shown: int = 4
 ) -> Tensor:
-    """Some samples as ``[3, H, W]`` in [0, 1]: above image, below label and below it the answer."""
+    """Some samples side by side, ``[3, H, W]`` in [0, 1]: image, label and prediction below."""
     chosen = [samples[i * len(samples) // shown] for i in range(min(shown, len(samples)))]
     columns = []
     with eval_mode(network):
@@ -71,21 +72,20 @@ def validation_picture(
 
 
 def _column(image: Tensor, label: Tensor, found: Tensor) -> Tensor:
-    """One sample's image, label and answer below each other, ``[3, 3 H, W]``."""
-    grey = image[0, image.shape[1] // 2].clamp(0, 1).expand(3, -1, -1)
+    """One sample's image, label and prediction below each other, ``[3, 3 H, W]``."""
+    gray = image[0, image.shape[1] // 2].clamp(0, 1).expand(3, -1, -1)
     palette = torch.as_tensor(label_palette(), dtype=torch.float32, device=image.device) / 255
     colored = [palette[x[0, 0].long()].movedim(-1, 0) for x in (label, found)]
-    return torch.cat([grey, *colored], 1)
+    return torch.cat([gray, *colored], 1)
 
 
 def synthesis_scores(
     generator: SynthesisNetwork, samples: Sequence[Sample], channels: int
 ) -> dict[str, float]:
-    """SSIM inside the labelled foreground (and the mean absolute error), averaged over samples.
+    """SSIM (also as ``score``) and mean absolute error in the labelled foreground.
 
-    SSIM as in Wang et al. 2004 with an 11 pixel Gaussian window, computed on the whole image and
-    averaged over the pixels with a label other than background. ``score`` is the SSIM. The image
-    is the one of `average_style`, without the grain that no two images share.
+    Both are averaged over the pixels of each sample, then over samples. The image is that of
+    `average_style`, without the grain, which no two images share.
     """
     z = average_style(generator)
     ssims, errors = [], []
@@ -103,8 +103,8 @@ def synthesis_scores(
 def average_style(generator: SynthesisNetwork) -> Tensor:
     """A noise vector ``[1, Z]`` whose first half, the style code, is zero.
 
-    See `training.tasks.synthesis.style`. The rest is drawn, always the same: no generator is
-    trained on a z without field.
+    See `training.tasks.synthesis.style`. The other half is random but fixed: generators are never
+    trained on a z without it.
     """
     z = torch.randn(1, generator.noise_size, generator=torch.Generator().manual_seed(0))
     z[:, : generator.noise_size // 2] = 0

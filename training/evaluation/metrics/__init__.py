@@ -1,4 +1,4 @@
-"""What synthetic images are worth, in numbers: beside real ones, among themselves, in geometry."""
+"""Metrics of images and label maps."""
 
 from training.evaluation.metrics.distribution import ImageSet, SetDistances, distances
 from training.evaluation.metrics.diversity import DISTANCES, Diversity, mean_pairwise

@@ -1,4 +1,4 @@
-"""A set of images against another: features, power spectra, intensities; no pairs are needed."""
+"""Distances between two unpaired sets of images: of features, power spectra and intensities."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Floats = NDArray[np.float64]
 
 #: Rings of a power spectrum, evenly from zero to half a cycle per pixel.
 RINGS = 24
-#: Steps of a histogram over [0, 1].
-STEPS = 256
-#: Added to a power before its logarithm: that of 8-bit rounding is about this.
+#: Bins of a histogram over [0, 1].
+BINS = 256
+#: Added to a power before its logarithm, about the power of 8-bit rounding errors.
 _FLOOR = 1e-6
 
 
 @dataclass(frozen=True)
 class SetDistances:
-    """Of two sets of images; each is near zero for sets of the same kind.
+    """Distances between two sets of images, each near zero for sets of the same distribution.
 
     Attributes:
-        frechet: Fréchet distance of normal distributions fitted to the features (as FID has it).
-        mmd: squared maximum mean discrepancy of the features under a cubic kernel, unbiased (as
-            KID has it, Bińkowski et al. 2018); may come out slightly below zero.
+        frechet: Fréchet distance of normal distributions fitted to the features (as in FID).
+        mmd: squared maximum mean discrepancy of the features under a cubic kernel, unbiased (as in
+            KID, Bińkowski et al. 2018); may be slightly negative.
         spectrum: mean absolute difference of the mean logarithmic power spectra, in decades.
         histogram: Wasserstein distance of the intensities, in units of the full range.
     """
@@ -43,23 +43,23 @@ class SetDistances:
 
 @dataclass
 class ImageSet:
-    """What is kept of a set of images, one after another; not the images."""
+    """Statistics of a set of images, added one by one; the images are not kept."""
 
     _features: list[Floats] = field(default_factory=list)
     _spectra: list[Floats] = field(default_factory=list)
-    _counts: Floats = field(default_factory=lambda: np.zeros(STEPS))
+    _counts: Floats = field(default_factory=lambda: np.zeros(BINS))
 
     def __len__(self) -> int:
         return len(self._features)
 
     def add(self, image: Image) -> None:
-        """Take in an image ``[C, H, W]`` in [0, 1]."""
+        """Add an image ``[C, H, W]`` in [0, 1]."""
         pixels = np.clip(np.asarray(image, np.float32), 0, 1)
         with torch.inference_mode():
             found = feature_network()(torch.from_numpy(pixels)[None])
         self._features.append(found[0].double().numpy())
         self._spectra.append(radial_power(pixels))
-        self._counts += np.histogram(pixels, STEPS, (0, 1))[0] / pixels.size
+        self._counts += np.histogram(pixels, BINS, (0, 1))[0] / pixels.size
 
     @property
     def features(self) -> Floats:
@@ -68,25 +68,27 @@ class ImageSet:
 
     @property
     def spectrum(self) -> Floats:
-        """Mean logarithm (base 10) of the power of each ring, ``[RINGS]``."""
+        """Mean log10 power of each ring, ``[RINGS]``."""
         return np.asarray(np.mean(self._spectra, 0))
 
     @property
     def histogram(self) -> Floats:
-        """How often each intensity is, ``[STEPS]``, every image counting the same; sums to 1."""
+        """Relative frequency of each intensity, ``[BINS]``, with equal weight for every image."""
         return np.asarray(self._counts / len(self))
 
 
 def distances(images: ImageSet, reference: ImageSet) -> SetDistances:
-    """All distances of one set to another.
+    """All distances between two sets.
 
     Raises:
         InvalidParameter: a set has fewer than two images.
     """
     for one in (images, reference):
         if len(one) < 2:
-            raise InvalidParameter(f"a set of {len(one)} images: at least 2 have a distribution")
-    levels = (np.arange(STEPS) + 0.5) / STEPS
+            raise InvalidParameter(
+                f"a set of {len(one)} images: at least 2 are needed for a distribution"
+            )
+    levels = (np.arange(BINS) + 0.5) / BINS
     return SetDistances(
         frechet=frechet_distance(images.features, reference.features),
         mmd=kernel_mmd(images.features, reference.features),
@@ -101,8 +103,8 @@ def frechet_distance(features: Floats, reference: Floats) -> float:
     """Between normal distributions fitted to ``[N, D]`` and ``[M, D]``.
 
     |m - m'|² + tr(S + S' - 2 (S S')^½), the last trace from the eigenvalues of S^½ S' S^½, which
-    are real and no less than zero even of fewer images than features. MONAI's `FIDMetric` takes the
-    root of the product itself, which is singular then, by a call that SciPy 1.18 does away with.
+    are real and not negative even with fewer images than features. MONAI's `FIDMetric` takes the
+    square root of the product, which is singular then, by a call that SciPy 1.18 removes.
     """
     mean, other = features.mean(0), reference.mean(0)
     cov, cov_other = (np.atleast_2d(np.cov(x, rowvar=False)) for x in (features, reference))
@@ -129,11 +131,11 @@ def _off_diagonal_mean(matrix: Floats) -> float:
 
 
 def radial_power(image: Image) -> Floats:
-    """Logarithm (base 10) of the mean power of each ring of frequencies, ``[RINGS]``.
+    """Log10 of the mean power of each ring of frequencies, ``[RINGS]``.
 
-    The mean is taken off each channel first, and a Hann window put over it, so that an image's
-    borders are no edges. Frequencies in cycles per pixel: images of any size compare. A ring that
-    a small image has no frequency in takes the one below.
+    Each channel's mean is subtracted and a Hann window applied, so that image borders do not act
+    as edges. Frequencies are in cycles per pixel, so images of any size compare. A ring without a
+    frequency of a small image takes the value of the one below.
     """
     pixels = np.asarray(image, np.float64)
     height, width = pixels.shape[1:]

@@ -1,4 +1,4 @@
-"""How much images of one label map differ, in units of how much real ones do."""
+"""Diversity of images of one label map, relative to that of real ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def structural(image: Image, other: Image) -> float:
     return 1 - ssim(image, other)
 
 
-#: The distances that diversity is measured with.
+#: Distances used for diversity.
 DISTANCES: Mapping[str, Distance] = {"l1": absolute, "structure": structural}
 
 
@@ -40,9 +40,8 @@ class Diversity:
     """Mean pairwise distances, averaged over label maps.
 
     Attributes:
-        synthetic: of the images synthesized from one label map; None where there is one a map.
-        real: of the real images of one label map; None where each has one.
-        ratio: the one over the other, 1 for as much variety as in reality.
+        synthetic: of the images synthesized from a label map; None with a single one per map.
+        real: of the real images of a label map; None with a single one per map.
     """
 
     synthetic: float | None
@@ -50,14 +49,14 @@ class Diversity:
 
     @property
     def ratio(self) -> float | None:
-        """Synthetic over real; None without both, or where real images do not differ."""
+        """Synthetic over real, 1 for real diversity; None if undefined."""
         if self.synthetic is None or not self.real:
             return None
         return self.synthetic / self.real
 
     @classmethod
     def of(cls, synthetic: Sequence[float | None], real: Sequence[float | None]) -> Diversity:
-        """From the mean pairwise distance of each label map."""
+        """From the mean pairwise distance of every label map."""
         return cls(_mean(synthetic), _mean(real))
 
 

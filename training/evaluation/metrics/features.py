@@ -1,12 +1,12 @@
-"""A small fixed network whose features stand for how an image looks.
+"""A small fixed network whose features describe the appearance of an image.
 
-Fréchet distances are usually taken on features of an Inception network that has learned from
-photographs, which would be a download and knows nothing of this project's grey images. This one
-was trained by ``python -m benchmarks.feature_network`` on axon phantoms and slices of the MNI152
-template to tell what was done to an image, and how strongly: blur, noise, another gamma, checks as
-transposed convolutions leave them, and so on (`benchmarks.feature_network.DAMAGES`). So its
-features answer to what synthetic images are wrong in. Its weights lie beside this file and never
-change: distances are comparable only on the same features.
+Fréchet distances usually use the features of an Inception network trained on photographs, which
+would have to be downloaded and knows no grayscale medical images. This network was trained by
+``python -m benchmarks.feature_network`` on axon phantoms and slices of the MNI152 template to tell
+how an image was degraded, and how strongly: blur, noise, gamma, checkerboard artifacts and more
+(`benchmarks.feature_network.DAMAGES`). So its features respond to typical faults of synthetic
+images. Its weights lie beside this file and never change: distances compare only on the same
+features.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ WEIGHTS = Path(__file__).parent / "features.safetensors"
 #: Length of a feature vector.
 FEATURES = 32
 _CHANNELS = (1, 16, 32, 64, 96, 128)
-#: A smaller image is enlarged.
+#: Smaller images are enlarged to this edge.
 SMALLEST = 32
 
 
 class FeatureNetwork(nn.Module):
-    """Five 3x3 convolutions, each but the first halving the size; means over the image; 32 numbers.
+    """Five 3x3 convolutions, all but the first with stride 2; global average pooling; linear layer.
 
-    ``net(image [B, C, H, W])`` in [0, 1] -> features ``[B, 32]``, each of mean zero and unit
-    variance over the images that it was trained on. Of several channels their mean is looked at.
-    194 thousand parameters.
+    ``net(image [B, C, H, W])`` in [0, 1] -> features ``[B, 32]``, each of zero mean and unit
+    variance over the training images. Channels are averaged first. 194 thousand parameters.
     """
 
     def __init__(self) -> None:
