@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 #: A decoder that does not start within this many seconds never will.
 START_SECONDS = 60.0
-#: A decoder is replaced after this many files, so that no library's leak lasts.
+#: A decoder is replaced after this many files, so that no library's leak grows.
 FILES = 2000
-#: What a decoder gets of the service's environment: nothing that could be a secret.
+#: What a decoder inherits of the service's environment: nothing that could be a secret.
 _KEPT = ("PATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LANG", "SYSTEMROOT")
 _SINGLE = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
@@ -44,8 +44,8 @@ class DecodeTimeout(CapsMedError):
     code: ClassVar[str] = "decode_timeout"
 
 
-#: What a decoder may say of a file, by its stable code.
-_SAID: Mapping[str, type[CapsMedError]] = {
+#: The errors that a decoder may report, by their stable codes.
+_ERRORS: Mapping[str, type[CapsMedError]] = {
     error.code: error
     for error in (
         errors.UnsupportedFormat,
@@ -88,20 +88,20 @@ class Decoder:
         return self._process.poll() is None and self.files < FILES
 
     def decode(self, content: bytes, kind: Kind, limits: Limits, seconds: float) -> MedicalImage:
-        """What `read_image` makes of `content`, within `seconds`.
+        """`read_image` of `content`, within `seconds`.
 
         Raises:
-            DecodeTimeout, DecoderDied: the process is then gone.
-            CapsMedError: what the process says of the file.
+            DecodeTimeout, DecoderDied: the process has ended.
+            CapsMedError: what is wrong with the file.
         """
         self.files += 1
-        clock = self._within(seconds)
+        deadline = self._within(seconds)
         try:
-            with clock:
+            with deadline:
                 return self._ask(content, kind, limits)
         except (EOFError, OSError, wire.Garbled) as error:
             self.kill()
-            if clock.rang:
+            if deadline.expired:
                 raise DecodeTimeout(
                     f"not decoded within {seconds:g} s: send a smaller or simpler file"
                 ) from error
@@ -124,21 +124,21 @@ class Decoder:
 
     def _ask(self, content: bytes, kind: Kind, limits: Limits) -> MedicalImage:
         bounds = (limits.max_bytes, limits.max_inflated_bytes, limits.max_voxels)
-        asked = {"size": len(content), "kind": kind, "limits": bounds}
-        wire.send(self._questions, asked, content)
-        said = wire.receive_line(self._answers)
-        if "image" in said:
+        request = {"size": len(content), "kind": kind, "limits": bounds}
+        wire.send(self._requests, request, content)
+        answer = wire.receive_line(self._answers)
+        if "image" in answer:
             # rescaled integers may become twice as large as they were
-            return wire.receive_image(self._answers, said["image"], 8 * limits.max_inflated_bytes)
-        if "unforeseen" in said:
-            log.warning("unforeseen while decoding: %s", str(said["unforeseen"])[:80])
-            raise InvalidInput(str(said["message"]))
-        if said.get("error") not in _SAID:
+            return wire.receive_image(self._answers, answer["image"], 8 * limits.max_inflated_bytes)
+        if "unforeseen" in answer:
+            log.warning("unforeseen while decoding: %s", str(answer["unforeseen"])[:80])
+            raise InvalidInput(str(answer["message"]))
+        if answer.get("error") not in _ERRORS:
             raise wire.Garbled("no answer")
-        raise _SAID[said["error"]](str(said["message"]))
+        raise _ERRORS[answer["error"]](str(answer["message"]))
 
     @property
-    def _questions(self) -> BinaryIO:
+    def _requests(self) -> BinaryIO:
         assert self._process.stdin is not None  # noqa: S101 - it was asked for
         return self._process.stdin  # type: ignore[return-value]
 
@@ -147,17 +147,17 @@ class Decoder:
         assert self._process.stdout is not None  # noqa: S101
         return self._process.stdout  # type: ignore[return-value]
 
-    def _within(self, seconds: float) -> _Clock:
-        return _Clock(seconds, self._process)
+    def _within(self, seconds: float) -> _Deadline:
+        return _Deadline(seconds, self._process)
 
 
-class _Clock:
-    """Kills a process when a block takes too long: its reader then sees the end of the pipe."""
+class _Deadline:
+    """Kills a process when a block takes too long; its reader then sees the end of the pipe."""
 
     def __init__(self, seconds: float, process: subprocess.Popen[bytes]) -> None:
-        self.rang = False
+        self.expired = False
         self._process = process
-        self._timer = threading.Timer(seconds, self._ring)
+        self._timer = threading.Timer(seconds, self._expire)
         self._timer.daemon = True
 
     def __enter__(self) -> None:
@@ -166,8 +166,8 @@ class _Clock:
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
 
-    def _ring(self) -> None:
-        self.rang = True
+    def _expire(self) -> None:
+        self.expired = True
         self._process.kill()
 
 
@@ -226,7 +226,7 @@ class DecodePool:
             self._give(decoder)
 
     def _take(self) -> Decoder:
-        """A decoder that is alive: one that died in its sleep is replaced, and nobody notices."""
+        """A live decoder: one that died while idle is replaced."""
         decoder = self._free.get()
         if decoder is not None and decoder.alive:
             return decoder

@@ -1,7 +1,7 @@
-"""What the service and its decoders say to each other: a line of JSON, then plain bytes.
+"""The protocol between the service and its decoders: a line of JSON, then plain bytes.
 
-A decoder has had hostile bytes in its hands, so what it says is checked like an upload: there is
-no pickle in it, and every size is bounded before anything is read.
+A decoder has handled hostile bytes, so its answers are checked like an upload: no pickle, and every
+size is bounded before anything is read.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _DTYPES = frozenset("uifb")
 _HEADERS = {348: nib.Nifti1Header, 540: nib.Nifti2Header}
 
 
-#: What lines that cannot have been meant make of their reader.
-_IMPOSSIBLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, HeaderDataError)
+#: What a malformed message raises in its reader.
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, HeaderDataError)
 
 
 class Garbled(Exception):
-    """The other side said something that it cannot have meant."""
+    """The other side sent a malformed message."""
 
 
 def send(stream: BinaryIO, line: dict[str, Any], *parts: Array | bytes) -> None:
@@ -43,7 +43,7 @@ def receive_line(stream: BinaryIO) -> dict[str, Any]:
     """Read one line.
 
     Raises:
-        EOFError: the other side has gone. Garbled: it is no line of JSON.
+        EOFError: the other side has gone. Garbled: it is not a line of JSON.
     """
     line = stream.readline(_LONGEST_LINE)
     if not line:
@@ -53,9 +53,9 @@ def receive_line(stream: BinaryIO) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except ValueError as error:
-        raise Garbled("no JSON") from error
+        raise Garbled("not JSON") from error
     if not isinstance(found, dict):
-        raise Garbled("no object")
+        raise Garbled("not an object")
     return found
 
 
@@ -76,7 +76,7 @@ def receive_bytes(stream: BinaryIO, size: int) -> bytearray:
 
 
 def send_image(stream: BinaryIO, image: MedicalImage) -> None:
-    """Write an image with all that belongs to it."""
+    """Write an image with its metadata."""
     palette = image.palette
     line = {
         "format": image.format,
@@ -99,13 +99,13 @@ def receive_image(stream: BinaryIO, line: dict[str, Any], most: int) -> MedicalI
         most: bytes that its array may take.
 
     Raises:
-        EOFError: the other side has gone. Garbled: what it says cannot be.
+        EOFError: the other side has gone. Garbled: the image is impossible.
     """
     try:
         dtype, shape = np.dtype(line["dtype"]), tuple(int(n) for n in line["shape"])
         size = math.prod(shape) * dtype.itemsize
         if dtype.kind not in _DTYPES or min(shape) < 1 or size > most:
-            raise Garbled("an array that cannot be")
+            raise Garbled("an impossible array")
         if line["format"] not in FORMATS:
             raise Garbled("an unknown format")
         content = receive_bytes(stream, size)
@@ -120,8 +120,8 @@ def receive_image(stream: BinaryIO, line: dict[str, Any], most: int) -> MedicalI
             warnings=tuple(_printable(str(note)) for note in line["warnings"]),
             origin=None if line["origin"] is None else _origin(**line["origin"]),
         )
-    except _IMPOSSIBLE as error:
-        raise Garbled("an image that cannot be") from error
+    except _MALFORMED as error:
+        raise Garbled("an impossible image") from error
 
 
 def _palette(text: str) -> Array:
@@ -129,7 +129,7 @@ def _palette(text: str) -> Array:
 
 
 def _printable(text: str) -> str:
-    """It will stand in a header."""
+    """Fit for an HTTP header."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
@@ -143,5 +143,5 @@ def _header(text: str | None) -> nib.Nifti1Header | None:
         return None
     block = bytes.fromhex(text)
     if len(block) not in _HEADERS:
-        raise Garbled("no header of NIfTI")
+        raise Garbled("not a NIfTI header")
     return _HEADERS[len(block)](block)

@@ -2,7 +2,7 @@
 
 It bounds itself before it reads the first byte: BYTES of memory beyond what it starts with, no
 file of any size, no core file, and no file or connection opened any more, whatever an upload names.
-What it cannot say as an error of the library it says without the values that were in it.
+Errors that are not the library's are reported without the values in them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from api.decoding import wire
 from caps_med.errors import CapsMedError, InputTooLarge, UnsupportedFormat
 from caps_med.images import CODECS, Limits, MedicalImage, encode_image, read_image
 
-#: What is said of a file that broke its decoder in a way nobody thought of.
+#: The message about a file that made its decoder fail unexpectedly.
 BROKEN = "the file is cut or broken in a way that its format does not allow: copy or save it again"
 #: What pydicom and tifffile import only when a file needs it.
 _LATE = (

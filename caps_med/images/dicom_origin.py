@@ -43,8 +43,8 @@ _DATES: Mapping[str, Callable[[str], object]] = {"DA": DA, "TM": TM}
 
 @dataclass(frozen=True)
 class DicomOrigin:
-    """The source of a volume. It names the patient: it is shown, logged and kept nowhere, and goes
-    into no file but a DICOM SEG.
+    """The source of a volume. It names the patient: it is never shown, logged or kept, and written
+    only into a DICOM SEG.
 
     Attributes:
         attributes: keyword -> value, of `DESCRIBED` and `IDENTIFIED`.
@@ -61,14 +61,14 @@ class DicomOrigin:
         """Refuse what cannot be referred to.
 
         Raises:
-            ValueError: an identifier is missing or there twice, or of no kind of image.
+            ValueError: an identifier is missing or duplicated, or the kind of image is unknown.
         """
         if set(self.attributes) != {*DESCRIBED, *IDENTIFIED}:
             raise ValueError("attributes are missing, or unknown")
         if not all(_keeps_the_standard(name, self.attributes[name]) for name in DESCRIBED):
-            raise ValueError("an attribute is none")
+            raise ValueError("an attribute breaks the standard")
         if not len(set(self.slices)) == len(self.slices) <= MOST_SLICES or not self.slices:
-            raise ValueError("no slices, or too many, or one of them twice")
+            raise ValueError("no slices, too many, or duplicates")
         identifiers = {self.attributes[name] for name in IDENTIFIED}
         identifiers |= {uid for uid, _ in self.slices}
         if not all(UID(uid).is_valid for uid in identifiers):

@@ -92,7 +92,7 @@ def _content(source: str | PathLike[str] | bytes, limits: Limits) -> bytes:
 
 def encode_image(image: MedicalImage, format: str, *, compress: bool | None = None) -> bytes:
     """The content of a file of `format`: "nifti", "nrrd", "png", "jpeg", "tiff", "npy", "npz", or
-    "dicom" (DICOM SEG, for label maps of DICOM slices alone).
+    "dicom" (DICOM SEG, only for label maps of DICOM slices).
 
     Args:
         image: an image or a label map, written as `as_written` has it.

@@ -272,7 +272,7 @@ def test_a_picture_is_no_dicom_seg(models: Path, tmp_path: Path, command: str) -
     answer = run(command, "missing.png", "--model", "tiny-synthesis", "--out", tmp_path / "x.dcm",
                  "--models", models)  # fmt: skip
     assert answer.returncode == 2
-    assert "as DICOM SEG, label maps of DICOM slices alone" in answer.stderr
+    assert "only label maps of DICOM slices are written" in answer.stderr
 
 
 def test_a_series_is_segmented_to_dicom_seg(models: Path, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_series_is_segmented_to_dicom_seg(models: Path, tmp_path: Path) -> Non
     )
     answer = run(*arguments, "--probabilities")
     assert (answer.returncode, out.exists()) == (2, False)
-    assert "as DICOM SEG, label maps of DICOM slices alone" in answer.stderr
+    assert "only label maps of DICOM slices are written" in answer.stderr
     answer = run(*arguments)
     assert f"tiny-segmentation@1 -> {out}" in answer.stdout.splitlines()
     assert highdicom.seg.segread(out).PatientID == IDENTITY["PatientID"]

@@ -36,7 +36,7 @@ def test_a_format_is_checked_with_the_geometry_of_the_source() -> None:
     with pytest.raises(UnsupportedFormat, match="its geometry would be lost"):
         check_writable(MedicalImage(VOLUME), "labels", 1, "tiff")
     check_writable(read_image(slice_file(**IDENTITY)), "labels", 1, "dicom")
-    with pytest.raises(UnsupportedFormat, match="label maps of DICOM slices alone"):
+    with pytest.raises(UnsupportedFormat, match="only label maps of DICOM slices are written"):
         check_writable(read_image(slice_file()), "labels", 1, "dicom")
 
 

@@ -1,11 +1,13 @@
-"""What a format is: how its content looks, how it is read, how it is written."""
+"""What a format is: how its content is recognised, read and written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from caps_med.images.image import Kind, MedicalImage
+import numpy as np
+
+from caps_med.images.image import Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 
 
@@ -18,12 +20,11 @@ class Codec:
         suffixes: of file names, lower case, the usual one first.
         media_type: of the encoded bytes, as `encode_image` gives them.
         recognises: whether bytes begin like this format.
-        decode: bytes to an image of kind "image", whatever the kind asked for: that only says
-            whether palette indices and ids are wanted or colours. Checks every bound first.
+        decode: bytes to an image of kind "image"; the kind asked for only says whether palette
+            indices and ids are wanted, or colours. Checks every bound first.
         encode: an image, or a label map of the smallest unsigned dtype, to bytes.
-        gzipped: whether the encoded bytes are put into gzip unless the file name says otherwise.
-        count: how many pictures of one size lie behind each other in a stack; None where a file
-            is always one image.
+        gzipped: whether the encoded bytes are gzipped unless the file name says otherwise.
+        count: the number of pictures in a stack; None if a file is always one image.
         decode_one: one picture of such a stack.
     """
 
@@ -36,3 +37,9 @@ class Codec:
     gzipped: bool = False
     count: Callable[[bytes, Limits], int] | None = None
     decode_one: Callable[[bytes, Kind, Limits, int], MedicalImage] | None = None
+
+
+def with_common_dtype(array: Array) -> Array:
+    """`array` in a dtype that formats know: booleans as uint8, half floats as float32."""
+    wider = {np.dtype(np.bool_): np.uint8, np.dtype(np.float16): np.float32}
+    return array.astype(wider.get(array.dtype, array.dtype), copy=False)

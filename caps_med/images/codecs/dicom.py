@@ -33,7 +33,7 @@ def encode(image: MedicalImage) -> bytes:
     """
     if image.kind != "labels" or image.origin is None:
         raise UnsupportedFormat(
-            "dicom: as DICOM SEG, label maps of DICOM slices alone: use nifti, nrrd or png"
+            "dicom: only label maps of DICOM slices are written (DICOM SEG): use nifti, nrrd or png"
         )
     from caps_med.images.codecs.dicom_seg import segmentation  # highdicom takes a while
 

@@ -1,9 +1,9 @@
 """The frames of one DICOM file.
 
 Read are grey and RGB pictures of 8 to 32 bits: uncompressed, deflated, RLE, JPEG (8 bits) and
-JPEG 2000. Stored values are rescaled (Rescale Slope and Intercept), MONOCHROME1 is turned around so
-that more is brighter. Only the elements that say so are read, and those of patient and study that a
-DICOM SEG must repeat (`caps_med.images.dicom_origin`).
+JPEG 2000. Stored values are rescaled (Rescale Slope and Intercept), MONOCHROME1 is inverted so
+that higher is brighter. Only the elements that this needs are read, and those of patient and study
+that a DICOM SEG must repeat (`caps_med.images.dicom_origin`).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _checked_shape(
             f"DICOM: the header describes {expected} bytes of pixels, there are {layout.pixels}"
         )
     if layout.pixels is None and layout.fragments < frames:
-        raise InvalidInput(f"DICOM: {layout.fragments} pieces are too few for {frames} frames")
+        raise InvalidInput(f"DICOM: {layout.fragments} fragments are too few for {frames} frames")
     limits.check_array((frames, rows, columns), size)
     return frames, rows, columns, channels
 
@@ -139,7 +139,7 @@ def _rescaled(header: FileDataset, array: Array) -> tuple[Array, tuple[str, ...]
         signed = array.dtype.kind == "i"
         array = (-1 if signed else 2**bits - 1) - array.astype(np.int64)
         array = smallest_integers(array)
-        notes = ("DICOM: MONOCHROME1 was turned around, so that more is brighter",)
+        notes = ("DICOM: MONOCHROME1 was inverted, so that higher is brighter",)
     slope, intercept = (
         float(header.get(name, default))
         for name, default in (("RescaleSlope", 1), ("RescaleIntercept", 0))

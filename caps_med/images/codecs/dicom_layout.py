@@ -1,4 +1,4 @@
-"""The elements of a DICOM file walked in plain Python, before a library sees them.
+"""A walk over the elements of a DICOM file in plain Python, before a library parses them.
 
 Encoding: DICOM PS3.5 chapter 7; the file's own header: PS3.10 chapter 7.
 """
@@ -51,7 +51,7 @@ class NoPicture(CapsMedError):
 
 
 class NoPixels(NoPicture, InvalidInput):
-    """A directory, a report, how a picture is to be shown."""
+    """A directory, a report, a presentation state."""
 
 
 class IsSegmentation(NoPicture, UnsupportedFormat):
@@ -74,7 +74,7 @@ class DicomLayout:
 
 
 def recognises(data: bytes) -> bool:
-    """Whether `data` has DICOM's mark behind the preamble."""
+    """Whether `data` has DICOM's magic after the preamble."""
     return data[PREAMBLE : PREAMBLE + 4] == MAGIC
 
 
@@ -100,9 +100,9 @@ def read_layout(data: bytes, limits: Limits) -> DicomLayout:
     walk = _Walk(body, explicit=syntax != _IMPLICIT)
     walk.elements(0, len(body), 0)
     if walk.pixels is None and walk.fragments == 0:
-        raise NoPixels("DICOM: there is no picture in it (no Pixel Data)")
+        raise NoPixels("DICOM: it holds no picture (no Pixel Data)")
     if (walk.pixels is None) != (syntax in COMPRESSED):
-        raise InvalidInput("DICOM: the pixel data is not of the transfer syntax that it names")
+        raise InvalidInput("DICOM: the pixel data is not of the transfer syntax that it declares")
     return DicomLayout(syntax, walk.pixels, walk.fragments)
 
 
@@ -165,7 +165,7 @@ class _Walk:
             if tag == _ITEM_END and open_end and length == 0:
                 return value
             if tag[0] == 0xFFFE:
-                raise InvalidInput("DICOM: an item stands outside of a sequence")
+                raise InvalidInput("DICOM: an item lies outside a sequence")
             if tag == _PIXELS and depth == 0:
                 position = self._pixel_data(value, length, end)
             elif length == _UNDEFINED:
@@ -205,7 +205,7 @@ class _Walk:
 
     def _pixel_data(self, position: int, length: int, end: int) -> int:
         if self.pixels is not None or self.fragments:
-            raise InvalidInput("DICOM: the pixel data stands there twice")
+            raise InvalidInput("DICOM: the pixel data is given twice")
         if length != _UNDEFINED:
             if position + length > end:
                 raise _cut()

@@ -21,14 +21,14 @@ from caps_med.images.limits import Limits
 MAX_FILES = 10_000
 NO_COMMON_ORIGIN = (
     "DICOM: no SEG can refer to these files together: they are of several patients, studies or "
-    "places, one is there twice, or they hold several frames each"
+    "frames of reference, one is duplicated, or they hold several frames each"
 )
 #: Folders and files that are no DICOM, beside those that are.
 _MAX_ENTRIES = 2 * MAX_FILES
 
 
 def read_series(folder: Path, limits: Limits) -> MedicalImage:
-    """The one series in `folder`; files that are no DICOM pictures are passed over, folders not
+    """The one series in `folder`; files that are not DICOM pictures are skipped, folders not
     entered.
 
     Raises:
@@ -51,7 +51,7 @@ def read_series(folder: Path, limits: Limits) -> MedicalImage:
 
 
 def read_zip(data: bytes, limits: Limits) -> MedicalImage:
-    """The one series in a zip, whatever its folders; other files are passed over.
+    """The one series in a zip, whatever its folders; other files are skipped.
 
     Raises:
         UnsupportedFormat: there is no DICOM picture in it.
@@ -61,13 +61,13 @@ def read_zip(data: bytes, limits: Limits) -> MedicalImage:
     found = _frames(_unzipped(data, limits.max_inflated_bytes), limits, "max_inflated_bytes")
     if not found:
         raise UnsupportedFormat(
-            "zip: it holds no DICOM picture: a zip is read if it holds a series"
+            "zip: it holds no DICOM picture: zips are read if they hold a series"
         )
     return _one_series(found, "the zip")
 
 
 def _unzipped(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
-    """The DICOM files of a zip, by their names, which may be those of patients and are not told."""
+    """The DICOM files of a zip, sorted by name; a name may be a patient's and is not repeated."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = sorted(archive.infolist(), key=lambda entry: entry.filename)
@@ -97,7 +97,7 @@ def _content(file: IO[bytes], most: int) -> bytes | None:
 
 
 def _frames(contents: Iterable[tuple[str, bytes]], limits: Limits, bound: str) -> list[Frames]:
-    """What the files hold, together within a bound of `limits`; what is said of one names it."""
+    """What the files hold, together within a bound of `limits`; an error names its file."""
     most = getattr(limits, bound)
     files: list[Frames] = []
     size, voxels, widest = 0, 0, 1
@@ -153,8 +153,8 @@ def assemble(files: Sequence[Frames]) -> MedicalImage:
         return MedicalImage(np.ascontiguousarray(flat), format="png", warnings=notes)
     if len(files) > 1 or frames[0].ndim == 3:
         raise UnsupportedFormat(
-            "DICOM: several pictures without a position, or in colour, are no volume"
+            "DICOM: several pictures without a position, or in colour, are not a volume"
         )
-    notes += ("DICOM: no positions; frames are axial slices of 1 mm, shown as they are",)
+    notes += ("DICOM: no positions; frames are taken for axial slices of 1 mm",)
     volume = np.stack([frame.T for frame in frames], axis=-1)
     return MedicalImage(smallest_integers(volume)[None], STACK_AFFINE, "nifti", warnings=notes)

@@ -18,9 +18,15 @@ from nibabel.spatialimages import HeaderDataError
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import nifti_header
-from caps_med.images.codecs.codec import Codec
+from caps_med.images.codecs.codec import Codec, with_common_dtype
 from caps_med.images.codecs.nifti_header import CheckedHeader
-from caps_med.images.codecs.streams import GZIP_MAGIC, check_ratio, inflate_gzip, peek_gzip
+from caps_med.images.codecs.streams import (
+    GZIP_MAGIC,
+    check_length,
+    check_ratio,
+    inflate_gzip,
+    peek_gzip,
+)
 from caps_med.images.image import STACK_AFFINE, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 
@@ -60,10 +66,7 @@ def encode(image: MedicalImage) -> bytes:
     A picture becomes a volume of one axial slice, which display software shows the same way up.
     """
     grid, affine = _grid(image)
-    if grid.dtype.kind == "b":
-        grid = grid.astype(np.uint8)
-    if grid.dtype == np.float16:
-        grid = grid.astype(np.float32)
+    grid = with_common_dtype(grid)
     header = _header_for(image, grid, affine)
     header.set_data_dtype(grid.dtype)
     header.set_data_shape(grid.shape)
@@ -82,11 +85,8 @@ def _checked(data: bytes, limits: Limits) -> tuple[bytes, CheckedHeader]:
     header = nifti_header.read_header(start)
     if compressed:
         check_ratio("NIfTI", header.end, len(data))
-    elif header.end != len(data):
-        raise InvalidInput(
-            f"NIfTI: the header describes {header.end} bytes, the file has {len(data)}: it is cut "
-            "or its header wrong"
-        )
+    else:
+        check_length("NIfTI", header.end, len(data))
     limits.check_array(header.shape, header.dtype.itemsize)
     return inflate_gzip("NIfTI", data, header.end) if compressed else data, header
 

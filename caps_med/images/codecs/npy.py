@@ -14,6 +14,7 @@ import numpy as np
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec
+from caps_med.images.codecs.streams import check_length
 from caps_med.images.image import Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 
@@ -93,11 +94,7 @@ def _check(data: bytes, limits: Limits) -> tuple[tuple[int, ...], bool, np.dtype
             f"npy: [H, W], [H, W, 3] or [X, Y, Z] is read, the array has shape {shape}"
         )
     offset = file.tell()
-    if len(data) - offset != math.prod(shape) * dtype.itemsize:
-        raise InvalidInput(
-            f"npy: the header describes {math.prod(shape) * dtype.itemsize} bytes, the file has "
-            f"{len(data) - offset}: it is cut or its header wrong"
-        )
+    check_length("npy", math.prod(shape) * dtype.itemsize, len(data) - offset)
     colour = len(shape) > 2 and shape[-1] == 3
     limits.check_array(shape[:-1] if colour else shape, dtype.itemsize * (3 if colour else 1))
     return shape, fortran, dtype, offset

@@ -82,9 +82,7 @@ def _chosen(members: dict[str, zipfile.ZipInfo], kind: Kind) -> str:
         return kind
     others = [name for name in members if name != "affine"]
     if len(others) != 1:
-        raise InvalidInput(
-            f"npz: it holds {len(others)} arrays, which one is meant? Name it {kind!r}"
-        )
+        raise InvalidInput(f"npz: it holds {len(others)} arrays: name the one to read {kind!r}")
     return others[0]
 
 

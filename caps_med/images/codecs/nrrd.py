@@ -16,8 +16,8 @@ import nrrd
 import numpy as np
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
-from caps_med.images.codecs.codec import Codec
-from caps_med.images.codecs.streams import check_ratio, inflate_gzip
+from caps_med.images.codecs.codec import Codec, with_common_dtype
+from caps_med.images.codecs.streams import check_length, check_ratio, inflate_gzip
 from caps_med.images.image import Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 
@@ -80,9 +80,7 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
 
 def encode(image: MedicalImage) -> bytes:
     """Gzip inside, LPS outside; K channels become the first axis."""
-    array = image.array
-    array = array.astype(np.uint8) if array.dtype.kind == "b" else array
-    array = array.astype(np.float32) if array.dtype == np.float16 else array
+    array = with_common_dtype(image.array)
     if image.spatial_dims == 2:
         array = array.swapaxes(1, 2)
     channels = len(array) > 1
@@ -190,11 +188,7 @@ def _voxels(fields: Mapping[str, Any], data: bytes, start: int, size: int) -> by
         return inflate_gzip("NRRD", data[start:], size)
     if encoding != "raw":
         raise UnsupportedFormat("NRRD: encoding must be raw or gzip: save it again")
-    if len(data) - start != size:
-        raise InvalidInput(
-            f"NRRD: the header describes {size} bytes, the file has {len(data) - start}: it is cut "
-            "or its header wrong"
-        )
+    check_length("NRRD", size, len(data) - start)
     return data[start:]
 
 

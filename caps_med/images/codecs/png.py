@@ -76,9 +76,9 @@ def _check(data: bytes, limits: Limits) -> int:
     chunks = list(itertools.islice(_chunks(data), _MAX_CHUNKS + 1))
     names = [name for name, _ in chunks]
     if names[0] != b"IHDR" or names.count(b"IHDR") > 1 or len(chunks) > _MAX_CHUNKS:
-        raise InvalidInput("PNG: must begin with its only IHDR, and hold up to 65536 chunks")
+        raise InvalidInput("PNG: it must begin with its only IHDR and hold at most 65536 chunks")
     if [name for name, _ in itertools.groupby(names)].count(b"IDAT") > 1:
-        raise InvalidInput("PNG: its pixels (IDAT) must lie in one piece: save it again")
+        raise InvalidInput("PNG: its pixels (IDAT) must be contiguous: save it again")
     if b"acTL" in names:
         raise UnsupportedFormat("PNG: animations are not read: save one frame")
     header = _header(chunks[0][1])
@@ -119,7 +119,7 @@ def _header(body: memoryview) -> _Header:
 
 
 def _check_pixels(parts: list[memoryview], expected: int) -> None:
-    """Refuse too few pixels: Pillow would leave the rest black without a word."""
+    """Refuse too few pixels: Pillow would silently leave the rest black."""
     stream = zlib.decompressobj()
     found = 0
     try:

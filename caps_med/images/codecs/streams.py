@@ -1,4 +1,4 @@
-"""Gzip and raw deflate streams inside image files, inflated under a cap and never past it."""
+"""Lengths that headers promise; gzip and raw deflate streams, inflated up to a bound."""
 
 from __future__ import annotations
 
@@ -14,6 +14,15 @@ _DEFLATE_RATIO = 1032
 def peek_gzip(data: bytes, size: int, most: int) -> bytes:
     """The first `size` bytes inside a gzip stream, from the first `most` bytes of it."""
     return _decompress(zlib.decompressobj(wbits=31), data[:most], size)
+
+
+def check_length(name: str, promised: int, found: int) -> None:
+    """Refuse a file whose header promises another number of bytes than it has."""
+    if promised != found:
+        raise InvalidInput(
+            f"{name}: the header describes {promised} bytes, the file has {found}: it is cut or "
+            "its header wrong"
+        )
 
 
 def check_ratio(name: str, promised: int, compressed: int) -> None:

@@ -140,9 +140,9 @@ def _volume(pages: Pages, stack: Stack, kind: Kind, limits: Limits) -> MedicalIm
     for index in range(pages.count):
         voxels[..., index] = pages.read(index, kind).array[0].T
     spacing = stack.spacing
-    warning = "TIFF: no geometry; pages are axial slices of 1 mm, shown as they are"
+    warning = "TIFF: no geometry; pages are taken for axial slices of 1 mm"
     if spacing is not None:
-        warning = "TIFF: no orientation; pages are axial slices, shown as they are"
+        warning = "TIFF: no orientation; pages are taken for axial slices"
     affine = _affine(spacing or (1.0, 1.0, 1.0))
     warnings = (*top.warnings, warning)
     return MedicalImage(voxels[None], affine, "tiff", palette=top.palette, warnings=warnings)
@@ -154,7 +154,7 @@ def _bytes_per_pixel(form: Form) -> int:
 
 def _no_volume() -> UnsupportedFormat:
     return UnsupportedFormat(
-        "TIFF: pages of different sizes, or in colour, are no volume: save one page a file"
+        "TIFF: pages of different sizes, or in colour, are not a volume: save one page a file"
     )
 
 

@@ -124,7 +124,7 @@ def test_more_is_brighter() -> None:
     read = read_image(encoded(dataset(GREY, PhotometricInterpretation="MONOCHROME1", BitsStored=12,
                                       HighBit=11)))  # fmt: skip
     np.testing.assert_array_equal(read.array[0], 4095 - GREY)
-    assert "MONOCHROME1 was turned around" in read.warnings[0]
+    assert "MONOCHROME1 was inverted" in read.warnings[0]
 
 
 def test_what_lies_above_the_top_bit_is_cut_off() -> None:

@@ -252,7 +252,7 @@ def test_without_identifiers_it_is_nifti(changed: dict[str, Any]) -> None:
     image = read_image(slice_file(**{**IDENTITY, **changed}))
     assert image.origin is None
     assert empty(image).format == "nifti"
-    with pytest.raises(UnsupportedFormat, match="label maps of DICOM slices alone"):
+    with pytest.raises(UnsupportedFormat, match="only label maps of DICOM slices are written"):
         encode_image(empty(image), "dicom")
 
 
@@ -261,7 +261,7 @@ def test_images_and_pictures_stay_what_they_were() -> None:
     assert image.format == "nifti"
     assert empty(image).format == "dicom"
     assert empty(image).with_array(image.array, kind="image").format == "nifti"
-    with pytest.raises(UnsupportedFormat, match="label maps of DICOM slices alone"):
+    with pytest.raises(UnsupportedFormat, match="only label maps of DICOM slices are written"):
         encode_image(image, "dicom")
     flat = read_image(encoded(dataset(np.zeros((5, 7), np.uint8), **IDENTITY)))
     assert empty(flat).format == "png"

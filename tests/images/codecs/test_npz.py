@@ -50,7 +50,7 @@ def test_of_several_arrays_the_kind_says_which() -> None:
     data = npz(labels=np.ones((4, 5), np.uint8), image=np.zeros((4, 5)))
     assert read_image(data, kind="labels").array.max() == 1
     assert read_image(data).array.max() == 0
-    with pytest.raises(InvalidInput, match=r"2 arrays, which one is meant. Name it 'image'"):
+    with pytest.raises(InvalidInput, match=r"2 arrays: name the one to read 'image'"):
         read_image(npz(a=np.zeros((4, 5)), b=np.zeros((4, 5))))
 
 

@@ -176,7 +176,7 @@ class TestHostile:
     def test_pixels_in_two_pieces(self) -> None:
         rows = zlib.compress(bytes(6))
         whole = png(2, 2, bytes(6), extra=chunk(b"IDAT", rows[:4]) + chunk(b"teSt"))
-        with pytest.raises(InvalidInput, match="must lie in one piece"):
+        with pytest.raises(InvalidInput, match="must be contiguous"):
             read_image(whole)
 
     def test_a_text_bomb(self) -> None:
@@ -197,7 +197,7 @@ class TestHostile:
             (png(1, 1, b"\0\0", colour=5), "colour type 5"),
             (PNG_SIGNATURE + chunk(b"IHDR", b"1234") + chunk(b"IEND"), "IHDR must have 13 bytes"),
             (PNG_SIGNATURE + chunk(b"IEND"), "must begin with its only IHDR"),
-            (png(1, 1, b"\0\0", extra=chunk(b"teSt") * 2**16), "up to 65536 chunks"),
+            (png(1, 1, b"\0\0", extra=chunk(b"teSt") * 2**16), "at most 65536 chunks"),
         ],
     )
     def test_impossible_chunks(self, data: bytes, message: str) -> None:

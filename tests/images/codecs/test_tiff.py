@@ -174,7 +174,7 @@ def test_colours_of_16_bits_are_kept_whichever_the_planes() -> None:
         np.testing.assert_array_equal(read_image(data).array, colours)
 
 
-def test_transparency_is_laid_over_black_and_told() -> None:
+def test_transparency_is_laid_over_black_with_a_warning() -> None:
     pixels = np.full((2, 2, 4), (100, 200, 50, 255), np.uint8)
     opaque = saved(pixels, photometric="rgb", extrasamples=["unassalpha"])
     read = read_image(opaque)
@@ -220,22 +220,24 @@ def test_big_tiff(order: str) -> None:
 @pytest.mark.parametrize(
     ("unit", "spacing"), [("mm", 2.0), ("µm", 0.002), ("nm", 2e-6), ("cm", 20.0), (None, 0.002)]
 )
-def test_ome_tells_the_size_of_voxels(unit: str | None, spacing: float) -> None:
+def test_voxel_sizes_of_ome(unit: str | None, spacing: float) -> None:
     metadata = {"axes": "ZYX", "PhysicalSizeX": 2, "PhysicalSizeY": 2, "PhysicalSizeZ": 2}
     if unit:
         metadata |= {f"PhysicalSize{axis}Unit": unit for axis in "XYZ"}
     read = read_image(saved(stack("u1").array[0].T, ome=True, metadata=metadata))
     assert read.spacing == pytest.approx((spacing,) * 3)
-    assert read.warnings == ("TIFF: no orientation; pages are axial slices, shown as they are",)
+    assert read.warnings == ("TIFF: no orientation; pages are taken for axial slices",)
 
 
 @pytest.mark.parametrize("left_out", ["PhysicalSizeZ", "PhysicalSizeX"])
-def test_a_size_that_is_not_told_is_not_guessed(left_out: str) -> None:
+def test_a_missing_voxel_size_is_not_guessed(left_out: str) -> None:
     sizes = {f"PhysicalSize{axis}": 2 for axis in "XYZ"}
     del sizes[left_out]
     read = read_image(saved(stack("u1").array[0].T, ome=True, metadata={"axes": "ZYX", **sizes}))
     assert read.spacing == pytest.approx((1, 1, 1))
-    assert read.warnings[0].startswith("TIFF: no geometry; pages are axial slices of 1 mm")
+    assert read.warnings[0].startswith(
+        "TIFF: no geometry; pages are taken for axial slices of 1 mm"
+    )
 
 
 @pytest.mark.parametrize(("unit", "scale"), [("um", 1e-3), ("micron", 1e-3), ("mm", 1.0)])

@@ -12,8 +12,8 @@ from training.data.layouts.pairing import finished
 from training.data.stacks import array_shape, channels_in, pictures_in
 
 _STACK = re.compile(r"^(?P<name>.*?)_?(?P<kind>data|mask)_(?P<part>train|val|validation)$", re.I)
-#: Cases, and what none could be made of.
-_Made = tuple[list[Case], list[Unpaired]]
+#: Cases, and the files that could not become one.
+_Found = tuple[list[Case], list[Unpaired]]
 
 
 def npy_stacks(folder: Path) -> Cases | None:
@@ -25,15 +25,15 @@ def npy_stacks(folder: Path) -> Cases | None:
             found.setdefault(key, {})[match["kind"].lower()] = path
     if not any(len(pair) == 2 for pair in found.values()):
         return None
-    made = [_of_stacks(*key, pair) for key, pair in found.items()]
-    cases = [case for some, _ in made for case in some]
-    unpaired = tuple(one for _, some in made for one in some)
+    pairs = [_cases_of_pair(*key, pair) for key, pair in found.items()]
+    cases = [case for some, _ in pairs for case in some]
+    unpaired = tuple(one for _, some in pairs for one in some)
     layout = "CapsPix2Pix stacks NAME_data_train.npy and NAME_mask_train.npy"
     return Cases(folder.name, folder, layout, finished(cases), unpaired=unpaired)
 
 
 def with_stacks(cases: Cases) -> Cases:
-    """Every picture of a multi-page file as a case of its own, every fourth axis as channels."""
+    """Each picture of a multi-page file as a case, the fourth axis of a NIfTI file as channels."""
     spread, unpaired, stacks = [], list(cases.unpaired), 0
     for case in cases.cases:
         image = case.images[0]
@@ -44,16 +44,16 @@ def with_stacks(cases: Cases) -> Cases:
         if counts == (None, None):
             spread.append(_with_channels(case))
             continue
-        made, broken = _spread(case.name, image.path, counts[0], case.label.path, counts[1])
+        pages, broken = _spread(case.name, image.path, counts[0], case.label.path, counts[1])
         stacks += 1
-        spread += [replace(one, group=case.grouped) for one in made]
+        spread += [replace(one, group=case.grouped) for one in pages]
         unpaired += broken
     if stacks == 1 and len({case.group for case in spread}) == 1:
         spread = [replace(case, group="") for case in spread]
     return replace(cases, cases=finished(spread), unpaired=tuple(unpaired))
 
 
-def _of_stacks(name: str, part: str, pair: Mapping[str, Path]) -> _Made:
+def _cases_of_pair(name: str, part: str, pair: Mapping[str, Path]) -> _Found:
     """The cases of one pair of arrays."""
     if len(pair) == 1:
         ((kind, path),) = pair.items()
@@ -71,7 +71,7 @@ def _of_stacks(name: str, part: str, pair: Mapping[str, Path]) -> _Made:
 
 def _spread(
     name: str, images: Path, count: int | None, labels: Path, label_count: int | None
-) -> _Made:
+) -> _Found:
     if count is None or count != label_count:
         holds, other = (
             f"holds {n} pictures" if n else "is one image, or broken" for n in (count, label_count)
