@@ -1,1 +1,1 @@
-"""Every figure of speed and memory that the README claims: ``python -m benchmarks``."""
+"""A command for every figure in the documentation; ``python -m benchmarks`` times the networks."""

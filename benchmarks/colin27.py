@@ -1,12 +1,13 @@
-"""How a tissue model does on a head it never saw: Colin27, against an independent segmentation.
+"""A tissue model on an unseen head: Colin27, compared with an independent segmentation.
 
     python -m benchmarks.colin27 --image ch2bet.nii.gz --out colin27
 
-``ch2bet.nii.gz`` is the skull-stripped Colin27 average of Debian's package mricron-data (Holmes et
-al. 1998). The reference knows nothing of capsules or of the MNI152 template: a mixture of three
-Gaussians on the intensities of the brain (scikit-learn), its posteriors smoothed over neighbouring
-voxels ten times (a mean-field Potts model), as FSL's FAST does without its bias field. It is a
-yardstick and no truth: its fluid takes in the partial volume of thin sulci.
+``ch2bet.nii.gz`` is the skull-stripped Colin27 average from Debian's package mricron-data (Holmes
+et al. 1998). The reference uses neither capsules nor the MNI152 template: a mixture of three
+Gaussians on the intensities of the brain (scikit-learn), its posteriors smoothed over
+neighbouring voxels ten times (a mean-field Potts model), as FSL's FAST does without its bias
+field. It is a yardstick, not the ground truth: its fluid includes the partial volume of thin
+sulci.
 """
 
 from __future__ import annotations

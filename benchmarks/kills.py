@@ -1,8 +1,8 @@
-"""Training jobs under kills: ``python -m benchmarks.kills``.
+"""Training jobs on a server that is killed: ``python -m benchmarks.kills``.
 
-A server is killed (SIGKILL) repeatedly at random moments while a job runs: two times of three after
-another epoch, and every other time together with the job's process, as when the machine fails. At
-the end there must be one job and one version of its model, and every version must load.
+The server is killed (SIGKILL) repeatedly at random moments while a job runs: two times of three
+after another epoch, and every other time together with the job's process, as in a power failure.
+At the end there must be one job and one version of its model, and every version must load.
 """
 
 from __future__ import annotations

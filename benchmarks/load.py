@@ -1,7 +1,8 @@
 """The service under load: ``python -m benchmarks.load``.
 
-A real server on the loopback, many clients, and every answer compared with the library's own. Says
-medians and 99th percentiles, memory after either half, and what HTTP costs beside a direct call.
+A real server on the loopback interface and many clients; every answer is compared with the
+library's. Prints medians and 99th percentiles, memory after each half, and the overhead of HTTP
+over a direct call.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Look at the web page with a real browser: how fast it answers, and what it looks like.
+"""The web page in a real browser: how fast it responds, and pictures of it.
 
     python -m benchmarks.page [--volume FILE] [--pictures docs/images]
 
-Needs the page (``make page``), Playwright for Python (extra ``dev``) and chromium. The browser
-renders in software. Prints a row a figure; with ``--pictures`` writes ``page-*.png`` of each view.
+Needs the page (``make page``), Playwright for Python (extra ``dev``) and Chromium, which renders in
+software. Prints one row per figure; with ``--pictures`` writes ``page-*.png`` of each view.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Capsule networks as the published code runs them: every iteration is a pass over the votes.
+"""Capsule networks in the style of the published code: every iteration is a pass over the votes.
 
-Written here from the algorithm (Sabour et al. 2017, procedure 1; LaLonde & Bagci 2018,
-algorithm 1). Kinder than the published code in two points: the logits are not updated after the
-last iteration, and the votes are not transposed before routing.
+Written from the algorithm (Sabour et al. 2017, procedure 1; LaLonde & Bagci 2018, algorithm 1).
+It is faster than the published code in two points: the logits are not updated after the last
+iteration, and the votes are not transposed before routing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A 3-D SegCaps learned from crops of one half of a head finds the tissue of the whole head.
+"""A 3-D SegCaps trained on crops of one half of a head segments the whole head.
 
 ``python -m benchmarks.volumes3d`` writes the left and the right half of the MNI152 template with
-its tissue labels as two volumes, runs ``caps-med train segmentation --dims 3d`` (the right half is
-held out), segments the whole template with ``caps-med segment``, checks shape and affine, and
-prints Dice on the half that was never trained on.
+its tissue labels as two volumes, runs ``caps-med train segmentation --dims 3d`` (the right half
+is held out), segments the whole template with ``caps-med segment``, checks shape and affine, and
+prints Dice on the half that was not trained on.
 """
 
 from __future__ import annotations

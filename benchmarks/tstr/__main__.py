@@ -1,21 +1,21 @@
 """Train on synthetic images, test on real ones: ``python -m benchmarks.tstr``.
 
-From 8 real labelled axon phantoms of 128 x 128 pixels two generators are trained by the project's
-own training, CapsPix2Pix and pix2pix; then one small U-Net for each arm (`benchmarks.tstr.arms`)
-and seed, always with the same steps, crops and augmentation, and tested on 64 other real phantoms.
-Beside the Dice: diversity over that of real repeats, geometry kept, distances to real images,
-parameters, training time and memory.
+Two generators, CapsPix2Pix and pix2pix, are trained on 8 real labelled axon phantoms of 128 x 128
+pixels with the project's own training; then one small U-Net for each arm (`benchmarks.tstr.arms`)
+and seed, always with the same steps, crops and augmentation, and tested on 64 other real
+phantoms. Of the generators, diversity relative to real repeats, geometry kept, distances to real
+images, parameters, training time and memory are measured.
 
-What is done is kept, in ``--work`` (generators, judge) and ``--out`` (scores), so the command goes
-on where it was stopped. It ends with the tables, which it prints and puts into
-``docs/results/train-on-synthetic.md``, and ``docs/images/tstr-*.png``. ``--quick`` does everything
-with a few steps into ``--work`` alone, as a check. Several runs may share ``--work`` and ``--out``,
-each with other ``--seeds`` or ``--arms``.
+Finished parts are kept, in ``--work`` (generators, judge) and ``--out`` (scores), so that an
+interrupted command continues. It ends with the tables, which it prints and writes into
+``docs/results/train-on-synthetic.md``, and ``docs/images/tstr-*.png``. ``--quick`` does
+everything with a few steps into ``--work`` alone, as a check. Several runs may share ``--work``
+and ``--out``, each with other ``--seeds`` or ``--arms``.
 
-Recipes of the generators, beside 64 x 64 crops for CapsPix2Pix and, as published, whole images one
-at a time for pix2pix: ``--caps epochs=40 --caps noise_size=32 --pix2pix epochs=40`` (as
-``caps-med train synthesis --set``). A model of one's own, put into ``WORK/models`` under the name
-``capspix2pix`` or ``pix2pix``, is taken as it is.
+Recipes of the generators, in addition to 64 x 64 crops for CapsPix2Pix and, as published, whole
+images one at a time for pix2pix: ``--caps epochs=40 --caps noise_size=32 --pix2pix epochs=40``
+(as ``caps-med train synthesis --set``). An existing model in ``WORK/models`` with the name
+``capspix2pix`` or ``pix2pix`` is used as it is.
 """
 
 from __future__ import annotations

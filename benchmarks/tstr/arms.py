@@ -1,4 +1,4 @@
-"""What each arm learns from: real images, synthesized ones, or both."""
+"""What each arm is trained on: real images, synthesized ones, or both."""
 
 from __future__ import annotations
 

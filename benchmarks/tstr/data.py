@@ -1,4 +1,4 @@
-"""Axon phantoms to learn from, to test on, and label maps without images."""
+"""Axon phantoms for training and testing, and label maps without images."""
 
 from __future__ import annotations
 

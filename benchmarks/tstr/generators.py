@@ -1,7 +1,7 @@
-"""The generators, trained by the project's own training, each in a process of its own.
+"""The generators, trained by the project's own training, each in its own process.
 
-``python -m benchmarks.tstr.generators --work DIR --name NAME --count 8 --set KEY=VALUE ...``
-trains one and publishes it into ``DIR/models``; `trained` calls it where a model is missing.
+``python -m benchmarks.tstr.generators --work DIR --name NAME --count 8 --set KEY=VALUE ...`` trains
+one and publishes it into ``DIR/models``; `trained` runs this if the model does not exist.
 """
 
 from __future__ import annotations

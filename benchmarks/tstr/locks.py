@@ -1,4 +1,4 @@
-"""Several processes may share one work folder: what one makes, the others wait for."""
+"""Several processes may share one work folder: what one produces, the others wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the images of a generator are like: diversity, geometry kept, distances to real ones."""
+"""Quality of the images of a generator: diversity, geometry kept, distances to real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured, on disk, and as a table."""
+"""Measured results, on disk and as tables."""
 
 from __future__ import annotations
 

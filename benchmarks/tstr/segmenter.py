@@ -1,4 +1,4 @@
-"""The U-Net that every arm trains, with the same steps, crops and augmentation."""
+"""The U-Net that is trained for every arm, with the same steps, crops and augmentation."""
 
 from __future__ import annotations
 
