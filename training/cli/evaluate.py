@@ -87,7 +87,7 @@ def evaluate(
 def _segmentation(dataset: Dataset, models: Sequence[Model], out: Path, seed: int) -> None:
     from training.evaluation.segmentation import evaluate as evaluate_segmentation
     from training.evaluation.summary import write_results
-    from training.reports.page import evaluation_report
+    from training.reports.segmentation import evaluation_report
 
     found = evaluate_segmentation(dataset, models, _evaluating, seed=seed)
     write_results(found.rows, found.summary, out)

@@ -1,8 +1,8 @@
-"""The report of a segmentation model: one HTML file, without outside resources."""
+"""The page that all reports of models share: one HTML file, without outside resources."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,22 +10,11 @@ from typing import Any
 import jinja2
 import yaml
 
-from caps_med.images import label_palette
-from caps_med.inference import Model, load_model
+from caps_med.inference import Model
 from training.atomic import write_text
-from training.data import Dataset
-from training.data.cases import Case, Track
-from training.evaluation.evaluator import read_matched
 from training.evaluation.metrics.overlap import TITLES
 from training.evaluation.models import list_labels
-from training.evaluation.segmentation import Evaluation, evaluate
-from training.evaluation.summary import case_means
-from training.pictures.figures import curves, strip_plot
-from training.pictures.pixels import as_pixels, case_pictures, data_url
-from training.reports.card import card_rows, class_rows
-
-#: Of one case, what its pictures show.
-_COLUMNS = ("image", "label")
+from training.evaluation.segmentation import Evaluation
 
 
 @dataclass(frozen=True)
@@ -110,166 +99,10 @@ def rendered(template: str, **values: object) -> str:
     return environment.get_template(template).render(values)
 
 
-def evaluation_report(path: Path, evaluation: Evaluation) -> None:
-    """Write the report of ``caps-med evaluate``: the first model, compared with any others.
-
-    Segments the cases that are shown again, one at a time.
-    """
-    write_report(path, Page(**_evaluated(evaluation), title=title_of(evaluation.models)))
-
-
-def training_report(
-    path: Path,
-    *,
-    reference: str,
-    models: Path | None,
-    dataset: Dataset,
-    held_out: Collection[str] = (),
-    recipe: Mapping[str, Any],
-    scores: Sequence[Mapping[str, float]],
-    seed: int = 0,
-    track: Track[Case] = iter,
-) -> Evaluation | None:
-    """Write the report of a finished training of a segmentation model.
-
-    Args:
-        path: the HTML file to write.
-        reference: of the published model, ``name`` or ``name@3``.
-        models: its repository; None for the default one.
-        dataset: that it was trained on.
-        held_out: groups of cases that it never saw (`Source.held_out`); they are evaluated as by
-            ``caps-med evaluate``. If none is a case's group (the slices of a single volume, say),
-            there are no scores per case, and only the held-out scores of the model's card are
-            shown.
-        recipe: every value of the training.
-        scores: lines of the run's ``scores.jsonl``, one per epoch.
-        seed: of the confidence intervals.
-        track: wraps the iteration over the evaluated cases, to show progress.
-
-    Returns:
-        The evaluation on the held-out cases; None without any.
-
-    Raises:
-        InvalidInput: the data can no longer be read.
-    """
-    model = load_model(reference, models)
-    subset = dataset.subset(held_out)
-    evaluation = evaluate(subset, [model], track, seed=seed) if subset.cases else None
-    parts: dict[str, Any] = (
-        {"facts": model_facts(model)} if evaluation is None else _evaluated(evaluation)
-    )
-    if dataset.card is not None and dataset.sheet is not None:
-        labels = model.bundle.card.labels
-        parts |= {
-            "card": card_rows(dataset.card, dataset.channels),
-            "classes": class_rows(dataset.card, labels),
-        }
-        parts["sheet"] = data_url(as_pixels(dataset.sheet))
-    parts |= {"recipe": flat(recipe), "curves": curves(scores)}
-    write_report(path, Page(**parts, title=title_of([model])))
-    return evaluation
-
-
 def title_of(models: Sequence[Model]) -> str:
     """``first against second, third``."""
     first, *others = (model.bundle.reference for model in models)
     return first + (f" against {', '.join(others)}" if others else "")
-
-
-def _evaluated(evaluation: Evaluation) -> dict[str, Any]:
-    """The parts of a page that an evaluation gives."""
-    model = evaluation.models[0]
-    labels = model.bundle.card.labels
-    chosen = _best_median_worst(evaluation.dice_of_cases())
-    cases = {case.name: case for case in evaluation.dataset.cases}
-    examples = [
-        _example(evaluation, cases[name], f"{title}: {name}, Dice {dice:.3f}")
-        for title, name, dice in chosen
-    ]
-    # a case with labels shows most: the median one, if there is any
-    subject = cases[chosen[len(chosen) // 2][1]] if chosen else evaluation.dataset.cases[0]
-    return {
-        "facts": model_facts(model),
-        "notes": evaluation.summary.notes,
-        "card": card_rows(evaluation.card, evaluation.dataset.channels),
-        "classes": class_rows(evaluation.card, labels),
-        "sheet": data_url(as_pixels(evaluation.sheet)),
-        "recipe": flat(model.bundle.card.provenance.recipe),
-        "evaluation": evaluation,
-        "spread": strip_plot(_dice(evaluation), "Dice of each case, line at the median"),
-        "legend": _legend(model, evaluation),
-        "examples": examples,
-        "capsules": _capsules(evaluation.dataset, subject, model),
-    }
-
-
-def _dice(evaluation: Evaluation) -> dict[str, dict[str, list[float]]]:
-    """Model -> class -> Dice of each case."""
-    found: dict[str, dict[str, list[float]]] = {
-        model: {name: [] for name in evaluation.summary.labels.values()}
-        for model in evaluation.summary.models
-    }
-    for row in evaluation.rows:
-        if row.scores.dice is not None:
-            found[row.model][row.class_name].append(row.scores.dice)
-    return found
-
-
-def _best_median_worst(dice: Mapping[str, float]) -> list[tuple[str, str, float]]:
-    """(rank, case, Dice) of up to three different cases."""
-    order = sorted(dice, key=lambda name: dice[name], reverse=True)
-    places = {"Best": 0, "Median": len(order) // 2, "Worst": len(order) - 1}
-    found: dict[str, tuple[str, str, float]] = {}
-    for which, place in places.items():
-        if 0 <= place < len(order):
-            name = order[place]
-            found.setdefault(name, (which, name, dice[name]))
-    return list(found.values())
-
-
-def _example(evaluation: Evaluation, case: Case, title: str) -> Example:
-    first = evaluation.models[0]
-    image, truth = read_matched(case, evaluation.dataset, first)
-    answers = [model.segment(image) for model in evaluation.models]
-    card = first.bundle.card
-    pictures, z = case_pictures(
-        image, [truth, *answers], card.plane, card.normalization, answers[0].palette
-    )
-    means = {
-        model: case_means(r for r in evaluation.rows if (r.model, r.case) == (model, case.name))
-        for model in evaluation.summary.models
-    }
-    found = [
-        f"{model}, Dice {means[model]['dice'][case.name]:.3f}"
-        if case.name in means[model]["dice"]
-        else model
-        for model in means
-    ]
-    captions = [*_COLUMNS, *found]
-    where = "" if z is None else f", slice {z}"
-    return Example(
-        title + where,
-        [Picture(data_url(p), c) for p, c in zip(pictures, captions, strict=True)],
-    )
-
-
-def _capsules(dataset: Dataset, case: Case, model: Model) -> Picture | None:
-    """Capsule lengths on one case; None for a network without capsules."""
-    if not model.layers:
-        return None
-    image, _ = read_matched(case, dataset, model)
-    sheet = model.features(image).contact_sheet()
-    return Picture(data_url(as_pixels(sheet)), case.name)
-
-
-def _legend(model: Model, evaluation: Evaluation) -> dict[str, str]:
-    """Class -> color: the model's, or the default palette's."""
-    colors = {i: tuple(int(v) for v in rgb) for i, rgb in enumerate(label_palette())}
-    colors |= dict(model.bundle.card.colors)
-    return {
-        name: "#{:02x}{:02x}{:02x}".format(*colors[label % 256])
-        for label, name in evaluation.summary.labels.items()
-    }
 
 
 def model_facts(model: Model) -> dict[str, str]:

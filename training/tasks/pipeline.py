@@ -124,7 +124,7 @@ def _write_report(
     """The report of a segmentation model, in its run folder."""
     if order.task != "segmentation":
         return
-    from training.reports.page import training_report  # it draws, which only this needs
+    from training.reports.segmentation import training_report  # it draws, which only this needs
 
     path = order.folder.path / "report.html"
     training_report(

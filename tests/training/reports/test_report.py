@@ -17,7 +17,7 @@ from training.data import open_dataset
 from training.evaluation.segmentation import evaluate
 from training.pictures.figures import curves, strip_plot
 from training.pictures.pixels import case_pictures, overlay
-from training.reports.page import evaluation_report, training_report
+from training.reports.segmentation import evaluation_report, training_report
 
 SCORES = [
     {"epoch": 1, "loss": 0.9, "score": 0.2, "dice disc": 0.2},
