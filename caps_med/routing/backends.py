@@ -97,8 +97,8 @@ def use_backend(name: str) -> Iterator[None]:
 def active_backend(device: torch.device | str = "cpu", name: str | None = None) -> str:
     """The name of the backend that routes on this device.
 
-    In this order: the argument `name`, `use_backend`, the environment variable
-    ``CAPS_MED_ROUTING``, the best one there is.
+    In order of precedence: the argument `name`, `use_backend`, the environment variable
+    ``CAPS_MED_ROUTING``, the first in `BACKENDS` that can run.
 
     Raises:
         InvalidParameter: no backend has that name, or it cannot run on the device.

@@ -46,7 +46,7 @@ def _native(function: Function, inline: bool = False) -> Function:
 
 
 def _inlined(function: Function) -> Function:
-    """A part of a kernel: a call would pass every field of every array."""
+    """Compile a part of a kernel into its caller: a call would pass every field of every array."""
     return _native(function, inline=True)
 
 
@@ -67,9 +67,9 @@ def forward_block(
         votes: ``[B, I, N, J, A]``, contiguous, as are all arrays.
         bias: ``[J, A]``.
         capsules: ``[B, J, N, A]``.
-        b, start, stop: what to route.
+        b, start, stop: the sample and its positions to route.
         iterations: routing iterations.
-        outputs: whether the output types compete, or else the input types.
+        outputs: whether the output types compete, rather than the input types.
     """
     _, I, N, J, A = votes.shape
     source, target = votes.reshape(-1), capsules.reshape(-1)
@@ -157,7 +157,7 @@ def _empty(shape: Any, like: Array) -> Array:  # noqa: ANN401 - a tuple of any l
 
 @_inlined
 def _select_rows(rows: Array, n: int, stop: int) -> None:
-    """The positions of a group; its last one again where there are no more."""
+    """The positions of a group; spare lanes repeat the last one."""
     for p in range(LANES):
         rows[p] = min(n + p, stop - 1)
 
@@ -261,7 +261,7 @@ def _softmax(logits: Array, coupling: Array, r: int, outputs: bool) -> None:
 def _softmax_backward(
     coupling: Array, grad: Array, grad_logits: Array, r: int, outputs: bool
 ) -> None:
-    """``grad_logits[r]``: that of the iteration after it, and what came through its softmax."""
+    """``grad_logits[r]``: that of the next iteration plus the gradient through its softmax."""
     J, I, _ = grad.shape
     outer, inner = (I, J) if outputs else (J, I)
     for x in range(outer):
@@ -278,7 +278,7 @@ def _softmax_backward(
 
 @_inlined
 def _types(x: int, y: int, outputs: bool) -> tuple[int, int]:
-    """Output and input type, where `y` competes and `x` does not."""
+    """Output and input type; `y` is the one that competes."""
     return (y, x) if outputs else (x, y)
 
 
@@ -344,7 +344,7 @@ def _squash_backward(total: Array, grad: Array, r: int, j: int) -> None:
 
 @_inlined
 def _add_by_bias(by_total: Array, counted: Any, by_bias: Array) -> None:  # noqa: ANN401 - lanes
-    """The sums of all iterations have the bias; a position that is there twice counts once."""
+    """Every iteration's sum includes the bias; a repeated position counts once."""
     R, J, A = by_total.shape[:3]
     for j in range(J):
         for a in range(A):
@@ -365,7 +365,7 @@ def _by_vote(
     j: int,
     by_vote: Array,
 ) -> None:
-    """Through the sums of all iterations, and through the agreements of all but the last."""
+    """The gradient by one vote, through all sums and through all agreements but the last."""
     R, A = total.shape[0], total.shape[2]
     last = load(coupling, (R - 1, j, i))
     for a in range(A):
