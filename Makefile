@@ -1,5 +1,5 @@
-# Everything a checkout needs; only Python (3.11 or newer) and make are taken for granted. The web
-# page is built where Node is too (20.19 or newer).
+# Everything a checkout needs; only Python (3.11 or newer) and make must be installed. The web page is
+# built if Node (20.19 or newer) is installed, too.
 PYTHON ?= python3
 VENV ?= .venv
 EXTRAS ?= dev
@@ -9,15 +9,15 @@ PAGE := api/static/index.html
 MODULES := api/web/node_modules/.package-lock.json
 NODE := $(shell node -p 'const [a, b] = process.versions.node.split(".").map(Number); \
 	a > 21 || (a === 20 && b > 18) ? "fits" : ""' 2>/dev/null)
-# OpenMP threads that wait shall sleep: spinning ones take the core they wait for.
+# Idle OpenMP threads sleep: spinning, they would take the core that they wait for.
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .PHONY: help install page demo test docs serve lint bench clean
 
-help: ## What can be made
+help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-install: $(READY) page ## A virtual environment with all that is needed, and the page
+install: $(READY) page ## Create a virtual environment with all dependencies, and the web page
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,7 +27,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 ifeq ($(NODE),fits)
-page: $(PAGE) ## The web page, into api/static
+page: $(PAGE) ## Build the web page into api/static
 
 $(PAGE): $(MODULES) $(wildcard api/web/*.html api/web/*.js api/web/*.json api/web/src/*)
 	cd api/web && npm run --silent build
@@ -37,17 +37,17 @@ $(MODULES): api/web/package-lock.json
 	touch $(MODULES)
 else
 page:
-	@echo 'No Node 20.19 or newer here: the service will run without its web page.'
+	@echo 'Node 20.19 or newer is missing: the service will run without its web page.'
 	@test -z "$$CAPS_MED_NEED_PAGE"
 endif
 
-demo: $(READY) page ## Segment, synthesize and look into a real brain slice; pictures in demo/
+demo: $(READY) page ## Segment and synthesize a brain slice, show its capsules; pictures in demo/
 	$(BIN)/caps-med demo --out demo
 
-test: $(READY) lint ## Lint, types, import rules and all tests
+test: $(READY) lint ## Run the linters and all tests
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-lint: $(READY) page ## Style, types, import rules; of the page too
+lint: $(READY) page ## Check style, types and import rules, of the web page too
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy caps_med training api tests benchmarks
@@ -59,11 +59,11 @@ endif
 docs: $(READY) ## The documentation site, into site/; broken links and docstrings fail
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-serve: $(READY) page ## The HTTP service and its page on http://127.0.0.1:8000
+serve: $(READY) page ## Run the HTTP service and its web page on http://127.0.0.1:8000
 	$(BIN)/caps-med serve
 
-bench: $(READY) ## Speed and memory against the published style and MONAI's U-Net
+bench: $(READY) ## Measure speed and memory against the published code and MONAI's U-Net
 	$(BIN)/python -m benchmarks
 
-clean: ## Remove what make made
+clean: ## Remove everything that make created
 	rm -rf $(VENV) api/static api/web/node_modules build dist demo site .mypy_cache .ruff_cache .pytest_cache

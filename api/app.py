@@ -37,7 +37,7 @@ from caps_med import __version__
 
 log = logging.getLogger("caps_med.api")
 
-#: One form field that is no file may have this many bytes.
+#: Largest form field that is not a file, in bytes.
 MAX_FIELD_BYTES = 64 * 1024
 
 DESCRIPTION = """Segment medical images, synthesize them from label maps, and see what each capsule
@@ -46,7 +46,7 @@ headers; every error is a problem document with a stable `code`."""
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """The service, with a state of its own."""
+    """A new application of the service with the given settings."""
     settings = settings or Settings()
     engine = Engine(settings, Metrics())
 
@@ -66,7 +66,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,  # its page would load scripts from another host
+        docs_url=None,  # its page loads scripts from another host
         redoc_url=None,
         dependencies=[Depends(known_parameters)],
         form_limits={
@@ -94,7 +94,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def _guard(app: FastAPI, settings: Settings) -> None:
-    """Keys before every route, and other sites' pages where the operator names them."""
+    """Require keys, and let the sites call that the operator names."""
     app.add_middleware(
         Gate,
         keys=KeyStore(settings.keys or default_path()),

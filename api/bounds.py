@@ -1,4 +1,4 @@
-"""What bounds a request body."""
+"""The bounds on a request body."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class BodyBounds:
 
     Args:
         size: bytes of one body.
-        together: bytes of all bodies that are in memory at one time.
-        grace: seconds that a body may take whatever its rate.
-        rate: bytes a second that it must come at beyond them, on average.
+        together: bytes of all bodies that are in memory at a time.
+        grace: seconds that a body may take at any rate.
+        rate: average bytes per second that it must arrive at after that.
     """
 
     size: int

@@ -1,4 +1,4 @@
-"""The subcommand ``caps-med serve``; found through the entry-point group ``caps_med.commands``."""
+"""``caps-med serve``, a plugin command of the entry-point group ``caps_med.commands``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from api.access.commands import keys_app
+from caps_med.cli.options import Models
 from caps_med.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -24,16 +25,14 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8000,
-    models: Annotated[
-        Path | None, typer.Option(envvar="CAPS_MED_MODELS", help="Model repository.")
-    ] = None,
+    port: Annotated[int, typer.Option(help="Port; 0 for a free one.", min=0, max=65535)] = 8000,
+    models: Models = None,
     without_keys: Annotated[
         bool,
-        typer.Option("--without-keys", help="Listen for other machines though there are no keys."),
+        typer.Option("--without-keys", help="Allow other machines to call without keys."),
     ] = False,
     tls_cert: Annotated[
-        Path | None, typer.Option(help="PEM file of the certificate and its chain.", exists=True)
+        Path | None, typer.Option(help="PEM file of the certificate chain.", exists=True)
     ] = None,
     tls_key: Annotated[
         Path | None, typer.Option(help="PEM file of its private key.", exists=True)
@@ -50,7 +49,7 @@ def serve(
     from api.server import run
 
     if (tls_cert is None) != (tls_key is None):
-        raise InvalidParameter("--tls-cert and --tls-key belong together: give both, or neither")
+        raise InvalidParameter("--tls-cert and --tls-key belong together: give both or neither")
     settings = _settings({} if models is None else {"models": models})
     keys = KeyStore(settings.keys or default_path()).holds_any() or settings.require_keys
     check_exposure(host, keys, without_keys)
@@ -79,13 +78,11 @@ def _settings(given: dict[str, Any]) -> Settings:
     except SettingsError as error:
         field = re.search(r'field "(\w+)"', str(error))
         name = field[1].upper() if field else "..."
-        raise InvalidParameter(
-            f'CAPS_MED_{name}: a list in JSON is needed, as ["one", "two"]'
-        ) from error
+        raise InvalidParameter(f'CAPS_MED_{name}: give a JSON list, as ["one", "two"]') from error
 
 
 def _access(host: str, settings: Settings, keys: bool) -> dict[str, object]:
-    """What follows from where the service listens: keys once needed stay so, and names."""
+    """The settings that follow from the address: required keys, accepted host names."""
     from api.access.listening import LOOPBACK_NAMES, is_loopback
 
     hosts = settings.allowed_hosts

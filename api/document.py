@@ -1,4 +1,4 @@
-"""The OpenAPI document: what every route has in common is written into it once, for all of them."""
+"""The OpenAPI document, with what all routes have in common added in one place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api.problems import MEDIA_TYPE, PROBLEMS
 from api.schemas import Problem
 
 _METHODS = ("get", "put", "post", "delete", "patch")
-#: What the gate and the bounds may answer before a route is asked.
+#: Statuses of answers that the middleware may give before a route is called.
 _BEFORE = (401, 403, 429, 500, 503)
 _WITH_BODY = (400, 408, 413)
 _SECURITY = {
@@ -22,7 +22,7 @@ _SECURITY = {
 
 
 def install(app: FastAPI) -> None:
-    """Give the app a document that is true for every route, whoever wrote it."""
+    """Add keys, scopes and problems to the description of every route."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -43,7 +43,10 @@ def install(app: FastAPI) -> None:
 def _completed(document: dict[str, Any]) -> dict[str, Any]:
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own form of 422
+    for unused in (
+        "HTTPValidationError",
+        "ValidationError",
+    ):  # FastAPI's 422 is never sent
         schemas.pop(unused, None)
     schemas["Problem"] = Problem.model_json_schema()
     for schema in schemas.values():
@@ -57,7 +60,7 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name_files(schema: dict[str, Any]) -> None:
-    """An optional file is a file, or is not there: no form can hold null."""
+    """Describe an optional file as a file: a form cannot hold null."""
     for name, described in schema.get("properties", {}).items():
         files = [s for s in described.get("anyOf", []) if "contentMediaType" in s]
         if files:

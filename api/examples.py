@@ -1,4 +1,4 @@
-"""A call that can be typed, for every route in the OpenAPI document."""
+"""A curl command for every route in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 
 ADDRESS = "http://127.0.0.1:8000"
-#: Values of path parameters and of form fields that have no example of their own.
+#: Example values of path parameters and form fields.
 VALUES: Mapping[str, str] = {
     "model": "brain-t1-tissue",
     "job": "5f0c1e0a9d5b4c0f8a7e6d5c4b3a2910",
@@ -24,7 +24,7 @@ _GENERATOR = "brain-t1-synthesis"
 
 
 def install(app: FastAPI) -> None:
-    """Write the calls into the app's document when it is made."""
+    """Add the commands to the app's document as ``x-codeSamples``."""
     make = app.openapi
 
     def document() -> dict[str, Any]:
@@ -39,7 +39,7 @@ def install(app: FastAPI) -> None:
 
 
 def call(document: Mapping[str, Any], method: str, path: str, operation: Mapping[str, Any]) -> str:
-    """The operation as a curl command with its required fields, or the first file it may take."""
+    """The operation as a curl command with its required fields and at least one file, if any."""
     fields = list(_fields(document, operation))
     values = {**VALUES, "model": _GENERATOR} if ("labels", True) in fields else VALUES
     words = ["curl"]
@@ -56,7 +56,7 @@ def call(document: Mapping[str, Any], method: str, path: str, operation: Mapping
 def _fields(
     document: Mapping[str, Any], operation: Mapping[str, Any]
 ) -> Iterator[tuple[str, bool]]:
-    """Form fields to show: those required, else the first file; each with whether it is one."""
+    """The required form fields, plus the first file if none is required: (name, is a file)."""
     content = operation.get("requestBody", {}).get("content", {})
     reference = content.get("multipart/form-data", {}).get("schema", {}).get("$ref", "")
     schema = document["components"]["schemas"].get(reference.rpartition("/")[2], {})

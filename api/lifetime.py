@@ -1,4 +1,4 @@
-"""A request lives until its deadline, and no longer than its client."""
+"""Deadlines of requests, and the end of requests whose client has disconnected."""
 
 from __future__ import annotations
 
@@ -14,66 +14,66 @@ log = logging.getLogger("caps_med.api")
 
 
 class Lifetime:
-    """ASGI middleware: 504 when the answer does not begin in time; no work for a client that left.
+    """ASGI middleware: 504 if the answer is late, and no more work after a client disconnects.
 
-    Both watches begin when the body has arrived: what trickles in is bounded elsewhere. What has
-    begun to be answered, a stream of events say, has no deadline.
+    Both begin when the body has arrived; slow bodies are bounded in `api.uploads`. Once an answer
+    has begun, such as a stream of events, it has no deadline.
 
     Args:
-        seconds: from the end of the body to the beginning of the answer.
+        seconds: from the end of the body to the start of the answer.
     """
 
     def __init__(self, app: ASGIApp, seconds: float) -> None:
         self.app, self.seconds = app, seconds
-        self._given_up: set[asyncio.Task[None]] = set()
+        self._cancelled: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and give it up when it is late or its client is gone."""
+        """Pass the request on, and cancel it if it is late or its client has disconnected."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        life = _Life(receive, send)
-        work = asyncio.create_task(self._work(scope, life))
-        ending = asyncio.create_task(life.ended(self.seconds))
+        connection = _Connection(receive, send)
+        work = asyncio.create_task(self._work(scope, connection))
+        ending = asyncio.create_task(connection.ended(self.seconds))
         try:
             await asyncio.wait({work, ending}, return_when=asyncio.FIRST_COMPLETED)
-            late = ending.done() and not (life.begun.is_set() or life.left.is_set())
-            if work.done() or not (late or life.left.is_set()):
+            late = ending.done() and not (connection.begun.is_set() or connection.left.is_set())
+            if work.done() or not (late or connection.left.is_set()):
                 await work
                 return
         finally:
             ending.cancel()
             if not work.done():
-                life.over = True
-                self._give_up(work)
+                connection.over = True
+                self._cancel(work)
         if late:
             detail = f"not done within {self.seconds:g} s: send less at once, or try again later"
             await problem(DEADLINE, detail)(scope, receive, send)
         else:
             note(outcome="gone")
 
-    async def _work(self, scope: Scope, life: _Life) -> None:
-        await self.app(scope, life.receive, life.send)
+    async def _work(self, scope: Scope, connection: _Connection) -> None:
+        await self.app(scope, connection.receive, connection.send)
 
-    def _give_up(self, work: asyncio.Task[None]) -> None:
-        """Cancel what waits; what cannot be interrupted ends by itself."""
+    def _cancel(self, work: asyncio.Task[None]) -> None:
+        """Cancel the work; a running thread cannot be interrupted and ends by itself."""
         work.cancel()
-        self._given_up.add(work)
+        self._cancelled.add(work)
         work.add_done_callback(self._forget)
 
     def _forget(self, work: asyncio.Task[None]) -> None:
-        self._given_up.discard(work)
+        self._cancelled.discard(work)
         if not work.cancelled() and (error := work.exception()):
-            log.info("given up, and failed: %s", type(error).__name__)
+            log.info("failed after it was cancelled: %s", type(error).__name__)
 
 
-class _Life:
+class _Connection:
     """One request between its client and the app.
 
     Attributes:
-        begun: whether the answer has begun.
-        left: whether the client has left.
-        over: whether what the app still sends is to be dropped.
+        begun: set when the answer has begun.
+        left: set when the client has disconnected.
+        over: whether messages of the app are dropped.
     """
 
     def __init__(self, receive: Receive, send: Send) -> None:
@@ -83,7 +83,7 @@ class _Life:
         self.over = False
 
     async def receive(self) -> Message:
-        """The body to the app; after it, nothing until the client leaves."""
+        """Pass the body to the app, and after it that the client has disconnected."""
         if self._whole.is_set():
             await self.left.wait()
             return {"type": "http.disconnect"}
@@ -95,13 +95,13 @@ class _Life:
         return message
 
     async def send(self, message: Message) -> None:
-        """The answer to the client, unless it is too late for it."""
+        """Pass the answer to the client, unless the request is over."""
         if not self.over:
             self.begun.set()
             await self._send(message)
 
     async def ended(self, seconds: float) -> None:
-        """Return when the client has left, or `seconds` went by without an answer."""
+        """Return when the client has disconnected or `seconds` have passed without an answer."""
         await self._whole.wait()
         leaving = asyncio.create_task(self._until_left())
         begun = asyncio.create_task(self.begun.wait())

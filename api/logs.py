@@ -1,4 +1,4 @@
-"""Logs as lines of JSON, each with the id of its request; the audit log beside them."""
+"""Logs in JSON lines, each with the id of its request, and the audit log."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 from api.record import known
 
-#: The logger of who asked for what.
+#: The logger that records who requested what.
 AUDIT = "caps_med.audit"
 
 
 class JsonLines(logging.Formatter):
     """One JSON object a line: time, level, logger, message, request, and the record's facts.
 
-    Of an exception the type and the place are written, never its message.
+    Of an exception its type and place are logged, never its message, which may hold content.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -47,9 +47,9 @@ def _where(traceback: object) -> str:
 
 
 def configure(audit_log: Path | None) -> None:
-    """Write all logs to standard error, and the audit log into its file where there is one.
+    """Write all logs to standard error, except the audit log if it has a file.
 
-    The file is only appended to, and opened anew when it was moved away (logrotate).
+    The file is only appended to, and reopened after it was moved (logrotate).
     """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())

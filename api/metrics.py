@@ -1,4 +1,4 @@
-"""Counts and times for Prometheus."""
+"""Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from prometheus_client import (
     generate_latest,
 )
 
-#: Seconds, from a small picture to a large volume on a busy CPU.
+#: Buckets in seconds, from a small picture to a large volume on a busy CPU.
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 BATCHES = (1, 2, 4, 8, 16, 32)
 
 
 class Metrics:
-    """Metrics of one app, in a registry of its own.
+    """The metrics of one app, in a registry of its own.
 
     Attributes:
-        requests: answers by route, model (of those there are) and outcome: the status code, or
-            ``gone`` for a client that left before.
-        request_seconds: time to the whole answer, by route.
+        requests: answers by route, known model and outcome: the status code, or ``gone`` for a
+            client that disconnected before the answer.
+        request_seconds: time to the end of the answer, by route.
         seconds: time by stage: load, decode, queue, predict, encode, warm-up.
-        batch_size: requests that a network took in one go.
+        batch_size: requests in one pass of a network.
         queue_length: requests that wait for a model.
-        models_loaded, models_bytes: models in memory, and their weights.
+        models_loaded, models_bytes: models in memory and the bytes of their weights.
         jobs: training jobs by state.
     """
 

@@ -1,4 +1,4 @@
-"""One log line, one count and one audit record an answer: ids, sizes, times; nothing of content."""
+"""A log line, a metric and an audit record for each answer: ids, sizes, times, no content."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from caps_med.errors import InvalidBundle
 log = logging.getLogger("caps_med.api")
 audit = logging.getLogger(AUDIT)
 
-#: What the audit log says of an answer: who asked for what, what became of it.
+#: Facts in the audit log.
 AUDITED = ("request", "who", "model", "version", "input_sha256", "job")
 
 
 class Observe:
-    """ASGI middleware: request ids, metrics, logs, spans; the unexpected becomes a bare 500."""
+    """ASGI middleware for request ids, metrics, logs and spans; an exception becomes a bare 500."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on and note what became of it."""
+        """Pass the request on and record its outcome."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -78,9 +78,9 @@ class Observe:
 
 
 def _log_failure(error: Exception) -> None:
-    """Where it happened, without the message: it may hold values, which may be a patient's.
+    """Log where it happened, without the message, which may hold a patient's values.
 
-    What is wrong with a model is the operator's to mend, and holds nothing of an upload.
+    An invalid model is for the operator to fix, and its message holds nothing of an upload.
     """
     identity = record.known("request")
     if isinstance(error, InvalidBundle):

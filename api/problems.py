@@ -17,19 +17,19 @@ from caps_med import errors
 MEDIA_TYPE = "application/problem+json"
 
 UNEXPECTED = "internal_error"
-#: A full queue, a request that took too long, a service that starts or ends.
+#: A full queue, a missed deadline, a service that is starting or stopping.
 OVERLOADED, DEADLINE, NOT_READY = "overloaded", "deadline_exceeded", "not_ready"
-#: A body that trickles, a missing or revoked key, a key that may not, a key that asks too often.
+#: A slow body; a missing or revoked key, one without the scope, one that sends too many requests.
 SLOW_BODY, UNAUTHORIZED, FORBIDDEN = "request_timeout", "unauthorized", "forbidden"
 RATE_LIMITED = "rate_limited"
-#: Training jobs: of another id, another picture; data to learn from that are wrong; no more disk.
+#: Training jobs: unknown ids and pictures, data that cannot be trained on, no disk left.
 JOB_NOT_FOUND, PICTURE_NOT_FOUND = "job_not_found", "picture_not_found"
 SAMPLE_NOT_FOUND = "sample_not_found"
 DATA_NOT_FIT, QUOTA = "data_not_fit", "quota_exceeded"
 
 
 class Problem(NamedTuple):
-    """A code's status, and what it means for the caller."""
+    """The HTTP status of a code, and what it means."""
 
     status: int
     meaning: str
@@ -37,35 +37,35 @@ class Problem(NamedTuple):
 
 #: Every code that an answer can carry. Scripts rely on them: none is ever renamed.
 PROBLEMS: Mapping[str, Problem] = {
-    "malformed_request": Problem(400, "The request is no HTTP, has too many parts or headers."),
+    "malformed_request": Problem(400, "Not valid HTTP, or too many parts or headers."),
     UNAUTHORIZED: Problem(401, "No key, an unknown key, or a revoked one."),
     FORBIDDEN: Problem(403, "The key lacks the scope, or the request comes from another site."),
     "not_found": Problem(404, "There is no such path."),
-    errors.ModelNotFound.code: Problem(404, "There is no such model, or version of it."),
+    errors.ModelNotFound.code: Problem(404, "There is no such model or version."),
     errors.LayerNotFound.code: Problem(404, "The model has no capsule layer of that name."),
     JOB_NOT_FOUND: Problem(404, "There is no such training job."),
     PICTURE_NOT_FOUND: Problem(404, "The training job has no such picture."),
     SAMPLE_NOT_FOUND: Problem(404, "There is no such sample."),
     "method_not_allowed": Problem(405, "The path has no such method."),
-    "not_acceptable": Problem(406, "The answer cannot take the form asked for."),
+    "not_acceptable": Problem(406, "The answer is not available in the requested format."),
     SLOW_BODY: Problem(408, "The headers or the body arrived too slowly."),
-    errors.InputTooLarge.code: Problem(413, "Over a bound, before or after decompression."),
-    errors.UnsupportedFormat.code: Problem(415, "The content is of no format that is read."),
-    errors.InvalidInput.code: Problem(422, "The content is cut, broken, or means nothing."),
-    errors.UnknownLabel.code: Problem(422, "A label map holds an id that the model lacks."),
+    errors.InputTooLarge.code: Problem(413, "Over a limit, before or after decompression."),
+    errors.UnsupportedFormat.code: Problem(415, "The format of the content is not supported."),
+    errors.InvalidInput.code: Problem(422, "The content is truncated, corrupt or meaningless."),
+    errors.UnknownLabel.code: Problem(422, "A label map has an id that the model does not know."),
     errors.InvalidParameter.code: Problem(422, "A parameter is missing, unknown or out of range."),
-    errors.WrongTask.code: Problem(422, "The model does another job."),
-    DecodeTimeout.code: Problem(422, "The file takes longer to decode than is allowed."),
+    errors.WrongTask.code: Problem(422, "The model has another task."),
+    DecodeTimeout.code: Problem(422, "Decoding the file takes too long."),
     DecoderDied.code: Problem(422, "The process that decoded the file died."),
-    DATA_NOT_FIT: Problem(422, "Training on the data would be wrong; see `findings`."),
-    RATE_LIMITED: Problem(429, "The key asks too often; see Retry-After."),
-    UNEXPECTED: Problem(500, "The service's own fault; the log has it under the request's id."),
-    OVERLOADED: Problem(503, "Too much is waiting; see Retry-After."),
-    NOT_READY: Problem(503, "The service starts or ends; see Retry-After."),
-    QUOTA: Problem(507, "The disk that training jobs may take is used up."),
+    DATA_NOT_FIT: Problem(422, "The data cannot be trained on; see `findings`."),
+    RATE_LIMITED: Problem(429, "The key sends too many requests; see Retry-After."),
+    UNEXPECTED: Problem(500, "A fault of the service; see its log for the request's id."),
+    OVERLOADED: Problem(503, "Too many requests are waiting; see Retry-After."),
+    NOT_READY: Problem(503, "The service is starting or stopping; see Retry-After."),
+    QUOTA: Problem(507, "The disk quota of training jobs is used up."),
     DEADLINE: Problem(504, "The answer did not come in time."),
 }
-#: Codes of what HTTP itself refuses, by status.
+#: Codes of errors that Starlette raises, by status.
 _OF_STATUS: Mapping[int, str] = {
     400: "malformed_request",
     404: "not_found",
@@ -76,7 +76,7 @@ _OF_STATUS: Mapping[int, str] = {
 
 
 class Refusal(Exception):
-    """A request that is refused with a problem document.
+    """Raised to answer a request with a problem document.
 
     Args:
         code, detail, headers, more: see `problem`.
@@ -97,7 +97,7 @@ class Refusal(Exception):
 def problem(
     code: str, detail: str, headers: Mapping[str, str] | None = None, **more: object
 ) -> JSONResponse:
-    """A problem document; ``type`` is as stable as `code`, `more` are its further members."""
+    """A problem document; `more` are additional members."""
     status = PROBLEMS[code].status
     return JSONResponse(
         document(code, detail, **more), status, dict(headers or {}), media_type=MEDIA_TYPE
@@ -117,7 +117,7 @@ def document(code: str, detail: str, **more: object) -> dict[str, object]:
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error that a caller can cause with a problem document."""
+    """Answer every error of a caller with a problem document."""
     app.add_exception_handler(errors.CapsMedError, _library)
     app.add_exception_handler(Busy, _busy)
     app.add_exception_handler(Refusal, _refusal)
@@ -127,7 +127,7 @@ def install(app: FastAPI) -> None:
 
 async def _library(_: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, errors.CapsMedError) or error.code not in PROBLEMS:
-        raise error  # not the caller's: a bare 500
+        raise error  # not the caller's fault: a bare 500
     return problem(error.code, str(error))
 
 
@@ -157,5 +157,5 @@ async def _http(_: Request, error: Exception) -> JSONResponse:
 
 
 def unexpected(identity: str) -> JSONResponse:
-    """The bare 500 of a request; the log has the rest under the request's id."""
+    """The bare 500 of a request; the log has the details under the request's id."""
     return problem(UNEXPECTED, f"unexpected; the log has it under request {identity}")

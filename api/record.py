@@ -1,4 +1,4 @@
-"""What is known of the request that is being answered: ids, hashes, outcomes; no content."""
+"""Facts about the current request for logs and metrics: ids, hashes, outcomes; no content."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _FACTS: ContextVar[dict[str, Fact] | None] = ContextVar("caps_med_request", defa
 
 
 def begin(**facts: Fact) -> dict[str, Fact]:
-    """Open the record of this request; all tasks and threads started for it share it."""
+    """Start the record of this request; tasks and threads started for it share it."""
     record = dict(facts)
     _FACTS.set(record)
     return record
 
 
 def note(**facts: Fact) -> None:
-    """Add to the record of this request; nothing where there is none."""
+    """Add facts to the record of this request, if there is one."""
     if (record := _FACTS.get()) is not None:
         record.update(facts)
 
 
 def known(name: str) -> Fact:
-    """A fact of this request, None if it was not noted."""
+    """A fact about this request; None if it is unknown."""
     return (_FACTS.get() or {}).get(name)

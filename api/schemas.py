@@ -16,12 +16,12 @@ class ModelSummary(BaseModel):
     version: int = Field(examples=[1])
     task: str = Field(examples=["segmentation"])
     labels: dict[int, str] = Field(examples=[{0: "background", 1: "cerebrospinal fluid"}])
-    colors: dict[int, Color] = Field(description="In which its label maps are shown.")
+    colors: dict[int, Color] = Field(description="Colours of its label maps.")
     scores: dict[str, float] = Field(description="Measured on held-out data.")
     description: str
     data: str = Field(description="What it was trained on.")
-    license: str = Field(description="Of the weights.", examples=["Apache-2.0"])
-    size_bytes: int = Field(description="Of the weights' file.")
+    license: str = Field(description="Licence of the weights.", examples=["Apache-2.0"])
+    size_bytes: int = Field(description="Size of the weights' file.")
 
     @classmethod
     def of(cls, bundle: Bundle) -> ModelSummary:
@@ -46,7 +46,7 @@ class ModelList(BaseModel):
 
     models: list[ModelSummary]
     preloaded: list[str] = Field(
-        description="Those that the service loads when it starts: they answer at once."
+        description="Models that are loaded at the start and so answer at once."
     )
 
 
@@ -60,7 +60,7 @@ class Layer(BaseModel):
 
 
 class Weights(BaseModel):
-    """The weights and where they came from."""
+    """The weights and their origin."""
 
     sha256: str
     license: str
@@ -71,9 +71,9 @@ class Weights(BaseModel):
 
 
 class ModelDetail(ModelSummary):
-    """All that a client needs to use a model and to cite it."""
+    """Everything needed to use and to cite a model."""
 
-    plane: str = Field(description="In which plane volumes are cut.", examples=["axial"])
+    plane: str = Field(description="Plane in which volumes are sliced.", examples=["axial"])
     spacing_mm: tuple[float, float] | None
     preprocessing: str
     layers: list[Layer]
@@ -112,6 +112,6 @@ class Problem(BaseModel):
     code: str = Field(description="Stable; scripts may rely on it.", examples=["unknown_label"])
     detail: str
     queue_length: int | None = Field(
-        default=None, description="Requests that wait, of `overloaded`."
+        default=None, description="Waiting requests, with `overloaded`."
     )
-    findings: list[dict[str, str]] | None = Field(default=None, description="Of `data_not_fit`.")
+    findings: list[dict[str, str]] | None = Field(default=None, description="With `data_not_fit`.")

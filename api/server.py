@@ -1,4 +1,4 @@
-"""The server process: one event loop that ends gracefully."""
+"""The server process, which shuts down gracefully."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from api.settings import Settings
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, which tells the engine when it is asked to end.
+    """Uvicorn, which tells the engine when it is asked to stop.
 
-    On SIGTERM or SIGINT it takes no new connection, ``/readyz`` says 503, streams of events close,
-    and requests that are being answered are finished.
+    On SIGTERM or SIGINT it accepts no new connection, ``/readyz`` answers 503, event streams close,
+    and the requests in progress are finished.
     """
 
     def __init__(self, config: uvicorn.Config, engine: Engine) -> None:
@@ -26,7 +26,7 @@ class Server(uvicorn.Server):
         self._engine = engine
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain, then end."""
+        """Drain, then stop."""
         self._engine.drain()
         super().handle_exit(sig, frame)
 
@@ -34,10 +34,10 @@ class Server(uvicorn.Server):
 def configured(
     app: FastAPI, settings: Settings, tls: tuple[Path, Path] | None = None
 ) -> uvicorn.Config:
-    """Uvicorn's settings: bounded headers, no other protocols, nothing of a request in its logs.
+    """Uvicorn's configuration: bounded headers, no WebSockets, no request in its logs.
 
     Args:
-        tls: the files of the certificate and of its key; None for plain HTTP.
+        tls: files of the certificate and its key; None for plain HTTP.
     """
     certificate, key = tls or (None, None)
     return uvicorn.Config(
@@ -57,6 +57,6 @@ def configured(
 def run(
     app: FastAPI, listener: socket.socket, settings: Settings, tls: tuple[Path, Path] | None
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then finish what is being answered."""
+    """Serve until SIGTERM or SIGINT, then finish the requests in progress."""
     config = configured(app, settings, tls)
     Server(config, app.state.engine).run(sockets=[listener])

@@ -1,4 +1,4 @@
-"""Spans for OpenTelemetry where it is installed, nothing where it is not.
+"""OpenTelemetry spans; nothing if OpenTelemetry is not installed.
 
 The operator chooses the exporter by OpenTelemetry's own environment variables; without
 ``OTEL_EXPORTER_OTLP_ENDPOINT`` nothing is exported. Spans hold routes, models, stages and statuses.
@@ -21,7 +21,7 @@ except ImportError:
 
 @contextmanager
 def span(name: str, **attributes: str | int) -> Iterator[Callable[[str, str | int], None]]:
-    """A span around a block; yields what sets further attributes."""
+    """A span around a block; yields a function that sets further attributes."""
     with _span(name, None, attributes) as set_attribute:
         yield set_attribute
 
@@ -30,7 +30,7 @@ def span(name: str, **attributes: str | int) -> Iterator[Callable[[str, str | in
 def server_span(
     name: str, headers: Mapping[str, str], **attributes: str | int
 ) -> Iterator[Callable[[str, str | int], None]]:
-    """The span of a request, below the caller's where its headers name one."""
+    """The span of a request, a child of the caller's if its headers name one."""
     with _span(name, headers, attributes) as set_attribute:
         yield set_attribute
 
@@ -57,7 +57,7 @@ def _span(
 
 
 def export_if_asked() -> bool:
-    """Send spans where ``OTEL_EXPORTER_OTLP_ENDPOINT`` says; whether that is done."""
+    """Export spans to ``OTEL_EXPORTER_OTLP_ENDPOINT`` if it is set; whether it is."""
     if trace is None or not os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
         return False
     sdk: Any = importlib.import_module("opentelemetry.sdk.trace")

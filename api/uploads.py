@@ -1,4 +1,4 @@
-"""Request bodies are bounded while they arrive, in size and in time, and kept in memory alone."""
+"""Request bodies: bounded in size and time while they arrive, and never written to disk."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from api.problems import OVERLOADED, SLOW_BODY, problem
 from api.record import note
 from caps_med.errors import InputTooLarge, InvalidInput
 
-#: What still arrives of a refused body is thrown away for this long, so that the client reads the
-#: answer instead of a broken connection.
+#: The rest of a refused body is read and discarded for this long, so that the client sees the
+#: answer and not a broken connection.
 _LINGER_SECONDS = 2.0
 
 
 class _Refused(HTTPException):
-    """The body broke a bound; what the app answers to that is not sent."""
+    """The body exceeds a bound; the app's own answer to that is not sent."""
 
     def __init__(self, answer: JSONResponse, linger: bool = True) -> None:
         super().__init__(answer.status_code)
@@ -32,16 +32,16 @@ class _Refused(HTTPException):
 
 
 class BodyLimit:
-    """ASGI middleware: refuse a body that breaks `bounds`, by its header or as it streams."""
+    """ASGI middleware that refuses a body over `bounds`, by its header or while it arrives."""
 
     def __init__(self, app: ASGIApp, bounds: BodyBounds) -> None:
         self.app, self.bounds = app, bounds
         self._held = 0
-        # Parts stay in memory up to the limit, so that no scan is ever spooled to a disk.
+        # Parts of any size stay in memory: no scan is spooled to disk.
         MultiPartParser.spool_max_size = bounds.size
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with a `receive` that counts; past a bound, answer instead."""
+        """Pass the request on with a `receive` that counts bytes; answer if a bound is exceeded."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -57,7 +57,7 @@ class BodyLimit:
             await body.refuse(scope, body.refused)
 
     def hold(self, size: int) -> None:
-        """Count bytes that came into memory."""
+        """Count bytes that are held in memory."""
         self._held += size
         if self._held > self.bounds.together:
             answer = problem(
@@ -67,7 +67,7 @@ class BodyLimit:
 
 
 class _Body:
-    """One body on its way from the client to the app."""
+    """One body between the client and the app."""
 
     def __init__(self, limit: BodyLimit, receive: Receive, send: Send, declared: int) -> None:
         self._limit, self._receive, self._send = limit, receive, send
@@ -77,13 +77,13 @@ class _Body:
         self.refused: _Refused | None = None
 
     def check(self) -> None:
-        """Raise `_Refused` when the body is, or says that it is, too large."""
+        """Raise `_Refused` if the body is, or is declared, too large."""
         size = self._limit.bounds.size
         if max(self._declared, self.arrived) > size:
             raise _Refused(problem(InputTooLarge.code, f"the request is over {size} bytes"))
 
     async def receive(self) -> Message:
-        """The next piece, if it comes in time and within the bounds."""
+        """The next piece, if it arrives in time and within the bounds."""
         if self._whole:
             return await self._receive()
         if self.refused is not None:
@@ -111,13 +111,13 @@ class _Body:
             raise _Refused(problem(SLOW_BODY, detail), linger=False) from None
 
     async def send(self, message: Message) -> None:
-        """The app's answer, unless the body was refused before it began."""
+        """Send the app's answer, unless the body was refused before it began."""
         if self.refused is None or self.answered:
             self.answered = True
             await self._send(message)
 
     async def refuse(self, scope: Scope, refused: _Refused) -> None:
-        """Answer, read what is still coming for a while, and close the connection."""
+        """Answer, read the rest of the body for a while, and close the connection."""
         refused.answer.headers["Connection"] = "close"
 
         async def lingering(message: Message) -> None:
@@ -147,7 +147,7 @@ def _declared(scope: Scope) -> int:
 
 
 async def read_upload(upload: UploadFile) -> bytes:
-    """The bytes of one uploaded part; its file name is never looked at.
+    """The bytes of one uploaded part; its file name is ignored.
 
     Raises:
         InvalidInput: it is empty.
@@ -160,7 +160,7 @@ async def read_upload(upload: UploadFile) -> bytes:
 
 
 async def hashed(upload: UploadFile) -> str:
-    """The SHA-256 of an uploaded part, which is read again from its beginning after this."""
+    """The SHA-256 of an uploaded part, which is rewound afterwards."""
     digest = hashlib.sha256()
     while piece := await upload.read(2**20):
         digest.update(piece)

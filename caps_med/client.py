@@ -20,19 +20,19 @@ from caps_med.extras import require_extra
 require_extra("client", "caps_med.client")
 import httpx  # noqa: E402
 
-#: What is sent: a file's path, or its bytes.
+#: A file: its path or its bytes.
 Content = str | Path | bytes
-#: Seconds between two looks at a job.
+#: Seconds between two polls of a job.
 PAUSE = 0.5
 
 
 class ServiceError(Exception):
-    """A problem document.
+    """The service answered with a problem document.
 
     Attributes:
-        status, code, detail: of the problem.
-        problem: all of it.
-        retry_after: seconds after which to try again, where the service says.
+        status, code, detail: members of the document.
+        problem: the whole document.
+        retry_after: seconds after which to try again, if the service says so.
     """
 
     def __init__(self, answer: httpx.Response) -> None:
@@ -49,14 +49,14 @@ class ServiceError(Exception):
 
 
 class Client:
-    """Calls of one service; used as a context manager, or closed.
+    """A connection to one service; use it as a context manager or close it.
 
     Args:
         address: ``http://host:port``.
-        key: an API key, where the service wants one.
-        timeout: seconds that one answer may take.
-        tries: how often a busy service (503 with ``Retry-After``) is asked.
-        transport: httpx's own, for tests.
+        key: API key, if the service needs one.
+        timeout: seconds to wait for an answer.
+        tries: attempts while the service is busy (503 with ``Retry-After``).
+        transport: httpx transport, for tests.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._http.close()
 
     def models(self) -> list[dict[str, Any]]:
-        """Every model's latest version."""
+        """The latest version of every model."""
         found: list[dict[str, Any]] = self._json("GET", "/v1/models")["models"]
         return found
 
@@ -98,20 +98,20 @@ class Client:
         return self._json("GET", f"/v1/models/{name}")
 
     def segment(self, model: str, image: Content, format: str | None = None) -> bytes:
-        """The label map of an image, in its own format or another.
+        """The label map of an image, by default in the image's format.
 
         Raises:
-            ServiceError: the service answered a problem.
+            ServiceError: the service refused the request.
         """
         return self._infer(model, "segment", {"image": image}, {}, format)
 
     def synthesize(
         self, model: str, labels: Content, seed: int = 0, count: int = 1, format: str | None = None
     ) -> bytes:
-        """An image of a label map; several come as a zip.
+        """An image synthesized from a label map; several come as a zip.
 
         Raises:
-            ServiceError: the service answered a problem.
+            ServiceError: the service refused the request.
         """
         form = {"seed": str(seed), "count": str(count)}
         return self._infer(model, "synthesize", {"labels": labels}, form, format)
@@ -124,10 +124,10 @@ class Client:
         format: str | None = None,
         **form: str | int,
     ) -> bytes:
-        """What each capsule makes of an image or label map; `form` is layer, slice, seed.
+        """The capsules of an image or label map; `form` may have layer, slice, seed.
 
         Raises:
-            ServiceError: the service answered a problem.
+            ServiceError: the service refused the request.
         """
         given = {"image": image, "labels": labels}
         parts = {name: content for name, content in given.items() if content is not None}
@@ -142,13 +142,13 @@ class Client:
         token: str | None = None,
         **options: str | int | float,
     ) -> dict[str, Any]:
-        """Ask for a training job; with the `token` of one before, get that one.
+        """Submit a training job, or get the earlier one with the same `token`.
 
         Args:
             task: segmentation or synthesis.
-            name: of the new model.
-            archive: a zip or tar of labelled images; or
-            data: the name of a data set of the service.
+            name: name of the new model.
+            archive: zip or tar of labelled images; or
+            data: name of a data set of the service.
             options: epochs, steps, batch_size, crop, learning_rate, atoms, start_from, seed.
 
         Raises:
@@ -175,20 +175,20 @@ class Client:
         return self._json("GET", f"/v1/training-jobs/{identity}")
 
     def job_log(self, identity: str) -> list[str]:
-        """The end of what a job printed."""
+        """The end of a job's log."""
         lines: list[str] = self._json("GET", f"/v1/training-jobs/{identity}/log")["lines"]
         return lines
 
     def cancel(self, identity: str) -> dict[str, Any] | None:
-        """Cancel a job; one that is over is forgotten, which answers None."""
+        """Cancel a job and return it, or delete a finished one and return None."""
         answer = self._send("DELETE", f"/v1/training-jobs/{identity}")
         return None if answer.status_code == 204 else answer.json()
 
     def wait(self, identity: str, seconds: float = float("inf")) -> dict[str, Any]:
-        """A job once it is over.
+        """Wait until a job is finished.
 
         Raises:
-            TimeoutError: it is not over within `seconds`.
+            TimeoutError: it is not finished within `seconds`.
         """
         end = time.monotonic() + seconds
         while (job := self.job(identity))["state"] not in ("succeeded", "failed", "cancelled"):
@@ -198,7 +198,7 @@ class Client:
         return job
 
     def follow(self, identity: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """A job's events as they come: (job | log | picture | end, what it holds)."""
+        """The events of a job as they come: (job | log | picture | end, content)."""
         url = f"/v1/training-jobs/{identity}/events"
         with self._http.stream("GET", url) as answer:
             if answer.is_error:
@@ -240,6 +240,6 @@ class Client:
 
 
 def _files(parts: Mapping[str, Content]) -> dict[str, tuple[str, bytes]]:
-    """Parts under a name that says nothing."""
+    """Multipart files without their names, which could identify a patient."""
     contents = {k: v if isinstance(v, bytes) else Path(v).read_bytes() for k, v in parts.items()}
     return {name: ("file", content) for name, content in contents.items()}

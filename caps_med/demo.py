@@ -1,4 +1,4 @@
-"""The main job on a real slice, start to end, as pictures and a small table."""
+"""A tour on a sample slice: segment, synthesize and explore capsules, as pictures and tables."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from caps_med.inference import Segmentation, SyntheticImage, load_model
 
 SEGMENTATION, SYNTHESIS = "brain-t1-tissue", "brain-t1-synthesis"
 SEEDS = (1, 2, 3)
-#: How much of the label's colour lies over the image.
+#: Opacity of the label colours over the image.
 OPACITY = 0.55
-#: Slices are shown this many times larger.
+#: Factor by which slices are enlarged.
 ZOOM = 2
 
 Pixels = NDArray[np.uint8]
@@ -31,17 +31,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Timed:
-    """What ran, and how long it took."""
+    """The duration of one step."""
 
     what: str
     milliseconds: float
 
 
 def run_demo(out: Path, models: Path | None = None) -> None:
-    """Segment the sample slice, synthesize it anew from its labels, show its capsules.
+    """Segment the sample slice, synthesize images from its labels, show its capsules.
 
     Writes ``t1.png``, ``tissue.png``, ``synthetic-seed*.png``, ``capsules.png`` and
-    ``overview.png`` into `out`, and prints volumes, overlap with the template's labels and times.
+    ``overview.png`` into `out`, and prints volumes, Dice against the template's labels, and times.
 
     Raises:
         ModelNotFound: the built-in models are missing.
@@ -49,7 +49,7 @@ def run_demo(out: Path, models: Path | None = None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     image, truth = read_image(samples.T1), read_image(samples.TISSUE, kind="labels")
     segmenter, synthesizer = load_model(SEGMENTATION, models), load_model(SYNTHESIS, models)
-    segmenter.segment(image)  # the first pass also pays for warming up
+    segmenter.segment(image)  # warm-up
     tissue, segmented = _timed("segment", lambda: segmenter.segment(image))
     twins, synthesized = _timed(
         f"synthesize {len(SEEDS)} images",
@@ -109,7 +109,7 @@ def _enlarged(pixels: Pixels) -> Image.Image:
 
 
 def _overview(panels: dict[str, Pixels]) -> Image.Image:
-    """All panels side by side, each with its caption."""
+    """All panels side by side with captions."""
     pictures = {name: _enlarged(pixels) for name, pixels in panels.items()}
     caption, gap, font = 30, 8, ImageFont.load_default(18)
     width = sum(p.width + gap for p in pictures.values()) + gap

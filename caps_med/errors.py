@@ -1,4 +1,4 @@
-"""What can go wrong, each with a stable code that HTTP answers and scripts rely on."""
+"""The errors of caps_med, each with a stable code that scripts can rely on."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from typing import ClassVar
 
 
 class CapsMedError(ValueError):
-    """Base of every error a caller can cause or mend; the message holds the fix."""
+    """Base of the errors that a caller can fix; the message says how."""
 
     code: ClassVar[str] = "error"
 
 
 class UnsupportedFormat(CapsMedError):
-    """The content is of no format that is read here."""
+    """The format is not supported."""
 
     code = "unsupported_format"
 
 
 class InputTooLarge(CapsMedError):
-    """The input is over a bound, before or after decompression."""
+    """The input exceeds a limit, before or after decompression."""
 
     code = "input_too_large"
 
 
 class InvalidInput(CapsMedError):
-    """The content is broken, or means nothing (a singular affine, NaN voxels)."""
+    """The content is corrupt or meaningless, such as a singular affine or NaN voxels."""
 
     code = "invalid_input"
 
 
 class NotFinite(InvalidInput):
-    """The image holds NaN or infinity."""
+    """The image has NaN or infinite values."""
 
 
 class UnknownLabel(CapsMedError):
-    """A label map holds an id that the model does not know."""
+    """A label map has an id that the model does not know."""
 
     code = "unknown_label"
 
@@ -46,30 +46,30 @@ class InvalidParameter(CapsMedError):
 
 
 class ModelNotFound(CapsMedError):
-    """No model, or no such version of it, in the repository."""
+    """The repository has no such model or version."""
 
     code = "model_not_found"
 
 
 class LayerNotFound(CapsMedError):
-    """The network has no capsule layer of that name."""
+    """The network has no capsule layer of this name."""
 
     code = "layer_not_found"
 
 
 class WrongTask(CapsMedError):
-    """The model does another job: a synthesis model was asked to segment, say."""
+    """The model has another task: a synthesis model cannot segment, for example."""
 
     code = "wrong_task"
 
 
 class InvalidBundle(CapsMedError):
-    """A model on disk does not hold together: metadata, checksum or weights."""
+    """The metadata, checksum or weights of a model on disk are wrong."""
 
     code = "invalid_bundle"
 
 
 class MissingExtra(CapsMedError, ImportError):
-    """An optional package is not installed; the message is the install command."""
+    """An extra is not installed; the message has the install command."""
 
     code = "missing_extra"

@@ -1,4 +1,4 @@
-"""The gate before every route: what is not named as open needs a key with the right scope."""
+"""Access control: every route that is not open needs a key with the right scope."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from api.access.rates import Rates
 from api.problems import FORBIDDEN, RATE_LIMITED, UNAUTHORIZED, problem
 from api.record import note
 
-#: Any valid key will do.
+#: Any valid key is sufficient.
 ANY = "any"
 _READING = ("GET", "HEAD", "OPTIONS")
 
 
 def scope_of(method: str, path: str) -> str | None:
-    """The scope that a request needs; None for what is open.
+    """The scope that a request needs; None if it is open.
 
-    Open is reading what is neither under /v1 nor /metrics: the page, the OpenAPI document, whether
-    the service lives and is ready. Whatever is added under /v1 is closed without being named here.
+    Reading outside /v1 and /metrics is open: the page, the OpenAPI document, liveness, readiness.
+    Every route under /v1 needs a key, also those added later.
     """
     parts = [part for part in path.split("/") if part]
     first = parts[0].lower() if parts else ""
@@ -37,14 +37,13 @@ def scope_of(method: str, path: str) -> str | None:
 
 
 class Gate:
-    """ASGI middleware: 401 without a key, 403 without its scope, 429 when it asks too often.
+    """ASGI middleware: 401 without a key, 403 without its scope, 429 for too many requests.
 
     Args:
-        keys: once it has held a key, one is needed; before that, anybody on this machine may ask.
+        keys: once it has held a key, one is needed; before that, anybody on this machine may call.
         required: a key is needed even if there is none.
-        per_minute: requests of one key a minute, where the key says nothing else.
-        hosts: names that a request may call this service by; none for any. Without keys it keeps
-            out pages of other sites whose name was made to point here.
+        per_minute: requests per minute of a key that has no rate of its own.
+        hosts: accepted ``Host`` names; empty for any. Without keys this prevents DNS rebinding.
         origins: sites whose pages may call, besides the service's own.
     """
 
@@ -90,7 +89,7 @@ class Gate:
         seconds = self._rates.wait(key.id, allowed)
         if seconds == 0:
             return None
-        detail = f"this key may ask {allowed} times a minute"
+        detail = f"this key may send {allowed} requests a minute"
         return problem(RATE_LIMITED, detail, {"Retry-After": str(seconds)})
 
     def _foreign(self, method: str, headers: Headers) -> JSONResponse | None:
@@ -106,7 +105,7 @@ class Gate:
 
 
 def _parts(text: str) -> SplitResult:
-    """Of an address; of what is none, empty ones."""
+    """The parts of an address; empty ones if it is not valid."""
     try:
         return urlsplit(text)
     except ValueError:

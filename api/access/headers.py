@@ -1,12 +1,12 @@
-"""What browsers are told of every answer."""
+"""Security headers of every answer."""
 
 from __future__ import annotations
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Nothing from other hosts, no plug-ins, no frames, no code or style but the page's own files; only
-#: pictures that the page itself has made (blob:).
+#: Nothing from other hosts, no plug-ins, no frames; scripts and styles only from the page's own
+#: files, pictures also from the page itself (blob:).
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -32,13 +32,13 @@ _ONE_YEAR = "max-age=31536000"
 
 
 class SecurityHeaders:
-    """ASGI middleware: the headers above; answers of the API are kept by no cache."""
+    """ASGI middleware that adds the headers above; answers of the API are not cached."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and add to its answer what is not there yet."""
+        """Pass the request on, and add the headers that its answer lacks."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

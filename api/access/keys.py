@@ -35,13 +35,13 @@ def default_path() -> Path:
 
 @dataclass(frozen=True)
 class Key:
-    """What is known of a key; the key itself is not.
+    """What is stored of a key, which is not the key itself.
 
     Attributes:
-        id: names it in logs and for `revoke`.
+        id: identifies it in logs and for `revoke`.
         name: who holds it.
         scopes: what it may do; "admin" may do everything.
-        per_minute: requests a minute, None for the service's setting.
+        per_minute: requests per minute; None for the service's setting.
         created, revoked: UTC, ISO 8601.
     """
 
@@ -60,7 +60,7 @@ class Key:
 class KeyStore:
     """The keys of one SQLite file, which only its owner may read.
 
-    A key is 256 random bits, so one round of SHA-256 is enough: there is nothing to guess.
+    A key is 256 random bits, so one round of SHA-256 is enough: it cannot be guessed.
 
     Args:
         path: the file; it need not exist.
@@ -72,10 +72,10 @@ class KeyStore:
     def create(
         self, name: str, scopes: Sequence[Scope], per_minute: int | None = None
     ) -> tuple[Key, str]:
-        """A new key, and its text, which nobody can read again.
+        """A new key and its text, which is not stored.
 
         Raises:
-            InvalidParameter: the name or a scope cannot be.
+            InvalidParameter: the name or a scope is not valid.
         """
         if not _NAME.fullmatch(name):
             raise InvalidParameter(f"name {name!r}: use 1 to 64 letters, digits, '.', '_', '-'")
@@ -93,7 +93,7 @@ class KeyStore:
         return key, f"caps_{identity}_{secret}"
 
     def revoke(self, identity: str) -> Key:
-        """End a key's life; it stays in the list.
+        """Revoke a key; it stays in the list.
 
         Raises:
             InvalidParameter: there is no such key.
@@ -110,7 +110,7 @@ class KeyStore:
         raise InvalidParameter(f"no key {identity!r}: `caps-med keys list` shows them")
 
     def list(self) -> list[Key]:
-        """All keys, the oldest first, revoked ones too."""
+        """All keys, the oldest first, including revoked ones."""
         if not self.path.exists():
             return []
         with self._opened() as database:
@@ -118,16 +118,16 @@ class KeyStore:
         return [_key(row) for row in rows]
 
     def holds_any(self) -> bool:
-        """Whether a key was ever made."""
+        """Whether a key was ever created."""
         if not self.path.exists():
             return False
         with self._opened() as database:
             return database.execute("SELECT 1 FROM keys LIMIT 1").fetchone() is not None
 
     def find(self, text: str) -> Key | None:
-        """The key of this text, None for an unknown or revoked one.
+        """The key of this text; None if it is unknown or revoked.
 
-        The hashes are compared in constant time; what the identifier tells is no secret.
+        The hashes are compared in constant time; the identifier is not secret.
         """
         parts = _KEY.fullmatch(text)
         if parts is None or not self.path.exists():
@@ -147,7 +147,7 @@ class KeyStore:
             opened = sqlite3.connect(self.path, timeout=10)
             opened.execute(_TABLE)
         except sqlite3.DatabaseError as error:
-            raise InvalidParameter(f"{self.path}: no file of API keys: {error}") from error
+            raise InvalidParameter(f"{self.path} is not a file of API keys: {error}") from error
         with closing(opened) as database, database:
             database.row_factory = sqlite3.Row
             yield database

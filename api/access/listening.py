@@ -1,4 +1,4 @@
-"""Where the service may listen, and by which names it is then called."""
+"""Where the service may listen, and the host names of this machine."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from caps_med.errors import InvalidParameter
 
 #: Names of this machine for itself.
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
-_EVERYWHERE = "0.0.0.0"  # noqa: S104 - what an empty name listens on
+_EVERYWHERE = "0.0.0.0"  # noqa: S104 - an empty name listens on all addresses
 
 
 def is_loopback(host: str) -> bool:
-    """Whether every address of `host` is reached from this machine alone.
+    """Whether every address of `host` is reachable from this machine only.
 
     Raises:
         InvalidParameter: the name has no address.
@@ -26,15 +26,15 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str, has_keys: bool, without_keys: bool) -> None:
-    """Refuse to listen where others reach an open service.
+    """Refuse to expose a service without keys to other machines.
 
     Raises:
-        InvalidParameter: there are no keys, and nobody said that none are needed.
+        InvalidParameter: there are no keys, and `without_keys` is not set.
     """
     if is_loopback(host) or has_keys or without_keys:
         return
     raise InvalidParameter(
         f"--host {host} can be reached from other machines, and there are no keys: make one with "
         "`caps-med keys create --name NAME --scope infer`, or, behind a proxy that asks for "
-        "credentials, say --without-keys"
+        "credentials, add --without-keys"
     )

@@ -1,4 +1,4 @@
-"""How often a key may ask: a bucket of tokens a key, refilled evenly."""
+"""Rate limits: one token bucket per key."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Callable
 
 
 class Rates:
-    """Buckets that hold the requests of one minute.
+    """Token buckets with the requests of one minute.
 
     Args:
-        clock: seconds, rising.
+        clock: a monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted
+        self._buckets: dict[str, tuple[float, float]] = {}  # tokens, time of the count
 
     def wait(self, identity: str, per_minute: int) -> int:
-        """Take a token: 0, or the seconds until there is one again."""
+        """Take a token and return 0, or return the seconds until there is one."""
         now = self._clock()
         tokens, counted = self._buckets.get(identity, (float(per_minute), now))
         tokens = min(per_minute, tokens + (now - counted) * per_minute / 60)

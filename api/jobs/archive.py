@@ -1,4 +1,4 @@
-"""Unpack an uploaded zip or tar: bounded, member by member, into one folder and nowhere else."""
+"""Unpack an uploaded zip or tar into one folder, member by member and within bounds."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from typing import IO, BinaryIO, Protocol
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import zips
 
-#: Read at once from an archive; a header that asks for more is no header.
+#: Bytes per read; no valid header needs a read of more than `LARGEST_READ`.
 PIECE, LARGEST_READ = 2**20, 2**24
 LONGEST_NAME, DEEPEST = 200, 12
-#: What some systems add to archives.
+#: Files that some systems add to archives.
 IGNORED = ("__MACOSX", ".DS_Store", "Thumbs.db")
 
 
 class Readable(Protocol):
-    """What bytes can be read from."""
+    """A stream of bytes."""
 
     def read(self, size: int, /) -> bytes:
         """Up to `size` bytes."""
 
 
-#: By their first bytes. Not xz: it lets a file choose how much memory reading it takes.
+#: By magic number. Not xz: there the file decides how much memory its reader takes.
 _COMPRESSED: Mapping[bytes, Callable[..., Readable]] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
     b"BZh": bz2.BZ2File,
@@ -40,11 +40,11 @@ _TAR_MAGIC, _TAR_AT = b"ustar", 257
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """Bounds on what an archive may unpack to.
+    """Bounds on the unpacked content of an archive.
 
     Attributes:
-        max_bytes: of all files together, and of a tar's stream.
-        max_files: files and folders.
+        max_bytes: bytes of all files together, and of a tar's stream.
+        max_files: number of files and folders.
     """
 
     max_bytes: int
@@ -52,12 +52,12 @@ class ArchiveLimits:
 
 
 def unpack(file: BinaryIO, target: Path, limits: ArchiveLimits) -> int:
-    """Write an archive's files below `target`, which must not exist; their number.
+    """Write the files of an archive below `target`, which must not exist; return their number.
 
     Raises:
         UnsupportedFormat: it is neither zip nor tar (plain, gz, bz2).
-        InputTooLarge: it unpacks to more than the limits.
-        InvalidInput: it is broken or encrypted, or a member is a link, a device, or lies outside.
+        InputTooLarge: its content exceeds the limits.
+        InvalidInput: it is corrupt or encrypted, or a member is a link, a device or outside.
     """
     target.mkdir(mode=0o700, parents=True)
     try:
@@ -66,9 +66,9 @@ def unpack(file: BinaryIO, target: Path, limits: ArchiveLimits) -> int:
             writer.write(name, content)
     except CapsMedError:
         raise
-    except Exception as error:  # whatever a library makes of a broken archive
+    except Exception as error:  # whatever a library raises for a corrupt archive
         raise InvalidInput(
-            f"the archive is broken ({type(error).__name__}): pack it again"
+            f"the archive is corrupt ({type(error).__name__}): pack it again"
         ) from error
     if not writer.files:
         raise InvalidInput("the archive is empty")
@@ -76,7 +76,7 @@ def unpack(file: BinaryIO, target: Path, limits: ArchiveLimits) -> int:
 
 
 class _Writer:
-    """Files below one folder, counted as they are written."""
+    """Writes files below one folder, within the limits."""
 
     def __init__(self, target: Path, limits: ArchiveLimits) -> None:
         self._target, self._limits = target, limits
@@ -85,11 +85,11 @@ class _Writer:
     def write(self, name: str, content: IO[bytes]) -> None:
         self.files += 1
         if self.files > self._limits.max_files:
-            raise InputTooLarge(f"the archive holds over {self._limits.max_files} files")
+            raise InputTooLarge(f"the archive has more than {self._limits.max_files} files")
         path = self._target.joinpath(*name.split("/"))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.exists():
-            raise InvalidInput("the archive holds one name twice")
+            raise InvalidInput("the archive has two members of one name")
         with path.open("xb") as file:
             while piece := content.read(PIECE):
                 self._written += len(piece)
@@ -117,18 +117,18 @@ def _zip_members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[tuple[str, I
     with zipfile.ZipFile(file) as archive:
         infos = archive.infolist()
         if len(infos) > limits.max_files:
-            raise InputTooLarge(f"the archive holds over {limits.max_files} files")
+            raise InputTooLarge(f"the archive has more than {limits.max_files} files")
         if sum(info.file_size for info in infos) > limits.max_bytes:
             raise _too_large(limits)
         for info in infos:
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise InvalidInput("the archive holds a link or a device: pack plain files")
+                raise InvalidInput("the archive has a link or a device: pack regular files")
             if zips.is_encrypted(info):
                 raise InvalidInput("the archive is encrypted: pack it without a password")
             if not zips.is_bounded(info):
-                raise InvalidInput("the archive is packed with bzip2 or LZMA: pack a plain zip")
-            name = checked(info.orig_filename)  # `filename` is cut at a null byte
+                raise InvalidInput("the archive is compressed with bzip2 or LZMA: pack a plain zip")
+            name = checked(info.orig_filename)  # `filename` ends at a null byte
             if name is not None and not info.is_dir():
                 with archive.open(info) as content:
                     yield name, content
@@ -139,9 +139,9 @@ def _tar_members(file: Readable, limits: ArchiveLimits) -> Iterator[tuple[str, I
     with tarfile.open(fileobj=bounded, mode="r:") as archive:
         for count, info in enumerate(archive):
             if count >= 2 * limits.max_files:
-                raise InputTooLarge(f"the archive holds over {limits.max_files} files")
+                raise InputTooLarge(f"the archive has more than {limits.max_files} files")
             if info.issparse() or not (info.isreg() or info.isdir()):
-                raise InvalidInput("the archive holds a link or a device: pack plain files")
+                raise InvalidInput("the archive has a link or a device: pack regular files")
             name = checked(info.name)
             content = archive.extractfile(info) if info.isreg() else None
             if name is not None and content is not None:
@@ -149,11 +149,11 @@ def _tar_members(file: Readable, limits: ArchiveLimits) -> Iterator[tuple[str, I
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that is read forwards, in pieces of bounded size, up to a bound."""
+    """A stream that is read forwards, in bounded pieces and up to a bound."""
 
     def __init__(self, file: Readable, limits: ArchiveLimits) -> None:
         self._file, self._limits, self._position = file, limits, 0
-        # Besides its files a tar holds a header and padding for each.
+        # A tar has a header and padding for each file.
         self._end = limits.max_bytes + 2048 * limits.max_files
 
     def readable(self) -> bool:
@@ -167,14 +167,14 @@ class _Bounded(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence != io.SEEK_SET or offset < self._position:
-            raise InvalidInput("the archive is broken: its members lie in no order")
+            raise InvalidInput("the archive is corrupt: its members are out of order")
         while self._position < offset and self.read(min(PIECE, offset - self._position)):
             pass
         return self._position
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= LARGEST_READ:
-            raise InvalidInput("the archive is broken: one of its headers is too large")
+            raise InvalidInput("the archive is corrupt: one of its headers is too large")
         piece = self._file.read(size)
         self._position += len(piece)
         if self._position > self._end:
@@ -183,21 +183,21 @@ class _Bounded(io.RawIOBase):
 
 
 def checked(name: str) -> str | None:
-    """A member's name as a relative path with slashes; None for what is to be left out.
+    """A member's name as a relative path with slashes; None if the member is to be skipped.
 
     Raises:
-        InvalidInput: it is absolute, leads outside, or is of no portable form.
+        InvalidInput: it is absolute, leads outside or is not portable.
     """
     parts = [part for part in name.split("/") if part not in ("", ".")]
     outside = name.startswith("/") or ".." in parts or ":" in name or "\\" in name
     if outside:
-        raise InvalidInput("the archive holds a name that leads outside of it: pack relative names")
+        raise InvalidInput("the archive has a name that leads outside of it: pack relative names")
     if not name.isprintable() or len(parts) > DEEPEST or any(len(p) > LONGEST_NAME for p in parts):
-        raise InvalidInput("the archive holds a name that is too long or not printable")
+        raise InvalidInput("the archive has a name that is too long or not printable")
     if not parts or any(part in IGNORED or part.startswith("._") for part in parts):
         return None
     return "/".join(parts)
 
 
 def _too_large(limits: ArchiveLimits) -> InputTooLarge:
-    return InputTooLarge(f"the archive unpacks to over {limits.max_bytes} bytes")
+    return InputTooLarge(f"the archive unpacks to more than {limits.max_bytes} bytes")

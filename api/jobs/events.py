@@ -13,22 +13,22 @@ from api.jobs.job import Job
 from api.jobs.schemas import JobView
 from api.jobs.service import Jobs
 
-#: Seconds between two looks, and between two signs of life on a quiet stream.
+#: Seconds between two polls, and between two keep-alive comments.
 PAUSE, QUIET = 0.5, 15.0
 
 
-async def events(jobs: Jobs, identity: str, ends: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """``job`` when something changed, ``log`` with new lines, ``picture`` with a new one's name.
+async def events(jobs: Jobs, identity: str, stopping: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """``job`` after a change, ``log`` with new lines, ``picture`` with the name of a new one.
 
-    The stream ends after the last change of a job that is over, with ``end``.
+    The stream of a finished job ends with ``end``.
 
     Args:
-        ends: whether the service is about to end.
+        stopping: whether the service is stopping.
     """
-    told, quiet = _Told(jobs), 0.0
-    while not ends():
+    listener, quiet = _Listener(jobs), 0.0
+    while not stopping():
         job = await to_thread.run_sync(jobs.store.get, identity)
-        news = [] if job is None else await to_thread.run_sync(told.news, job)
+        news = [] if job is None else await to_thread.run_sync(listener.news, job)
         for name, data in news:
             yield f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
         if job is None or job.final:
@@ -41,8 +41,8 @@ async def events(jobs: Jobs, identity: str, ends: Callable[[], bool]) -> AsyncIt
         await asyncio.sleep(PAUSE)
 
 
-class _Told:
-    """What one listener knows already."""
+class _Listener:
+    """What one client has been sent already."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
@@ -51,7 +51,7 @@ class _Told:
         self._pictures: set[str] = set()
 
     def news(self, job: Job) -> list[tuple[str, Any]]:
-        """What is new since the last look."""
+        """The events since the last call."""
         return list(self._news(job))
 
     def _news(self, job: Job) -> Iterator[tuple[str, Any]]:
@@ -70,7 +70,7 @@ class _Told:
 
 
 def _fresh(before: list[str], lines: list[str]) -> list[str]:
-    """The lines after those that were there before."""
+    """The lines that were added since `before`."""
     for start in range(len(before) + 1):
         known = before[start:]
         if lines[: len(known)] == known:

@@ -1,4 +1,4 @@
-"""A job's folder: what lies where in it, and how it is written and cleared."""
+"""The folder of a job: its files, how they are written and removed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from api.jobs.job import Job
 
-#: What stays of a run that is over; prepared data and weights do not.
+#: Files of a finished run that are kept; prepared data and weights are not.
 _KEPT = ("recipe.json", "scores.jsonl", "progress.jsonl", "pictures")
 
 
@@ -19,12 +19,12 @@ class JobFiles:
     """The files of one job.
 
     Attributes:
-        spec: what the worker is to do.
-        lock: held by the worker as long as it lives.
-        result: what became of it, written once at the end.
+        spec: the worker's input.
+        lock: held by the worker as long as it runs.
+        result: the outcome, written once at the end.
         log: what the training printed.
-        findings: of the look at the data; it holds names of files.
-        trace: where an unexpected failure happened, for the operator alone.
+        findings: of the check of the data; they name files.
+        trace: traceback of an unexpected failure, for the operator only.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,7 +42,7 @@ class JobFiles:
         return sorted(path.name for path in (self.run(job) / "pictures").glob("epoch-*.png"))
 
     def clear(self, job: Job) -> None:
-        """Remove the data, their names and the weights of a job that is over."""
+        """Remove the data, their names and the weights of a finished job."""
         self.findings.unlink(missing_ok=True)
         if job.uploaded:
             shutil.rmtree(self.folder / Path(job.data).parts[0], ignore_errors=True)
@@ -57,7 +57,7 @@ class JobFiles:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace a file whole, on the disk before this returns."""
+    """Replace a file atomically; it is on disk when this returns."""
     partial = path.with_suffix(".partial")
     with partial.open("w", encoding="utf-8") as file:
         json.dump(content, file)
@@ -67,7 +67,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """What `write_json` wrote; None if it did not yet."""
+    """What `write_json` wrote; None if there is nothing yet."""
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -76,7 +76,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files below a folder, links not followed."""
+    """Bytes of all files below a folder; links are not followed."""
     return sum(_sizes(folder))
 
 

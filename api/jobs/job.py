@@ -1,4 +1,4 @@
-"""What a training job is."""
+"""A training job and its options."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
 
-#: States that nothing follows on.
+#: States of finished jobs.
 FINAL: tuple[State, ...] = ("succeeded", "failed", "cancelled")
 STATES: tuple[State, ...] = ("queued", "running", "cancelling", *FINAL)
 _REFERENCE = r"^[a-z0-9][a-z0-9-]{0,63}(@[1-9][0-9]{0,8})?$"
 
-_REFERENCE = r"^[a-z0-9][a-z0-9-]{0,63}(@[1-9][0-9]{0,8})?$"
-
 
 class Options(BaseModel):
-    """The values of the training command that a client may choose; None leaves its default."""
+    """The training options that a client may set; None leaves the default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,15 +33,15 @@ class Options(BaseModel):
 
 @dataclass(frozen=True)
 class Job:
-    """One job as the store knows it. Times are seconds since 1970.
+    """One job as it is stored. Times are seconds since 1970.
 
     Attributes:
-        number: place in the order of arrival.
-        data: a registered data set's name, or the name that the uploaded one has in its folder.
-        owner: the id of the key that asked for it, if any.
-        crashes: how often its process died by itself.
+        number: position in the order of arrival.
+        data: name of a registered data set, or of the uploaded one in the job's folder.
+        owner: the key that submitted it, if any.
+        crashes: how often its process crashed.
         seconds: how long it ran before the last start.
-        version: the model's version, of a job that succeeded.
+        version: the model's version, once the job has succeeded.
     """
 
     id: str
@@ -66,14 +64,14 @@ class Job:
 
     @property
     def final(self) -> bool:
-        """Whether it is over."""
+        """Whether it is finished."""
         return self.state in FINAL
 
     def command(self, resume: bool) -> list[str]:
-        """The training command's arguments; it is run in the job's folder, and names no path.
+        """The arguments of the training command, which runs in the job's folder and names no path.
 
-        The bundle records the command, and so the job's id: that is how a model that has landed is
-        known again.
+        The bundle records the command and with it the job's id, by which a published model is
+        recognized.
         """
         chosen: dict[str, Any] = self.options.model_dump(exclude_none=True)
         flags = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items()]
@@ -82,10 +80,10 @@ class Job:
 
     @property
     def marker(self) -> list[str]:
-        """The part of the command that no other job's has."""
+        """The part of the command that is unique to this job."""
         return ["--runs", self.id]
 
     @property
     def run_folder(self) -> PurePosixPath:
-        """Where the training writes, below the job's folder."""
+        """Where the training writes, relative to the job's folder."""
         return PurePosixPath(self.id) / self.name

@@ -1,4 +1,4 @@
-"""Locks that a process holds as long as it lives: the kernel lets go of them when it dies."""
+"""File locks, which the kernel releases when their process dies."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 class FileLock:
-    """An exclusive lock on a file, which tells its holder's process id.
+    """An exclusive lock on a file, which holds the process id of its owner.
 
     Args:
-        path: the file; made if it is not there.
+        path: the file; created if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -19,7 +19,7 @@ class FileLock:
         self._descriptor: int | None = None
 
     def take(self) -> bool:
-        """Take it, or say that another has it."""
+        """Take the lock; False if another process has it."""
         if self._descriptor is not None:
             return True
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -34,14 +34,14 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Let go of it."""
+        """Release the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def holder(path: Path) -> int | None:
-    """The process that holds the lock on `path`; None if none does."""
+    """The id of the process that holds the lock on `path`; None if it is free."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:

@@ -17,10 +17,10 @@ class JobView(BaseModel):
     id: str = Field(examples=["5f0c1e0a9d5b4c0f8a7e6d5c4b3a2910"])
     state: State
     task: str = Field(examples=["segmentation"])
-    name: str = Field(description="Of the model that it makes.", examples=["axons"])
+    name: str = Field(description="Name of its model.", examples=["axons"])
     options: Options
     created: datetime
-    started: datetime | None = Field(description="The last time.")
+    started: datetime | None = Field(description="Time of the last start.")
     finished: datetime | None
     position: int | None = Field(description="In the queue, from 1.", examples=[2])
     seconds_to_start: float | None = Field(description="Estimated.")
@@ -29,10 +29,10 @@ class JobView(BaseModel):
         description="Epoch, epochs, step, steps, loss and score, as far as known.",
         examples=[{"epoch": 3, "epochs": 10, "step": 240, "steps": 1000, "loss": 0.21}],
     )
-    scores: list[dict[str, Any]] = Field(description="Of each epoch, on held-out data.")
+    scores: list[dict[str, Any]] = Field(description="Scores of each epoch on held-out data.")
     pictures: list[str] = Field(description="Names of validation pictures.")
-    model: str | None = Field(description="name@version, once it has landed.")
-    code: str | None = Field(description="Stable; why it failed.")
+    model: str | None = Field(description="name@version, once it is published.")
+    code: str | None = Field(description="Stable code of the failure.")
     error: str | None
 
     @classmethod
@@ -66,7 +66,7 @@ class JobList(BaseModel):
 
 
 class JobLog(BaseModel):
-    """The end of what a job printed."""
+    """The end of a job's log."""
 
     lines: list[str]
 

@@ -1,4 +1,4 @@
-"""Training jobs as the routes see them: submit, look, cancel."""
+"""Training jobs for the routes: submit, show, cancel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from training.data import REGISTERED
 
 log = logging.getLogger("caps_med.jobs")
 
-#: Seconds between two looks at the jobs.
+#: Seconds between two ticks of the supervisor.
 PAUSE = 0.5
 _LOG_LINES = 200
 
@@ -41,11 +41,14 @@ class Jobs:
     """The jobs of one service.
 
     Args:
-        landed: called, from a thread, with the reference of a model that a job has landed.
+        published: called, in a thread, with the reference of a model that a job has published.
     """
 
     def __init__(
-        self, settings: Settings, metrics: Metrics, landed: Callable[[str], None] = lambda _: None
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        published: Callable[[str], None] = lambda _: None,
     ) -> None:
         models = ModelRepository(settings.models).root.absolute()
         self.settings, self.metrics = settings, metrics
@@ -65,13 +68,13 @@ class Jobs:
             settings.job_seconds,
             settings.jobs_max_bytes,
             settings.job_keep_days,
-            landed,
+            published,
         )
         self._hidden = (f"{self.root}/", f"{models}/", f"{Path.home()}/")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Drive the jobs inside this block."""
+        """Run the jobs inside this block."""
         driving = asyncio.create_task(self._drive())
         try:
             yield
@@ -88,7 +91,7 @@ class Jobs:
                 for state, count in (await to_thread.run_sync(self.store.counts)).items():
                     self.metrics.jobs.labels(state).set(count)
             except Exception:
-                log.exception("the jobs could not be moved on")
+                log.exception("the supervisor of jobs failed")
             await asyncio.sleep(PAUSE)
 
     @property
@@ -106,11 +109,12 @@ class Jobs:
         owner: str | None,
         token: str | None,
     ) -> Job:
-        """Put a job at the end of the queue, once its data have been looked at.
+        """Add a job to the end of the queue, after a check of its data.
 
         Raises:
-            Refusal: the data are not fit (422), the queue is full (503), the quota used up (507).
-            InvalidParameter: no such data set, or not one of `data` and `archive`.
+            Refusal: the data cannot be trained on (422), the queue is full (503), the quota is used
+                up (507).
+            InvalidParameter: no such data set, or not exactly one of `data` and `archive`.
             InvalidInput, InputTooLarge, UnsupportedFormat: see `api.jobs.archive.unpack`.
         """
         ModelRepository.check_name(name)
@@ -120,7 +124,7 @@ class Jobs:
             raise InvalidParameter("send the part 'archive', or the name of a data set as 'data'")
         if data is not None and data not in self.data_sets:
             listed = ", ".join(self.data_sets)
-            raise InvalidParameter(f"data={data!r}: no such data set; there is {listed}")
+            raise InvalidParameter(f"data={data!r}: no such data set; there are {listed}")
         await to_thread.run_sync(self._check_room)
         identity = uuid.uuid4().hex
         files = JobFiles(self.root / identity)
@@ -140,7 +144,7 @@ class Jobs:
     async def _take_data(
         self, files: JobFiles, name: str, data: str | None, archive: BinaryIO | None
     ) -> str:
-        """Unpack and look at uploaded data, or link to what is here; what the job calls them."""
+        """Unpack and check uploaded data, or link to a data set; return their name for the job."""
         if archive is None:
             if data in self.settings.datasets:
                 (files.folder / data).symlink_to(self.settings.datasets[data].absolute())
@@ -157,22 +161,22 @@ class Jobs:
             settings.job_nice,
         )
         if told["errors"]:
-            detail = f"{told['errors']} of {told['count']} findings make training wrong"
+            detail = f"{told['errors']} of {told['count']} findings are errors"
             raise Refusal(DATA_NOT_FIT, detail, findings=told["findings"])
         return _data_root(target).relative_to(files.folder).as_posix()
 
     def _check_room(self) -> None:
         waiting = len(self.store.in_states("queued"))
         if waiting >= self.settings.max_jobs_waiting:
-            detail = f"{waiting} jobs wait: try again later"
+            detail = f"{waiting} jobs are waiting: try again later"
             headers = {"Retry-After": "300"}
             raise Refusal(OVERLOADED, detail, headers, queue_length=waiting)
         if size_of(self.root) >= self.settings.jobs_max_bytes:
-            detail = "the disk quota of all jobs is used up: delete jobs that are over"
+            detail = "the disk quota of all jobs is used up: delete finished jobs"
             raise Refusal(QUOTA, detail)
 
     def get(self, identity: str) -> Job:
-        """The job of that id.
+        """The job with this id.
 
         Raises:
             Refusal: there is none (404).
@@ -183,7 +187,7 @@ class Jobs:
         return job
 
     def cancel(self, identity: str) -> Job | None:
-        """Cancel a job, or forget one that is over; the job, or None once it is forgotten."""
+        """Cancel a job, or delete a finished one; the job, or None if it is deleted."""
         while not (job := self.get(identity)).final:
             if job.state == "cancelling":
                 return job
@@ -192,15 +196,15 @@ class Jobs:
                 if state == "cancelled":
                     JobFiles(self.root / job.id).clear(job)
                 return self.get(identity)
-        self.supervisor.forget(job)
+        self.supervisor.delete(job)
         return None
 
     def progress(self, job: Job) -> RunProgress:
-        """How far its run is."""
+        """The progress of its run."""
         return progress_of(JobFiles(self.root / job.id).run(job))
 
     def log(self, job: Job, lines: int = _LOG_LINES) -> list[str]:
-        """The end of what it printed."""
+        """The end of its log."""
         return log_lines(JobFiles(self.root / job.id).log, lines, self._hidden)
 
     def pictures(self, job: Job) -> list[str]:
@@ -208,17 +212,17 @@ class Jobs:
         return JobFiles(self.root / job.id).pictures(job)
 
     def picture(self, job: Job, name: str) -> bytes:
-        """One validation picture, a PNG.
+        """One validation picture as PNG.
 
         Raises:
-            Refusal: there is none of that name (404).
+            Refusal: there is none of this name (404).
         """
         if name not in self.pictures(job):
-            raise Refusal(PICTURE_NOT_FOUND, "there is no such picture of this job")
+            raise Refusal(PICTURE_NOT_FOUND, "this job has no such picture")
         return (JobFiles(self.root / job.id).run(job) / "pictures" / name).read_bytes()
 
     def wait(self, job: Job) -> tuple[int | None, float | None]:
-        """A waiting job's place in the queue, from 1, and the seconds until it starts, if known."""
+        """Position in the queue, from 1, and estimated seconds until the start; None if unknown."""
         if job.state != "queued":
             return None, None
         running = self.store.in_states("running")
@@ -235,6 +239,6 @@ class Jobs:
 
 
 def _data_root(target: Path) -> Path:
-    """The folder itself, or the one folder that it holds and nothing else."""
+    """The folder itself, or its only entry if that is a folder."""
     entries = list(target.iterdir())
     return entries[0] if len(entries) == 1 and entries[0].is_dir() else target

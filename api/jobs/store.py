@@ -1,4 +1,4 @@
-"""The jobs in SQLite: every change is one transaction, so that a kill leaves the old or the new."""
+"""The jobs in SQLite. Every change is one transaction, so that a kill never leaves half of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from api.jobs.job import FINAL, STATES, Job, Options, State
 
-#: Kept in ``PRAGMA user_version``; a file of another version is refused.
+#: Kept in ``PRAGMA user_version``; files of other versions are refused.
 VERSION = 1
 
 _SCHEMA = """
@@ -48,7 +48,7 @@ class JobStore:
     """All jobs of one folder. Safe for several threads and processes.
 
     Args:
-        path: the SQLite file; made if it is not there.
+        path: the SQLite file; created if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,7 +58,7 @@ class JobStore:
             connection.execute("PRAGMA journal_mode = WAL")
             found = connection.execute("PRAGMA user_version").fetchone()[0]
             if found not in (0, VERSION):
-                raise RuntimeError(f"{path.name} is of version {found}, this needs {VERSION}")
+                raise RuntimeError(f"{path.name} has version {found}, but {VERSION} is needed")
             connection.executescript(_SCHEMA)
             connection.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -93,7 +93,7 @@ class JobStore:
         owner: str | None = None,
         token: str | None = None,
     ) -> Job:
-        """A new job at the end of the queue; the old one if `token` was used before."""
+        """A new job at the end of the queue, or the earlier one with the same `token`."""
         with self._transaction() as connection:
             connection.execute(
                 "INSERT INTO jobs (id, state, task, name, data, uploaded, options, owner, token, "
@@ -107,11 +107,11 @@ class JobStore:
         return self._known(found[0])
 
     def get(self, identity: str) -> Job | None:
-        """The job of that id."""
+        """The job with this id."""
         return next(iter(self._select("WHERE id = ?", identity)), None)
 
     def by_token(self, token: str) -> Job | None:
-        """The job that was asked for with this token."""
+        """The job that was submitted with this token."""
         return next(iter(self._select("WHERE token = ?", token)), None)
 
     def _known(self, identity: str) -> Job:
@@ -125,17 +125,12 @@ class JobStore:
         return self._select("ORDER BY number DESC LIMIT ?", count)
 
     def in_states(self, *states: State) -> list[Job]:
-        """Jobs in these states in the order of arrival."""
+        """The jobs in these states, in the order of arrival."""
         marks = ", ".join("?" * len(states))
         return self._select(f"WHERE state IN ({marks}) ORDER BY number", *states)
 
-    def ids(self) -> set[str]:
-        """All ids."""
-        with self._connection() as connection:
-            return {row[0] for row in connection.execute("SELECT id FROM jobs")}
-
     def move(self, job: Job, state: State, **values: Any) -> bool:  # noqa: ANN401 - columns' values
-        """Move a job on, if it is still in the state that `job` says; whether it was."""
+        """Change a job's state and columns if its state is still that of `job`; whether it was."""
         assignments = ", ".join(f"{column} = ?" for column in ("state", *values))
         with self._transaction() as connection:
             changed = connection.execute(
@@ -145,20 +140,20 @@ class JobStore:
             return changed.rowcount == 1
 
     def delete(self, job: Job) -> bool:
-        """Forget a job that is over; whether it was."""
+        """Delete a job if it is finished; whether it was."""
         with self._transaction() as connection:
             marks = ", ".join("?" * len(FINAL))
             query = f"DELETE FROM jobs WHERE id = ? AND state IN ({marks})"  # noqa: S608
             return connection.execute(query, (job.id, *FINAL)).rowcount == 1
 
     def counts(self) -> dict[State, int]:
-        """Jobs by state."""
+        """Number of jobs by state."""
         with self._connection() as connection:
             rows = connection.execute("SELECT state, COUNT(*) FROM jobs GROUP BY state").fetchall()
         return {**dict.fromkeys(STATES, 0), **dict(rows)}
 
     def usual_seconds(self) -> float | None:
-        """How long a job that succeeded took, in the middle; None before the first."""
+        """Median duration of the last jobs that succeeded; None before the first."""
         with self._connection() as connection:
             seconds = sorted(row[0] for row in connection.execute(_LAST_SECONDS))
         return seconds[len(seconds) // 2] if seconds else None

@@ -1,4 +1,4 @@
-"""What drives the jobs: starts the next, notices ends, gives up what is over a bound."""
+"""The supervisor of jobs: starts them, notices their end, stops those that exceed a bound."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from api.jobs.store import JobStore
 
 log = logging.getLogger("caps_med.jobs")
 
-#: A process that does not end is killed after these seconds.
+#: Seconds after which a process that does not end is killed.
 GRACE = 5.0
-#: A job whose process dies by itself this often has failed.
+#: A job whose process crashes this often has failed.
 MOST_CRASHES = 3
-#: Seconds between two looks at sizes on the disk and at old jobs.
-HOUSEKEEPING = 15.0
+#: Seconds between two checks of disk usage and old jobs.
+CLEANUP_SECONDS = 15.0
 DAY = 86_400.0
-#: A folder this many seconds old without a lock is still being made.
+#: A folder younger than this many seconds may not have its lock yet.
 FRESH = 60.0
 
 
 class Supervisor:
-    """Moves the jobs of one folder on, one `tick` at a time; only the server with its lock does.
+    """Manages the jobs of one folder, one `tick` at a time, while it holds the folder's lock.
 
     Args:
         root: the jobs' folder.
-        at_once: jobs that run at once.
-        seconds: a job may run this long.
-        quota: bytes that all jobs' files may take.
-        keep_days: a job that is over is forgotten after this.
-        landed: called with the reference of a model that a job has landed.
+        at_once: number of jobs that run at a time.
+        seconds: longest run time of a job.
+        quota: bytes that the files of all jobs may take.
+        keep_days: days after which a finished job is deleted.
+        published: called with the reference of a model that a job has published.
     """
 
     def __init__(
@@ -49,29 +49,29 @@ class Supervisor:
         seconds: float,
         quota: int,
         keep_days: float,
-        landed: Callable[[str], None] = lambda _: None,
+        published: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.root, self.store, self.executor = root, store, executor
         self._at_once, self._seconds, self._quota = at_once, seconds, quota
-        self._keep, self._landed = keep_days * DAY, landed
+        self._keep, self._published = keep_days * DAY, published
         self._lock = FileLock(root / "supervisor.lock")
-        self._kept_house = 0.0
+        self._cleaned = 0.0
         self._cancelled: dict[str, float] = {}
 
     def tick(self) -> None:
-        """Move every job on as far as it can be; nothing while another server does."""
+        """Start, follow and finish jobs; do nothing while another server holds the lock."""
         if not self._lock.take():
             return
         for job in self.store.in_states("running", "cancelling"):
             self._follow(job)
-        if time.time() - self._kept_house > HOUSEKEEPING:
-            self._keep_house()
+        if time.time() - self._cleaned > CLEANUP_SECONDS:
+            self._clean_up()
         free = self._at_once - len(self.store.in_states("running", "cancelling"))
         for job in self.store.in_states("queued")[: max(0, free)]:
             self._start(job)
 
     def stop(self) -> None:
-        """End the processes; their jobs go on from their checkpoints when a server starts."""
+        """Stop the processes; their jobs resume from their checkpoints when a server starts."""
         if not self._lock.take():
             return
         jobs = self.store.in_states("running", "cancelling")
@@ -88,16 +88,16 @@ class Supervisor:
         self._lock.release()
 
     def _sweep(self) -> None:
-        """Remove what a killed server left half-done: folders that are nobody's.
+        """Remove folders without a job, which a killed server left behind.
 
-        A folder is locked while its upload is unpacked, and has a job before the lock is let go.
+        A folder is locked while its upload is unpacked, and has a job before the lock is released.
         """
         for folder in self.root.iterdir():
             lock = folder / "lock"
             fresh = not lock.exists() and time.time() - folder.stat().st_mtime < FRESH
             if not folder.is_dir() or fresh or holder(lock) is not None:
                 continue
-            if self.store.get(folder.name) is None:  # asked last: see above
+            if self.store.get(folder.name) is None:  # last: see above
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _start(self, job: Job) -> None:
@@ -115,16 +115,16 @@ class Supervisor:
             self._fail_running(job, "too_long", f"it ran over {self._seconds:g} s")
 
     def _fail_running(self, job: Job, code: str, error: str) -> None:
-        """End a process; what is said of it then is why."""
+        """Kill the process of a running job, which then fails with this error."""
         if self.store.move(job, "running", code=code, error=error):
             self.executor.cancel(job, hard=True)
 
     def _ended(self, job: Job) -> None:
-        """The process is gone: it has told what became of it, or died."""
+        """Finish or restart a job whose process has ended."""
         result, crashed = self._result(job), self.executor.crashed(job)
         if result and "version" in result:
             self._finish(job, "succeeded", version=result["version"], code=None, error=None)
-            self._landed(f"{job.name}@{result['version']}")
+            self._published(f"{job.name}@{result['version']}")
         elif job.state == "cancelling":
             self._finish(job, "cancelled")
         elif result:
@@ -132,12 +132,12 @@ class Supervisor:
         elif job.code:
             self._finish(job, "failed")
         elif crashed is not None and job.crashes + 1 >= MOST_CRASHES:
-            error = f"its process died {MOST_CRASHES} times, at last with status {crashed}"
+            error = f"its process crashed {MOST_CRASHES} times, at last with status {crashed}"
             self._finish(job, "failed", code="crashed", error=error)
         else:
-            log.warning("job %s lost its process (status %s): it goes on", job.id, crashed)
-            died = int(crashed is not None)
-            self.store.move(job, "queued", crashes=job.crashes + died, seconds=_ran(job))
+            log.warning("job %s lost its process (status %s) and is queued again", job.id, crashed)
+            crashes = job.crashes + (crashed is not None)
+            self.store.move(job, "queued", crashes=crashes, seconds=_ran(job))
 
     def _finish(self, job: Job, state: Any, **values: Any) -> None:  # noqa: ANN401
         if self.store.move(job, state, finished=time.time(), seconds=_ran(job), **values):
@@ -148,20 +148,20 @@ class Supervisor:
     def _result(self, job: Job) -> dict[str, Any] | None:
         return read_json(JobFiles(self.root / job.id).result)
 
-    def _keep_house(self) -> None:
-        """Forget old jobs; over the quota, give up the job that came last."""
-        self._kept_house = time.time()
+    def _clean_up(self) -> None:
+        """Delete old jobs; if the quota is exceeded, stop the newest running one."""
+        self._cleaned = time.time()
         self._sweep()
         for job in self.store.in_states(*FINAL):
             if time.time() - (job.finished or job.created) > self._keep:
-                self.forget(job)
+                self.delete(job)
         running = self.store.in_states("running")
         if running and size_of(self.root) > self._quota:
             error = f"the disk quota of {self._quota} bytes for all jobs is used up"
             self._fail_running(running[-1], "quota_exceeded", error)
 
-    def forget(self, job: Job) -> bool:
-        """Remove a job that is over and its files; whether it was."""
+    def delete(self, job: Job) -> bool:
+        """Delete a finished job and its files; whether it was finished."""
         if not self.store.delete(job):
             return False
         shutil.rmtree(self.root / job.id, ignore_errors=True)
@@ -169,5 +169,5 @@ class Supervisor:
 
 
 def _ran(job: Job) -> float:
-    """Seconds that the job has run so far, over all its starts."""
+    """Seconds that the job has run, over all its starts."""
     return job.seconds + (time.time() - job.started if job.started else 0.0)

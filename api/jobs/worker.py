@@ -1,8 +1,8 @@
-"""``python -m api.jobs.worker FOLDER``: one job's process, from its spec to its result.
+"""The process of one job: ``python -m api.jobs.worker FOLDER``.
 
-It holds the folder's lock as long as it lives, so that no job ever runs twice at once. What it
-prints goes to the job's log; what became of it goes into ``result.json``, whole or not at all. A
-model that has landed before a kill is recognized and not landed again.
+It holds the lock of the folder as long as it runs, so that no job runs twice at a time. Its output
+goes to the job's log, its outcome to ``result.json``, which is written atomically. A model that was
+published before a kill is recognized and not published again.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from api.jobs.job import Job, Options
 from api.jobs.locks import FileLock
 from caps_med.allocator import keep_freed_memory
 
-#: Exit status of a worker that found another at work.
+#: Exit status of a worker that found the folder locked.
 BUSY = 75
-#: Seconds that it waits for another to let go of the folder: its upload is being finished, say.
+#: Seconds that it waits for the lock, which the server may still hold after the upload.
 PATIENCE = 10.0
-#: Writing a version takes seconds; a draft this many seconds old is nobody's.
+#: Writing a version takes seconds: a draft older than this was abandoned.
 OLD_DRAFT = 3600.0
 
 
 def main(folder: Path) -> int:
-    """Do the job in `folder`, or find it done."""
+    """Run the job in `folder`, unless it has a result already."""
     files = JobFiles(folder)
     lock = FileLock(files.lock)
     end = time.monotonic() + PATIENCE
@@ -50,7 +50,7 @@ def main(folder: Path) -> int:
 
 
 def _limit(spec: dict[str, Any]) -> None:
-    """Be polite and bounded: low priority, capped memory, no core file with a scan in it."""
+    """Set low priority and bounded memory, and write no core file, which could hold a scan."""
     os.nice(spec["nice"])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory := spec["memory_bytes"]:
@@ -61,12 +61,15 @@ def _outcome(job: Job, models: Path, files: JobFiles) -> dict[str, Any]:
     from caps_med.errors import CapsMedError
 
     try:
-        return {"version": landed(job, models) or _train(job, models)}
+        return {"version": published_version(job, models) or _train(job, models)}
     except CapsMedError as error:
         return {"code": error.code, "error": str(error)}
     except MemoryError:
-        return {"code": "out_of_memory", "error": "over the memory of a job: use smaller crops"}
-    except OSError as error:  # without the file's name: it is a path of the server's
+        return {
+            "code": "out_of_memory",
+            "error": "over the memory of a job: use smaller crops",
+        }
+    except OSError as error:  # without the file name, which is a path of the server
         return {"code": "file", "error": str(error.strerror)}
     except Exception as error:
         files.trace.write_text(traceback.format_exc())
@@ -74,7 +77,7 @@ def _outcome(job: Job, models: Path, files: JobFiles) -> dict[str, Any]:
 
 
 def _train(job: Job, models: Path) -> int | None:
-    """Run the training command; the version that it landed."""
+    """Run the training command and return the version that it published."""
     import click
 
     from caps_med.cli import app
@@ -91,21 +94,21 @@ def _train(job: Job, models: Path) -> int | None:
         from caps_med.errors import InvalidParameter
 
         raise InvalidParameter(error.format_message()) from error
-    version = landed(job, models)
+    version = published_version(job, models)
     if version is None:
         raise RuntimeError("the command ended without a model")
     return version
 
 
 def _clear_drafts(home: Path) -> None:
-    """Remove versions that were being written when a writer was killed, long ago."""
+    """Remove unfinished versions of writers that were killed long ago."""
     for draft in home.glob(".draft-*"):
         if time.time() - draft.stat().st_mtime > OLD_DRAFT:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def landed(job: Job, models: Path) -> int | None:
-    """The version that this job has landed in the repository, if it has."""
+def published_version(job: Job, models: Path) -> int | None:
+    """The version that this job has published in the repository, if any."""
     from caps_med.bundles import ModelRepository
     from caps_med.errors import InvalidBundle
 

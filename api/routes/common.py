@@ -108,7 +108,7 @@ def numeric_response(
 
 
 def answers(*forms: str) -> dict[int | str, dict[str, Any]]:
-    """The documented answers of a route that can answer in `forms`."""
+    """OpenAPI responses of a route that answers in `forms`."""
     binary = {"schema": {"type": "string", "format": "binary"}}
     content = {MEDIA_TYPES[form]: ({} if form == "json" else binary) for form in forms}
     return {
@@ -118,5 +118,5 @@ def answers(*forms: str) -> dict[int | str, dict[str, Any]]:
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The documented problems of a route."""
+    """OpenAPI responses of a route's problems."""
     return dict.fromkeys(statuses, _PROBLEM)

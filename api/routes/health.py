@@ -13,18 +13,18 @@ from caps_med import __version__
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", summary="Whether the process lives")
+@router.get("/healthz", summary="Whether the process is alive")
 async def healthz() -> dict[str, str]:
-    """Answers as long as the event loop turns."""
+    """200 as long as the event loop runs."""
     return {"status": "alive", "version": __version__}
 
 
-@router.get("/readyz", summary="Whether the models are loaded and warm",
+@router.get("/readyz", summary="Whether the models are loaded and warmed up",
             responses=problems(503))  # fmt: skip
 async def readyz(engine: EngineDependency) -> JSONResponse:
-    """200 once the preloaded models have run, 503 before and while the service ends."""
+    """200 once the preloaded models have run; 503 before that and during shutdown."""
     if engine.draining:
-        return problem(NOT_READY, "the service is about to end", {"Retry-After": "5"})
+        return problem(NOT_READY, "the service is stopping", {"Retry-After": "5"})
     if not engine.ready:
         return problem(NOT_READY, "models are being loaded", {"Retry-After": "1"})
     return JSONResponse({"status": "ready"})
@@ -32,5 +32,5 @@ async def readyz(engine: EngineDependency) -> JSONResponse:
 
 @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
 async def metrics(engine: EngineDependency) -> Response:
-    """Counts and times in Prometheus' text format."""
+    """Metrics in Prometheus' text format."""
     return Response(engine.metrics.text(), media_type=CONTENT_TYPE_LATEST)

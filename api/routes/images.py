@@ -1,4 +1,4 @@
-"""POST any file that is read here, get it in a form that every viewer takes."""
+"""POST an image in any supported format, get it as NIfTI or one slice as PNG."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from caps_med.images import (
 router = APIRouter(prefix="/v1/images", tags=["images"])
 
 _GZIP = b"\x1f\x8b"
-#: The percentile of intensities that a PNG shows as white.
+#: Percentile of the intensities that is white in a PNG.
 _WHITE = 99.5
 
 
@@ -36,21 +36,24 @@ _WHITE = 99.5
     responses=answers("nifti", "png"),
 )
 async def convert(
-    image: Annotated[UploadFile, File(description="Any format that is read, DICOM too.")],
+    image: Annotated[UploadFile, File(description="Any supported format.")],
     engine: EngineDependency,
-    kind: Annotated[Literal["image", "labels"], Form(description="What the values are.")] = "image",
-    plane: Annotated[Plane, Form(description="In which `slice` is counted.")] = "axial",
-    slice: Annotated[int | None, Form(description="This slice alone.")] = None,
+    kind: Annotated[
+        Literal["image", "labels"],
+        Form(description="Intensities or label ids."),
+    ] = "image",
+    plane: Annotated[Plane, Form(description="Plane of the slices.")] = "axial",
+    slice: Annotated[int | None, Form(description="Only this slice.")] = None,
     model: Annotated[
-        str | None, Form(description="Show labels as PNG in the colours of this model.")
+        str | None, Form(description="Model whose colours a PNG of labels has.")
     ] = None,
     format: Format = None,
     accept: Accept = None,
 ) -> Response:
-    """As the models see it: decoded, with its geometry, colour pictures in grey.
+    """The decoded image with its geometry, as the models get it; colour becomes grey.
 
-    As PNG: one slice (the middle one) as a person sees it, 8-bit; of labels their ids. The headers
-    say how many slices there are in `plane`, and whether the source has a geometry.
+    As PNG: one slice, by default the middle one, with 8-bit intensities or label ids. Headers tell
+    the number of slices in `plane`, and whether the source has a geometry.
     """
     form = negotiate(format, accept, ["nifti", "png"])
     content = await read_upload(image)
@@ -86,7 +89,7 @@ def _is_that_already(content: bytes, decoded: MedicalImage) -> bool:
 
 
 def _shown(pixels: NDArray[Any], image: MedicalImage) -> NDArray[np.uint8]:
-    """Intensities as 8-bit levels, from the image's smallest value to nearly its largest."""
+    """Intensities as 8-bit levels, from the image's minimum to its `_WHITE` percentile."""
     low, high = float(image.array.min()), float(np.percentile(image.array, _WHITE))
     scale = 255 / (high - low) if high > low else 0.0
     levels: NDArray[np.float64] = ((pixels.astype(np.float64) - low) * scale).clip(0, 255)

@@ -1,4 +1,4 @@
-"""What models there are."""
+"""The models of the repository."""
 
 from __future__ import annotations
 

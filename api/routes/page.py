@@ -1,4 +1,4 @@
-"""GET /: the page that `api/web` builds into `api/static`, or how to build it."""
+"""GET /: the web page, which `api/web` builds into `api/static`, or how to build it."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ State: <a href="/healthz">healthz</a>, <a href="/readyz">readyz</a>,
 
 
 class _Assets(StaticFiles):
-    """Files whose names change with their content; none at all where nothing was built."""
+    """The page's files, whose names change with their content; none before the page is built."""
 
     async def check_config(self) -> None:
-        """A folder that is missing is no mistake."""
+        """Accept a missing folder."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """One file, which a browser may keep."""
+        """One file, which browsers may cache for good."""
         response = await super().get_response(path, scope)
         response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         return response
@@ -54,7 +54,7 @@ class _Assets(StaticFiles):
 
 @router.get("/")
 def page() -> HTMLResponse:
-    """The page; where it was not built, what to run."""
+    """The page, or how to build it."""
     index = STATIC / "index.html"
     try:
         content = index.read_text(encoding="utf-8")
@@ -64,6 +64,6 @@ def page() -> HTMLResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Serve the page and what it loads."""
+    """Serve the page and the files that it loads."""
     app.include_router(router)
     app.mount("/assets", _Assets(directory=STATIC / "assets", check_dir=False))

@@ -1,4 +1,4 @@
-"""Samples to try the service on: a closed list."""
+"""Sample images and label maps to try the service with."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class SampleView(BaseModel):
     title: str = Field(examples=["T1 slice"])
     kind: str = Field(description="image or labels", examples=["image"])
     description: str
-    file: str = Field(description="What to call it.", examples=["t1.nii.gz"])
-    model: str = Field(description="The model it suits.", examples=["brain-t1-tissue"])
-    image_of: str | None = Field(description="Of labels: the sample that they are of.")
+    file: str = Field(description="File name.", examples=["t1.nii.gz"])
+    model: str = Field(description="A model for it.", examples=["brain-t1-tissue"])
+    image_of: str | None = Field(description="Of a label map: the sample image that it labels.")
 
 
 class SampleList(BaseModel):
-    """All samples."""
+    """The samples."""
 
     samples: list[SampleView]
 
 
-@router.get("", summary="Samples to try the service on")
+@router.get("", summary="Samples to try the service with")
 async def list_samples() -> SampleList:
     """Images and label maps."""
     return SampleList(
@@ -59,10 +59,10 @@ async def list_samples() -> SampleList:
     response_class=Response,
     responses={200: answers("nifti", "png")[200], **problems(404)},
 )
-def show(sample: Annotated[str, Path(description="A name of the list.")]) -> Response:
-    """The file as it is."""
+def show(sample: Annotated[str, Path(description="A name in the list.")]) -> Response:
+    """The sample's file."""
     if sample not in SAMPLES:
-        raise Refusal(SAMPLE_NOT_FOUND, f"no such sample: there is {', '.join(SAMPLES)}")
+        raise Refusal(SAMPLE_NOT_FOUND, f"no such sample: there are {', '.join(SAMPLES)}")
     path = SAMPLES[sample].path
     headers = {"Content-Disposition": f'attachment; filename="{path.name}"'}
     media_type = MEDIA_TYPES[codec_of_path(path).name]

@@ -1,4 +1,4 @@
-"""Train a model on the service: ask for a job, follow it, cancel it."""
+"""Train a model on the service: submit a job, follow it, cancel it."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ Identity = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="A job's id
 
 async def chosen_options(
     epochs: Annotated[int | None, Form()] = None,
-    steps: Annotated[int | None, Form(description="Optimizer steps an epoch.")] = None,
-    batch_size: Annotated[int | None, Form(description="Crops a step.")] = None,
+    steps: Annotated[int | None, Form(description="Optimizer steps per epoch.")] = None,
+    batch_size: Annotated[int | None, Form(description="Crops per step.")] = None,
     crop: Annotated[int | None, Form(description="Edge of a crop, a multiple of 8.")] = None,
-    learning_rate: Annotated[float | None, Form(description="Its peak.")] = None,
+    learning_rate: Annotated[float | None, Form(description="Its maximum.")] = None,
     atoms: Annotated[int | None, Form(description="Atoms of the first capsules.")] = None,
     start_from: Annotated[
-        str | None, Form(description="A model whose weights to go on from.")
+        str | None, Form(description="Model whose weights to start from.")
     ] = None,
     seed: Annotated[int, Form()] = 0,
 ) -> Options:
-    """The values of the training command that a client chose."""
+    """The training options that the client set."""
     try:
         return Options.model_validate(locals())
     except ValidationError as error:
@@ -72,7 +72,7 @@ async def submit(
     jobs: JobsDependency,
     response: Response,
     task: Annotated[Literal["segmentation", "synthesis"], Form()],
-    name: Annotated[str, Form(description="Of the new model.", examples=["axons"])],
+    name: Annotated[str, Form(description="Name of the new model.", examples=["axons"])],
     options: Annotated[Options, Depends(chosen_options)],
     archive: Annotated[
         UploadFile | None, File(description="zip or tar of labelled images.")
@@ -80,9 +80,9 @@ async def submit(
     data: Annotated[str | None, Form(description="Or a data set of the service.")] = None,
     idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
 ) -> JobView:
-    """The data are looked at first: `data_not_fit` (422) lists what is wrong with them.
+    """The data are checked first: `data_not_fit` (422) lists what is wrong with them.
 
-    A request with the `Idempotency-Key` of one before gets that one's job.
+    A request with the `Idempotency-Key` of an earlier one gets that request's job.
     """
     note(input_sha256=None if archive is None else await hashed(archive))
     owner = known("who")
@@ -95,7 +95,7 @@ async def submit(
     return await to_thread.run_sync(lambda: JobView.of(job, jobs))
 
 
-@router.get("", summary="The newest jobs, and data sets to train on")
+@router.get("", summary="The newest jobs, and the data sets to train on")
 async def list_jobs(
     jobs: JobsDependency, count: Annotated[int, Query(ge=1, le=200)] = 50
 ) -> JobList:
@@ -110,19 +110,19 @@ async def list_jobs(
 
 @router.get("/{job}", summary="One job", responses=problems(404, 422))
 async def show(job: Identity, jobs: JobsDependency) -> JobView:
-    """State, place in the queue, progress, scores, the model once it has landed."""
+    """State, position in the queue, progress, scores, and the model once it is published."""
     return await to_thread.run_sync(lambda: JobView.of(jobs.get(job), jobs))
 
 
 @router.delete(
     "/{job}",
-    summary="Cancel a job, or forget one that is over",
+    summary="Cancel a job, or delete a finished one",
     status_code=202,
     response_model=JobView,
-    responses={204: {"description": "It was over, and is forgotten."}, **problems(404, 422)},
+    responses={204: {"description": "The job was finished and is deleted."}, **problems(404, 422)},
 )
 async def cancel(job: Identity, jobs: JobsDependency) -> Response:
-    """202 with the job that is being cancelled; 204 once it is forgotten with its files."""
+    """202 with the job that is being cancelled; 204 if it was finished and is deleted."""
     note(job=job)
     found = await to_thread.run_sync(jobs.cancel, job)
     if found is None:
@@ -131,7 +131,7 @@ async def cancel(job: Identity, jobs: JobsDependency) -> Response:
     return JSONResponse(view.model_dump(mode="json"), 202)
 
 
-@router.get("/{job}/log", summary="The end of what a job printed", responses=problems(404, 422))
+@router.get("/{job}/log", summary="The end of a job's log", responses=problems(404, 422))
 async def log(
     job: Identity, jobs: JobsDependency, lines: Annotated[int, Query(ge=1, le=1000)] = 200
 ) -> JobLog:
@@ -147,7 +147,7 @@ async def log(
     responses={**answers("png"), **problems(404, 422)},
 )
 async def picture(job: Identity, picture: str, jobs: JobsDependency) -> Response:
-    """A PNG; the job says which there are."""
+    """A PNG, one of the `pictures` of the job."""
     content = await to_thread.run_sync(lambda: jobs.picture(jobs.get(job), picture))
     return Response(content, media_type="image/png")
 
@@ -167,7 +167,7 @@ _STREAM: dict[str, Any] = {
 async def follow(
     job: Identity, jobs: JobsDependency, engine: EngineDependency
 ) -> StreamingResponse:
-    """Server-sent events: `job` on every change, `log`, `picture`; `end` when it is over."""
+    """Server-sent events: `job` on every change, `log`, `picture`; `end` when it is finished."""
     await to_thread.run_sync(jobs.get, job)
     stream = events(jobs, job, lambda: engine.draining)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

@@ -191,7 +191,7 @@ class TestKeys:
     def test_a_file_of_something_else(self, tmp_path: Path) -> None:
         (tmp_path / "keys.db").write_bytes(b"something else" * 100)
         for path in (tmp_path / "keys.db", tmp_path):
-            with pytest.raises(InvalidParameter, match="no file of API keys"):
+            with pytest.raises(InvalidParameter, match="is not a file of API keys"):
                 KeyStore(path).list()
 
     def test_from_the_command_line(self, keys: KeyStore) -> None:

@@ -67,8 +67,8 @@ def test_it_is_ready_and_counts(address: str) -> None:
     ("name", "value", "message"),
     [
         ("CAPS_MED_WORKERS", "abc", "CAPS_MED_WORKERS: "),
-        ("CAPS_MED_PRELOAD", "brain-t1-tissue", "CAPS_MED_PRELOAD: a list in JSON"),
-        ("CAPS_MED_KEYS", __file__, "no file of API keys"),
+        ("CAPS_MED_PRELOAD", "brain-t1-tissue", "CAPS_MED_PRELOAD: give a JSON list"),
+        ("CAPS_MED_KEYS", __file__, "is not a file of API keys"),
     ],
 )
 def test_a_wrong_setting_is_one_line(name: str, value: str, message: str) -> None:

@@ -52,10 +52,10 @@ class House:
         self.store = JobStore(root / "jobs.sqlite3")
         program = (sys.executable, "-c", PROGRAM)
         self.executor = LocalExecutor(root, root / "models", LIMITS, program)
-        self.landed: list[str] = []
+        self.published: list[str] = []
         given = {"at_once": 1, "seconds": 1e6, "quota": 10**9, "keep_days": 30.0, **bounds}
         self.supervisor = Supervisor(
-            root, self.store, self.executor, landed=self.landed.append, **given
+            root, self.store, self.executor, published=self.published.append, **given
         )
 
     def add(self, identity: str = "a" * 32) -> None:
@@ -106,7 +106,7 @@ def test_a_job_runs_and_its_model_lands_once(house: House) -> None:
     assert house.state_becomes("succeeded").version == 3
     for _ in range(3):
         house.supervisor.tick()
-    assert house.landed == ["mine@3"]
+    assert house.published == ["mine@3"]
     assert house.starts() == 1
 
 
@@ -204,9 +204,9 @@ def test_bounds_on_time_and_disk(tmp_path: Path) -> None:
     house.die()
     small = House(tmp_path, quota=1)
     small.add("b" * 32)
-    small.supervisor._kept_house = 0
+    small.supervisor._cleaned = 0
     small.state_becomes("running", "b" * 32)
-    small.supervisor._kept_house = 0
+    small.supervisor._cleaned = 0
     assert small.state_becomes("failed", "b" * 32).code == "quota_exceeded"
 
 
@@ -242,7 +242,7 @@ def test_old_jobs_are_forgotten(tmp_path: Path) -> None:
     house = House(tmp_path, keep_days=0)
     house.add()
     house.state_becomes("succeeded")
-    house.supervisor._kept_house = 0
+    house.supervisor._cleaned = 0
     house.supervisor.tick()
     assert house.store.get("a" * 32) is None
     assert not (tmp_path / ("a" * 32)).exists()
