@@ -1,4 +1,4 @@
-"""The rules of the house, and that what the README shows is true."""
+"""Import rules, and that what the README shows is true."""
 
 from __future__ import annotations
 

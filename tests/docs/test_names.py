@@ -8,6 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
+
+from caps_med import __version__
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
@@ -68,6 +71,17 @@ def test_the_readmes_anchors_are_headings() -> None:
         headings = re.findall(r"^#+ (.+)$", (ROOT / target).read_text(), re.MULTILINE)
         slugs = {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
         assert anchor in slugs, f"{target}#{anchor}"
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (citation["cff-version"], citation["type"]) == ("1.2.0", "software")
+    assert citation["version"] == __version__
+    assert citation["message"] and citation["title"] and citation["authors"]
+    assert [reference["notes"] for reference in citation["references"]] == [
+        "SegCaps",
+        "CapsPix2Pix",
+    ]
 
 
 def test_names_that_do_not_exist_are_noticed() -> None:
