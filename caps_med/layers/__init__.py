@@ -1,5 +1,6 @@
 """Capsule layers: votes by a convolution or by one matrix per pair, capsules by routing."""
 
+from caps_med.layers.attention import SelfAttentionCapsules
 from caps_med.layers.convolutional import (
     ConvCapsule,
     DeconvCapsule,
@@ -8,12 +9,25 @@ from caps_med.layers.convolutional import (
     recompute_votes,
 )
 from caps_med.layers.dense import DenseCapsules
+from caps_med.layers.matrix import (
+    ClassMatrixCapsules,
+    ConvMatrixCapsules,
+    PoseMatrices,
+    PrimaryMatrixCapsules,
+)
+from caps_med.layers.primary import PrimaryCapsules
 
 __all__ = [
+    "ClassMatrixCapsules",
     "ConvCapsule",
+    "ConvMatrixCapsules",
     "DeconvCapsule",
     "DenseCapsules",
     "Padding",
+    "PoseMatrices",
+    "PrimaryCapsules",
+    "PrimaryMatrixCapsules",
+    "SelfAttentionCapsules",
     "join_types",
     "recompute_votes",
 ]

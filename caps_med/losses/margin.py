@@ -13,12 +13,13 @@ class MarginLoss(nn.Module):
     """Push present capsules above one length and absent ones below another.
 
     ``L = T max(0, m⁺ - |v|)² + λ (1 - T) max(0, |v| - m⁻)²`` (Sabour et al. 2017, equation 4),
-    averaged over batch, classes and positions. Deviation: the paper sums over classes and has no
-    positions.
+    averaged over batch, classes and positions. Deviation: the paper sums over classes
+    (``sum_classes=True``) and has no positions. Several classes may be present.
 
     Args:
         upper: m⁺. lower: m⁻. absent_weight: λ.
         class_weights: one weight per class on both terms, or None for equal weights.
+        sum_classes: add up the classes instead of averaging them, as the paper does.
 
     ``loss(lengths [B, J, *S], target [B, J, *S])`` -> scalar; target is one-hot.
 
@@ -33,13 +34,15 @@ class MarginLoss(nn.Module):
         lower: float = 0.1,
         absent_weight: float = 0.5,
         class_weights: Sequence[float] | None = None,
+        sum_classes: bool = False,
     ) -> None:
         super().__init__()
         self.upper, self.lower, self.absent_weight = upper, lower, absent_weight
+        self.sum_classes = sum_classes
         self.class_weights = None if class_weights is None else tuple(class_weights)
 
     def forward(self, lengths: Tensor, target: Tensor) -> Tensor:
-        """The mean margin loss.
+        """The mean margin loss, or its sum over classes.
 
         Raises:
             InvalidParameter: shapes that differ, or class weights of another count.
@@ -52,12 +55,12 @@ class MarginLoss(nn.Module):
         present = (self.upper - lengths).clamp_min(0).square()
         absent = (lengths - self.lower).clamp_min(0).square()
         loss = target * present + self.absent_weight * (1 - target) * absent
-        if self.class_weights is None:
-            return loss.mean()
-        if len(self.class_weights) != lengths.shape[1]:
-            raise InvalidParameter(
-                f"class_weights has {len(self.class_weights)} entries: one for each of the "
-                f"{lengths.shape[1]} classes is needed"
-            )
-        weights = lengths.new_tensor(self.class_weights)
-        return (loss * weights.view(1, -1, *(1 for _ in lengths.shape[2:]))).mean()
+        if self.class_weights is not None:
+            if len(self.class_weights) != lengths.shape[1]:
+                raise InvalidParameter(
+                    f"class_weights has {len(self.class_weights)} entries: one for each of the "
+                    f"{lengths.shape[1]} classes is needed"
+                )
+            weights = lengths.new_tensor(self.class_weights)
+            loss = loss * weights.view(1, -1, *(1 for _ in lengths.shape[2:]))
+        return loss.mean() * lengths.shape[1] if self.sum_classes else loss.mean()

@@ -8,8 +8,10 @@ from caps_med.networks.base import (
     capsule_lengths,
 )
 from caps_med.networks.baseline import UNet
+from caps_med.networks.capsnet import CapsNet
 from caps_med.networks.capspix2pix import CapsPix2Pix
 from caps_med.networks.classes import one_hot, predicted_classes
+from caps_med.networks.classification import ClassificationNetwork
 from caps_med.networks.discriminators import (
     CapsNetDiscriminator,
     CapsuleDiscriminator,
@@ -18,21 +20,27 @@ from caps_med.networks.discriminators import (
     PatchDiscriminator,
     build_discriminator,
 )
+from caps_med.networks.efficient_capsnet import EfficientCapsNet
 from caps_med.networks.ensemble import Ensemble
+from caps_med.networks.matrix_capsules import MatrixCapsules
 from caps_med.networks.pix2pix import Pix2Pix
 from caps_med.networks.registry import NETWORKS, build_network
 from caps_med.networks.segcaps import SegCaps
 
 __all__ = [
     "NETWORKS",
+    "CapsNet",
     "CapsNetDiscriminator",
     "CapsPix2Pix",
     "CapsuleDiscriminator",
     "CapsuleNetwork",
+    "ClassificationNetwork",
     "ConditionalDiscriminator",
     "Discriminator",
+    "EfficientCapsNet",
     "Ensemble",
     "LayerInfo",
+    "MatrixCapsules",
     "PatchDiscriminator",
     "Pix2Pix",
     "SegCaps",

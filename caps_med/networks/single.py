@@ -11,7 +11,10 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
 from caps_med.errors import InvalidParameter
 from caps_med.networks.base import CapsuleNetwork
 from caps_med.networks.baseline import UNet
+from caps_med.networks.capsnet import CapsNet
 from caps_med.networks.capspix2pix import CapsPix2Pix
+from caps_med.networks.efficient_capsnet import EfficientCapsNet
+from caps_med.networks.matrix_capsules import MatrixCapsules
 from caps_med.networks.pix2pix import Pix2Pix
 from caps_med.networks.segcaps import SegCaps
 
@@ -20,6 +23,9 @@ SINGLE_NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
     "CapsPix2Pix": CapsPix2Pix,
     "Pix2Pix": Pix2Pix,
     "UNet": UNet,
+    "CapsNet": CapsNet,
+    "MatrixCapsules": MatrixCapsules,
+    "EfficientCapsNet": EfficientCapsNet,
 }
 
 #: No argument of a network here is sensibly above this; a hostile file must not ask for terabytes.

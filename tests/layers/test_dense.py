@@ -6,6 +6,7 @@ import torch
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers import DenseCapsules
+from caps_med.routing import Routing, squash
 
 
 def test_equals_the_procedure_in_numpy() -> None:
@@ -26,12 +27,26 @@ def test_equals_the_procedure_in_numpy() -> None:
         np.testing.assert_allclose(found, capsule, rtol=1e-6)
 
 
-def test_lengths_start_neither_empty_nor_full() -> None:
+@pytest.mark.parametrize("iterations", [1, 2, 3, 5])
+@pytest.mark.parametrize(("inputs", "outputs"), [(1152, 10), (16, 10), (256, 2)])
+def test_lengths_start_neither_silent_nor_saturated(
+    inputs: int, outputs: int, iterations: int
+) -> None:
     torch.manual_seed(0)
-    layer = DenseCapsules(256, 8, 4, 16)
-    poses = torch.nn.functional.normalize(torch.randn(3, 256, 8), dim=2) * 0.7
-    lengths = layer(poses).norm(dim=2)
-    assert 0.2 < float(lengths.mean()) < 0.95
+    layer = DenseCapsules(inputs, 8, outputs, 16, Routing(iterations))
+    lengths = layer(squash(torch.randn(8, inputs, 8), dim=2)).norm(dim=2)
+    assert 0.1 < float(lengths.mean()) < 0.4
+
+
+def test_couplings_add_up_to_one_over_the_outputs_and_follow_agreement() -> None:
+    torch.manual_seed(0)
+    layer = DenseCapsules(6, 3, 4, 5)
+    capsules = torch.rand(2, 6, 3)
+    coupling = layer.couplings(capsules)
+    assert coupling.shape == (2, 6, 4)
+    torch.testing.assert_close(coupling.sum(2), torch.ones(2, 6))
+    total = (coupling.unsqueeze(-1) * layer.votes(capsules).squeeze(-1)).sum(1)
+    torch.testing.assert_close(squash(total), layer(capsules))
 
 
 def test_another_number_of_capsules_is_refused() -> None:

@@ -14,6 +14,15 @@ def test_case_worked_by_hand() -> None:
     assert MarginLoss()(lengths, target).item() == pytest.approx(expected)
 
 
+def test_the_papers_loss_is_the_sum_over_classes_several_of_which_may_be_present() -> None:
+    lengths = torch.tensor([[0.5, 0.3, 0.05], [0.8, 0.7, 0.2]])
+    target = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
+    first = (0.9 - 0.5) ** 2 + 0.5 * (0.3 - 0.1) ** 2
+    second = (0.9 - 0.8) ** 2 + (0.9 - 0.7) ** 2 + 0.5 * (0.2 - 0.1) ** 2
+    found = MarginLoss(sum_classes=True)(lengths, target)
+    assert found.item() == pytest.approx((first + second) / 2)
+
+
 def test_perfect_prediction_costs_nothing() -> None:
     target = torch.eye(3).view(1, 3, 1, 3)
     assert MarginLoss()(target * 0.95, target).item() == 0

@@ -1,0 +1,73 @@
+"""Self-attention routing: couplings in one step, from how well the votes agree with each other."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from caps_med.errors import InvalidParameter
+
+_EPSILON = 1e-12
+
+
+def exponential_squash(capsules: Tensor, dim: int = -1) -> Tensor:
+    """Shrink each capsule to the length ``1 - exp(-|s|)`` and keep its direction.
+
+    Mazzia, Salvetti & Chiaberge 2021, equation 3: more sensitive to short capsules than `squash`.
+
+    >>> exponential_squash(torch.tensor([[3.0, 4.0]]))
+    tensor([[0.5960, 0.7946]])
+    """
+    length = (capsules.square().sum(dim, keepdim=True) + _EPSILON).sqrt()
+    return capsules * (-torch.expm1(-length) / length)
+
+
+class SelfAttentionCapsules(nn.Module):
+    """Dense capsules with self-attention routing.
+
+    Mazzia, Salvetti & Chiaberge 2021, "Efficient-CapsNet", section 3.2, equations 4 to 7.
+
+    Args:
+        in_capsules: input capsules I.
+        in_atoms: atoms of an input capsule.
+        out_types: output capsules J.
+        out_atoms: atoms A of an output capsule.
+
+    ``layer(capsules [B, I, A_in])`` -> ``[B, J, A]``: one pass, no iterations. `priors` ``[I, J]``
+    are added to the couplings and learned.
+
+    >>> SelfAttentionCapsules(16, 8, out_types=10, out_atoms=16)(torch.rand(3, 16, 8)).shape
+    torch.Size([3, 10, 16])
+    """
+
+    def __init__(self, in_capsules: int, in_atoms: int, out_types: int, out_atoms: int) -> None:
+        super().__init__()
+        self.in_capsules, self.in_atoms = in_capsules, in_atoms
+        self.weight = nn.Parameter(torch.empty(in_capsules, out_types, out_atoms, in_atoms))
+        self.priors = nn.Parameter(torch.zeros(in_capsules, out_types))
+        nn.init.normal_(self.weight, std=in_atoms**-0.5)
+
+    def votes(self, capsules: Tensor) -> Tensor:
+        """Votes ``[B, I, J, A]``.
+
+        Raises:
+            InvalidParameter: capsules of another shape.
+        """
+        if capsules.shape[1:] != (self.in_capsules, self.in_atoms):
+            raise InvalidParameter(
+                f"capsules have shape {tuple(capsules.shape)}: "
+                f"[B, {self.in_capsules}, {self.in_atoms}] is needed"
+            )
+        return torch.einsum("ijao,bio->bija", self.weight, capsules)
+
+    def couplings(self, votes: Tensor) -> Tensor:
+        """Coupling coefficients ``[B, I, J]`` of votes, priors included."""
+        agreement = (votes * votes.sum(1, keepdim=True)).sum(-1)  # with all votes for one output
+        shares: Tensor = (agreement * self.in_atoms**-0.5).softmax(2)
+        return shares + self.priors
+
+    def forward(self, capsules: Tensor) -> Tensor:
+        """See the class."""
+        votes = self.votes(capsules)
+        total = (self.couplings(votes).unsqueeze(-1) * votes).sum(1)
+        return exponential_squash(total)

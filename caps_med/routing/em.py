@@ -1,0 +1,191 @@
+"""EM routing of matrix capsules: parents are Gaussians fitted to the votes of their children.
+
+Hinton, Sabour & Frosst 2018, "Matrix capsules with EM routing", procedure 1 and section 4.
+
+Deviations, all for numerical stability, as in the authors' released code: variances have a floor,
+sums of assignments are kept above zero, and the E-step runs on logarithms with each child's maximum
+over all of its parents subtracted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from caps_med.errors import InvalidParameter
+
+#: Variances are kept above this, and sums of assignments above `_LEAST_MASS`.
+VARIANCE_FLOOR = 5e-4
+_LEAST_MASS = 1e-7
+#: Votes [B, I, J, A, *S] in five axes: the spatial ones are flattened before routing.
+_FLAT_AXES = 5
+
+
+@dataclass(frozen=True)
+class EMRouting:
+    """How votes and activations become matrix capsules.
+
+    Attributes:
+        iterations: of EM, at least 1; the paper uses 3.
+        temperature: final inverse temperature; iteration t = 1, 2, ... uses
+            ``temperature * (1 - 0.95 ** t)``.
+        recompute: keep nothing of the votes' size but the votes for the backward pass, and repeat
+            the iterations there: about half the memory for one more forward pass.
+    """
+
+    iterations: int = 3
+    temperature: float = 0.01
+    recompute: bool = False
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1:
+            raise InvalidParameter(f"iterations={self.iterations}: must be at least 1")
+        if not self.temperature > 0:
+            raise InvalidParameter(f"temperature={self.temperature}: must be above 0")
+
+    def inverse_temperature(self, iteration: int) -> float:
+        """The λ of an iteration, counted from 0."""
+        return self.temperature * (1 - 0.95 ** (iteration + 1))
+
+
+class EMCapsules(NamedTuple):
+    """What routing finds: poses ``[B, J, A, *S]``, activations ``[B, J, *S]`` in (0, 1), and the
+    assignments ``[B, I, J, *S]`` of children to parents that they were computed with.
+    """
+
+    poses: Tensor
+    activations: Tensor
+    assignments: Tensor
+
+
+def route_em(
+    votes: Tensor,
+    activations: Tensor,
+    beta_u: Tensor,
+    beta_a: Tensor,
+    routing: EMRouting,
+    children: Tensor | None = None,
+    mass_scale: float = 1.0,
+) -> EMCapsules:
+    """Route votes to matrix capsules.
+
+    Args:
+        votes: ``[B, I, J, A, *S]``: of each child slot ``I`` of a parent at position ``*S``. In a
+            convolution a slot is an input type at one tap of the kernel.
+        activations: ``[B, I, *S]`` of those children, in [0, 1].
+        beta_u: ``[J]``, cost of describing a vote, a parent type.
+        beta_a: ``[J]``, cost of a parent that is not active.
+        routing: iterations and temperature.
+        children: ``[I, *S]``, integers: which child stands behind a slot. A child that several
+            parent positions see is assigned among all of their types. None: every slot at every
+            position is a child of its own.
+        mass_scale: the paper's 1, or what a parent's share of the children is multiplied by in its
+            cost, so that layers of different width can share one temperature (Gritzman 2019).
+
+    Returns:
+        Poses, activations and assignments in the votes' dtype; the arithmetic is at least float32.
+
+    Raises:
+        InvalidParameter: shapes that do not belong together.
+    """
+    _check(votes, activations, beta_u, beta_a, children)
+    wide = torch.promote_types(votes.dtype, torch.float32)
+    flat = votes.to(wide).flatten(4) if votes.ndim > _FLAT_AXES else votes.to(wide)
+    present = activations.to(wide).reshape(*activations.shape[:2], -1)
+    slots = _slots(children, present)
+    arguments = (flat, present, beta_u.to(wide), beta_a.to(wide), slots, routing, mass_scale)
+    if routing.recompute and torch.is_grad_enabled() and votes.requires_grad:
+        poses, active, assigned = checkpoint(_iterate, *arguments, use_reentrant=False)
+    else:
+        poses, active, assigned = _iterate(*arguments)
+    shape = votes.shape[4:]
+    return EMCapsules(
+        poses.unflatten(-1, shape).to(votes.dtype),
+        active.unflatten(-1, shape).to(votes.dtype),
+        assigned.unflatten(-1, shape).to(votes.dtype),
+    )
+
+
+def _iterate(
+    votes: Tensor,
+    activations: Tensor,
+    beta_u: Tensor,
+    beta_a: Tensor,
+    slots: Tensor,
+    routing: EMRouting,
+    mass_scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """EM on flat votes ``[B, I, J, A, P]``; slots ``[I * P]`` number the children."""
+    assigned = _equal_assignments(votes, slots)
+    for iteration in range(routing.iterations):
+        # M-step: each parent's Gaussian, from children weighted by their own activation.
+        weights = assigned * activations.unsqueeze(2)
+        mass = weights.sum(1)  # [B, J, P]
+        shares = weights / mass.clamp_min(_LEAST_MASS).unsqueeze(1)
+        mean = (shares.unsqueeze(3) * votes).sum(1)  # [B, J, A, P]
+        squares = (votes - mean.unsqueeze(1)).square()
+        variance = (shares.unsqueeze(3) * squares).sum(1).clamp_min(VARIANCE_FLOOR)
+        cost = (beta_u[:, None, None] + 0.5 * variance.log()).sum(2) * (mass_scale * mass)
+        logits = routing.inverse_temperature(iteration) * (beta_a[:, None] - cost)
+        if iteration + 1 < routing.iterations:
+            # E-step: each child chooses among all parents that it votes for.
+            distance = (squares / (2 * variance).unsqueeze(1)).sum(3)
+            spread = 0.5 * (2 * math.pi * variance).log().sum(2)
+            evidence = (F.logsigmoid(logits) - spread).unsqueeze(1) - distance
+            assigned = _softmax_over_parents(evidence, slots)
+    return mean, logits.sigmoid(), assigned
+
+
+def _equal_assignments(votes: Tensor, slots: Tensor) -> Tensor:
+    """``[B, I, J, P]``: one over the number of parents that the slot's child votes for."""
+    B, I, J, _, P = votes.shape
+    parents = torch.bincount(slots)[slots].reshape(I, 1, P).to(votes.dtype) * J
+    return (1 / parents).expand(I, J, P).expand(B, -1, -1, -1)
+
+
+def _softmax_over_parents(evidence: Tensor, slots: Tensor) -> Tensor:
+    """Softmax of ``[B, I, J, P]`` over the types and positions that share a child."""
+    B, I, J, P = evidence.shape
+    index = slots.expand(B, -1)
+    children = int(slots.max()) + 1
+    by_slot = evidence.movedim(2, -1).reshape(B, I * P, J)
+    with torch.no_grad():  # subtracting any number leaves a softmax as it is
+        highest = evidence.new_full((B, children), -math.inf)
+        highest = highest.scatter_reduce(1, index, by_slot.amax(-1), "amax")
+    powers = (by_slot - highest.gather(1, index).unsqueeze(-1)).exp()
+    total = evidence.new_zeros(B, children).scatter_add(1, index, powers.sum(-1))
+    shares = powers / total.gather(1, index).unsqueeze(-1)
+    result: Tensor = shares.reshape(B, I, P, J).movedim(-1, 2)
+    return result
+
+
+def _slots(children: Tensor | None, activations: Tensor) -> Tensor:
+    """The child behind each slot ``[I * P]``, counted from 0 without gaps."""
+    if children is None:
+        return torch.arange(activations[0].numel(), device=activations.device)
+    numbers: Tensor = children.reshape(-1).unique(return_inverse=True)[1]
+    return numbers
+
+
+def _check(
+    votes: Tensor, activations: Tensor, beta_u: Tensor, beta_a: Tensor, children: Tensor | None
+) -> None:
+    if votes.ndim < _FLAT_AXES:
+        raise InvalidParameter(f"votes have shape {tuple(votes.shape)}: [B, I, J, A, *S] is needed")
+    B, I, J, _, *S = votes.shape
+    needed = {
+        "activations": (activations, (B, I, *S)),
+        "beta_u": (beta_u, (J,)),
+        "beta_a": (beta_a, (J,)),
+    }
+    if children is not None:
+        needed["children"] = (children, (I, *S))
+    for name, (tensor, shape) in needed.items():
+        if tuple(tensor.shape) != shape:
+            raise InvalidParameter(f"{name} has shape {tuple(tensor.shape)}: {shape} is needed")

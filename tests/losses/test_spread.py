@@ -1,0 +1,33 @@
+"""The spread loss against cases worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from caps_med.errors import InvalidParameter
+from caps_med.losses.spread import SpreadLoss, linear_margin, sigmoid_margin
+
+
+def test_a_case_worked_by_hand() -> None:
+    activations = torch.tensor([[0.5, 0.4, 0.1], [0.2, 0.9, 0.3]])
+    found = SpreadLoss(0.2)(activations, torch.tensor([0, 2]))
+    expected = ((0.2 - 0.1) ** 2 + (0.2 - 0.1) ** 2 + (0.2 + 0.6) ** 2) / 2
+    assert found.item() == pytest.approx(expected, abs=1e-7)
+
+
+def test_a_perfect_answer_costs_nothing() -> None:
+    assert SpreadLoss(0.9)(torch.tensor([[1.0, 0.0]]), torch.tensor([0])).item() == 0
+
+
+def test_margins_rise_as_published() -> None:
+    assert [linear_margin(x) for x in (-1, 0, 0.5, 1, 2)] == pytest.approx(
+        [0.2, 0.2, 0.55, 0.9, 0.9]
+    )
+    assert sigmoid_margin(200_000) == pytest.approx(0.595)
+    assert sigmoid_margin(10**7) == pytest.approx(0.99, abs=1e-3)
+
+
+def test_wrong_shapes_are_refused() -> None:
+    with pytest.raises(InvalidParameter, match=r"\[B, J\] and \[B\] are needed"):
+        SpreadLoss()(torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.long))

@@ -1,0 +1,182 @@
+"""CapsNet, matrix capsules and Efficient-CapsNet: what each classification network promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from caps_med.errors import InvalidParameter
+from caps_med.networks import (
+    CapsNet,
+    EfficientCapsNet,
+    MatrixCapsules,
+    build_network,
+)
+from caps_med.networks.classification import ClassificationNetwork
+
+#: Arguments that make each network small.
+SMALL: dict[str, dict[str, Any]] = {
+    "CapsNet": {"width": 16, "primary_types": 2},
+    "MatrixCapsules": {"width": 8, "types": (3, 4, 5)},
+    "EfficientCapsNet": {},
+}
+
+
+def built(name: str, **arguments: Any) -> ClassificationNetwork:  # noqa: ANN401
+    torch.manual_seed(0)
+    network = build_network(name, {**SMALL[name], "out_channels": 4, **arguments})
+    assert isinstance(network, ClassificationNetwork)
+    return network.eval()
+
+
+def images(network: ClassificationNetwork, batch: int = 3, seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(batch, network.in_channels, *network.image_size, generator=generator)
+
+
+def parameters(network: torch.nn.Module) -> int:
+    return sum(p.numel() for p in network.parameters())
+
+
+def test_the_published_networks_have_the_published_numbers_of_parameters() -> None:
+    assert parameters(CapsNet(in_channels=1, out_channels=10, image_size=(28, 28))) == 8_215_568
+    assert parameters(CapsNet(decoder=False)) == 6_804_224
+    assert parameters(MatrixCapsules(2, 5, (32, 32))) == 317_194
+    assert parameters(MatrixCapsules(2, 5, (32, 32), width=64, types=(8, 16, 16))) == 68_754
+    assert parameters(EfficientCapsNet(decoder=False)) == 161_824
+
+
+@pytest.mark.parametrize("name", SMALL)
+class TestEachNetwork:
+    @pytest.mark.parametrize(
+        ("channels", "size"),
+        [(1, (28, 28)), (3, (28, 36)), (1, (8, 8)), (3, (100, 224)), (1, (24, 20, 22))],
+    )
+    def test_it_takes_any_size_and_number_of_channels(
+        self, name: str, channels: int, size: tuple[int, ...]
+    ) -> None:
+        network = built(name, in_channels=channels, image_size=size)
+        with torch.no_grad():
+            scores, capsules = network.classify(images(network, 2))
+        assert scores.shape == (2, 4) and capsules.shape == (2, 4, 16)
+        assert scores.min() > 0 and scores.max() < 1
+
+    def test_scores_start_neither_silent_nor_saturated(self, name: str) -> None:
+        network = built(name, out_channels=10)
+        with torch.no_grad():
+            scores = network(images(network))
+        assert 0.005 < scores.mean() < 0.9
+
+    def test_gradients_reach_every_parameter(self, name: str) -> None:
+        network = built(name, decoder=True).train()
+        scores, capsules = network.classify(images(network))
+        picture = network.reconstruct(capsules, torch.eye(4)[:3])
+        (scores.square().sum() + picture.square().sum()).backward()
+        for key, parameter in network.named_parameters():
+            assert parameter.grad is not None, key
+            assert torch.isfinite(parameter.grad).all() and parameter.grad.abs().max() > 0, key
+
+    def test_an_answer_does_not_depend_on_its_neighbours(self, name: str) -> None:
+        network = built(name)
+        batch = images(network, 4)
+        with torch.no_grad():
+            together = network(batch)
+            whole = network._classify(batch)[0]  # as a GPU computes it
+            for index in range(4):
+                alone = network(batch[index : index + 1])
+                assert torch.equal(alone, together[index : index + 1])
+                torch.testing.assert_close(alone, whole[index : index + 1], rtol=0, atol=1e-5)
+
+    def test_an_empty_image_gives_finite_scores_and_gradients(self, name: str) -> None:
+        network = built(name).train()
+        scores, _ = network.classify(torch.zeros(2, 1, 28, 28))
+        scores.sum().backward()
+        assert torch.isfinite(scores).all()
+        assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
+
+    def test_capsules_are_described_by_layers_and_end_with_the_classes(self, name: str) -> None:
+        network = built(name)
+        batch = images(network, 2)
+        with torch.no_grad():
+            layers = network.capsules(batch)
+            scores, capsules = network.classify(batch)
+        assert list(layers) == [layer.name for layer in network.layers]
+        for layer in network.layers:
+            assert layers[layer.name].shape[:3] == (2, layer.types, layer.atoms), layer
+        last = layers["classcaps"]
+        assert last.shape == (2, 4, 16, 1, 1)
+        torch.testing.assert_close(last[..., 0, 0], capsules)
+        assert scores.shape == last.shape[:2]
+
+    def test_the_masked_capsule_alone_is_reconstructed(self, name: str) -> None:
+        network = built(name, decoder=True)
+        with torch.no_grad():
+            _, capsules = network.classify(images(network))
+            present = torch.eye(4)[:3]
+            first = network.reconstruct(capsules, present)
+            capsules[1:, 0] += 1  # of classes that are not present
+            assert torch.equal(network.reconstruct(capsules, present), first)
+            capsules[0, 0] += 1
+            assert not torch.equal(network.reconstruct(capsules, present), first)
+        assert first.shape == (3, 1, 28, 28) and first.min() >= 0 and first.max() <= 1
+
+    def test_a_large_image_is_reconstructed_at_the_size_behind_the_stem(self, name: str) -> None:
+        network = built(name, decoder=True, image_size=(100, 56))
+        assert network.reconstruction_size == (25, 14)
+        target = network.reconstruction_target(images(network))
+        assert target.shape == (3, 1, 25, 14)
+
+    def test_weights_survive_saving(self, name: str, tmp_path: Path) -> None:
+        network, other = built(name), built(name)
+        save_file(network.state_dict(), tmp_path / "model.safetensors")
+        with torch.no_grad():
+            for parameter in other.parameters():
+                parameter.zero_()
+            assert not torch.equal(network(images(network)), other(images(network)))
+            other.load_state_dict(load_file(tmp_path / "model.safetensors"))
+            assert torch.equal(network(images(network)), other(images(network)))
+
+    def test_wrong_inputs_are_refused(self, name: str) -> None:
+        network = built(name, decoder=False)
+        with pytest.raises(InvalidParameter, match=r"\(1, 1, 28, 27\): \[B, 1, 28, 28\] is needed"):
+            network(torch.zeros(1, 1, 28, 27))
+        with pytest.raises(InvalidParameter, match="was built without a decoder"):
+            network.reconstruct(torch.zeros(1, 4, 16), torch.zeros(1, 4))
+        with pytest.raises(InvalidParameter, match="out_channels=0: must be at least 1"):
+            built(name, out_channels=0)
+        with pytest.raises(InvalidParameter, match=r"image_size=\(28,\): two or three edges"):
+            built(name, image_size=(28,))
+        with pytest.raises(InvalidParameter, match="too many times as long as another"):
+            built(name, image_size=(1, 400))
+
+
+def test_activations_of_matrix_capsules_are_told_for_every_layer() -> None:
+    network = built("MatrixCapsules")
+    assert isinstance(network, MatrixCapsules)
+    batch = images(network)
+    with torch.no_grad():
+        active = network.activations(batch)
+        poses = network.capsules(batch)
+        torch.testing.assert_close(active["classcaps"][..., 0, 0], network(batch))
+    for name, activation in active.items():
+        assert activation.shape == poses[name].shape[:2] + poses[name].shape[3:]
+        assert activation.min() >= 0 and activation.max() <= 1
+
+
+def test_where_a_capsule_stands_is_seen_by_coordinates_alone() -> None:
+    """Without coordinate addition the class layer does not know where its children stand."""
+    for coordinates in (True, False):
+        network = built("MatrixCapsules", coordinates=coordinates)
+        assert isinstance(network, MatrixCapsules)
+        with torch.no_grad():
+            below = network._computed(images(network))["convcaps2"]
+            moved = type(below)(below.poses.flip(-1), below.activations.flip(-1))
+            same = torch.allclose(
+                network.classcaps(below).poses, network.classcaps(moved).poses, atol=1e-4
+            )
+        assert same is not coordinates

@@ -1,0 +1,174 @@
+"""EM routing against an independent reference, and what it must keep to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from caps_med.errors import InvalidParameter
+from caps_med.routing.em import VARIANCE_FLOOR, EMCapsules, EMRouting, route_em
+from tests.routing import reference_em
+
+#: Slots, types, atoms and positions of a 1-D convolution of kernel 3 over two types of 5 places.
+I, J, A, P = 6, 3, 4, 3
+
+
+def overlapping() -> Tensor:
+    """Children ``[I, P]``: kernel 3, stride 1 over five places; two types."""
+    taps = torch.stack([torch.arange(P) + tap for tap in range(3)])
+    return torch.cat([taps, taps + 5])
+
+
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def case(seed: int = 0, batch: int = 2, dtype: torch.dtype = torch.float64) -> Inputs:
+    generator = torch.Generator().manual_seed(seed)
+    votes = torch.randn(batch, I, J, A, P, generator=generator, dtype=torch.float64)
+    present = torch.rand(batch, 10, generator=generator, dtype=torch.float64)
+    activations = present[:, overlapping()]
+    beta_u, beta_a = torch.randn(2, J, generator=generator, dtype=torch.float64)
+    return votes.to(dtype), activations.to(dtype), beta_u.to(dtype), beta_a.to(dtype)
+
+
+def tracked(inputs: Inputs) -> Inputs:
+    for tensor in inputs:
+        tensor.requires_grad_()
+    return inputs
+
+
+def expected(inputs: Inputs, children: Tensor, routing: EMRouting) -> list[Tensor]:
+    votes, activations, beta_u, beta_a = (x.double().numpy() for x in inputs)
+    found = [
+        reference_em.route_em(
+            votes[b], activations[b], beta_u, beta_a, children.numpy(), routing.iterations,
+            routing.temperature, VARIANCE_FLOOR,
+        )
+        for b in range(len(votes))
+    ]  # fmt: skip
+    return [torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True)]
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3, 5])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_it_equals_the_reference(
+    iterations: int, shared: bool, dtype: torch.dtype, tolerance: float
+) -> None:
+    routing = EMRouting(iterations, temperature=0.3)  # high enough for activations to matter
+    children = overlapping() if shared else torch.arange(I * P).reshape(I, P)
+    inputs = case(dtype=dtype)
+    found = route_em(*inputs, routing, children if shared else None)
+    for one, other in zip(found, expected(inputs, children, routing), strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=0, atol=tolerance)
+
+
+def test_each_child_is_assigned_once_over_all_parents_that_see_it() -> None:
+    children = overlapping()
+    found = route_em(*case(), EMRouting(), children)
+    for child in range(10):
+        seen = children == child
+        total = (found.assignments.sum(2) * seen).sum((1, 2))
+        torch.testing.assert_close(total, torch.ones_like(total))
+
+
+def test_a_child_at_the_edge_has_fewer_parents_and_is_as_certain_of_them() -> None:
+    equal = route_em(*case(), EMRouting(1), overlapping()).assignments
+    assert equal[0, 0, 0, 0] == pytest.approx(1 / J)  # place 0: one parent position
+    assert equal[0, 2, 0, 0] == pytest.approx(1 / (3 * J))  # place 2: seen by all three
+
+
+def test_the_activation_of_a_child_counts() -> None:
+    votes, activations, beta_u, beta_a = case()
+    quiet = activations.clone()
+    quiet[:, 0] *= 0.1
+    first = route_em(votes, activations, beta_u, beta_a, EMRouting())
+    second = route_em(votes, quiet, beta_u, beta_a, EMRouting())
+    assert (first.poses - second.poses).abs().max() > 0.1
+
+
+def test_gradients_are_right_through_all_iterations() -> None:
+    inputs = tracked(case(batch=1))
+    children = overlapping()
+
+    def poses_and_activations(v: Tensor, a: Tensor, u: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        found = route_em(v, a, u, b, EMRouting(3, temperature=0.3), children)
+        return found.poses, found.activations
+
+    assert torch.autograd.gradcheck(poses_and_activations, inputs)
+
+
+def test_recomputing_changes_no_bit_of_answer_or_gradient() -> None:
+    answers = []
+    for recompute in (False, True):
+        inputs = tracked(case(dtype=torch.float32))
+        found = route_em(*inputs, EMRouting(recompute=recompute), overlapping())
+        (found.poses.square().sum() + found.activations.sum()).backward()
+        answers.append([found.poses, found.activations, *(x.grad for x in inputs)])
+    for one, other in zip(*answers, strict=True):
+        assert one is not None and other is not None and torch.equal(one, other)
+
+
+@pytest.mark.parametrize("kind", ["equal votes", "no activation", "huge votes", "huge cost"])
+def test_extremes_stay_finite(kind: str) -> None:
+    votes, activations, beta_u, beta_a = case(dtype=torch.float32)
+    if kind == "equal votes":  # every variance is zero
+        votes = torch.ones_like(votes)
+    elif kind == "no activation":
+        activations = torch.zeros_like(activations)
+    elif kind == "huge votes":
+        votes = votes * 1e6
+    else:
+        beta_u, beta_a = beta_u * 1e6, beta_a * 1e6
+    inputs = tracked((votes, activations, beta_u, beta_a))
+    found = route_em(*inputs, EMRouting(), overlapping())
+    (found.poses.sum() + found.activations.sum()).backward()
+    assert all(torch.isfinite(part).all() for part in found)
+    assert all(x.grad is not None and torch.isfinite(x.grad).all() for x in inputs)
+
+
+def test_the_order_of_children_does_not_matter() -> None:
+    votes, activations, beta_u, beta_a = case()
+    order = torch.tensor([4, 1, 5, 0, 3, 2])
+    first = route_em(votes, activations, beta_u, beta_a, EMRouting(), overlapping())
+    second = route_em(
+        votes[:, order], activations[:, order], beta_u, beta_a, EMRouting(), overlapping()[order]
+    )
+    torch.testing.assert_close(first.poses, second.poses)
+    torch.testing.assert_close(first.assignments[:, order], second.assignments)
+
+
+def test_spatial_axes_are_flattened_and_put_back() -> None:
+    votes, activations, beta_u, beta_a = case()
+    flat = route_em(votes, activations, beta_u, beta_a, EMRouting())
+    square: EMCapsules = route_em(
+        votes.unflatten(-1, (1, P)), activations.unflatten(-1, (1, P)), beta_u, beta_a, EMRouting()
+    )
+    assert square.poses.shape == (2, J, A, 1, P)
+    assert torch.equal(square.poses.flatten(3), flat.poses)
+
+
+def test_half_precision_is_computed_in_float32() -> None:
+    found = route_em(*case(dtype=torch.bfloat16), EMRouting(), overlapping())
+    assert found.poses.dtype == torch.bfloat16
+    votes, activations, beta_u, beta_a = (x.float() for x in case(dtype=torch.bfloat16))
+    wide = route_em(votes, activations, beta_u, beta_a, EMRouting(), overlapping())
+    torch.testing.assert_close(found.poses, wide.poses.bfloat16())
+
+
+def test_wrong_shapes_and_settings_are_refused() -> None:
+    votes, activations, beta_u, beta_a = case()
+    with pytest.raises(InvalidParameter, match=r"activations has shape \(2, 6\): \(2, 6, 3\)"):
+        route_em(votes, activations[..., 0], beta_u, beta_a, EMRouting())
+    with pytest.raises(InvalidParameter, match=r"beta_a has shape \(2,\): \(3,\) is needed"):
+        route_em(votes, activations, beta_u, beta_a[:2], EMRouting())
+    with pytest.raises(InvalidParameter, match=r"children has shape \(3, 3\): \(6, 3\)"):
+        route_em(votes, activations, beta_u, beta_a, EMRouting(), overlapping()[:3])
+    with pytest.raises(InvalidParameter, match=r"\[B, I, J, A, \*S\] is needed"):
+        route_em(votes[0], activations, beta_u, beta_a, EMRouting())
+    with pytest.raises(InvalidParameter, match="iterations=0: must be at least 1"):
+        EMRouting(0)
+    with pytest.raises(InvalidParameter, match="temperature=0: must be above 0"):
+        EMRouting(temperature=0)
