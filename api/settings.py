@@ -1,4 +1,4 @@
-"""What an operator may set, by environment variables ``CAPS_MED_*``."""
+"""The settings of the service, from environment variables ``CAPS_MED_*``."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ class Settings(BaseSettings):
     """Settings of the service.
 
     Attributes:
-        models: the model repository; None takes the library's default. Built-ins are always there.
-        preload: models that are loaded and run once before the service calls itself ready.
-        max_upload_bytes: larger request bodies are refused while they arrive.
-        max_inflated_bytes, max_voxels: bounds on what an upload may unpack to.
-        workers: model calls that run at once; the others wait. On a GPU each has its own stream.
-        threads: CPU threads of one model call; None leaves torch's choice.
-        max_queue: requests that may wait for one model; further ones are answered 503.
-        max_batch: waiting requests of one size that a network takes in one go.
-        batch_on_gpu: batch on a GPU too, where answers are then equal to rounding alone.
+        models: the model repository; None for the library's default. Built-ins are always added.
+        preload: models that are loaded and run once before the service is ready.
+        max_upload_bytes: largest request body.
+        max_inflated_bytes, max_voxels: bounds on a decompressed upload.
+        workers: model calls that run at a time; on a GPU each has its own stream.
+        threads: CPU threads of one model call; None for torch's default.
+        max_queue: requests that may wait for one model; more are answered 503.
+        max_batch: waiting requests of one size that share a pass.
+        batch_on_gpu: batch on a GPU too, where answers then vary by rounding.
         request_seconds: from the end of a request's body to its answer, else 504.
-        drain_seconds: after SIGTERM, what is being answered may take this long.
-        max_model_bytes: weights in memory; the least recently used model is forgotten first.
-        reload_seconds: how often new versions of the models in memory are looked for.
-        audit_log: a file for who asked for what; None writes it among the other logs.
-        training: whether training jobs are offered, where the extra `train` is installed.
-        jobs_folder: where they live; None takes `.jobs` in the model repository.
-        jobs_at_once, max_jobs_waiting: jobs that run, and that may wait.
-        job_seconds: a job may run this long.
+        drain_seconds: time to finish requests after SIGTERM.
+        max_model_bytes: weights in memory; the least recently used model is evicted.
+        reload_seconds: interval of the search for new versions of models in memory.
+        audit_log: file of the audit log; None for the other logs.
+        training: whether training jobs are offered, if the extra `train` is installed.
+        jobs_folder: their folder; None for `.jobs` in the model repository.
+        jobs_at_once, max_jobs_waiting: jobs that run at a time, and that may wait.
+        job_seconds: longest run time of a job.
         job_nice, job_threads, job_memory_bytes: priority below the service (0 to 19), CPU threads
             and memory of a job's process, so that inference keeps its latency.
-        job_devices: what a job sees as ``CUDA_VISIBLE_DEVICES``; None leaves all, empty none.
-        job_keep_days: a job that is over is forgotten after this.
-        jobs_max_bytes: disk that all jobs may take.
-        max_archive_bytes, max_archive_files: bounds on what uploaded data may unpack to.
-        job_check_seconds: looking at uploaded data may take this long.
+        job_devices: a job's ``CUDA_VISIBLE_DEVICES``; None for all, empty for none.
+        job_keep_days: days after which a finished job is deleted.
+        jobs_max_bytes: disk quota of all jobs.
+        max_archive_bytes, max_archive_files: bounds on unpacked training data.
+        job_check_seconds: longest check of uploaded data.
         datasets: data sets that jobs may name, as JSON: name -> folder.
-        max_images: images one synthesis request may ask for.
-        max_parts: parts that one upload may have.
-        max_held_bytes: bodies of all requests together; further ones are answered 503.
-        header_seconds: in which the headers of a request must arrive.
-        body_seconds, min_body_rate: a body may take so many seconds, and beyond them must come at
-            this many bytes a second on average.
+        max_images: images of one synthesis request.
+        max_parts: parts of one upload.
+        max_held_bytes: bodies of all requests together; more are answered 503.
+        header_seconds: time in which the headers of a request must arrive.
+        body_seconds, min_body_rate: time that a body may take at any rate, and the average bytes a
+            second that it needs after that.
         decoders: processes that decode uploads.
-        decode_seconds, decode_memory_bytes: what one of them may take for one file.
-        keys: the file of API keys; None takes the user's data folder. Once it holds a key, every
-            call needs one.
-        require_keys: calls need a key even where there is none.
-        rate_per_minute: calls of one key, where the key says nothing else.
-        allowed_hosts: names that a request may call this service by; none for any.
-        cors_origins: sites whose pages may call this service; none but its own.
+        decode_seconds, decode_memory_bytes: bounds on the decoding of one file.
+        keys: file of the API keys; None for one in the user's data folder. Once it holds a key,
+            every call needs one.
+        require_keys: calls need a key even if there is none.
+        rate_per_minute: calls of a key that has no rate of its own.
+        allowed_hosts: accepted ``Host`` names; empty for any.
+        cors_origins: sites whose pages may call this service, besides its own.
     """
 
     model_config = SettingsConfigDict(env_prefix="CAPS_MED_", frozen=True, extra="ignore")
@@ -112,7 +112,7 @@ class Settings(BaseSettings):
     @classmethod
     def _no_wildcard(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         if any("*" in origin for origin in origins):
-            raise ValueError("name each site, as https://viewer.example: '*' would let all in")
+            raise ValueError("name each site, as https://viewer.example: '*' would admit all")
         return origins
 
     @property
@@ -127,7 +127,7 @@ class Settings(BaseSettings):
 
     @property
     def limits(self) -> Limits:
-        """The library's bounds on one input."""
+        """The limits on one input."""
         return Limits(
             max_bytes=self.max_upload_bytes,
             max_inflated_bytes=self.max_inflated_bytes,
