@@ -24,8 +24,9 @@ from benchmarks.tstr.locks import locked
 from caps_med.bundles import ModelRepository
 from caps_med.inference import Model
 from training.engine.run_folder import RunFolder
-from training.tasks.pipeline import TASKS, build_recipe, wishes
+from training.tasks.overrides import build_recipe, read_overrides
 from training.tasks.publish import publish
+from training.tasks.registry import TASKS
 
 #: Seconds between two lines of a run's log beyond which the run was not going.
 _PAUSE = 120
@@ -77,9 +78,9 @@ def main() -> None:
     planned = {"data": "axons", "seed": 0, "crop": 128, "batch_size": 4,
                "augmentation": {"flip_rows": 0.5},
                "preparation": {"normalization": SCALE.model_dump()}}  # fmt: skip
-    recipe = build_recipe(task.recipe, [planned, wishes(None, options.settings)])
+    recipe = build_recipe(task.recipe, [planned, read_overrides(None, options.settings)])
     samples = source(real_samples(REAL, options.count))
-    network, _ = task.learn(samples, recipe, folder, folder.checkpoint.exists())
+    network, _ = task.train(samples, recipe, folder, folder.checkpoint.exists())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     cost = Cost(minutes=round(_minutes(folder), 1), peak_mb=round(peak))
     (folder.path / "cost.json").write_text(cost.model_dump_json())

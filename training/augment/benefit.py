@@ -1,8 +1,8 @@
-"""Whether the synthetic images help: segmenters trained with and without them, compared."""
+"""The benefit of the synthetic images: segmenters trained with and without them, compared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,33 +12,32 @@ from pydantic import BaseModel, ConfigDict
 
 from caps_med.bundles import ModelRepository
 from caps_med.inference import Model
-from training.augment.config import SEGMENTER, AugmentOrder, Workshop
-from training.augment.models import dice_on, fresh_run
-from training.augment.split import Parts
-from training.data import Source, load_source, open_dataset
+from training.augment.config import SEGMENTER, AugmentConfig
+from training.augment.models import Run, dice_on, started
+from training.data import Dataset, Source, load_source, open_dataset
 from training.data.prepare import StoredSamples
 from training.data.samples import Sample
 from training.engine.run_folder import RunFolder
 from training.evaluation.statistics import Spread, Verdict, spread_of, verdict
-from training.tasks.pipeline import build_recipe
+from training.tasks.overrides import build_recipe
 from training.tasks.planning import plan
 from training.tasks.publish import publish
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
-#: The two ways to train, by name.
+#: The two arms of the comparison.
 REAL, BOTH = "real images alone", "real and synthetic images"
 _SHORT = {REAL: "real", BOTH: "both"}
 
 
-class Usefulness(BaseModel):
-    """What came of it.
+class Benefit(BaseModel):
+    """The comparison's result.
 
     Attributes:
-        dice: way to train -> seed -> Dice of each test case.
-        spreads: of the cases' Dice, means over the seeds, of each way.
-        difference: of those, with the synthetic images minus without, case by case.
-        verdict: what the interval of the difference shows of the synthetic images.
-        test: how many cases, in how many independent groups, and from where.
+        dice: arm -> seed -> test case -> Dice.
+        spreads: arm -> spread over the test cases of the mean Dice over the seeds.
+        difference: spread of the paired differences, with minus without synthetic images.
+        verdict: what the confidence interval of the difference shows.
+        test: number of test cases and independent groups, and their origin.
         steps: optimizer steps of each training.
     """
 
@@ -52,8 +51,8 @@ class Usefulness(BaseModel):
     steps: int
 
     @property
-    def said(self) -> str:
-        """The verdict in a sentence."""
+    def summary(self) -> str:
+        """The verdict as a sentence."""
         change = 100 * self.difference.mean
         by = f"{change:+.1f} Dice points on average"
         if self.difference.interval is not None:
@@ -61,43 +60,43 @@ class Usefulness(BaseModel):
             by += f" (95 % interval {low:+.1f} to {high:+.1f})"
         return {
             "better": f"The synthetic images helped: {by}.",
-            "worse": f"The synthetic images did harm: {by}. Do not train on them.",
+            "worse": f"The synthetic images were harmful: {by}. Do not train on them.",
             "no difference shown": f"No difference was shown: {by}, which may be chance.",
             "too few cases": f"Too few test cases to tell: {by}, which says little. Give more "
             "labelled images with --test DIR.",
         }[self.verdict]
 
 
-def compare(
-    order: AugmentOrder, parts: Parts, workshop: Workshop, say: Callable[[str], None]
-) -> Usefulness:
-    """Train both ways with every seed, as many steps each, and test on what none of them saw."""
-    assert parts.test is not None  # noqa: S101 - the caller asked for it
-    recipe = _recipe(order, parts)
+def compare(run: Run) -> Benefit:
+    """Train both arms with each seed for the same number of steps; test on unseen images."""
+    config, test = run.config, run.parts.test
+    assert test is not None  # noqa: S101 - set with train_segmenter
+    recipe, synthetic = _recipe(run), open_dataset(run.folder.out)
     dice: dict[str, list[dict[str, float]]] = {REAL: [], BOTH: []}
-    for number in range(order.segmenter_seeds):
-        for way, found in dice.items():
-            name = f"segmenter-{_SHORT[way]}-{number + 1}"
-            say(f"{way}, seed {number + 1} of {order.segmenter_seeds}")
-            chosen = recipe.model_copy(update={"seed": order.seed + number})
-            work = partial(_trained, way, name, chosen, parts, workshop, order)
-            found.append(workshop.once(name, work)["dice"])
-    return summarized(dice, {c.name: c.grouped for c in parts.test.cases}, recipe, order)
+    for number in range(config.segmenter_seeds):
+        for arm, found in dice.items():
+            name = f"segmenter-{_SHORT[arm]}-{number + 1}"
+            run.console.print(f"{arm}, seed {number + 1} of {config.segmenter_seeds}")
+            seeded = recipe.model_copy(update={"seed": config.seed + number})
+            images = synthetic if arm == BOTH else None
+            work = partial(_train_and_test, run, name, seeded, images, test)
+            found.append(run.folder.once(name, work)["dice"])
+    return summarized(dice, {c.name: c.grouped for c in test.cases}, recipe, config)
 
 
 def summarized(
     dice: Mapping[str, Sequence[Mapping[str, float]]],
     groups: Mapping[str, str],
     recipe: SegmentationRecipe,
-    order: AugmentOrder,
-) -> Usefulness:
-    """Means over the seeds, case by case, and what their differences show.
+    config: AugmentConfig,
+) -> Benefit:
+    """Mean Dice over the seeds for each case, and the spread of their differences.
 
     Args:
-        dice: way to train -> seed -> case -> Dice.
-        groups: case -> what is independent of others.
+        dice: arm -> seed -> case -> Dice.
+        groups: case -> its group; groups are independent of each other.
         recipe: of each training.
-        order: for its seed.
+        config: its seed is that of the confidence intervals.
     """
     cases = list(groups)
     means = {
@@ -105,11 +104,11 @@ def summarized(
         for way, seeds in dice.items()
     }
     differences = [b - a for a, b in zip(means[REAL], means[BOTH], strict=True)]
-    spreads = {w: spread_of(m, list(groups.values()), order.seed) for w, m in means.items()}
-    difference = spread_of(differences, list(groups.values()), order.seed)
+    spreads = {w: spread_of(m, list(groups.values()), config.seed) for w, m in means.items()}
+    difference = spread_of(differences, list(groups.values()), config.seed)
     assert difference is not None  # noqa: S101 - there are test cases
-    where = "set aside from the data" if order.test is None else f"of {Path(order.test).name}"
-    return Usefulness(
+    where = "set aside from the data" if config.test is None else f"of {Path(config.test).name}"
+    return Benefit(
         dice=dice,
         spreads={w: s for w, s in spreads.items() if s is not None},
         difference=difference,
@@ -119,46 +118,40 @@ def summarized(
     )
 
 
-def _recipe(order: AugmentOrder, parts: Parts) -> SegmentationRecipe:
+def _recipe(run: Run) -> SegmentationRecipe:
     from training.engine import distributed
 
-    card = parts.dataset.card
+    config, dataset = run.config, run.parts.dataset
+    card = dataset.card
     assert card is not None  # noqa: S101 - the data were checked before
     planned = plan(card, distributed.device(), "2d")
-    given = {"data": parts.dataset.data, "seed": order.seed, **SEGMENTER, **order.segmenter}
-    recipe = build_recipe(SegmentationRecipe, [planned, given])
+    overrides = {"data": dataset.data, "seed": config.seed, **SEGMENTER, **config.segmenter}
+    recipe = build_recipe(SegmentationRecipe, [planned, overrides])
     assert isinstance(recipe, SegmentationRecipe)  # noqa: S101
     return recipe
 
 
-def _trained(
-    way: str,
-    name: str,
-    recipe: SegmentationRecipe,
-    parts: Parts,
-    workshop: Workshop,
-    order: AugmentOrder,
+def _train_and_test(
+    run: Run, name: str, recipe: SegmentationRecipe, images: Dataset | None, test: Dataset
 ) -> Mapping[str, Any]:
-    """The Dice of one segmenter on each test case."""
-    assert parts.test is not None  # noqa: S101 - the caller asked for it
-    store = workshop.work / "runs" / "segmenter-data"
-    source = load_source(parts.dataset, store / "real", recipe.preparation)
-    if way == BOTH:
-        synthetic = load_source(open_dataset(workshop.out), store / "synthetic", recipe.preparation)
+    """The Dice on each test case of a segmenter of the real images and `images`."""
+    store = run.folder.runs / "segmenter-data"
+    source = load_source(run.parts.dataset, store / "real", recipe.preparation)
+    if images is not None:
+        synthetic = load_source(images, store / "synthetic", recipe.preparation)
         source = half_synthetic(source, synthetic)
-    folder = RunFolder(workshop.work / "runs" / name)
-    repository = ModelRepository(workshop.work / "models")
+    folder = RunFolder(run.folder.runs / name)
+    repository = ModelRepository(run.folder.work / "models")
     if not repository.versions(name):
-        resume = not fresh_run(folder)
-        network, _ = train_segmentation(source, recipe, folder, resume)
-        publish(repository, name, [(network, source)], recipe, order.command)
-    return {"dice": dice_on(Model(repository.find(f"{name}@1")), parts.test)}
+        network, _ = train_segmentation(source, recipe, folder, resume=started(folder))
+        publish(repository, name, [(network, source)], recipe, run.config.command)
+    return {"dice": dice_on(Model(repository.find(f"{name}@1")), test)}
 
 
 def half_synthetic(real: Source, synthetic: Source) -> Source:
-    """Both together: what is held out are real images alone, as without the synthetic ones.
+    """Real and synthetic samples together; only real ones are held out, the same as in `real`.
 
-    The real training samples are repeated so that about half of what is drawn is real.
+    Real training samples are repeated so that about half of the training samples are real.
     """
     samples, stored = real.samples, synthetic.samples
     assert isinstance(samples, StoredSamples)  # noqa: S101 - both are folders
@@ -177,7 +170,7 @@ def half_synthetic(real: Source, synthetic: Source) -> Source:
 
 
 class _Mixed(Sequence[Sample]):
-    """Samples from several places, still read when asked for."""
+    """Samples of several sequences, read on access."""
 
     def __init__(self, places: Sequence[tuple[Sequence[Sample], int]]) -> None:
         self.places = places

@@ -1,4 +1,4 @@
-"""What the user asked for, and the folder in which it is done."""
+"""The configuration of a run, and the folder that holds its result and state."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from training.atomic import write_text
 from training.labelmaps.shapes import TOLERANCE
 from training.labelmaps.symmetry import Symmetries
 
-#: Where the loop departs from what a recipe's values would be: batches do not follow from the
-#: memory that happens to be free, and segmenters are small enough to train several.
+#: Recipe values other than the planned ones: batch sizes that do not depend on the free memory,
+#: and segmenters small enough to train several.
 GENERATOR: Mapping[str, Any] = {"batch_size": 4}
 SEGMENTER: Mapping[str, Any] = {
     "epochs": 8,
@@ -27,22 +27,23 @@ SEGMENTER: Mapping[str, Any] = {
 }
 
 
-class AugmentOrder(BaseModel):
-    """Everything that the result follows from.
+class AugmentConfig(BaseModel):
+    """Everything that determines the result.
 
     Attributes:
-        data: labelled images.
-        count: synthetic images that are kept.
-        seed: of all that is drawn and trained.
-        model: a generator of the repository; None trains one.
-        judge_model: a segmentation model that judges; None trains one.
-        threshold: Dice from which an image is kept; None follows from the judge's held-out scores.
-        train_segmenter: whether segmenters are trained with and without the synthetic images.
-        segmenter_seeds: how many of each.
-        test: labelled images to compare them on; None sets a fifth of the data aside.
-        tolerance, symmetries: of the new label maps' shapes.
-        generator, judge, segmenter: recipe values that are not the usual ones.
-        command: as typed.
+        data: the labelled images: a folder or a list.
+        count: synthetic images to keep.
+        seed: of sampling and training.
+        model: the generator, a model of the repository; None trains one.
+        judge_model: the judge, a segmentation model of the repository; None trains one.
+        threshold: lowest Dice of a kept image; None derives it from the judge's held-out scores.
+        train_segmenter: whether to measure the benefit: train segmenters with and without the
+            synthetic images.
+        segmenter_seeds: trainings of each.
+        test: labelled images to test the segmenters on; None sets a fifth of the data aside.
+        tolerance, symmetries: of the new label maps; see `training.labelmaps.deform.Geometries`.
+        generator, judge, segmenter: overrides of their recipes.
+        command: the command line, for the records.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,49 +65,50 @@ class AugmentOrder(BaseModel):
     command: str = ""
 
     @property
-    def test_apart(self) -> bool:
-        """Whether a part of the data is set aside for the comparison."""
+    def holds_out_test(self) -> bool:
+        """Whether a part of the data is set aside as test images."""
         return self.train_segmenter and self.test is None
 
 
-class Workshop:
-    """The output folder, and what is done of it.
+class AugmentFolder:
+    """The output folder of a run.
 
     ``images/``, ``labels/``, ``manifest.json``, ``report.html`` and ``sheet.png`` are the result,
-    ``models/`` the repository of what was trained, ``.work/`` all else. Each stage ends with a file
-    ``.work/done/STAGE.json`` that holds what later stages need of it; a run that is started again
-    takes up the first stage without one.
+    ``models/`` is the repository of the trained models, ``.work/`` holds everything else. A
+    finished stage leaves its result in ``.work/done/STAGE.json``; a restarted run continues with
+    the first stage that has none.
     """
 
     def __init__(self, out: Path) -> None:
         self.out, self.work, self.models = out, out / ".work", out / "models"
+        self.runs = self.work / "runs"
 
-    def open(self, order: AugmentOrder) -> bool:
-        """Begin, or go on; whether there is something to go on with.
+    def open(self, config: AugmentConfig) -> bool:
+        """Start or continue a run; returns whether there was one to continue.
 
         Raises:
-            InvalidParameter: the folder holds something else, or followed another order.
+            InvalidParameter: the folder holds other files, or a run of another configuration.
         """
         file = self.work / "order.json"
-        asked = order.model_dump(mode="json")
+        wanted = config.model_dump(mode="json")
         if not file.exists():
             if self.out.exists() and any(p for p in self.out.iterdir() if p != self.work):
                 raise InvalidParameter(f"--out {self.out}: is not empty; name another folder")
-            write_text(file, json.dumps(asked, indent=2) + "\n")
+            write_text(file, json.dumps(wanted, indent=2) + "\n")
             return False
         before = json.loads(file.read_text(encoding="utf-8"))
-        keys = [k for k in asked if k != "command" and before.get(k) != asked[k]]
+        keys = [k for k in wanted if k != "command" and before.get(k) != wanted[k]]
         if keys:
-            changed = "; ".join(f"{k}: {before.get(k)} -> {asked[k]}" for k in keys)
+            changed = "; ".join(f"{k}: {before.get(k)} -> {wanted[k]}" for k in keys)
             raise InvalidParameter(
-                f"--out {self.out}: was begun with other values ({changed}); give the same ones to "
-                "go on, or name another folder"
+                f"--out {self.out}: was started with other values ({changed}); give the same ones "
+                "to continue, or name another folder"
             )
         self._tidy()
         return True
 
     def _tidy(self) -> None:
-        """Remove what a killed process was writing: files and models under names of no meaning."""
+        """Delete temporary files and unfinished models of a killed process."""
         for folder in (self.out, self.out / "images", self.out / "labels"):
             for draft in folder.glob(".*.*.????????????????"):
                 draft.unlink()
@@ -114,7 +116,7 @@ class Workshop:
             shutil.rmtree(draft)
 
     def once(self, stage: str, work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """The result of a stage: as it was kept, or by doing it now."""
+        """The saved result of a stage; runs `work` if there is none."""
         file = self.work / "done" / f"{stage}.json"
         if not file.exists():
             write_text(file, json.dumps(work(), indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""How long it will take, roughly, before it begins."""
+"""A rough estimate of how long a run takes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 import torch
 import torch.nn.functional as F
 
-from training.augment.config import GENERATOR, SEGMENTER, AugmentOrder
+from training.augment.config import GENERATOR, SEGMENTER, AugmentConfig
 from training.augment.models import FOLDS
 from training.tasks.synthesis.recipe import SynthesisRecipe
 
@@ -18,25 +18,25 @@ _GENERATOR_S, _SEGMENTER_S, _IMAGE_S = 0.08, 0.04, 0.7
 _REFERENCE_S = 0.024
 
 
-def minutes(order: AugmentOrder, groups: int) -> float:
-    """What the order takes on this machine, in minutes; crops are taken to be of the usual size."""
-    usual = {name: field.default for name, field in SynthesisRecipe.model_fields.items()}
-    generator = {**usual, **GENERATOR, **order.generator}
-    judge, segmenter = ({**SEGMENTER, **given} for given in (order.judge, order.segmenter))
+def minutes(config: AugmentConfig, groups: int) -> float:
+    """Minutes that a run takes on this machine, with crops of the default size."""
+    defaults = {name: field.default for name, field in SynthesisRecipe.model_fields.items()}
+    generator = {**defaults, **GENERATOR, **config.generator}
+    judge, segmenter = ({**SEGMENTER, **given} for given in (config.judge, config.segmenter))
     crops = {
-        "generator": 0 if order.model else _crops(generator),
-        "segmenter": 0 if order.judge_model else _crops(judge) * min(FOLDS, groups),
+        "generator": 0 if config.model else _crops(generator),
+        "segmenter": 0 if config.judge_model else _crops(judge) * min(FOLDS, groups),
     }
-    if order.train_segmenter:
-        crops["segmenter"] += 2 * order.segmenter_seeds * _crops(segmenter)
+    if config.train_segmenter:
+        crops["segmenter"] += 2 * config.segmenter_seeds * _crops(segmenter)
     seconds = crops["generator"] * _GENERATOR_S + crops["segmenter"] * _SEGMENTER_S
-    return (seconds + order.count * _IMAGE_S) * _slowness() / 60
+    return (seconds + config.count * _IMAGE_S) * _slowness() / 60
 
 
-def told(order: AugmentOrder, groups: int) -> str:
-    """The same in words."""
-    found = minutes(order, groups)
-    return "a minute or two" if found < 2 else f"about {_rounded(found)} minutes"
+def duration(config: AugmentConfig, groups: int) -> str:
+    """The estimated duration in words."""
+    estimated = minutes(config, groups)
+    return "a minute or two" if estimated < 2 else f"about {_rounded(estimated)} minutes"
 
 
 def _crops(recipe: dict[str, object]) -> int:
@@ -49,7 +49,7 @@ def _rounded(value: float) -> int:
 
 
 def _slowness() -> float:
-    """How many times as long as where the seconds above were measured."""
+    """How much slower this machine is than the one on which the seconds above were measured."""
     image, kernel = torch.ones(4, 32, 128, 128), torch.ones(32, 32, 3, 3)
     taken = []
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""Synthetic images of new label maps, judged, and kept where the geometry survived."""
+"""Synthetic images of new label maps, kept where the judge finds the label map in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, write_image
 from caps_med.inference import Model
 from training.atomic import write_text
-from training.augment.config import Workshop
+from training.augment.config import AugmentFolder
 from training.augment.intensity import Scale
 from training.augment.split import Parts
 from training.data.cases import Case
@@ -25,23 +25,23 @@ from training.evaluation.metrics.overlap import mean_dice
 from training.labelmaps.deform import Origin
 from training.labelmaps.generator import LabelMaker, NewLabel
 
-#: Images are drawn until enough are kept, but at most this many times as many, and some.
-_AT_MOST, _AND = 3, 10
-#: Images whose intensities are looked at, evenly spaced.
-_LOOKED_AT = 100
+#: At most this many times the wanted images are drawn, and some more.
+_TIMES, _MORE = 3, 10
+#: Real images whose intensities are used, evenly spaced.
+_REFERENCES = 100
 
 
-class Drawn(BaseModel):
-    """One synthetic image and what became of it.
+class GeneratedImage(BaseModel):
+    """A synthetic image and its judgement.
 
     Attributes:
-        images: its files, one a channel where the data have them so, relative to the output.
-        label: its label map's file.
+        images: its files relative to the output; one per channel where the data are stored so.
+        label: the file of its label map.
         seed: of its noise vector.
         origin: of its label map.
-        intensities_of: the real image whose scale of intensities it was given.
-        dice: of the label map that the judge finds in it with the one that it was made from.
-        kept: whether that is enough.
+        intensities_of: the real image whose intensity range it was given.
+        dice: between its label map and the judge's segmentation of the image.
+        kept: whether the Dice reaches the threshold.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -57,16 +57,17 @@ class Drawn(BaseModel):
 
 
 @dataclass(frozen=True)
-class Studio:
-    """Draws synthetic images by their numbers; what is drawn already is not drawn again.
+class ImageGenerator:
+    """Generates synthetic images by number; existing ones are not generated again.
 
     Attributes:
-        threshold: Dice from which an image is kept.
-        scale: of the real images' intensities.
-        seed: of the run; those of the images follow from it and their numbers.
+        maker: draws the label maps.
+        threshold: lowest Dice of a kept image.
+        scale: maps the generator's intensities to those of the real images.
+        seed: of the run; an image's own seed follows from it and the image's number.
     """
 
-    workshop: Workshop
+    folder: AugmentFolder
     parts: Parts
     maker: LabelMaker
     generator: Model
@@ -75,16 +76,16 @@ class Studio:
     scale: Scale
     seed: int
 
-    def draw(self, number: int) -> Drawn:
-        """The synthetic image of that number: as it was kept, or by drawing it now.
+    def draw(self, number: int) -> GeneratedImage:
+        """The synthetic image of that number.
 
         Raises:
             ImplausibleShapes: no new label map could be drawn.
             InvalidInput: the models know other labels than the data.
         """
-        file = self.workshop.work / "drawn" / f"{number:05}.json"
+        file = self.folder.work / "drawn" / f"{number:05}.json"
         if file.exists():
-            return Drawn.model_validate_json(file.read_text(encoding="utf-8"))
+            return GeneratedImage.model_validate_json(file.read_text(encoding="utf-8"))
         new = self.maker.draw(number)
         rng = np.random.default_rng([self.seed, number, 0, 3])
         seed, like = int(rng.integers(2**31)), int(rng.integers(len(self.scale.levels)))
@@ -93,17 +94,17 @@ class Studio:
         ids = list(self.generator.bundle.card.labels)[1:]
         found = self.judge.segment(image)
         dice = round(mean_dice(found.array, new.label.array, ids), 6)
-        drawn = self._write(new, image, found, seed, looked_at(self.parts)[like].name, dice)
+        drawn = self._write(new, image, found, seed, reference_cases(self.parts)[like].name, dice)
         write_text(file, drawn.model_dump_json(indent=2) + "\n")
         return drawn
 
     def _write(
         self, new: NewLabel, image: MedicalImage, found: MedicalImage, seed: int, like: str,
         dice: float,
-    ) -> Drawn:  # fmt: skip
-        """Images and label map into the result, or, dropped ones, into the work folder."""
+    ) -> GeneratedImage:  # fmt: skip
+        """Write image and label map into the result, or into the work folder if dropped."""
         kept = dice >= self.threshold
-        root = self.workshop.out if kept else self.workshop.work / "dropped"
+        root = self.folder.out if kept else self.folder.work / "dropped"
         suffix = written_suffix(self._case.images[0].path)
         files = [
             (f"images/{new.name}{channel}{suffix}", array)
@@ -114,12 +115,12 @@ class Studio:
             (root / folder).mkdir(parents=True, exist_ok=True)
         for file, array in files:
             write_image(image.with_array(array), root / file)
-        assert self.maker.originals is not None  # noqa: S101 - it was made like some
+        assert self.maker.originals is not None  # noqa: S101 - made by `LabelMaker.like`
         write_image(self.maker.originals.in_file_values(new.label), root / label)
-        answers = self.workshop.work / "answers"
+        answers = self.folder.work / "answers"
         answers.mkdir(parents=True, exist_ok=True)
         write_image(found, answers / f"{new.name}{new.suffix}")
-        return Drawn(
+        return GeneratedImage(
             name=new.name,
             images=tuple(file for file, _ in files),
             label=label,
@@ -131,7 +132,7 @@ class Studio:
         )
 
     def _channels(self, array: NDArray[Any]) -> list[tuple[str, NDArray[Any]]]:
-        """The end of a file's name, and its channels."""
+        """The suffix of each file's name, and the channels it holds."""
         count = len(self._case.images)
         if count == 1:
             return [("", array)]
@@ -144,36 +145,40 @@ class Studio:
     def _case(self) -> Case:
         return self.parts.dataset.cases[0]
 
-    def enough(self, count: int) -> int:
-        """So many images are drawn at most."""
-        return _AT_MOST * count + _AND
+    def most(self, count: int) -> int:
+        """How many images are drawn at most in order to keep `count`."""
+        return _TIMES * count + _MORE
 
 
-def looked_at(parts: Parts) -> Sequence[Case]:
-    """The real images whose intensities synthetic ones are given."""
+def reference_cases(parts: Parts) -> Sequence[Case]:
+    """The real images whose intensity ranges synthetic images are given."""
     cases = parts.dataset.cases
-    steps = np.linspace(0, len(cases) - 1, min(_LOOKED_AT, len(cases)))
+    steps = np.linspace(0, len(cases) - 1, min(_REFERENCES, len(cases)))
     return [cases[i] for i in np.rint(steps).astype(int)]
 
 
 def scale_of(parts: Parts, generator: Model) -> Scale:
-    """How the real images became what the generator makes."""
-    images = [parts.dataset.read(case)[0] for case in looked_at(parts)]
+    """How intensities of the real images map to those of the generator.
+
+    Raises:
+        InvalidInput: the generator makes images of another number of channels.
+    """
+    images = [parts.dataset.read(case)[0] for case in reference_cases(parts)]
     channels = images[0].array.shape[0]
-    made = int(generator.network.image_channels)  # type: ignore[arg-type]
-    if channels != made:
+    generated = int(generator.network.image_channels)  # type: ignore[arg-type]
+    if channels != generated:
         raise InvalidInput(
-            f"{generator.bundle.reference} makes images of {made} channels, the data have "
+            f"{generator.bundle.reference} makes images of {generated} channels, the data have "
             f"{channels}: take another --model, or leave it out to train one"
         )
     return Scale.of(images, generator.bundle.card.normalization)
 
 
 def check_labels(parts: Parts, models: Sequence[Model]) -> None:
-    """That the models know the labels of the data.
+    """Check that the models know the labels of the data.
 
     Raises:
-        InvalidInput: one does not.
+        InvalidInput: one of them does not.
     """
     held = {0}.union(*(np.unique(o.label.array).tolist() for o in parts.originals.maps))
     for model in models:
@@ -187,12 +192,12 @@ def check_labels(parts: Parts, models: Sequence[Model]) -> None:
 
 
 def manifest(
-    drawn: Sequence[Drawn],
+    drawn: Sequence[GeneratedImage],
     generator: Mapping[str, Any],
     judge: Mapping[str, Any],
     about: Mapping[str, Any],
 ) -> str:
-    """The JSON text that tells where every image comes from."""
+    """The JSON text that records the origin of every image."""
     kept = sum(one.kept for one in drawn)
     record = {
         **about,
@@ -205,7 +210,7 @@ def manifest(
     return json.dumps(record, indent=2) + "\n"
 
 
-def files_of(root: Path, one: Drawn) -> tuple[list[Path], Path]:
-    """Images and label map of a drawn image, kept or dropped."""
+def files_of(root: Path, one: GeneratedImage) -> tuple[list[Path], Path]:
+    """Image files and label map file of a synthetic image, kept or dropped."""
     folder = root if one.kept else root / ".work" / "dropped"
     return [folder / file for file in one.images], folder / one.label

@@ -1,9 +1,14 @@
-"""Models that the loop trains by itself: the generator, and the judge with its held-out scores."""
+"""The generator and the judge: models of the repository, or trained on the data.
+
+The judge, a segmenter, is cross-validated, so that each real image gets a Dice from a network that
+has not seen it.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,132 +19,148 @@ from caps_med.bundles import Bundle, ModelRepository
 from caps_med.errors import WrongTask
 from caps_med.inference import Model
 from caps_med.networks.ensemble import Ensemble
-from training.augment.config import GENERATOR, SEGMENTER, AugmentOrder, Workshop
+from training.augment.config import GENERATOR, SEGMENTER, AugmentConfig, AugmentFolder
 from training.augment.split import Parts
 from training.data import Dataset, Source, load_source
 from training.engine.run_folder import RunFolder
 from training.evaluation.evaluator import naming, read_matched
 from training.evaluation.metrics.overlap import mean_dice
 from training.evaluation.validation import dice_scores
-from training.tasks.pipeline import TASKS, Order, train
+from training.tasks.pipeline import TrainRequest, train
+from training.tasks.segmentation import SegmentationRecipe
 
-#: The judge is cross-validated so many times, or as often as there are groups.
+#: Folds of the judge's cross-validation, or as many as there are groups.
 FOLDS = 4
-#: An image is kept from so many standard deviations below the judge's mean held-out Dice, from
-#: this part of it below, whichever is lower, and not below this part of it.
-_DEVIATIONS, _PART_BELOW, _LEAST_PART = 2.0, 0.1, 0.5
-#: A judge that finds unseen real labels less well says little of synthetic ones.
+#: The threshold lies this many standard deviations below the judge's mean held-out Dice, or this
+#: share of the mean below it, whichever is lower, but never below the last share of the mean.
+_DEVIATIONS, _SHARE_BELOW, _LOWEST_SHARE = 2.0, 0.1, 0.5
+#: With a lower mean Dice on unseen real images a judge is not reliable.
 POOR = 0.5
 
 
-def train_generator(
-    order: AugmentOrder, parts: Parts, workshop: Workshop, models: Path | None, console: Console
-) -> Mapping[str, Any]:
-    """The generator's reference, repository and checksum, after training it or finding it."""
-    if order.model is not None:
-        return _described(_given("--model", order.model, "synthesis", models), models)
-    given = {**GENERATOR, "seed": order.seed, **order.generator}
-    bundle = _train(order, parts, workshop, "synthesis", "generator", given, 0, console)
-    return _described(bundle, workshop.models)
+@dataclass(frozen=True)
+class Run:
+    """What the stages of one run share.
+
+    Attributes:
+        models: the repository of the given models; None is the default one.
+    """
+
+    config: AugmentConfig
+    folder: AugmentFolder
+    parts: Parts
+    models: Path | None
+    console: Console
 
 
-def train_judge(
-    order: AugmentOrder, parts: Parts, workshop: Workshop, models: Path | None, console: Console
-) -> Mapping[str, Any]:
-    """The judge's reference, repository and checksum, its held-out Dice, and the threshold."""
-    if order.judge_model is not None:
-        bundle = _given("--judge", order.judge_model, "segmentation", models)
-        dice = dice_on(Model(bundle), parts.dataset)
-        found = {**_described(bundle, models), "seen": True}
+def train_generator(run: Run) -> Mapping[str, Any]:
+    """The generator's reference, repository and checksum."""
+    config = run.config
+    overrides = {**GENERATOR, "seed": config.seed, **config.generator}
+    bundle = (
+        _train(run, "synthesis", "generator", overrides)
+        if config.model is None
+        else _given(run, "--model", config.model, "synthesis")
+    )
+    return _described(run, bundle, given=config.model is not None)
+
+
+def train_judge(run: Run) -> Mapping[str, Any]:
+    """The judge's reference, repository and checksum, its Dice on real images, the threshold."""
+    config, dataset = run.config, run.parts.dataset
+    if config.judge_model is None:
+        folds = min(FOLDS, len(dataset.groups))
+        folds = folds if folds > 1 else 0
+        overrides = {**SEGMENTER, "seed": config.seed, **config.judge}
+        bundle = _train(run, "segmentation", "judge", overrides, folds)
+        dice = _held_out_dice(run, bundle, folds)
     else:
-        given = {**SEGMENTER, "seed": order.seed, **order.judge}
-        folds = min(FOLDS, len(parts.dataset.groups))
-        bundle = _train(
-            order, parts, workshop, "segmentation", "judge", given, folds, console
-        )  # fmt: skip
-        dice = _held_out_dice(bundle, parts, workshop, folds)
-        found = {**_described(bundle, workshop.models), "seen": False}
-    threshold = threshold_of(list(dice.values())) if order.threshold is None else order.threshold
-    return {**found, "dice": dice, "threshold": threshold, "given": order.threshold is not None}
+        bundle = _given(run, "--judge", config.judge_model, "segmentation")
+        dice = dice_on(Model(bundle), dataset)
+    given = config.judge_model is not None
+    return {
+        **_described(run, bundle, given=given),
+        "seen": given,
+        "dice": dice,
+        "threshold": threshold_of(list(dice.values()))
+        if config.threshold is None
+        else config.threshold,
+        "given": config.threshold is not None,
+    }
 
 
 def threshold_of(dice: list[float]) -> float:
-    """From which Dice on a synthetic image is kept, given the judge's on unseen real ones.
+    """The lowest Dice with which a synthetic image is kept.
 
-    Two standard deviations below their mean, a tenth of it at least; never below half of it.
+    Two standard deviations, or at least a tenth of the mean, below the mean; at least half of the
+    mean.
+
+    Args:
+        dice: the judge's, on real images it has not seen.
 
     >>> threshold_of([0.8, 0.8, 0.8])
     0.72
     """
     values = torch.tensor(dice, dtype=torch.float64)
     mean, sd = float(values.mean()), float(values.std()) if len(dice) > 1 else 0.0
-    below = max(_DEVIATIONS * sd, _PART_BELOW * mean)
-    return round(max(mean - below, _LEAST_PART * mean), 4)
+    below = max(_DEVIATIONS * sd, _SHARE_BELOW * mean)
+    return round(max(mean - below, _LOWEST_SHARE * mean), 4)
 
 
 def dice_on(model: Model, dataset: Dataset) -> dict[str, float]:
-    """Case -> mean Dice over the classes of what a model finds in it.
+    """Case -> mean Dice over the classes of the model's segmentation.
 
     Raises:
         InvalidInput: a case holds labels that the model does not know.
     """
     ids = list(model.bundle.card.labels)[1:]
-    found = {}
+    dice = {}
     for case in dataset.cases:
         image, truth = read_matched(case, dataset, model)
         with naming(case.images[0]):
             answer = model.segment(image)
-        found[case.name] = round(mean_dice(answer.array, truth.array, ids), 6)
-    return found
+        dice[case.name] = round(mean_dice(answer.array, truth.array, ids), 6)
+    return dice
 
 
-def fresh_run(folder: RunFolder, folds: int = 0) -> bool:
-    """Whether a run has to begin; what is left of one without a checkpoint is removed."""
+def started(folder: RunFolder, folds: int = 0) -> bool:
+    """Whether there is a checkpoint to continue from; without one, remains are deleted."""
     if folder.first(folds).checkpoint.exists():
-        return False
+        return True
     shutil.rmtree(folder.path, ignore_errors=True)
-    return True
+    return False
 
 
-def _given(option: str, reference: str, task: str, models: Path | None) -> Bundle:
-    bundle = ModelRepository(models).find(reference)
+def _given(run: Run, option: str, reference: str, task: str) -> Bundle:
+    bundle = ModelRepository(run.models).find(reference)
     if bundle.card.task != task:
         raise WrongTask(f"{option} {reference}: a model for {task} is needed ({bundle.card.task})")
     return bundle
 
 
-def _train(
-    order: AugmentOrder,
-    parts: Parts,
-    workshop: Workshop,
-    task: str,
-    name: str,
-    given: Mapping[str, Any],
-    folds: int,
-    console: Console,
-) -> Bundle:
-    """Train, or go on, or find that it is done."""
-    repository = ModelRepository(workshop.models)
-    if (workshop.models / name).is_dir() and repository.versions(name):
+def _train(run: Run, task: str, name: str, overrides: Mapping[str, Any], folds: int = 0) -> Bundle:
+    """The trained model; an interrupted training continues, a finished one is not repeated."""
+    models = run.folder.models
+    repository = ModelRepository(models)
+    if (models / name).is_dir() and repository.versions(name):
         return repository.find(f"{name}@1")
-    wish = Order(
+    request = TrainRequest(
         task=task,
-        dataset=parts.dataset,
+        dataset=run.parts.dataset,
         name=name,
-        given=given,
+        overrides=overrides,
         dims="2d",
-        folds=folds if folds > 1 else 0,
-        models=workshop.models,
-        runs=workshop.work / "runs",
-        command=order.command,
+        folds=folds,
+        models=models,
+        runs=run.folder.runs,
+        command=run.config.command,
     )
-    if not fresh_run(wish.folder, wish.folds):
-        wish = Order(**{**vars(wish), "resume": True})
-    train(wish, console)
+    train(replace(request, resume=started(request.folder, folds)), run.console)
     return repository.find(f"{name}@1")
 
 
-def _described(bundle: Bundle, models: Path | None) -> dict[str, Any]:
+def _described(run: Run, bundle: Bundle, *, given: bool) -> dict[str, Any]:
+    models = run.models if given else run.folder.models
     return {
         "model": bundle.reference,
         "models": None if models is None else str(models),
@@ -147,24 +168,22 @@ def _described(bundle: Bundle, models: Path | None) -> dict[str, Any]:
     }
 
 
-def _held_out_dice(
-    bundle: Bundle, parts: Parts, workshop: Workshop, folds: int
-) -> dict[str, float]:
-    """Group -> Dice of the network that never saw it."""
-    run = RunFolder(workshop.work / "runs" / "judge")
-    recipe = run.first(folds if folds > 1 else 0).read_recipe(TASKS["segmentation"].recipe)
-    source = load_source(parts.dataset, run.data, recipe.preparation)
+def _held_out_dice(run: Run, bundle: Bundle, folds: int) -> dict[str, float]:
+    """Group -> Dice of the network that has not seen it."""
+    folder = RunFolder(run.folder.runs / "judge")
+    recipe = folder.first(folds).read_recipe(SegmentationRecipe)
+    source = load_source(run.parts.dataset, folder.data, recipe.preparation)
     network = bundle.load_network()
     pairs = (
         zip(network.members, source.folds(folds), strict=True)
         if isinstance(network, Ensemble)
         else [(network, source)]
     )
-    found = {}
+    dice = {}
     for member, fold in pairs:
         for group in dict.fromkeys(g for g in fold.groups if g in fold.held_out):
-            found[group] = _dice_of_group(member, fold, group)
-    return found
+            dice[group] = _dice_of_group(member, fold, group)
+    return dice
 
 
 def _dice_of_group(network: Any, source: Source, group: str) -> float:  # noqa: ANN401

@@ -1,7 +1,7 @@
-"""From few labelled images to many: the stages of ``caps-med augment``, one after another.
+"""The stages of ``caps-med augment``: from few labelled images to many.
 
-Each is done once: a run that was killed, at whatever moment, and is started again ends with the
-bytes of an undisturbed one.
+Each stage runs once: a run that was killed at any moment and is restarted ends with the same bytes
+as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -19,157 +19,149 @@ from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidInput
 from caps_med.inference import Model
 from training.atomic import write_text
-from training.augment.benefit import Usefulness, compare
-from training.augment.config import AugmentOrder, Workshop
-from training.augment.estimate import told
-from training.augment.generate import Drawn, Studio, check_labels, manifest, scale_of
-from training.augment.models import train_generator, train_judge
+from training.augment.benefit import Benefit, compare
+from training.augment.config import AugmentConfig, AugmentFolder
+from training.augment.estimate import duration
+from training.augment.generate import (
+    GeneratedImage,
+    ImageGenerator,
+    check_labels,
+    manifest,
+    scale_of,
+)
+from training.augment.models import Run, train_generator, train_judge
 from training.augment.result import Result, write_pages
-from training.augment.split import Parts, set_aside, split
+from training.augment.split import split, test_groups
 from training.data import Dataset, open_dataset
-from training.data.check.findings import Finding
 from training.labelmaps.generator import LabelMaker
 
 
-def augment(order: AugmentOrder, out: Path, models: Path | None, console: Console) -> Result:
-    """Do what is not done yet of an order.
+def augment(config: AugmentConfig, out: Path, models: Path | None, console: Console) -> Result:
+    """Run the stages that are not done yet.
 
     Args:
-        order: what is asked for.
-        out: the folder of the result; see `Workshop`.
-        models: the repository of `order.model` and `order.judge_model`.
-        console: tells what is going on.
+        config: what to do.
+        out: folder of the result; see `AugmentFolder`.
+        models: the repository of `config.model` and `config.judge_model`.
+        console: for progress.
 
     Raises:
-        InvalidInput: the data are not fit to learn from; the message says why.
-        InvalidParameter: the order cannot be met, or `out` holds something else.
-        ImplausibleShapes: no plausible label maps can be made of those that there are.
-        KeyboardInterrupt: on Ctrl-C; what is done stays.
+        InvalidInput: the data have errors.
+        InvalidParameter: an impossible value, or `out` holds something else.
+        ImplausibleShapes: no plausible label map can be derived from those of the data.
+        KeyboardInterrupt: on Ctrl-C; finished stages are kept.
     """
-    workshop = Workshop(out)
-    again = workshop.open(order)
-    if again:
+    folder = AugmentFolder(out)
+    if folder.open(config):
         console.print(f"going on in {out}", highlight=False, soft_wrap=True)
-    whole = open_dataset(order.data, track=lambda cases: progress(cases, "reading", transient=True))
-    apart = set_aside(whole) if order.test_apart else frozenset()
-    learned = whole.subset(set(whole.groups) - apart) if apart else whole
-    _check(whole, workshop, console)
-    parts = split(order, whole, learned)
-    _say(
-        console,
+    whole = open_dataset(
+        config.data, track=lambda cases: progress(cases, "reading", transient=True)
+    )
+    # the training images are chosen before the check, whose one pass gives them a card, too
+    apart = test_groups(whole) if config.holds_out_test else frozenset()
+    training = whole.subset(set(whole.groups) - apart) if apart else whole
+    folder.once("check", lambda: _check(whole, console))
+    parts = split(config, whole, training)
+    run = Run(config, folder, parts, models, console)
+    _print_stage(
+        run,
         1,
-        f"{len(learned.cases)} labelled images to learn from; {told(order, len(learned.groups))}",
+        f"{len(training.cases)} labelled images to learn from; "
+        f"{duration(config, len(training.groups))}",
     )
-    maker = LabelMaker.like(parts.originals, order.seed, order.tolerance, order.symmetries)
-    maker.draw(0)  # shapes that cannot be met are told before an hour of training
+    maker = LabelMaker.like(parts.originals, config.seed, config.tolerance, config.symmetries)
+    maker.draw(0)  # fails now, rather than after an hour of training
 
-    _say(console, 2, "the generator")
-    generator = workshop.once(
-        "generator", lambda: train_generator(order, parts, workshop, models, console)
+    _print_stage(run, 2, "the generator")
+    generator = folder.once("generator", lambda: train_generator(run))
+    _print_stage(run, 3, "the judge: a segmenter of the real images")
+    judge = folder.once("judge", lambda: train_judge(run))
+
+    _print_stage(
+        run, 4, f"new label maps, their images, and the judgement (Dice {judge['threshold']})"
     )
-    _say(console, 3, "the judge: a segmenter of the real images")
-    judge = workshop.once("judge", lambda: train_judge(order, parts, workshop, models, console))
-
-    _say(console, 4, f"new label maps, their images, and the judgement (Dice {judge['threshold']})")
-    drawn = _draw(order, parts, workshop, maker, generator, judge, console)
-    usefulness = None
-    if order.train_segmenter:
-        _say(console, 5, "segmenters with and without the synthetic images")
-        found = workshop.once(
-            "usefulness",
-            lambda: compare(order, parts, workshop, lambda what: console.print(what)).model_dump(
-                mode="json"
-            ),
-        )
-        usefulness = Usefulness.model_validate(found)
-    _say(console, 6, "report")
-    result = Result(order, parts, drawn, generator, judge, usefulness)
-    write_pages(result, workshop)
+    images = _generate(run, maker, generator, judge)
+    benefit = None
+    if config.train_segmenter:
+        _print_stage(run, 5, "segmenters with and without the synthetic images")
+        saved = folder.once("benefit", lambda: compare(run).model_dump(mode="json"))
+        benefit = Benefit.model_validate(saved)
+    _print_stage(run, 6, "report")
+    result = Result(config, parts, images, generator, judge, benefit)
+    write_pages(result, folder)
     return result
 
 
-def _say(console: Console, stage: int, what: str) -> None:
-    console.print(f"[bold]{stage} of 6[/bold] {what}", highlight=False, soft_wrap=True)
+def _print_stage(run: Run, stage: int, what: str) -> None:
+    run.console.print(f"[bold]{stage} of 6[/bold] {what}", highlight=False, soft_wrap=True)
 
 
-def _check(dataset: Dataset, workshop: Workshop, console: Console) -> None:
-    """Refuse data that cannot be learned from, with everything that is wrong with them."""
+def _check(dataset: Dataset, console: Console) -> Mapping[str, Any]:
+    """Print the findings of the data.
 
-    def look() -> dict[str, Any]:
-        for found in dataset.findings:
-            console.print(_line(found), markup=False, highlight=False, soft_wrap=True)
-        if not dataset.trainable:
-            errors = [found for found in dataset.findings if found.severity == "error"]
-            raise InvalidInput(
-                f"{dataset.data}: cannot be learned from: {len(errors)} errors, the first: "
-                f"{_line(errors[0])}; `caps-med data check {dataset.data}` shows all"
-            )
-        return {"findings": [found.model_dump(mode="json") for found in dataset.findings]}
-
-    workshop.once("check", look)
-
-
-def _line(found: Finding) -> str:
-    return f"{found.severity}: {found.code}: {found.file or 'the data set'} {found.what}"
+    Raises:
+        InvalidInput: there are errors among them.
+    """
+    for found in dataset.findings:
+        console.print(str(found), markup=False, highlight=False, soft_wrap=True)
+    if not dataset.trainable:
+        errors = [found for found in dataset.findings if found.severity == "error"]
+        raise InvalidInput(
+            f"{dataset.data}: cannot be learned from: {len(errors)} errors, the first: "
+            f"{errors[0]}; `caps-med data check {dataset.data}` shows all"
+        )
+    return {"findings": [found.model_dump(mode="json") for found in dataset.findings]}
 
 
-def _draw(
-    order: AugmentOrder,
-    parts: Parts,
-    workshop: Workshop,
-    maker: LabelMaker,
-    generator: Mapping[str, Any],
-    judge: Mapping[str, Any],
-    console: Console,
-) -> list[Drawn]:
-    """Synthetic images until enough are kept, and the manifest of all."""
-    studio = _studio(order, parts, workshop, maker, generator, judge)
-    drawn: list[Drawn] = []
+def _generate(
+    run: Run, maker: LabelMaker, generator: Mapping[str, Any], judge: Mapping[str, Any]
+) -> list[GeneratedImage]:
+    """Synthetic images until enough are kept, and the manifest of all of them."""
+    source = _image_generator(run, maker, generator, judge)
+    count = run.config.count
+    images: list[GeneratedImage] = []
     kept = 0
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("drawing", total=order.count)
-        for number in range(studio.enough(order.count)):
-            one = studio.draw(number)
-            drawn.append(one)
-            kept += one.kept
-            said = f"drawing, {len(drawn) - kept} dropped"
-            bar.update(task, completed=kept, description=said)
-            if kept == order.count:
+    with Progress(console=run.console, transient=True) as bar:
+        task = bar.add_task("drawing", total=count)
+        for number in range(source.most(count)):
+            images.append(source.draw(number))
+            kept += images[-1].kept
+            bar.update(task, completed=kept, description=f"drawing, {len(images) - kept} dropped")
+            if kept == count:
                 break
     if not kept:
-        best = max(one.dice for one in drawn)
+        best = max(one.dice for one in images)
         raise InvalidInput(
-            f"the geometry survived in none of {len(drawn)} images (the best Dice is {best:.3f}, "
+            f"the geometry survived in none of {len(images)} images (the best Dice is {best:.3f}, "
             f"{judge['threshold']} is needed): train the generator longer (--epochs), or give more "
             "labelled images"
         )
-    about = {"caps_med": caps_med.__version__, "command": order.command, "seed": order.seed}
-    write_text(workshop.out / "manifest.json", manifest(drawn, generator, judge, about))
-    return drawn
+    about = {
+        "caps_med": caps_med.__version__,
+        "command": run.config.command,
+        "seed": run.config.seed,
+    }
+    write_text(run.folder.out / "manifest.json", manifest(images, generator, judge, about))
+    return images
 
 
-def _studio(
-    order: AugmentOrder,
-    parts: Parts,
-    workshop: Workshop,
-    maker: LabelMaker,
-    generator: Mapping[str, Any],
-    judge: Mapping[str, Any],
-) -> Studio:
-    makes, judges = _loaded(generator), _loaded(judge)
-    check_labels(parts, (makes, judges))
-    return Studio(
-        workshop=workshop,
-        parts=parts,
+def _image_generator(
+    run: Run, maker: LabelMaker, generator: Mapping[str, Any], judge: Mapping[str, Any]
+) -> ImageGenerator:
+    models = _load(generator), _load(judge)
+    check_labels(run.parts, models)
+    return ImageGenerator(
+        folder=run.folder,
+        parts=run.parts,
         maker=maker,
-        generator=makes,
-        judge=judges,
+        generator=models[0],
+        judge=models[1],
         threshold=judge["threshold"],
-        scale=scale_of(parts, makes),
-        seed=order.seed,
+        scale=scale_of(run.parts, models[0]),
+        seed=run.config.seed,
     )
 
 
-def _loaded(found: Mapping[str, Any]) -> Model:
-    models = found["models"]
-    return Model(ModelRepository(None if models is None else Path(models)).find(found["model"]))
+def _load(saved: Mapping[str, Any]) -> Model:
+    models = saved["models"]
+    return Model(ModelRepository(None if models is None else Path(models)).find(saved["model"]))

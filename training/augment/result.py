@@ -1,4 +1,4 @@
-"""What came of it, on one page and one sheet of pictures."""
+"""The result of a run: notes, ``report.html`` and ``sheet.png``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from caps_med.images import MedicalImage, read_image
 from training.atomic import write_text
-from training.augment.benefit import Usefulness
-from training.augment.config import AugmentOrder, Workshop
-from training.augment.generate import Drawn, files_of
+from training.augment.benefit import Benefit
+from training.augment.config import AugmentConfig, AugmentFolder
+from training.augment.generate import GeneratedImage, files_of
 from training.augment.models import POOR
 from training.augment.split import Parts
 from training.data.stacks import LIMITS
@@ -22,49 +22,49 @@ from training.pictures.pixels import as_pixels, data_url
 from training.pictures.sheet import Cell, image_pixels, label_pixels, most_labelled, sheet
 from training.reports.page import rendered
 
-#: Rows of pictures, and of dropped ones.
+#: Rows of kept and of dropped images on the sheets.
 _ROWS, _DROPPED = 8, 4
-#: A share of dropped images that a reader should know of.
+#: A larger share of dropped images is reported.
 _MANY = 0.3
-#: So much more Dice on synthetic images than on real ones says that they are too easy.
+#: Synthetic images count as easier than real ones from this difference in Dice.
 _EASIER = 0.03
 
 
 @dataclass(frozen=True)
 class Result:
-    """All that a run found.
+    """The result of a run.
 
     Attributes:
-        drawn: in order, kept and dropped.
-        generator, judge: what the stages of that name left.
-        usefulness: None unless it was asked for.
+        drawn: the synthetic images in order, kept and dropped.
+        generator, judge: the results of these stages.
+        benefit: None unless it was measured.
     """
 
-    order: AugmentOrder
+    config: AugmentConfig
     parts: Parts
-    drawn: Sequence[Drawn]
+    drawn: Sequence[GeneratedImage]
     generator: Mapping[str, Any]
     judge: Mapping[str, Any]
-    usefulness: Usefulness | None
+    benefit: Benefit | None
 
     @property
-    def kept(self) -> list[Drawn]:
+    def kept(self) -> list[GeneratedImage]:
         """The images that were kept."""
         return [one for one in self.drawn if one.kept]
 
     @property
-    def dropped(self) -> list[Drawn]:
-        """The images that were not."""
+    def dropped(self) -> list[GeneratedImage]:
+        """The images that were dropped."""
         return [one for one in self.drawn if not one.kept]
 
     def notes(self) -> Iterator[str]:
         """What a reader should know before using the images."""
         kept, dice = len(self.kept), list(self.judge["dice"].values())
-        if kept < self.order.count:
+        if kept < self.config.count:
             yield (
-                f"{kept} of the {self.order.count} images that were asked for: the geometry of the "
-                f"other {len(self.dropped)} that were drawn did not survive. Train the generator "
-                "longer, or give it more labelled images."
+                f"{kept} of the {self.config.count} images that were asked for: the geometry of "
+                f"the other {len(self.dropped)} did not survive. Train the generator longer, or "
+                "give it more labelled images."
             )
         elif len(self.dropped) > _MANY * len(self.drawn):
             yield (
@@ -74,7 +74,7 @@ class Result:
         if _mean(dice) < POOR:
             yield (
                 f"the judge finds the labels of real images with a Dice of only {_mean(dice):.2f}: "
-                "what it says of synthetic ones is worth little."
+                "its judgement of synthetic ones is worth little."
             )
         elif self.kept and _mean(one.dice for one in self.kept) > _mean(dice) + _EASIER:
             yield (
@@ -90,7 +90,7 @@ class Result:
             )
 
     def judged(self) -> str:
-        """How images were judged, in words."""
+        """How images were judged, in a paragraph."""
         dice = list(self.judge["dice"].values())
         threshold = self.judge["threshold"]
         if self.judge["seen"]:
@@ -115,19 +115,19 @@ def _mean(values: Iterable[float]) -> float:
     return sum(found) / len(found)
 
 
-def write_pages(result: Result, workshop: Workshop) -> None:
-    """``sheet.png`` and ``report.html``, each whole or not at all."""
-    pictures = image_sheet(result, workshop)
-    pictures.save(workshop.out / "sheet.png")
-    order, found = result.order, result.usefulness
+def write_pages(result: Result, folder: AugmentFolder) -> None:
+    """Write ``sheet.png`` and ``report.html``."""
+    pictures = image_sheet(result, folder)
+    pictures.save(folder.out / "sheet.png")
+    config, found = result.config, result.benefit
     synthetic = [one.dice for one in result.drawn]
     html = rendered(
         "augment.html.jinja",
         title=f"{len(result.kept)} synthetic images like {result.parts.dataset.name}",
         real=len(result.parts.dataset.cases),
         notes=list(result.notes()),
-        usefulness=found,
-        seeds=order.segmenter_seeds,
+        benefit=found,
+        seeds=config.segmenter_seeds,
         means=_means(found) if found else {},
         cases=_cases(found) if found else "",
         sheet=data_url(as_pixels(pictures)),
@@ -137,21 +137,21 @@ def write_pages(result: Result, workshop: Workshop) -> None:
             result.judge["threshold"],
             "Dice of what the judge finds",
         ),
-        dropped=_dropped(result, workshop),
+        dropped=_dropped(result, folder),
         facts=_facts(result),
     )
-    write_text(workshop.out / "report.html", html)
+    write_text(folder.out / "report.html", html)
 
 
-def image_sheet(result: Result, workshop: Workshop) -> MedicalImage:
-    """Rows of: real image, its labels, new labels, the image made of them, what is found in it."""
+def image_sheet(result: Result, folder: AugmentFolder) -> MedicalImage:
+    """Rows of a real image, its labels, new labels, their image, and the judge's segmentation."""
     kept = _evenly(result.kept, _ROWS)
     originals = {one.case.name: one for one in result.parts.originals.maps}
     shown = _evenly(list(originals.values()), len(kept))
     cells = []
     for number, one in enumerate(kept):
         cells += _real(shown[number % len(shown)], result.parts)
-        cells += _synthetic(one, workshop)
+        cells += _synthetic(one, folder)
     return sheet(cells, 5)
 
 
@@ -163,10 +163,10 @@ def _real(original: Original, parts: Parts) -> list[Cell]:
     return [Cell(f"real {name}", (pixels[0],)), Cell("its labels", (pixels[1],))]
 
 
-def _synthetic(one: Drawn, workshop: Workshop) -> list[Cell]:
-    images, labels = files_of(workshop.out, one)
+def _synthetic(one: GeneratedImage, folder: AugmentFolder) -> list[Cell]:
+    images, labels = files_of(folder.out, one)
     label = read_image(labels, kind="labels", limits=LIMITS)
-    answers = workshop.work / "answers" / labels.name
+    answers = folder.work / "answers" / labels.name
     found = read_image(answers, kind="labels", limits=LIMITS)
     z = most_labelled(label)
     image = read_image(images[0], limits=LIMITS)
@@ -177,10 +177,10 @@ def _synthetic(one: Drawn, workshop: Workshop) -> list[Cell]:
     ]
 
 
-def _dropped(result: Result, workshop: Workshop) -> str:
-    """The worst ones, as a picture inside the page; nothing without any."""
+def _dropped(result: Result, folder: AugmentFolder) -> str:
+    """The worst dropped images as a data URL; empty without any."""
     worst = sorted(result.dropped, key=lambda one: one.dice)[:_DROPPED]
-    cells = [cell for one in worst for cell in _synthetic(one, workshop)]
+    cells = [cell for one in worst for cell in _synthetic(one, folder)]
     return data_url(as_pixels(sheet(cells, 6))) if cells else ""
 
 
@@ -189,14 +189,14 @@ def _evenly(items: Sequence[Any], count: int) -> list[Any]:
     return [items[i * len(items) // count] for i in range(count)]
 
 
-def _means(found: Usefulness) -> dict[str, list[float]]:
+def _means(found: Benefit) -> dict[str, list[float]]:
     return {
         way: [sum(seed.values()) / len(seed) for seed in seeds] for way, seeds in found.dice.items()
     }
 
 
-def _cases(found: Usefulness) -> str:
-    """Every test image as a dot, its mean over the seeds."""
+def _cases(found: Benefit) -> str:
+    """A plot of the mean Dice over the seeds of every test image."""
     dots: dict[str, dict[str, list[float]]] = {}
     for way, seeds in found.dice.items():
         means = [sum(seed[case] for seed in seeds) / len(seeds) for case in seeds[0]]
@@ -205,17 +205,17 @@ def _cases(found: Usefulness) -> str:
 
 
 def _facts(result: Result) -> dict[str, str]:
-    order = result.order
+    config = result.config
     hows = Counter(one.origin.how for one in result.kept)
     facts = {
-        "data": f"{len(result.parts.dataset.cases)} labelled images of {Path(order.data).name}",
+        "data": f"{len(result.parts.dataset.cases)} labelled images of {Path(config.data).name}",
         "set aside": ""
-        if result.usefulness is None
-        else f"{result.usefulness.test}; nothing above was learned from them",
+        if result.benefit is None
+        else f"{result.benefit.test}; nothing above was learned from them",
         "new label maps": ", ".join(f"{n} {how}" for how, n in sorted(hows.items())),
         "generator": f"{result.generator['model']}, weights {result.generator['weights_sha256']}",
         "judge": f"{result.judge['model']}, weights {result.judge['weights_sha256']}",
-        "seed": str(order.seed),
-        "command": order.command,
+        "seed": str(config.seed),
+        "command": config.command,
     }
     return {name: value for name, value in facts.items() if value}

@@ -1,4 +1,4 @@
-"""What of the data is learned from, and what is set aside for the last comparison."""
+"""Training images and test images of a run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caps_med.errors import InvalidParameter
-from training.augment.config import AugmentOrder
+from training.augment.config import AugmentConfig
 from training.data import Dataset, open_dataset
 from training.data.samples import HELD_OUT
 from training.labelmaps.originals import Originals, read_originals
 
-#: A comparison on fewer groups says nothing at all, and so many must be left to learn from.
-_LEAST_APART, _LEAST_LEFT = 2, 3
+#: Fewest groups to test on, and to train on.
+_LEAST_TEST, _LEAST_TRAINING = 2, 3
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Parts:
     """The data of a run.
 
     Attributes:
-        dataset: the labelled images that everything is learned from.
+        dataset: the training images of generator, judge and segmenters.
         originals: their label maps.
-        test: the labelled images of the comparison; None without one.
+        test: the test images of the segmenters; None where the benefit is not measured.
     """
 
     dataset: Dataset
@@ -30,33 +30,33 @@ class Parts:
     test: Dataset | None
 
 
-def set_aside(dataset: Dataset) -> frozenset[str]:
-    """Every fifth group, and at least two, evenly spread."""
+def test_groups(dataset: Dataset) -> frozenset[str]:
+    """Every fifth group, at least two, evenly spaced."""
     groups = dataset.groups
-    count = max(_LEAST_APART, len(groups) // HELD_OUT)
+    count = max(_LEAST_TEST, len(groups) // HELD_OUT)
     return frozenset(groups[(2 * k + 1) * len(groups) // (2 * count)] for k in range(count))
 
 
-def split(order: AugmentOrder, whole: Dataset, learned: Dataset) -> Parts:
-    """The data to learn from and those to test on.
+def split(config: AugmentConfig, whole: Dataset, training: Dataset) -> Parts:
+    """The training and test images.
 
     Args:
-        order: whether and on what segmenters are compared.
+        config: says whether and on what images segmenters are tested.
         whole: all of the data.
-        learned: without what is set aside.
+        training: the data without the test images.
 
     Raises:
         InvalidParameter: too few groups to set some aside.
         InvalidInput: the data cannot be read.
     """
-    if not order.test_apart:
-        test = open_dataset(Path(order.test)) if order.train_segmenter and order.test else None
-        return Parts(learned, read_originals(learned), test and test.require_complete())
-    if len(learned.groups) < _LEAST_LEFT:
-        apart = len(whole.groups) - len(learned.groups)
+    if not config.holds_out_test:
+        test = open_dataset(Path(config.test)) if config.train_segmenter and config.test else None
+        return Parts(training, read_originals(training), test and test.require_complete())
+    if len(training.groups) < _LEAST_TRAINING:
+        apart = len(whole.groups) - len(training.groups)
         raise InvalidParameter(
             f"--train-segmenter: {len(whole.groups)} independent cases are too few to set "
             f"{apart} aside; give labelled images of their own for the comparison: --test DIR"
         )
-    test = whole.subset(set(whole.groups) - set(learned.groups))
-    return Parts(learned, read_originals(learned), test)
+    test = whole.subset(set(whole.groups) - set(training.groups))
+    return Parts(training, read_originals(training), test)

@@ -15,6 +15,7 @@ from training.cli.options import (
     SymmetriesOption,
     Tolerance,
     command_line,
+    print_line,
     print_notes,
     require_outside,
 )
@@ -38,26 +39,26 @@ def augment(
         str | None, typer.Option(help="A generator of the repository, instead of a new one.")
     ] = None,
     judge: Annotated[
-        str | None, typer.Option(help="A segmentation model that judges, instead of a new one.")
+        str | None, typer.Option(help="A segmentation model to judge with, instead of a new one.")
     ] = None,
     models: Models = None,
     train_segmenter: Annotated[
         bool,
-        typer.Option("--train-segmenter", help="Train with and without them; say if they help."),
+        typer.Option("--train-segmenter", help="Measure whether they help a segmenter."),
     ] = False,
     test: Annotated[
-        Path | None, typer.Option(help="Labelled images for that; else a fifth is set aside.")
+        Path | None, typer.Option(help="Test images for it; else a fifth is set aside.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Of the generator.", min=1)] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of the generator.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Same seed, data and machine: same images.")] = 0,
     threshold: Annotated[
         float | None,
-        typer.Option(help="Dice from which an image is kept; else the judge's own.", min=0, max=1),
+        typer.Option(help="Lowest Dice of a kept image; else from the judge.", min=0, max=1),
     ] = None,
     tolerance: Tolerance = 0.25,
     symmetries: SymmetriesOption = "auto",
     recipe_file: Annotated[
-        Path | None, typer.Option("--recipe", help="YAML file of the values that --set takes.")
+        Path | None, typer.Option("--recipe", help="YAML file of values that --set takes.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -66,9 +67,9 @@ def augment(
         ),
     ] = None,
 ) -> None:
-    """Many labelled images from few: train a generator, draw new label maps, synthesize, judge.
+    """Make many labelled images from few: train a generator, draw label maps, synthesize, judge.
 
-    Images whose geometry did not survive are dropped. A run that was stopped or killed goes on
+    Images in which the judge does not find the label map are dropped. An interrupted run continues
     with the same command.
 
     Example: caps-med augment --data DIR --out more --count 100
@@ -79,39 +80,37 @@ def augment(
 
     from pydantic import ValidationError
 
-    from training.augment import AugmentOrder
+    from training.augment import AugmentConfig
     from training.augment import augment as augmented
-    from training.tasks.pipeline import wishes
+    from training.tasks.overrides import read_overrides
 
-    wished = wishes(recipe_file, settings or ())
+    overrides = read_overrides(recipe_file, settings or ())
     if epochs is not None:
-        wished["generator"] = {**wished.get("generator", {}), "epochs": epochs}
-    asked = {
+        overrides["generator"] = {**overrides.get("generator", {}), "epochs": epochs}
+    options = {
         "data": str(data), "count": count, "seed": seed, "model": model, "judge_model": judge,
         "threshold": threshold, "train_segmenter": train_segmenter,
         "test": None if test is None else str(test), "tolerance": tolerance,
         "symmetries": symmetries, "command": command_line(),
     }  # fmt: skip
     try:
-        order = AugmentOrder.model_validate({**asked, **wished})
+        config = AugmentConfig.model_validate({**options, **overrides})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise InvalidParameter(f"{where}: {first['msg']}") from error
     try:
-        result = augmented(order, out, models, console)
+        result = augmented(config, out, models, console)
     except KeyboardInterrupt:
-        console.print(f"\nStopped; this goes on:\n  {order.command}", highlight=False,
-                      soft_wrap=True)  # fmt: skip
+        print_line(console, f"\nStopped; continue with:\n  {config.command}")
         raise typer.Exit(130) from None
     _print(result, out)
 
 
 def _print(result: Result, out: Path) -> None:
     kept, drawn = len(result.kept), len(result.drawn)
-    console.print(f"{kept} images with label maps in {out}, {drawn - kept} dropped",
-                  highlight=False, soft_wrap=True)  # fmt: skip
+    print_line(console, f"{kept} images with label maps in {out}, {drawn - kept} dropped")
     print_notes(console, result.notes())
-    if result.usefulness is not None:
-        console.print(result.usefulness.said, markup=False, highlight=False, soft_wrap=True)
-    console.print(f"report in {out / 'report.html'}", highlight=False, soft_wrap=True)
+    if result.benefit is not None:
+        print_line(console, result.benefit.summary)
+    print_line(console, f"report in {out / 'report.html'}")

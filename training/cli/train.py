@@ -23,8 +23,8 @@ Data = Annotated[
 ]
 Name = Annotated[str, typer.Option(help="Name of the new model: a-z, 0-9 and hyphens.")]
 Models = Annotated[Path | None, typer.Option(help="Model repository.", envvar="CAPS_MED_MODELS")]
-Runs = Annotated[Path, typer.Option(help="Where checkpoints live until the model is done.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")]
+Runs = Annotated[Path, typer.Option(help="Folder for checkpoints.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
 RecipeFile = Annotated[
     Path | None, typer.Option("--recipe", help="YAML file of recipe values; see recipe.json.")
 ]
@@ -33,18 +33,18 @@ Settings = Annotated[
     typer.Option("--set", help="Any recipe value: augmentation.noise=0.1. May be repeated."),
 ]
 Epochs = Annotated[int | None, typer.Option(help="Epochs.", min=1)]
-Steps = Annotated[int | None, typer.Option(help="Optimizer steps an epoch.", min=1)]
-Batch = Annotated[int | None, typer.Option(help="Crops a step.", min=1)]
+Steps = Annotated[int | None, typer.Option(help="Optimizer steps per epoch.", min=1)]
+Batch = Annotated[int | None, typer.Option(help="Crops per step.", min=1)]
 Crop = Annotated[int | None, typer.Option(help="Edge of a crop, a multiple of 16.", min=32)]
 Rate = Annotated[float | None, typer.Option(help="Peak learning rate.", min=1e-7)]
-StartFrom = Annotated[str | None, typer.Option(help="Go on from a model's weights.")]
+StartFrom = Annotated[str | None, typer.Option(help="Model whose weights initialize the network.")]
 Atoms = Annotated[int | None, typer.Option(help="Atoms of the first capsules (16).", min=1)]
 Patience = Annotated[
-    int | None, typer.Option(help="Stop after so many epochs without a better score.", min=0)
+    int | None, typer.Option(help="Epochs without a better score before stopping early.", min=0)
 ]
 Seed = Annotated[int | None, typer.Option(help="Same seed, data and machine: same weights.", min=0)]
 Workers = Annotated[int, typer.Option(help="Processes that prepare crops.", min=0)]
-#: Options that say where and how, and are no part of a recipe.
+#: Options that are not recipe values.
 _NOT_RECIPE = ("name", "models", "runs", "resume", "recipe_file", "settings", "workers", "dims",
                "folds", "data")  # fmt: skip
 
@@ -101,7 +101,7 @@ def segmentation(
     seed: Seed = None,
     workers: Workers = 0,
 ) -> None:
-    """Train a SegCaps to segment; what is not given follows from the data and the machine.
+    """Train a SegCaps; values not given are planned from the data and the machine.
 
     Examples:
       caps-med train segmentation --data my-scans --name my-organ
@@ -154,18 +154,19 @@ def synthesis(
 
 
 def _run(task: str, options: Mapping[str, Any]) -> None:
-    """Train as the options say; on Ctrl-C say how to go on."""
+    """Train with the options of a command; on Ctrl-C print how to resume."""
     from training.data import open_dataset
     from training.engine import distributed
-    from training.tasks.pipeline import Order, train, wishes
+    from training.tasks.overrides import read_overrides
+    from training.tasks.pipeline import TrainRequest, train
 
     flags = {k: v for k, v in options.items() if k not in _NOT_RECIPE and v is not None}
-    given = {**wishes(options["recipe_file"], options["settings"] or ()), **flags}
-    order = Order(
+    overrides = {**read_overrides(options["recipe_file"], options["settings"] or ()), **flags}
+    request = TrainRequest(
         task=task,
         dataset=open_dataset(options["data"]),
         name=options["name"],
-        given={"seed": 0, **given} if not options["resume"] else given,
+        overrides=overrides if options["resume"] else {"seed": 0, **overrides},
         dims=options.get("dims"),
         folds=options.get("folds", 0),
         models=options["models"],
@@ -175,9 +176,9 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
         command=command_line(without="--resume"),
     )
     try:
-        bundle = distributed.in_parallel(lambda: train(order, console))
+        bundle = distributed.in_parallel(lambda: train(request, console))
     except KeyboardInterrupt:
-        _say_how_to_go_on(order.folder.path, order.command)
+        _print_how_to_resume(request.folder.path, request.command)
         raise typer.Exit(130) from None
     if bundle is not None:
         shown = ", ".join(f"{k} {v:g}" for k, v in bundle.card.scores.items())
@@ -185,11 +186,11 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
         console.print(f"in {bundle.path}", highlight=False, soft_wrap=True)
 
 
-def _say_how_to_go_on(run: Path, command: str) -> None:
+def _print_how_to_resume(run: Path, command: str) -> None:
     kept = any(run.rglob("checkpoint.pt"))
     console.print(
-        f"\nStopped. The last whole epoch is kept; go on with:\n  {command} --resume"
+        f"\nStopped. The last whole epoch is kept; continue with:\n  {command} --resume"
         if kept
-        else "\nStopped before the first epoch was done: nothing is kept.",
+        else "\nStopped before the end of the first epoch: nothing is kept.",
         soft_wrap=True,
     )

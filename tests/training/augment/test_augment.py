@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +25,16 @@ from rich.console import Console
 
 import caps_med
 from caps_med.errors import InvalidInput, InvalidParameter
-from caps_med.images import Normalization, read_image
+from caps_med.images import Kind, MedicalImage, Normalization, read_image
 from tests.training.axons import write_axons
-from training.augment import AugmentOrder, Workshop, augment
+from training.augment import AugmentConfig, AugmentFolder, Result, augment
 from training.augment.benefit import BOTH, REAL, half_synthetic, summarized
 from training.augment.intensity import Scale
 from training.augment.models import threshold_of
 from training.data import load_source, open_dataset
+from training.data.cases import Cases, FileRef
+from training.data.layouts import discover
+from training.data.stacks import read_reference
 from training.tasks.segmentation import SegmentationRecipe
 
 TINY: Mapping[str, Any] = {
@@ -46,15 +52,15 @@ def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_axons(tmp_path_factory.mktemp("phantoms") / "axons", 6, seed=5)
 
 
-def order(data: Path, **changes: Any) -> AugmentOrder:  # noqa: ANN401
-    return AugmentOrder.model_validate({"data": str(data), **TINY, **changes})
+def configured(data: Path, **changes: Any) -> AugmentConfig:  # noqa: ANN401
+    return AugmentConfig.model_validate({"data": str(data), **TINY, **changes})
 
 
 @pytest.fixture(scope="module")
 def done(phantoms: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run."""
     out = tmp_path_factory.mktemp("done") / "more"
-    augment(order(phantoms), out, None, QUIET)
+    augment(configured(phantoms), out, None, QUIET)
     return out
 
 
@@ -79,8 +85,7 @@ def test_the_manifest_says_where_every_image_comes_from(done: Path) -> None:
     assert manifest["generator"]["weights_sha256"] == generator.bundle.metadata.weights.sha256
     for one in manifest["images"]:
         label = read_image(done / one["label"], kind="labels")
-        exact = label.with_array(label.array, format="npy")
-        again = generator.synthesize(exact, one["seed"]).array
+        again = generator.synthesize(label, one["seed"]).array
         image = read_image(done / one["images"][0]).array.astype(float)
         assert np.corrcoef(again.ravel(), image.ravel())[0, 1] > 0.95, "another seed or label map"
         assert one["origin"]["how"] in ("deformed", "joined", "blended")
@@ -104,17 +109,17 @@ def test_doing_it_again_changes_nothing_and_other_values_are_refused(
     before = contents(done)
     (done / "images" / ".new-00001.png.0123456789abcdef").touch()  # a killed process' draft
     (done / "models" / "judge" / ".draft-x" / "models").mkdir(parents=True)
-    augment(order(phantoms), done, None, QUIET)
+    augment(configured(phantoms), done, None, QUIET)
     assert contents(done) == before
     assert not list((done / "models").rglob(".draft*"))
     with pytest.raises(InvalidParameter, match="count: 4 -> 5"):
-        augment(order(phantoms, count=5), done, None, QUIET)
+        augment(configured(phantoms, count=5), done, None, QUIET)
     with pytest.raises(InvalidParameter, match="is not empty"):
-        Workshop(phantoms).open(order(phantoms))
+        AugmentFolder(phantoms).open(configured(phantoms))
 
 
 def test_a_reader_is_told_what_to_doubt(done: Path, phantoms: Path) -> None:
-    found = augment(order(phantoms), done, None, QUIET)
+    found = augment(configured(phantoms), done, None, QUIET)
 
     def notes(dice: float, real: float, **changes: Any) -> str:  # noqa: ANN401
         drawn = [one.model_copy(update={"dice": dice, **changes}) for one in found.drawn]
@@ -185,48 +190,113 @@ def test_images_without_their_geometry_are_dropped(
     given = {"model": "generator", "judge_model": "judge", "count": 2}
     middle = sorted(dice)[2]
     out = tmp_path / "some"
-    result = augment(order(phantoms, **given, threshold=middle), out, done / "models", QUIET)
+    result = augment(configured(phantoms, **given, threshold=middle), out, done / "models", QUIET)
     shown = [one.dice for one in result.drawn]
     assert shown[: len(dice)] == dice[: len(shown)], "the same models, the same images"
     assert [one.kept for one in result.drawn] == [one.dice >= middle for one in result.drawn]
     assert len(list((out / "images").iterdir())) == 2
     assert "may have been trained on these very images" in (out / "report.html").read_text()
     with pytest.raises(InvalidInput, match="survived in none of 16 images"):
-        augment(order(phantoms, **given, threshold=1.0), tmp_path / "no", done / "models", QUIET)
+        augment(
+            configured(phantoms, **given, threshold=1.0), tmp_path / "no", done / "models", QUIET
+        )
 
 
 def test_models_of_other_labels_and_tasks_are_refused(
     phantoms: Path, models: Path, done: Path, tmp_path: Path
 ) -> None:
-    wrong = order(phantoms, model="tiny-segmentation")
+    wrong = configured(phantoms, model="tiny-segmentation")
     with pytest.raises(ValueError, match="a model for synthesis is needed"):
         augment(wrong, tmp_path / "a", models, QUIET)
     with pytest.raises(InvalidInput, match="does not know the labels 1"):
-        augment(order(phantoms, model="tiny-synthesis"), tmp_path / "b", models, QUIET)
+        augment(configured(phantoms, model="tiny-synthesis"), tmp_path / "b", models, QUIET)
 
 
 def test_broken_data_are_refused_with_what_is_wrong(phantoms: Path, tmp_path: Path) -> None:
     data = write_axons(tmp_path / "data", 3, seed=0, size=32)
     (data / "labels" / "axons-0001.png").unlink()
     with pytest.raises(InvalidInput, match=r"1 errors, the first: error: unpaired: .*axons-0001"):
-        augment(order(data), tmp_path / "out", None, QUIET)
+        augment(configured(data), tmp_path / "out", None, QUIET)
 
 
-def test_whether_they_help_is_measured_on_what_none_has_seen(
-    phantoms: Path, done: Path, tmp_path: Path
-) -> None:
-    asked = order(phantoms, train_segmenter=True, segmenter_seeds=2, count=3)
-    result = augment(asked, tmp_path / "out", None, QUIET)
+#: Module of training/ -> what it reads label maps for.
+PURPOSES = {
+    "data/check/check.py": "discovery and check",
+    "labelmaps/originals.py": "shapes of the new label maps",
+    "data/prepare.py": "preparation",
+    "augment/generate.py": "intensities of the synthetic images",
+    "evaluation/evaluator.py": "evaluation",
+    "reports/segmentation.py": "pictures of the judge's report",
+    "augment/result.py": "pictures of the report",
+}
+
+
+def purpose_of_call() -> str:
+    """What the innermost module that is known reads for, or the modules on the stack."""
+    frames = [(f.filename.rpartition("/training/")[2], f.function) for f in inspect.stack()]
+    if ("data/reading.py", "label_encoding") in frames:
+        return "discovery and check"
+    known = (PURPOSES[file] for file, _ in frames if file in PURPOSES)
+    return next(known, ", ".join(f"{file}:{name}" for file, name in frames))
+
+
+@dataclass
+class Compared:
+    """A run with ``--train-segmenter``, and how often each file was read for what."""
+
+    data: Path
+    out: Path
+    result: Result
+    discoveries: Counter[str]
+    reads: dict[str, Counter[Path]]
+
+
+@pytest.fixture(scope="module")
+def compared(phantoms: Path, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    root = tmp_path_factory.mktemp("compared")
+    data, out = root / "axons", root / "out"
+    shutil.copytree(phantoms, data)  # another path: not opened before in this process
+    discoveries: Counter[str] = Counter()
+    reads: dict[str, Counter[Path]] = {}
+
+    def counted_discover(path: Path) -> Cases:
+        discoveries[path.name] += 1
+        return discover(path)
+
+    def counted_read(reference: FileRef, kind: Kind) -> MedicalImage:
+        if kind == "labels":
+            reads.setdefault(purpose_of_call(), Counter())[reference.path] += 1
+        return read_reference(reference, kind)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("training.data.dataset.discover", counted_discover)
+        patch.setattr("training.data.reading.read_reference", counted_read)
+        config = configured(data, train_segmenter=True, segmenter_seeds=2, count=3)
+        result = augment(config, out, None, QUIET)
+    return Compared(data, out, result, discoveries, reads)
+
+
+def test_the_benefit_is_measured_on_images_that_no_model_has_seen(compared: Compared) -> None:
+    result = compared.result
     assert result.parts.test is not None
     apart = {case.name for case in result.parts.test.cases}
     assert len(apart) == 2
     assert not apart & {case.name for case in result.parts.dataset.cases}
     assert not apart & {name for one in result.drawn for name in one.origin.originals}
-    assert result.usefulness is not None
-    assert result.usefulness.verdict == "too few cases"
-    html = (tmp_path / "out" / "report.html").read_text()
+    assert result.benefit is not None
+    assert result.benefit.verdict == "too few cases"
+    html = (compared.out / "report.html").read_text()
     assert "Too few test cases to tell" in html
     assert "real and synthetic images" in html
+
+
+def test_each_label_map_is_read_once_for_discovery_and_check(compared: Compared) -> None:
+    assert compared.discoveries == {"axons": 1, "out": 1}
+    real = sorted((compared.data / "labels").iterdir())
+    synthetic = sorted((compared.out / "labels").iterdir())
+    assert compared.reads["discovery and check"] == dict.fromkeys([*real, *synthetic], 1)
+    assert set(compared.reads) <= set(PURPOSES.values()), "every other read has a named use"
+    assert max(compared.reads["shapes of the new label maps"].values()) == 1
 
 
 def test_both_ways_hold_the_same_images_out_and_half_is_real(
@@ -255,9 +325,9 @@ def test_what_the_difference_shows_is_said(gain: float, verdict: str, said: str)
             noise = rng.normal(0.7 + gain * (way == BOTH), 0.01, len(cases))
             dice[way].append(dict(zip(cases, noise.tolist(), strict=True)))
     recipe = SegmentationRecipe.model_validate({"data": "x", "seed": 0})
-    found = summarized(dice, cases, recipe, AugmentOrder(data="x", count=1, test="y"))
+    found = summarized(dice, cases, recipe, AugmentConfig(data="x", count=1, test="y"))
     assert found.verdict == verdict
-    assert said in found.said
+    assert said in found.summary
 
 
 def test_the_threshold_follows_from_the_held_out_scores() -> None:
@@ -303,7 +373,7 @@ def test_volumes_of_several_classes_come_back_as_such(tmp_path: Path) -> None:
             (tmp_path / "data" / kind).mkdir(parents=True, exist_ok=True)
             name = tmp_path / "data" / kind / f"v{k}.nii.gz"
             nibabel.save(nibabel.Nifti1Image(array, affine), name)
-    augment(order(tmp_path / "data", count=1), tmp_path / "out", None, QUIET)
+    augment(configured(tmp_path / "data", count=1), tmp_path / "out", None, QUIET)
     written = nibabel.load(tmp_path / "out" / "images" / "new-00000.nii.gz")
     assert written.shape == (40, 36, 8)
     assert written.get_data_dtype() == np.int16

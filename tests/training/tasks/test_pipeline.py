@@ -21,7 +21,8 @@ from caps_med.images import Normalization, read_image
 from tests.training.data.pairs import LAYOUTS, Pairs, draw_pairs
 from training.cli.train import train as train_app
 from training.data import open_dataset
-from training.tasks.pipeline import Order, build_recipe, train, wishes
+from training.tasks.overrides import build_recipe, read_overrides
+from training.tasks.pipeline import TrainRequest, train
 from training.tasks.planning import plan
 from training.tasks.segmentation import SegmentationRecipe
 
@@ -30,10 +31,10 @@ TINY = {"epochs": 1, "steps": 2, "batch_size": 2, "crop": 64, "atoms": 4, "seed"
 CPU = torch.device("cpu")
 
 
-def order(data: Path, tmp_path: Path, **changes: Any) -> Order:  # noqa: ANN401
-    given = {**TINY, **changes.pop("given", {})}
+def request(data: Path, tmp_path: Path, **changes: Any) -> TrainRequest:  # noqa: ANN401
+    given = {**TINY, **changes.pop("overrides", {})}
     changes = {"models": tmp_path / "models", "runs": tmp_path / "runs", **changes}
-    return Order("segmentation", open_dataset(data), "model", given, **changes)
+    return TrainRequest("segmentation", open_dataset(data), "model", given, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def expected(pairs: Pairs, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 def scores(layout: Callable[[Path, Pairs], Path], pairs: Pairs, root: Path) -> dict[str, object]:
     (root / "data").mkdir()
     data = layout(root / "data", pairs)
-    bundle = train(order(data, root), Console(quiet=True))
+    bundle = train(request(data, root), Console(quiet=True))
     assert bundle is not None
     dice = next(iter(bundle.card.scores.values()))
     assert dice > 0.05, "a score of zero would equal any other"
@@ -88,7 +89,7 @@ def write_volumes(
 def test_volumes_train_in_two_and_a_half_and_three_dimensions(dims: str, tmp_path: Path) -> None:
     data = write_volumes(tmp_path / "data", 3)
     given = {"crop": 32} if dims == "3d" else {}
-    bundle = train(order(data, tmp_path, dims=dims, given=given), Console(quiet=True))
+    bundle = train(request(data, tmp_path, dims=dims, overrides=given), Console(quiet=True))
     assert bundle is not None
     card = bundle.card
     assert card.neighbours == (1 if dims == "2.5d" else 0)
@@ -103,7 +104,7 @@ def test_volumes_train_in_two_and_a_half_and_three_dimensions(dims: str, tmp_pat
 
 
 def test_folds_answer_together_and_every_case_is_held_out_once(discs: Path, tmp_path: Path) -> None:
-    bundle = train(order(discs, tmp_path, folds=3), Console(quiet=True))
+    bundle = train(request(discs, tmp_path, folds=3), Console(quiet=True))
     assert bundle is not None
     assert bundle.card.network.name == "Ensemble"
     assert bundle.card.network.arguments["members"] == 3
@@ -115,16 +116,16 @@ def test_folds_answer_together_and_every_case_is_held_out_once(discs: Path, tmp_
     report = (tmp_path / "runs" / "model" / "report.html").read_text()
     assert "model@1" in report
     assert "augmentation.noise" in report, "the recipe"
-    again = train(order(discs, tmp_path, folds=3, resume=True), Console(quiet=True))
+    again = train(request(discs, tmp_path, folds=3, resume=True), Console(quiet=True))
     assert again is not None
     assert again.card.scores == bundle.card.scores
     with pytest.raises(InvalidParameter, match="folds=7: 2 to 6 are possible"):
-        train(order(discs, tmp_path / "other", folds=7), Console(quiet=True))
+        train(request(discs, tmp_path / "other", folds=7), Console(quiet=True))
 
 
 def test_the_baseline_trains_and_serves_and_has_no_capsules(discs: Path, tmp_path: Path) -> None:
     given = {"network": "unet", "features": [4, 4, 8, 8, 8, 4]}
-    bundle = train(order(discs, tmp_path, given=given), Console(quiet=True))
+    bundle = train(request(discs, tmp_path, overrides=given), Console(quiet=True))
     assert bundle is not None
     assert bundle.card.network.name == "UNet"
     model = caps_med.load_model("model", tmp_path / "models")
@@ -145,8 +146,8 @@ def test_training_on_broken_data_is_refused_with_all_that_is_wrong(
     (data / "labels" / "case3.png").unlink()
     (data / "images" / "case1.png").write_bytes(b"no picture")
     console = Console(record=True, width=200, quiet=False, file=(tmp_path / "out").open("w"))
-    with pytest.raises(InvalidInput, match="training on this would be wrong"):
-        train(order(data, tmp_path), console)
+    with pytest.raises(InvalidInput, match="the data have errors"):
+        train(request(data, tmp_path), console)
     told = console.export_text()
     assert "case3.png" in told
     assert "case1.png" in told
@@ -191,32 +192,32 @@ def test_a_wrong_value_is_named(values: dict[str, object], message: str) -> None
         build_recipe(SegmentationRecipe, [{"data": "x", "seed": 0}, values])
 
 
-def test_wishes_are_read_from_file_and_settings(tmp_path: Path) -> None:
+def test_overrides_are_read_from_file_and_settings(tmp_path: Path) -> None:
     with pytest.raises(InvalidParameter, match="--set epochs: name=value is needed"):
-        wishes(None, ["epochs"])
+        read_overrides(None, ["epochs"])
     with pytest.raises(InvalidInput, match="No such file"):
-        wishes(tmp_path / "none.yaml", [])
+        read_overrides(tmp_path / "none.yaml", [])
     (tmp_path / "list.yaml").write_text("- a\n")
     with pytest.raises(InvalidInput, match="a mapping of names to values is needed"):
-        wishes(tmp_path / "list.yaml", [])
+        read_overrides(tmp_path / "list.yaml", [])
     (tmp_path / "picture.yaml").write_bytes(b"\x89PNG\xff")
-    with pytest.raises(InvalidInput, match="no YAML file"):
-        wishes(tmp_path / "picture.yaml", [])
-    with pytest.raises(InvalidParameter, match="no value in YAML"):
-        wishes(None, ["epochs=[1"])
-    assert wishes(None, ["a.b=1", "a.c=x"]) == {"a": {"b": 1, "c": "x"}}
+    with pytest.raises(InvalidInput, match="cannot be read as YAML"):
+        read_overrides(tmp_path / "picture.yaml", [])
+    with pytest.raises(InvalidParameter, match="is not valid YAML"):
+        read_overrides(None, ["epochs=[1"])
+    assert read_overrides(None, ["a.b=1", "a.c=x"]) == {"a": {"b": 1, "c": "x"}}
 
 
 def test_what_cannot_be_trained_is_refused_before_the_data_are_prepared(
     discs: Path, tmp_path: Path
 ) -> None:
-    order = Order(
+    order = TrainRequest(
         "segmentation", open_dataset(discs), "mine", {}, models=tmp_path, runs=tmp_path / "runs"
     )
     for dims, message in (("3D", "must be one of 2d, 2.5d, 3d"), ("3d", "the data are pictures")):
         with pytest.raises(InvalidParameter, match=message):
             train(replace(order, dims=dims), Console(quiet=True))
-    small = replace(order, task="synthesis", given={"crop": 48, "seed": 0})
+    small = replace(order, task="synthesis", overrides={"crop": 48, "seed": 0})
     with pytest.raises(InvalidParameter, match="discriminator=convolutional needs 64 or more"):
         train(small, Console(quiet=True))
     (tmp_path / "file").touch()

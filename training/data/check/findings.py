@@ -67,6 +67,10 @@ class Finding(BaseModel):
     what: str
     fix: str
 
+    def __str__(self) -> str:
+        """The finding without its fix, in one line."""
+        return f"{self.severity}: {self.code}: {self.file or 'the data set'} {self.what}"
+
 
 def finding(code: str, file: str, what: str, fix: str) -> Finding:
     """A finding with its code's severity."""

@@ -1,0 +1,75 @@
+"""Recipe values from files, settings and plans, merged into a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from caps_med.errors import InvalidInput, InvalidParameter
+from training.engine.recipe import Recipe
+
+
+def build_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Recipe:
+    """A recipe from several mappings; later ones take precedence, nested ones are merged.
+
+    Raises:
+        InvalidParameter: an unknown name or a value out of range.
+    """
+    values: dict[str, Any] = {}
+    for layer in layers:
+        values = _merged(values, layer)
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InvalidParameter(
+            f"recipe: {where}: {first['msg']}; known are {', '.join(kind.model_fields)}"
+        ) from error
+
+
+def read_overrides(recipe_file: Path | None, settings: Sequence[str]) -> dict[str, Any]:
+    """Recipe values of a YAML file and of ``name=value`` settings (``augmentation.noise=0.1``).
+
+    Raises:
+        InvalidInput: the file cannot be read or is not a mapping.
+        InvalidParameter: a setting is not ``name=value``.
+    """
+    values = {} if recipe_file is None else _read_yaml(recipe_file)
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise InvalidParameter(f"--set {setting}: name=value is needed")
+        try:
+            value: Any = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise InvalidParameter(f"--set {setting}: {text!r} is not valid YAML") from error
+        for part in reversed(name.split(".")):
+            value = {part: value}
+        values = _merged(values, value)
+    return values
+
+
+def _read_yaml(file: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidInput(f"--recipe {file}: cannot be read as YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise InvalidInput(f"--recipe {file}: a mapping of names to values is needed")
+    return values
+
+
+def _merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(values)
+    for key, value in more.items():
+        before = result.get(key)
+        if isinstance(before, BaseModel):
+            before = before.model_dump()
+        nested = isinstance(before, Mapping) and isinstance(value, Mapping)
+        result[key] = _merged(before, value) if nested else value  # type: ignore[arg-type]
+    return result
