@@ -17,8 +17,8 @@ from typing import Any
 from api.jobs.files import read_json, write_json
 from api.processes import import_path, module_command
 
-#: Findings that are told; the count of all is told too.
-TOLD = 100
+#: Findings listed in the answer, which also counts all of them.
+LISTED = 100
 
 
 def inspect(folder: Path) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def _finding(code: str, file: str, what: str, fix: str) -> dict[str, str]:
 
 def _answer(findings: list[dict[str, Any]]) -> dict[str, Any]:
     errors = sum(found["severity"] == "error" for found in findings)
-    return {"errors": errors, "count": len(findings), "findings": findings[:TOLD]}
+    return {"errors": errors, "count": len(findings), "findings": findings[:LISTED]}
 
 
 async def findings(
@@ -74,11 +74,11 @@ async def findings(
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-    told = read_json(result)
-    if told is None:
+    answer = read_json(result)
+    if answer is None:
         what = f"looking at it ended the process (status {process.returncode})"
         return _answer([_finding("unreadable", "", what, "save the files again, or send fewer")])
-    return told
+    return answer
 
 
 def main(folder: Path, result: Path, memory: int, nice: int) -> None:

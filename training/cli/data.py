@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 data = typer.Typer(no_args_is_help=True, help="Look at labelled images, or make some.")
 console = Console()
-#: Findings of one code that are told one by one.
-_TOLD = 10
+#: Rows shown of findings of one code, and of classes.
+_SHOWN = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -162,11 +162,11 @@ def _findings_table(dataset: Dataset) -> Table:
         table.add_column(heading, overflow="fold")
     for code, found in by_code(dataset.findings):
         color = "red" if found[0].severity == "error" else "yellow"
-        for one in found[:_TOLD]:
+        for one in found[:_SHOWN]:
             row = (escape(text) for text in (one.file, one.what, one.fix))
             table.add_row(f"[{color}]{code}[/{color}]", *row)
-        if len(found) > _TOLD:
-            table.add_row("", f"and {len(found) - _TOLD} more", "", "")
+        if len(found) > _SHOWN:
+            table.add_row("", f"and {len(found) - _SHOWN} more", "", "")
     return table
 
 
@@ -185,10 +185,10 @@ def _class_table(card: DataCard, dataset: Dataset) -> Table:
     table = Table("label", "name", "share", "voxels", "cases", title="Classes")
     table.title_justify = "left"
     rows = class_rows(card, dataset.labels)
-    for one, (name, *numbers) in zip(card.classes[:_TOLD], rows, strict=False):
+    for one, (name, *numbers) in zip(card.classes[:_SHOWN], rows, strict=False):
         table.add_row(str(one.label), escape(name), *numbers)
-    if len(card.classes) > _TOLD:
-        table.add_row("...", f"and {len(card.classes) - _TOLD} more")
+    if len(card.classes) > _SHOWN:
+        table.add_row("...", f"and {len(card.classes) - _SHOWN} more")
     return table
 
 

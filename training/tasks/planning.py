@@ -1,4 +1,4 @@
-"""A recipe that follows from the data and the machine, as nnU-Net's fingerprint does.
+"""Recipes planned from the data and the machine, as nnU-Net's are from its fingerprint.
 
 Isensee et al. 2021 derive patch size, batch size, spacing and normalization from the data; so is
 it done here, with capsules' memory in place of theirs, and slices with neighbours between slices
@@ -18,10 +18,10 @@ from caps_med.images import Normalization
 from training.data.check.card import Channel, DataCard
 from training.data.prepare import Preparation
 
-#: Ways to look at a volume: slices, slices with neighbours, the whole.
+#: Slices, slices with neighbours as channels, whole volumes.
 DIMS = ("2d", "2.5d", "3d")
 
-#: Bytes of a training step for each position of a crop: measured with SegCaps at 512 x 512, see
+#: Bytes of a training step per position of a crop, measured with SegCaps at 512 x 512, see
 #: docs/results/performance.md; MONAI's U-Net stays below. In 3-D capsules have 1.5 times the votes.
 BYTES_A_POSITION = {2: 6_000, 3: 9_000}
 #: Share of the memory that a step may take.
@@ -29,20 +29,20 @@ MEMORY_SHARE = 0.4
 #: Largest crop edge and batch by kind of device, in 2-D and in 3-D.
 LARGEST_CROP = {("cpu", 2): 128, ("cuda", 2): 256, ("cpu", 3): 32, ("cuda", 3): 64}
 LARGEST_BATCH = {"cpu": 4, "cuda": 16}
-#: Largest crop edge of pictures that a generator learns from.
+#: Largest crop edge of pictures for a generator.
 SYNTHESIS_CROP = 64
-#: Epochs and steps in each, which a CPU does in about a quarter of an hour.
+#: Epochs and steps per epoch; on a CPU about a quarter of an hour.
 LENGTH = {"cpu": (25, 25), "cuda": (60, 100)}
-#: Slices this many times as far apart as their pixels say nothing of each other.
+#: Slices that are this many pixels apart are not used as neighbours.
 THICK = 3.0
-#: Below this share of the voxels crops are drawn around labels more often.
+#: With a smaller share of labelled voxels, half of the crops are drawn around labels.
 RARE = 0.1
 #: Below this intensity an image is a CT in Hounsfield units.
 AIR = -500
 
 
 def plan(card: DataCard, device: torch.device, dims: str | None = None) -> dict[str, Any]:
-    """Values for a segmentation recipe.
+    """Recipe values for segmentation.
 
     Args:
         card: of the data set.
@@ -82,7 +82,7 @@ def _checked(dims: str | None, card: DataCard) -> str | None:
 
 
 def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None) -> dict[str, Any]:
-    """Values for a synthesis recipe: slices, and of pictures the scale that they share.
+    """Recipe values for synthesis: slices, and one intensity scale for all pictures.
 
     Segmentation brings every picture to its own percentiles. A generator has to learn how bright
     pictures are, so theirs stays what it is; and it learns their looks from crops of
@@ -127,7 +127,7 @@ def normalization(card: DataCard) -> Normalization:
 
 
 def _window(channel: Channel) -> Normalization:
-    """As nnU-Net: between the foreground's percentiles 0.5 and 99.5, all cases together."""
+    """The 0.5th to 99.5th percentile of the foreground over all cases, as in nnU-Net."""
     seen = channel.foreground or channel.all
     return Normalization(window=(seen.p0_5, max(seen.p99_5, seen.p0_5 + 1)))
 
@@ -150,7 +150,7 @@ def _spacing(card: DataCard) -> tuple[float, float] | None:
 
 
 def _crop(card: DataCard, device: torch.device, spatial: int) -> int:
-    """A multiple of 16 that most images hold, and the device too."""
+    """A multiple of 16 that fits into most images and into the device's limit."""
     edge = min(card.sizes.median[-spatial:])
     largest = LARGEST_CROP[device.type, spatial]
     smallest = 32 if spatial == 3 else 64
@@ -163,7 +163,7 @@ def _batch(crop: int, spatial: int, device: torch.device) -> int:
 
 
 def _memory(device: torch.device) -> float:
-    """Bytes of the device, or those of the machine that are free."""
+    """Total bytes of the GPU, or free bytes of the machine."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))
