@@ -211,18 +211,18 @@ def test_overrides_are_read_from_file_and_settings(tmp_path: Path) -> None:
 def test_what_cannot_be_trained_is_refused_before_the_data_are_prepared(
     discs: Path, tmp_path: Path
 ) -> None:
-    order = TrainRequest(
+    wanted = TrainRequest(
         "segmentation", open_dataset(discs), "mine", {}, models=tmp_path, runs=tmp_path / "runs"
     )
     for dims, message in (("3D", "must be one of 2d, 2.5d, 3d"), ("3d", "the data are pictures")):
         with pytest.raises(InvalidParameter, match=message):
-            train(replace(order, dims=dims), Console(quiet=True))
-    small = replace(order, task="synthesis", overrides={"crop": 48, "seed": 0})
-    with pytest.raises(InvalidParameter, match="discriminator=convolutional needs 64 or more"):
+            train(replace(wanted, dims=dims), Console(quiet=True))
+    small = replace(wanted, task="synthesis", overrides={"crop": 48, "seed": 0})
+    with pytest.raises(InvalidParameter, match="discriminator=convolutional needs at least 64"):
         train(small, Console(quiet=True))
     (tmp_path / "file").touch()
     with pytest.raises(InvalidParameter, match=r"--models .*file"):
-        train(replace(order, models=tmp_path / "file"), Console(quiet=True))
+        train(replace(wanted, models=tmp_path / "file"), Console(quiet=True))
     assert not (tmp_path / "runs").exists()
 
 
