@@ -24,7 +24,7 @@ _EXTRA = {"training": "train", "api": "api"}
 
 def add_plugins(app: typer.Typer) -> None:
     """Add the commands of all plugins; without its extra, one shows how to install it."""
-    _put_plugins_first()
+    put_plugins_first()
     for point in sorted(entry_points(group=COMMANDS), key=lambda point: point.name):
         extra = _EXTRA.get(point.module.partition(".")[0])
         if extra is None or has_extra(extra):
@@ -33,7 +33,12 @@ def add_plugins(app: typer.Typer) -> None:
             _add_missing(app, point.name, extra)
 
 
-def _put_plugins_first() -> None:
+def put_plugins_first() -> None:
+    """Make ``import training`` and ``import api`` find the packages of this installation.
+
+    Every command does so. A script that imports `training` calls it first where caps_med was
+    installed as a wheel; in a checkout the packages are on the import path anyway.
+    """
     installed = Path(__file__).resolve().parent / "_plugins"
     folder = str(installed if installed.is_dir() else installed.parents[1])
     if sys.path[0] != folder:

@@ -60,6 +60,15 @@ def test_its_commands_run_beside_others(installed: Path) -> None:
     assert len(list(installed.glob("axons/images/*"))) == 1
 
 
+def test_a_script_can_import_training_from_it(installed: Path) -> None:
+    script = (
+        "from caps_med.plugins import put_plugins_first; put_plugins_first(); "
+        "from training.data import open_dataset; print(open_dataset('mni152').name)"
+    )
+    command = [sys.executable, "-c", script]
+    assert subprocess.run(command, check=True, capture_output=True).stdout == b"mni152\n"
+
+
 def test_it_serves_beside_others(
     installed: Path, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
