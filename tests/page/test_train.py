@@ -71,5 +71,5 @@ class TestRefused:
         fill(page, "wrong", zipped(tmp_path))
         findings = page.locator("#train .findings")
         expect(findings).to_contain_text("case0.png")
-        expect(page.locator("#train .work .problem")).to_contain_text("make training wrong")
+        expect(page.locator("#train .work .problem")).to_contain_text("1 of 2 findings are errors")
         assert page.locator("#train .findings td").nth(2).inner_text()

@@ -27,8 +27,10 @@ def build_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Rec
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
+        known = f"; known are {', '.join(kind.model_fields)}"
         raise InvalidParameter(
-            f"recipe: {where}: {first['msg']}; known are {', '.join(kind.model_fields)}"
+            f"recipe: {where}{': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
+            f"{known if first['type'] == 'extra_forbidden' else ''}"
         ) from error
 
 

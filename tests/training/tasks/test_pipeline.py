@@ -218,7 +218,8 @@ def test_what_cannot_be_trained_is_refused_before_the_data_are_prepared(
         with pytest.raises(InvalidParameter, match=message):
             train(replace(wanted, dims=dims), Console(quiet=True))
     small = replace(wanted, task="synthesis", overrides={"crop": 48, "seed": 0})
-    with pytest.raises(InvalidParameter, match="discriminator=convolutional needs at least 64"):
+    needed = "^recipe: crop 48: discriminator=convolutional needs at least 64$"
+    with pytest.raises(InvalidParameter, match=needed):
         train(small, Console(quiet=True))
     (tmp_path / "file").touch()
     with pytest.raises(InvalidParameter, match=r"--models .*file"):
