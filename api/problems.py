@@ -46,7 +46,7 @@ PROBLEMS: Mapping[str, Problem] = {
     JOB_NOT_FOUND: Problem(404, "There is no such training job."),
     PICTURE_NOT_FOUND: Problem(404, "The training job has no such picture."),
     SAMPLE_NOT_FOUND: Problem(404, "There is no such sample."),
-    "method_not_allowed": Problem(405, "The path has no such method."),
+    "method_not_allowed": Problem(405, "The path does not support this method."),
     "not_acceptable": Problem(406, "The answer is not available in the requested format."),
     SLOW_BODY: Problem(408, "The headers or the body arrived too slowly."),
     errors.InputTooLarge.code: Problem(413, "Over a limit, before or after decompression."),
@@ -54,7 +54,7 @@ PROBLEMS: Mapping[str, Problem] = {
     errors.InvalidInput.code: Problem(422, "The content is truncated, corrupt or meaningless."),
     errors.UnknownLabel.code: Problem(422, "A label map has an id that the model does not know."),
     errors.InvalidParameter.code: Problem(422, "A parameter is missing, unknown or out of range."),
-    errors.WrongTask.code: Problem(422, "The model has another task."),
+    errors.WrongTask.code: Problem(422, "The model is for another task."),
     DecodeTimeout.code: Problem(422, "Decoding the file takes too long."),
     DecoderDied.code: Problem(422, "The process that decoded the file died."),
     DATA_NOT_FIT: Problem(422, "The data cannot be trained on; see `findings`."),
@@ -158,4 +158,4 @@ async def _http(_: Request, error: Exception) -> JSONResponse:
 
 def unexpected(identity: str) -> JSONResponse:
     """The bare 500 of a request; the log has the details under the request's id."""
-    return problem(UNEXPECTED, f"unexpected; the log has it under request {identity}")
+    return problem(UNEXPECTED, f"unexpected error: see the log for request {identity}")

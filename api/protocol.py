@@ -18,8 +18,8 @@ MAX_HEAD_BYTES = 32 * 1024
 class BoundedHttp(H11Protocol):
     """Uvicorn's protocol, with a deadline for headers and problem documents for broken ones.
 
-    A connection that sends nothing is closed after `header_seconds`, one that sends headers for
-    longer is answered 408, and headers over `MAX_HEAD_BYTES` or that are no HTTP 400.
+    A connection that sends nothing is closed after `header_seconds`. Headers that take longer are
+    answered 408; headers over `MAX_HEAD_BYTES`, or that are not valid HTTP, are answered 400.
     """
 
     header_seconds: ClassVar[float] = 10.0
@@ -41,7 +41,7 @@ class BoundedHttp(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP, or has too many headers."""
+        """Refuse what is not valid HTTP, or has too many headers."""
         self._refuse("malformed_request", msg)
 
     def _watch(self) -> None:
@@ -60,7 +60,7 @@ class BoundedHttp(H11Protocol):
         if self.transport.is_closing() or self.conn.their_state is not h11.IDLE:
             return
         if self.conn.trailing_data[0]:
-            self._refuse(SLOW_BODY, f"no whole header within {self.header_seconds:g} s")
+            self._refuse(SLOW_BODY, f"incomplete headers after {self.header_seconds:g} s")
         else:
             self.transport.close()
 

@@ -141,7 +141,7 @@ def _slider(browser: Browser, address: str, folder: Path) -> None:
     page.locator("#synthesize input[type=file]").set_input_files(file)
     for text in ("5 images", "17 images"):
         expect(page.locator("#synthesize .frames")).to_contain_text(text, timeout=PATIENCE_MS)
-        _tell(f"  until {text} lie under the slider", time.perf_counter() - start, "s")
+        _tell(f"  until {text} along the slider", time.perf_counter() - start, "s")
     _tell("different images a second under the slider, 128 x 128", page.evaluate(SWEEP), "")
     page.close()
 

@@ -58,7 +58,7 @@ class LayerNotFound(CapsMedError):
 
 
 class WrongTask(CapsMedError):
-    """The model has another task: a synthesis model cannot segment, for example."""
+    """The model is for another task: a synthesis model cannot segment, for example."""
 
     code = "wrong_task"
 

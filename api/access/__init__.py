@@ -1,1 +1,1 @@
-"""Who may do what: keys and their scopes, rates, and what browsers are told."""
+"""Access control: keys and their scopes, rate limits, security headers."""

@@ -40,7 +40,7 @@ class Gate:
     """ASGI middleware: 401 without a key, 403 without its scope, 429 for too many requests.
 
     Args:
-        keys: once it has held a key, one is needed; before that, anybody on this machine may call.
+        keys: once it has held a key, one is needed; before that, anyone on this machine may call.
         required: a key is needed even if there is none.
         per_minute: requests per minute of a key that has no rate of its own.
         hosts: accepted ``Host`` names; empty for any. Without keys this prevents DNS rebinding.

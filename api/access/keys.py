@@ -35,7 +35,7 @@ def default_path() -> Path:
 
 @dataclass(frozen=True)
 class Key:
-    """What is stored of a key, which is not the key itself.
+    """What is stored about a key; never the key itself.
 
     Attributes:
         id: identifies it in logs and for `revoke`.
@@ -80,7 +80,7 @@ class KeyStore:
         if not _NAME.fullmatch(name):
             raise InvalidParameter(f"name {name!r}: use 1 to 64 letters, digits, '.', '_', '-'")
         if not scopes or not set(scopes) <= set(SCOPES):
-            raise InvalidParameter(f"scope: must be some of {', '.join(SCOPES)}")
+            raise InvalidParameter(f"scope: must be one or more of {', '.join(SCOPES)}")
         identity, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
         listed = " ".join(scope for scope in SCOPES if scope in scopes)
         created = _now()

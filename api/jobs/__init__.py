@@ -1,4 +1,4 @@
-"""Training jobs: submitted over HTTP, kept in SQLite, each run in a process of its own."""
+"""Training jobs: submitted over HTTP, kept in SQLite, each run in its own process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("caps_med.jobs")
 
 
 def install(app: FastAPI, engine: Engine) -> Jobs | None:
-    """Add the routes of training jobs, unless settings, system or missing extras forbid it.
+    """Add the routes of training jobs, unless the settings or the system rule them out.
 
     Jobs need the extra ``train``, POSIX process groups and a writable folder.
     """

@@ -30,7 +30,7 @@ class Readable(Protocol):
         """Up to `size` bytes."""
 
 
-#: By magic number. Not xz: there the file decides how much memory its reader takes.
+#: By magic number. Not xz: the file would decide how much memory its reader takes.
 _COMPRESSED: Mapping[bytes, Callable[..., Readable]] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
     b"BZh": bz2.BZ2File,
@@ -57,7 +57,7 @@ def unpack(file: BinaryIO, target: Path, limits: ArchiveLimits) -> int:
     Raises:
         UnsupportedFormat: it is neither zip nor tar (plain, gz, bz2).
         InputTooLarge: its content exceeds the limits.
-        InvalidInput: it is corrupt or encrypted, or a member is a link, a device or outside.
+        InvalidInput: it is corrupt or encrypted, or a member is a link or device or lies outside.
     """
     target.mkdir(mode=0o700, parents=True)
     try:
@@ -89,7 +89,7 @@ class _Writer:
         path = self._target.joinpath(*name.split("/"))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.exists():
-            raise InvalidInput("the archive has two members of one name")
+            raise InvalidInput("the archive has two members of the same name")
         with path.open("xb") as file:
             while piece := content.read(PIECE):
                 self._written += len(piece)
@@ -149,7 +149,7 @@ def _tar_members(file: Readable, limits: ArchiveLimits) -> Iterator[tuple[str, I
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that is read forwards, in bounded pieces and up to a bound."""
+    """A stream that is only read forwards, in bounded pieces and up to a limit."""
 
     def __init__(self, file: Readable, limits: ArchiveLimits) -> None:
         self._file, self._limits, self._position = file, limits, 0
@@ -186,12 +186,12 @@ def checked(name: str) -> str | None:
     """A member's name as a relative path with slashes; None if the member is to be skipped.
 
     Raises:
-        InvalidInput: it is absolute, leads outside or is not portable.
+        InvalidInput: it is absolute, points outside the folder or is not portable.
     """
     parts = [part for part in name.split("/") if part not in ("", ".")]
     outside = name.startswith("/") or ".." in parts or ":" in name or "\\" in name
     if outside:
-        raise InvalidInput("the archive has a name that leads outside of it: pack relative names")
+        raise InvalidInput("the archive has a name that points outside it: pack relative names")
     if not name.isprintable() or len(parts) > DEEPEST or any(len(p) > LONGEST_NAME for p in parts):
         raise InvalidInput("the archive has a name that is too long or not printable")
     if not parts or any(part in IGNORED or part.startswith("._") for part in parts):

@@ -1,7 +1,7 @@
-"""Whether data can be trained on: `caps-med data check` in a process of its own.
+"""Whether data can be trained on: `caps-med data check` in its own process.
 
-``python -m api.jobs.check FOLDER RESULT`` decodes every file, so it may be killed by a hostile one;
-the service then says so and goes on.
+``python -m api.jobs.check FOLDER RESULT`` decodes every file, so a hostile one may kill it; the
+service reports that and goes on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LISTED = 100
 def inspect(folder: Path) -> dict[str, Any]:
     """The findings about a folder of data, errors first.
 
-    Files that its description names outside of the folder are refused before one is opened.
+    A description that names files outside the folder is refused before any file is opened.
     """
     from training.data import open_dataset
 
@@ -32,7 +32,7 @@ def inspect(folder: Path) -> dict[str, Any]:
     for case in dataset.cases:
         for file in (*case.images, case.label):
             if not file.path.resolve().is_relative_to(folder.resolve()):
-                what = "its description names a file outside of the data set"
+                what = "its description names a file outside the data set"
                 return _answer([_finding("outside", "", what, "pack all files into it")])
     return _answer([found.model_dump() for found in dataset.findings])
 
@@ -49,7 +49,7 @@ def _answer(findings: list[dict[str, Any]]) -> dict[str, Any]:
 async def findings(
     folder: Path, result: Path, seconds: float, memory_bytes: int | None, nice: int
 ) -> dict[str, Any]:
-    """What the check says of a folder; being killed or late is a finding too.
+    """The findings of the check of a folder; a crash or a timeout is a finding too.
 
     Args:
         folder: of the data; findings name files relative to it.
@@ -68,7 +68,7 @@ async def findings(
     try:
         await asyncio.wait_for(process.wait(), seconds)
     except TimeoutError:
-        what = f"could not be looked at within {seconds:g} s"
+        what = f"could not be checked within {seconds:g} s"
         return _answer([_finding("too_slow", "", what, "send fewer or smaller files")])
     finally:
         if process.returncode is None:
@@ -76,13 +76,13 @@ async def findings(
             await process.wait()
     answer = read_json(result)
     if answer is None:
-        what = f"looking at it ended the process (status {process.returncode})"
+        what = f"checking it crashed the process (status {process.returncode})"
         return _answer([_finding("unreadable", "", what, "save the files again, or send fewer")])
     return answer
 
 
 def main(folder: Path, result: Path, memory: int, nice: int) -> None:
-    """Look at `folder`, under bounds, and write what is found."""
+    """Check `folder` within the given bounds and write the findings."""
     os.nice(nice)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory:

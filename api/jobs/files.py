@@ -22,8 +22,8 @@ class JobFiles:
         spec: the worker's input.
         lock: held by the worker as long as it runs.
         result: the outcome, written once at the end.
-        log: what the training printed.
-        findings: of the check of the data; they name files.
+        log: the output of the training.
+        findings: of the check of the data; they contain file names.
         trace: traceback of an unexpected failure, for the operator only.
     """
 

@@ -1,4 +1,4 @@
-"""How far a run is, read from the files that it writes; missing files count as empty."""
+"""The progress of a run, read from the files that it writes; missing files count as empty."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RunProgress:
 
     Attributes:
         now: epoch, epochs, step, steps, loss, score, seconds_left, as far as known.
-        scores: one item an epoch, the newest last.
+        scores: one item per epoch, the newest last.
     """
 
     now: dict[str, Any]
@@ -62,7 +62,7 @@ def tail(path: Path, size: int = TAIL) -> str:
 
 
 def log_lines(path: Path, count: int, hidden: tuple[str, ...]) -> list[str]:
-    """The last lines that a run printed, with bars in their final state and `hidden` paths cut."""
+    """The last lines of a run's log: progress bars in their final state, `hidden` paths cut."""
     text = tail(path)
     for place in hidden:
         text = text.replace(place, "…")

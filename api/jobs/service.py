@@ -124,7 +124,7 @@ class Jobs:
             raise InvalidParameter("send the part 'archive', or the name of a data set as 'data'")
         if data is not None and data not in self.data_sets:
             listed = ", ".join(self.data_sets)
-            raise InvalidParameter(f"data={data!r}: no such data set; there are {listed}")
+            raise InvalidParameter(f"data={data!r}: no such data set; known are {listed}")
         await to_thread.run_sync(self._check_room)
         identity = uuid.uuid4().hex
         files = JobFiles(self.root / identity)
@@ -153,16 +153,16 @@ class Jobs:
         settings = self.settings
         limits = ArchiveLimits(settings.max_archive_bytes, settings.max_archive_files)
         await to_thread.run_sync(lambda: unpack(archive, target, limits))
-        told = await findings(
+        found = await findings(
             _data_root(target),
             files.findings,
             settings.job_check_seconds,
             settings.job_memory_bytes,
             settings.job_nice,
         )
-        if told["errors"]:
-            detail = f"{told['errors']} of {told['count']} findings are errors"
-            raise Refusal(DATA_NOT_FIT, detail, findings=told["findings"])
+        if found["errors"]:
+            detail = f"{found['errors']} of {found['count']} findings are errors"
+            raise Refusal(DATA_NOT_FIT, detail, findings=found["findings"])
         return _data_root(target).relative_to(files.folder).as_posix()
 
     def _check_room(self) -> None:

@@ -1,4 +1,4 @@
-"""The jobs in SQLite. Every change is one transaction, so that a kill never leaves half of it."""
+"""The jobs in SQLite. Every change is one transaction, so that a kill never leaves it half done."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class JobStore:
         return self._select(f"WHERE state IN ({marks}) ORDER BY number", *states)
 
     def move(self, job: Job, state: State, **values: Any) -> bool:  # noqa: ANN401 - columns' values
-        """Change a job's state and columns if its state is still that of `job`; whether it was."""
+        """Change state and columns if the state is still that of `job`; return whether it was."""
         assignments = ", ".join(f"{column} = ?" for column in ("state", *values))
         with self._transaction() as connection:
             changed = connection.execute(
@@ -140,7 +140,7 @@ class JobStore:
             return changed.rowcount == 1
 
     def delete(self, job: Job) -> bool:
-        """Delete a job if it is finished; whether it was."""
+        """Delete a job if it is finished; return whether it was."""
         with self._transaction() as connection:
             marks = ", ".join("?" * len(FINAL))
             query = f"DELETE FROM jobs WHERE id = ? AND state IN ({marks})"  # noqa: S608

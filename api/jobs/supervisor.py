@@ -112,7 +112,7 @@ class Supervisor:
             since = self._cancelled.setdefault(job.id, time.monotonic())
             self.executor.cancel(job, hard=time.monotonic() - since > GRACE)
         elif _ran(job) > self._seconds:
-            self._fail_running(job, "too_long", f"it ran over {self._seconds:g} s")
+            self._fail_running(job, "too_long", f"it ran for more than {self._seconds:g} s")
 
     def _fail_running(self, job: Job, code: str, error: str) -> None:
         """Kill the process of a running job, which then fails with this error."""
@@ -132,7 +132,7 @@ class Supervisor:
         elif job.code:
             self._finish(job, "failed")
         elif crashed is not None and job.crashes + 1 >= MOST_CRASHES:
-            error = f"its process crashed {MOST_CRASHES} times, at last with status {crashed}"
+            error = f"its process crashed {MOST_CRASHES} times, the last time with status {crashed}"
             self._finish(job, "failed", code="crashed", error=error)
         else:
             log.warning("job %s lost its process (status %s) and is queued again", job.id, crashed)
@@ -161,7 +161,7 @@ class Supervisor:
             self._fail_running(running[-1], "quota_exceeded", error)
 
     def delete(self, job: Job) -> bool:
-        """Delete a finished job and its files; whether it was finished."""
+        """Delete a finished job and its files; return whether it was finished."""
         if not self.store.delete(job):
             return False
         shutil.rmtree(self.root / job.id, ignore_errors=True)

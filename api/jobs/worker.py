@@ -1,6 +1,6 @@
 """The process of one job: ``python -m api.jobs.worker FOLDER``.
 
-It holds the lock of the folder as long as it runs, so that no job runs twice at a time. Its output
+It holds the lock of the folder as long as it runs, so that no job runs twice at once. Its output
 goes to the job's log, its outcome to ``result.json``, which is written atomically. A model that was
 published before a kill is recognized and not published again.
 """
@@ -67,7 +67,7 @@ def _outcome(job: Job, models: Path, files: JobFiles) -> dict[str, Any]:
     except MemoryError:
         return {
             "code": "out_of_memory",
-            "error": "over the memory of a job: use smaller crops",
+            "error": "the job exceeded its memory limit: use smaller crops",
         }
     except OSError as error:  # without the file name, which is a path of the server
         return {"code": "file", "error": str(error.strerror)}
@@ -96,7 +96,7 @@ def _train(job: Job, models: Path) -> int | None:
         raise InvalidParameter(error.format_message()) from error
     version = published_version(job, models)
     if version is None:
-        raise RuntimeError("the command ended without a model")
+        raise RuntimeError("the command ended without publishing a model")
     return version
 
 

@@ -1,1 +1,1 @@
-"""The routes, a file a subject."""
+"""The routes, one file per subject."""

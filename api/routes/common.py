@@ -29,7 +29,7 @@ EngineDependency = Annotated[Engine, Depends(engine_of)]
 
 
 async def known_parameters(request: Request) -> None:
-    """Refuse unknown form parts and query parameters of a POST: a misspelt one would do nothing.
+    """Refuse unknown form parts and query parameters of a POST, such as misspelt ones.
 
     Raises:
         InvalidParameter: a part or query parameter is unknown.
@@ -69,7 +69,7 @@ ImageFile = Annotated[
     File(description="NIfTI, NRRD, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF or npy."),
 ]
 LabelsFile = Annotated[UploadFile, File(description="NIfTI, NRRD, PNG, TIFF or npy label map.")]
-SliceIndex = Annotated[int | None, Form(description="Slice of a volume; the middle one.")]
+SliceIndex = Annotated[int | None, Form(description="Slice of a volume; default: the middle.")]
 Seed = Annotated[int, Form(ge=0, le=LARGEST_SEED)]
 
 _PROBLEM = {"model": Problem, "content": {MEDIA_TYPE: {}}}
@@ -96,7 +96,7 @@ def numeric_response(
     picture: Callable[[], MedicalImage],
     arrays: Callable[[], Mapping[str, NDArray[Any]]],
 ) -> Response:
-    """`numbers` as JSON, `picture` as PNG or `arrays` as npz; only one of them is made.
+    """`numbers` as JSON, `picture` as PNG or `arrays` as npz; only the one asked for is computed.
 
     Args:
         stem: name of the file without its suffix.

@@ -36,7 +36,7 @@ async def features(
     engine: EngineDependency,
     image: Annotated[UploadFile | None, File(description="For segmentation models.")] = None,
     labels: Annotated[UploadFile | None, File(description="For synthesis models.")] = None,
-    layer: Annotated[str | None, Form(description="This layer alone.")] = None,
+    layer: Annotated[str | None, Form(description="Only this layer.")] = None,
     slice: SliceIndex = None,
     seed: Seed = 0,
     row: Annotated[int | None, Form(description="With column and layer: one pixel.")] = None,
@@ -47,7 +47,7 @@ async def features(
     """As npz: per layer `[J, A, H, W]`, and `lengths/<layer>` `[J, H, W]`.
 
     As PNG: a contact sheet of the lengths; as JSON: statistics, or at `row` and `column` the pose
-    vectors of `layer` there and their coupling coefficients towards the layer above.
+    vectors of `layer` there and their coupling coefficients to the layer above.
     """
     pixel = _pixel(layer, row, column)
     form = negotiate(format, accept, ["json"] if pixel else ["npz", "png", "json"])

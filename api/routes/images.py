@@ -45,14 +45,14 @@ async def convert(
     plane: Annotated[Plane, Form(description="Plane of the slices.")] = "axial",
     slice: Annotated[int | None, Form(description="Only this slice.")] = None,
     model: Annotated[
-        str | None, Form(description="Model whose colours a PNG of labels has.")
+        str | None, Form(description="Model whose colours a PNG of labels uses.")
     ] = None,
     format: Format = None,
     accept: Accept = None,
 ) -> Response:
     """The decoded image with its geometry, as the models get it; colour becomes grey.
 
-    As PNG: one slice, by default the middle one, with 8-bit intensities or label ids. Headers tell
+    As PNG: one slice, by default the middle one, with 8-bit intensities or label ids. Headers give
     the number of slices in `plane`, and whether the source has a geometry.
     """
     form = negotiate(format, accept, ["nifti", "png"])
@@ -61,7 +61,7 @@ async def convert(
     if model and kind == "labels":
         bundle = await engine.run("list", lambda: engine.repository.find(model))
         decoded = decoded.with_array(decoded.array, palette=bundle.card.palette)
-    if form == "nifti" and slice is None and _is_that_already(content, decoded):
+    if form == "nifti" and slice is None and _is_gzipped_nifti(content, decoded):
         answer = content
     else:
         answer = await engine.run("encode", lambda: encode(decoded, form, slice, plane))
@@ -84,7 +84,7 @@ def encode(image: MedicalImage, form: str, slice: int | None, plane: Plane) -> b
     return encode_image(picture, form)
 
 
-def _is_that_already(content: bytes, decoded: MedicalImage) -> bool:
+def _is_gzipped_nifti(content: bytes, decoded: MedicalImage) -> bool:
     return decoded.format == "nifti" and content.startswith(_GZIP)
 
 

@@ -41,9 +41,9 @@ async def interpolate(
     engine: EngineDependency,
     seed: Seed = 0,
     to_seed: Seed = 1,
-    steps: Annotated[int, Form(ge=2, description="Images, both ends included.")] = 9,
+    steps: Annotated[int, Form(ge=2, description="Number of images, both ends included.")] = 9,
     features: Annotated[
-        bool, Form(description="With the last layer's capsules; png and npz alone.")
+        bool, Form(description="Include the last layer's capsules; only png and npz.")
     ] = False,
     format: Format = None,
     accept: Accept = None,

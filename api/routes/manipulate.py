@@ -37,7 +37,7 @@ async def manipulate(
     engine: EngineDependency,
     capsule: Annotated[int, Form(ge=0, description="Capsule type of the last layer.")] = 0,
     atom: Annotated[int, Form(ge=0)] = 0,
-    deltas: Annotated[str, Form(description="Shifts, with commas.", max_length=1000)] = ",".join(
+    deltas: Annotated[str, Form(description="Comma-separated shifts.", max_length=1000)] = ",".join(
         f"{delta:g}" for delta in DELTAS
     ),
     slice: SliceIndex = None,
@@ -75,4 +75,4 @@ def _numbers(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
-        raise InvalidParameter("deltas: give numbers with commas, as -0.25,0,0.25") from error
+        raise InvalidParameter("deltas: give comma-separated numbers: -0.25,0,0.25") from error

@@ -26,9 +26,9 @@ _MISSING = """<!doctype html>
 </head>
 <body>
 <h1>caps_med {version}</h1>
-<p>The service runs. Its page has not been built here: with Node 20.19 or newer and npm, run</p>
+<p>The service is running, but its page is not built: with Node 20.19 or newer and npm, run</p>
 <pre>make page</pre>
-<p>in the folder of the source code, and load this address again. The calls work without it:</p>
+<p>in the folder of the source code, and reload this page. The API works without it:</p>
 <pre>curl -F image=@t1.nii.gz \\
      http://localhost:8000/v1/models/brain-t1-tissue/segment -o tissue.nii.gz</pre>
 <p>All calls: <a href="/openapi.json">openapi.json</a>.

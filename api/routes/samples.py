@@ -59,10 +59,10 @@ async def list_samples() -> SampleList:
     response_class=Response,
     responses={200: answers("nifti", "png")[200], **problems(404)},
 )
-def show(sample: Annotated[str, Path(description="A name in the list.")]) -> Response:
+def show(sample: Annotated[str, Path(description="A name from the list.")]) -> Response:
     """The sample's file."""
     if sample not in SAMPLES:
-        raise Refusal(SAMPLE_NOT_FOUND, f"no such sample: there are {', '.join(SAMPLES)}")
+        raise Refusal(SAMPLE_NOT_FOUND, f"no such sample: known are {', '.join(SAMPLES)}")
     path = SAMPLES[sample].path
     headers = {"Content-Disposition": f'attachment; filename="{path.name}"'}
     media_type = MEDIA_TYPES[codec_of_path(path).name]

@@ -1,4 +1,4 @@
-"""Label maps: what ids may be, how they meet a model's, and the colours people see."""
+"""Label maps: valid ids, their match with a model's ids, and display colours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from caps_med.errors import InvalidInput, UnknownLabel
 from caps_med.images.image import Array, MedicalImage
 
 # Background black, then seven colours of Okabe and Ito, "Color Universal Design" (2008), then
-# nine of Paul Tol's scheme "muted" (SRON/EPS/TN/09-002): all told apart by the colour-blind.
+# nine of Paul Tol's scheme "muted" (SRON/EPS/TN/09-002): distinct to the colour-blind too.
 _COLOURS = bytes.fromhex(
     "e69f00 56b4e9 009e73 f0e442 0072b2 d55e00 cc79a7 "
     "332288 88ccee 44aa99 117733 999933 ddcc77 cc6677 882255 aa4499"
@@ -19,7 +19,7 @@ _SHOWN_IDS = 10
 
 
 def label_palette(colours: Array | None = None) -> Array:
-    """The `[256, 3]` uint8 palette of a label map: id 0 black, then 16 colours, over and over.
+    """The `[256, 3]` uint8 palette of a label map: id 0 black, then 16 colours, repeated.
 
     Args:
         colours: `[N, 3]` uint8, a model's own first N colours, background included.
@@ -47,17 +47,17 @@ def smallest_unsigned(ids: Array) -> Array:
 
 
 def as_labels(image: MedicalImage) -> MedicalImage:
-    """A freshly read image `[C, *S]` as a label map `[1, *S]`.
+    """A decoded image `[C, *S]` as a label map `[1, *S]`.
 
     Three equal channels count as one, and whole floats as integers.
 
     Raises:
-        InvalidInput: the channels differ, or the values are no ids.
+        InvalidInput: the channels differ, or the values are not valid ids.
     """
     array = image.array
     if not (array == array[:1]).all():
         raise InvalidInput(
-            "a colour picture is no label map: save the ids as grey values or palette indices"
+            "a colour picture is not a label map: save the ids as grey values or palette indices"
         )
     return image.with_array(smallest_unsigned(array[:1]), kind="labels")
 
@@ -65,12 +65,12 @@ def as_labels(image: MedicalImage) -> MedicalImage:
 def match_labels(
     image: MedicalImage, allowed_ids: Iterable[int], *, binary: bool = False
 ) -> MedicalImage:
-    """The label map with ids that a model knows.
+    """The label map, if the model knows all of its ids.
 
     Args:
         image: a label map.
         allowed_ids: the ids the model knows, background included.
-        binary: the model knows 0 and 1 alone; a map of 0 and 255 is then read as 0 and 1.
+        binary: the model knows only 0 and 1; a map of 0 and 255 is then read as 0 and 1.
 
     Raises:
         UnknownLabel: the map holds another id.

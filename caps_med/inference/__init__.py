@@ -1,4 +1,4 @@
-"""Image in, image out: segment, synthesize, look at capsules."""
+"""Image in, image out: segment, synthesize, explore capsules."""
 
 from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.manipulation import Manipulation, Manipulator

@@ -96,8 +96,8 @@ class Manipulator:
         """Add each of `deltas` to one atom of one capsule type, where its class is predicted.
 
         Raises:
-            InvalidParameter: no such capsule type or atom; none or over `MAX_DELTAS` deltas; one
-                that is not finite, or beyond `MAX_DELTA`.
+            InvalidParameter: no such capsule type or atom; no deltas or more than `MAX_DELTAS`; a
+                delta that is not finite, or beyond `MAX_DELTA`.
         """
         types, atoms = self._capsules.shape[1:3]
         _check_index("capsule", capsule, types)

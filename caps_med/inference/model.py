@@ -152,7 +152,7 @@ class Model:
 
         Raises:
             WrongTask: this is a synthesis model.
-            InvalidParameter: it cannot reconstruct images, or there is no such slice.
+            InvalidParameter: the model cannot reconstruct images, or there is no such slice.
         """
         network = self._network(SegmentationNetwork)
         slices = self.segmenter.prepare(self.read(image, "image")).slices
@@ -231,21 +231,21 @@ class Model:
         return FeatureExplorer(network, provenance)(classes, capsules, layer, slice)
 
     def read(self, source: ImageSource, kind: Kind) -> MedicalImage:
-        """`source` itself, or what is read from it, within this model's limits."""
+        """`source` itself, or the image read from it within this model's limits."""
         if isinstance(source, MedicalImage):
             return source
         return read_image(source, kind=kind, limits=self.limits)
 
     @cached_property
     def segmenter(self) -> Segmenter:
-        """Segments images; of a segmentation model."""
+        """Segments images; for segmentation models."""
         return Segmenter(
             self._network(SegmentationNetwork), self.bundle.card, self.provenance, self.limits
         )
 
     @cached_property
     def synthesizer(self) -> Synthesizer:
-        """Synthesizes images; of a synthesis model."""
+        """Synthesizes images; for synthesis models."""
         return Synthesizer(
             self._network(SynthesisNetwork), self.bundle.card, self.provenance, self.limits
         )

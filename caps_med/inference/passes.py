@@ -1,4 +1,4 @@
-"""A network over maps of any size: in passes of bounded size, in windows where one is larger."""
+"""Apply a network to maps of any size: in passes of bounded size, in windows of larger maps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from caps_med.networks import CapsuleNetwork
 
 Call = Callable[..., Tensor]
 
-#: Positions of one pass: more slices take several passes, a larger slice goes in windows.
+#: Positions of one pass: more slices take several passes, a larger slice takes windows.
 PASS_POSITIONS = 512 * 512
 #: Largest edge of a window, and the share of it that neighbouring windows overlap, by spatial
 #: dimensions.
@@ -28,12 +28,12 @@ _wanted: ContextVar[Callable[[], bool]] = ContextVar("wanted", default=lambda: T
 
 
 class Cancelled(Exception):
-    """Nobody waits for the answer any more."""
+    """Nobody is waiting for the answer any more."""
 
 
 @contextmanager
 def cancelled_unless(wanted: Callable[[], bool]) -> Iterator[None]:
-    """In this context `in_passes` calls `wanted` before each pass, and stops when it is false."""
+    """In this context `in_passes` calls `wanted` before each pass and stops if it is false."""
     before = _wanted.set(wanted)
     try:
         yield
@@ -56,7 +56,7 @@ def in_passes(
     MONAI's sliding window with Gaussian blending.
 
     Args:
-        network: says divisor, spatial dimensions and device.
+        network: gives divisor, spatial dimensions and device.
         call: from `[N, C, *S]`, and `[N, Z]` where there are vectors, to `[N, K, *S]`.
         slices: `[D, C, H, W]`.
         windowed: whether the answer may be assembled from windows.
@@ -128,7 +128,7 @@ def check_whole(maps: Tensor) -> None:
     sizes = maps.shape[2:]
     if sizes.numel() > WHOLE_POSITIONS:
         raise InputTooLarge(
-            f"{' x '.join(map(str, sizes))} cannot be processed whole, which this needs: "
+            f"{' x '.join(map(str, sizes))} cannot be processed whole, as required here: "
             f"at most {WHOLE_POSITIONS} positions; crop or downsample the image"
         )
 
@@ -157,7 +157,7 @@ def _in_windows(network: CapsuleNetwork, forward: Call, maps: Tensor) -> Tensor:
 
     whole = pad_to(maps, network.divisor)
     axes = [_windows(n, network.spatial_dims, network.divisor) for n in whole.shape[2:]]
-    # MONAI rounds edge x (1 - overlap) down to the distance of two windows.
+    # MONAI rounds edge x (1 - overlap) down to the distance between two windows.
     overlap = [max(0.0, 1 - (distance + 0.5) / edge) for edge, distance in axes]
     inferer = SlidingWindowInferer([edge for edge, _ in axes], overlap=overlap, mode="gaussian")
     return cropped(torch.as_tensor(inferer(whole, forward)), maps.shape[2:])

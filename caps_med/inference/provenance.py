@@ -16,7 +16,7 @@ Answer = TypeVar("Answer", bound=MedicalImage)
 class AnswerProvenance:
     """Model, weights, code and preprocessing of one answer, and its seed, if any.
 
-    Of an interpolation, `to_seed` is the second seed and `position` runs from 0 to 1.
+    For an interpolation, `to_seed` is the second seed and `position` runs from 0 to 1.
     """
 
     model: str
@@ -39,7 +39,7 @@ class AnswerProvenance:
         return replace(self, seed=seed)
 
     def as_dict(self) -> dict[str, str | int | float]:
-        """For JSON; without what does not apply."""
+        """For JSON, without the fields that do not apply."""
         values: dict[str, str | int | float | None] = dict(self.__dict__)
         return {key: value for key, value in values.items() if value is not None}
 

@@ -21,7 +21,7 @@ from caps_med.preprocessing import PreparedSlices
 
 @dataclass(frozen=True, eq=False)
 class Segmentation(MedicalImage):
-    """A label map, with the probabilities that it was taken from.
+    """A label map, with the probabilities that it was derived from.
 
     Attributes:
         names: label id -> name.

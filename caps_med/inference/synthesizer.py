@@ -34,7 +34,7 @@ class SyntheticImage(MedicalImage):
 
     @property
     def unit_range(self) -> bool:
-        """True: files of pictures hold it in 8 bits."""
+        """True: picture files store it in 8 bits."""
         return True
 
 

@@ -183,7 +183,7 @@ class TestKeys:
             keys.create(name, ["infer"])
 
     def test_scopes(self, keys: KeyStore) -> None:
-        with pytest.raises(InvalidParameter, match="must be some of infer, train, admin"):
+        with pytest.raises(InvalidParameter, match="must be one or more of infer, train, admin"):
             keys.create("x", ["root"])  # type: ignore[list-item]
         with pytest.raises(InvalidParameter, match="no key 'nope'"):
             keys.revoke("nope")

@@ -59,7 +59,7 @@ def test_good_archives(discs: Path, tmp_path: Path, pack: Callable[[Path], bytes
     assert all(stat.S_IMODE(path.parent.stat().st_mode) == 0o700 for path in found.values())
 
 
-OUTSIDE, LINK, NAME = "leads outside", "a link or a device", "too long or not printable"
+OUTSIDE, LINK, NAME = "points outside", "a link or a device", "too long or not printable"
 LARGE, MANY = "unpacks to more than", "has more than"
 BAD: dict[str, tuple[bytes, type[CapsMedError], str]] = {
     "zip: parent": (zip_of(("../../evil", b"x")), InvalidInput, OUTSIDE),
@@ -74,7 +74,7 @@ BAD: dict[str, tuple[bytes, type[CapsMedError], str]] = {
     "zip: encrypted": (encrypted(), InvalidInput, "encrypted"),
     "zip: bzip2": (zip_of(("a", b"x"), method=zipfile.ZIP_BZIP2), InvalidInput, "bzip2 or LZMA"),
     "zip: LZMA": (zip_of(("a", b"x"), method=zipfile.ZIP_LZMA), InvalidInput, "bzip2 or LZMA"),
-    "zip: twice": (zip_of(("a", b"x"), ("./a", b"y")), InvalidInput, "two members of one name"),
+    "zip: twice": (zip_of(("a", b"x"), ("./a", b"y")), InvalidInput, "members of the same name"),
     "zip: bomb": (zip_of(("a", bytes(10_000_000))), InputTooLarge, LARGE),
     "zip: many": (zip_of(*((f"{i}", b"") for i in range(30))), InputTooLarge, MANY),
     "zip: empty": (zip_of(), InvalidInput, "empty"),

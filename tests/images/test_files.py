@@ -102,5 +102,5 @@ def test_labels_must_be_whole_and_not_negative() -> None:
 def test_a_colour_picture_is_no_label_map_unless_grey() -> None:
     grey = MedicalImage(np.repeat(picture("u1").array, 3, axis=0))
     assert read_image(encode_image(grey, "png"), kind="labels").array.shape == (1, 13, 17)
-    with pytest.raises(InvalidInput, match="a colour picture is no label map"):
+    with pytest.raises(InvalidInput, match="a colour picture is not a label map"):
         read_image(encode_image(picture("u1", channels=3), "png"), kind="labels")

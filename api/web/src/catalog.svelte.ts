@@ -38,9 +38,9 @@ class Catalog {
   find = (name: string): Model | undefined => this.models.find((model) => model.name === name);
 
   model(name: string): Model {
-    if (!name) throw new Problem('no model', 'The service has no model for this, or its list has not come yet: try again.');
+    if (!name) throw new Problem('no model', 'The service has no model for this, or its list has not arrived yet: try again.');
     const found = this.find(name);
-    if (!found) throw new Error(`there is no model ${name} any more: load this page again`);
+    if (!found) throw new Error(`there is no model ${name} any more: reload this page`);
     return found;
   }
 }
@@ -67,5 +67,5 @@ export function slicesOf(answer: Response, index?: number): Slices {
 }
 
 /** A number as people read it. */
-export const told = (value: number, maximumSignificantDigits = 3): string =>
+export const formatted = (value: number, maximumSignificantDigits = 3): string =>
   value.toLocaleString('en', { maximumSignificantDigits });

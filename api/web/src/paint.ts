@@ -69,7 +69,7 @@ export class Paint extends Viewer {
   /** The label map as it is now. */
   private async painted(): Promise<Blob> {
     const bytes = await this.saveImage({ filename: '', isSaveDrawing: true, volumeByIndex: 0 });
-    if (!(bytes instanceof Uint8Array)) throw new Error('there is nothing painted');
+    if (!(bytes instanceof Uint8Array)) throw new Error('nothing has been painted');
     return new Blob([new Uint8Array(bytes)]);
   }
 }

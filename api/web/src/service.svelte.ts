@@ -54,7 +54,7 @@ export async function call(path: string, init: RequestInit = {}): Promise<Respon
   const { text } = key;
   const answer = await fetch(path, { ...init, headers: text ? { Authorization: `Bearer ${text}` } : {} }).catch((error) => {
     if (init.signal?.aborted) throw error;
-    throw new Problem('no answer', 'The service does not answer. Does it still run? Start it with: caps-med serve');
+    throw new Problem('no answer', 'The service is not responding. Is it still running? Start it with: caps-med serve');
   });
   if (answer.ok) return answer;
   const problem = await Problem.of(answer);
