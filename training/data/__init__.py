@@ -1,4 +1,4 @@
-"""Data sets: by a registered name, or labelled images of one's own."""
+"""Data sets: registered ones by name, or labelled images on disk."""
 
 from training.data.dataset import REGISTERED, Dataset, open_dataset
 from training.data.prepare import Preparation, load_source

@@ -1,4 +1,4 @@
-"""What a folder of data is, before any pixel is read: cases, each an image and its label map."""
+"""The cases of a data set, each an image and its label map, before any pixels are read."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Self, TypeVar
 
 from caps_med.errors import InvalidInput
 
-#: Names listed in an error message; the rest is only counted.
+#: Most names listed in an error message; the rest are counted.
 _LISTED = 10
 
 
 @dataclass(frozen=True)
 class FileRef:
-    """A file, or one picture of a stack of pictures.
+    """A file, or one picture in a stack.
 
     Attributes:
-        path: the file; for a DICOM series its folder.
-        index: which picture of an npy stack ``[N, H, W(, C)]`` or a multi-page TIFF, which volume
-            of a NIfTI file of four axes; None for the whole file.
+        path: the file, or the folder of a DICOM series.
+        index: the picture in an npy stack ``[N, H, W(, C)]`` or a multi-page TIFF, or the volume
+            in a four-dimensional NIfTI file; None for the whole file.
     """
 
     path: Path
     index: int | None = None
 
     def __str__(self) -> str:
-        """The file's name, with the picture's number in a stack."""
+        """The file's name, with the picture's index in a stack."""
         return self.path.name if self.index is None else f"{self.path.name}[{self.index}]"
 
 
@@ -36,11 +36,11 @@ class Case:
     """One labelled image.
 
     Attributes:
-        name: unique in its data set; the file's stem without suffixes such as ``_seg``.
-        images: one file, or one a channel (nnU-Net's ``_0000``, ``_0001``).
+        name: unique within the data set; the file stem without words such as ``_seg``.
+        images: one file, or one per channel (nnU-Net's ``_0000``, ``_0001``).
         label: its label map.
-        group: what must not be split between training and validation (a patient, a volume);
-            the case's own name by default.
+        group: cases of one group (a patient, a volume) must not be split between training and
+            validation; the case's own name by default.
     """
 
     name: str
@@ -50,13 +50,13 @@ class Case:
 
     @property
     def grouped(self) -> str:
-        """The group, or the name where there is none."""
+        """The group, or the case's name if it has none."""
         return self.group or self.name
 
 
 @dataclass(frozen=True)
 class Unpaired:
-    """A file that belongs to no case: `what` is wrong, and the `fix`."""
+    """A file that belongs to no case, `what` is wrong with it, and how to `fix` it."""
 
     path: Path
     what: str
@@ -68,14 +68,14 @@ class Cases:
     """A data set found on disk.
 
     Attributes:
-        name: of the folder or list.
-        root: where it lies.
-        layout: which arrangement was recognized, in words for the user.
+        name: the name of the folder or list.
+        root: its path.
+        layout: the detected layout, described for the user.
         cases: sorted by name.
-        labels: label id -> name, where the layout says (``dataset.json``); else empty.
-        channels: names of the image channels, where the layout says; else empty.
-        unpaired: what could not be used, and why.
-        error: why no layout applies; then there are no cases.
+        labels: label id -> name, if the layout has names (``dataset.json``); else empty.
+        channels: names of the image channels, if the layout has them; else empty.
+        unpaired: files that cannot be used, and why.
+        error: why no layout applies, in which case there are no cases; else empty.
     """
 
     name: str
@@ -88,10 +88,10 @@ class Cases:
     error: str = ""
 
     def require_complete(self) -> Self:
-        """These cases, if every file found its counterpart.
+        """Return the data set if every file has a counterpart.
 
         Raises:
-            InvalidInput: no layout applies, there is no case, or a file lacks its counterpart.
+            InvalidInput: no layout applies, there are no cases, or a file has no counterpart.
         """
         if self.error:
             raise InvalidInput(self.error)
@@ -99,11 +99,11 @@ class Cases:
             first, names = self.unpaired[0], [u.path.name for u in self.unpaired]
             more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
             raise InvalidInput(
-                f"{self.root}: without a counterpart: {', '.join(names[:_LISTED])}{more}. "
+                f"{self.root}: files without a counterpart: {', '.join(names[:_LISTED])}{more}. "
                 f"{first.path.name}: {first.what}: {first.fix}"
             )
         if not self.cases:
-            raise InvalidInput(f"{self.root}: holds no labelled image ({self.layout})")
+            raise InvalidInput(f"{self.root}: contains no labelled images ({self.layout})")
         return self
 
     def fingerprint(self) -> list[list[str | int]]:
@@ -115,5 +115,5 @@ class Cases:
 
 
 T = TypeVar("T")
-#: Wraps the iteration over cases, to show progress.
+#: Wraps an iteration over cases to show progress.
 Track = Callable[[Iterable[T]], Iterable[T]]

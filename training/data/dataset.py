@@ -1,4 +1,4 @@
-"""A data set that is opened once: found, encoded and checked once, whoever asks."""
+"""Data sets: opened by name or path, and read and checked only once per process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from training.data.mni152 import load_mni152
 from training.data.reading import label_encoding, read_case, read_label
 from training.data.samples import Source
 
-#: Data sets that need no folder, by the name that ``--data`` takes.
+#: Data sets that need no folder, by their name for ``--data``.
 REGISTERED: Mapping[str, Callable[[], Source]] = {"mni152": load_mni152}
 
 
 class _Pass:
-    """The one pass of the check over a data set and the subsets taken before it."""
+    """The single checking pass over a data set and the subsets taken before it."""
 
     def __init__(self, whole: Cases, track: Track[Case]) -> None:
         self.whole, self.track = whole, track
@@ -32,7 +32,7 @@ class _Pass:
 
     @cached_property
     def report(self) -> Report:
-        """What the check found; reads every file when first asked for."""
+        """The result of the check; first access reads every file."""
         return check(self.whole, self.subsets, self.track)
 
     @property
@@ -42,11 +42,11 @@ class _Pass:
 
     @cached_property
     def label_values(self) -> Mapping[int, int]:
-        """From the check where it has been made, else from as few label maps as tell it."""
+        """From the check if it has run, else from as few label maps as necessary."""
         return self.report.label_values if self.done else label_encoding(self.whole)
 
     def content(self, cases: Cases) -> Content:
-        """Of the whole or a subset; one taken after the pass is read once more."""
+        """Card and sheet of the whole or a subset; one taken after the pass is read again."""
         for known, content in zip([self.whole, *self.subsets], self.report.contents, strict=True):
             if known is cases:
                 return content
@@ -55,14 +55,14 @@ class _Pass:
 
 @dataclass(frozen=True)
 class Dataset(Cases):
-    """Labelled images, or a registered data set; `open_dataset` makes one.
+    """Labelled images, or a registered data set; created by `open_dataset`.
 
-    Files are found when it is opened and checked when a finding, the card or the sheet is first
-    asked for; subsets share the check. Images are read one case at a time and not kept.
+    Files are found when it is opened, and checked on first access to the findings, the card or the
+    sheet; subsets share the check. Images are read one case at a time and not kept.
 
     Attributes:
         data: the registered name or the path, as given.
-        load: makes the samples of a registered data set, which has no cases; None for files.
+        load: loads a registered data set, which has no cases; None for files.
     """
 
     data: str = ""
@@ -71,27 +71,27 @@ class Dataset(Cases):
 
     @property
     def _checks(self) -> _Pass:
-        assert self._pass is not None  # noqa: S101 - open_dataset gave one
+        assert self._pass is not None  # noqa: S101 - set by open_dataset
         return self._pass
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Everything that is wrong with the whole data set, errors first."""
+        """All problems of the whole data set, errors first."""
         return () if self.load else self._checks.report.findings
 
     @property
     def trainable(self) -> bool:
-        """Whether there is no error."""
+        """Whether there are no errors."""
         return all(found.severity != "error" for found in self.findings)
 
     @property
     def card(self) -> DataCard | None:
-        """The data in numbers; None without a readable case, and of registered data sets."""
+        """The data card; None if no case is readable, and for registered data sets."""
         return self._content.card
 
     @property
     def sheet(self) -> MedicalImage | None:
-        """Some cases with their labels drawn over, an RGB picture; None where there is no card."""
+        """An RGB picture of some cases with labels overlaid; None where there is no card."""
         return self._content.sheet
 
     @cached_property
@@ -100,9 +100,7 @@ class Dataset(Cases):
 
     @property
     def label_values(self) -> Mapping[int, int]:
-        """Value in the label files -> label id, where they differ (masks of 0 and 255).
-
-        Empty where the values are the ids.
+        """Value in the label files -> label id, if they differ (masks of 0 and 255); else empty.
 
         Raises:
             BrokenCase: a label map cannot be read.
@@ -111,19 +109,19 @@ class Dataset(Cases):
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """What must not be split between training and validation, in the order of the cases."""
+        """Groups, not to be split between training and validation, in the order of the cases."""
         return tuple(dict.fromkeys(case.grouped for case in self.cases))
 
     def read(self, case: Case) -> tuple[MedicalImage, MedicalImage]:
-        """Image ``[C, *S]`` and label map ``[1, *S]`` of ids of one case.
+        """Read the image ``[C, *S]`` and label map ``[1, *S]`` (label ids) of one case.
 
         Raises:
-            BrokenCase: a file is unreadable, or the two do not fit.
+            BrokenCase: a file is unreadable, or image and label map do not match.
         """
         return read_case(case, self.label_values)
 
     def read_label(self, case: Case) -> MedicalImage:
-        """The label map ``[1, *S]`` of ids of one case.
+        """Read the label map ``[1, *S]`` (label ids) of one case.
 
         Raises:
             BrokenCase: the file is unreadable.
@@ -131,9 +129,9 @@ class Dataset(Cases):
         return read_label(case, self.label_values)
 
     def subset(self, groups: Collection[str]) -> Self:
-        """The cases of some groups; nothing is read again.
+        """The cases of some groups, sharing the check of the whole.
 
-        A subset that is to have a card is taken before the data are checked.
+        Take subsets before the check runs; the card of a later one reads its files again.
         """
         chosen = replace(self, cases=tuple(c for c in self.cases if c.grouped in groups))
         if self._pass is not None and not self._pass.done:
@@ -145,20 +143,20 @@ _opened: dict[tuple[str, bool], tuple[list[list[str | int]], Dataset]] = {}
 
 
 def open_dataset(data: str | Path, *, images: bool = True, track: Track[Case] = iter) -> Dataset:
-    """The registered data set of that name, or the labelled images at that path.
+    """Open a registered data set by name, or labelled images by path.
 
-    Opening it again in the same process gives the same object while its files stay the same. A
-    folder without a known layout opens, too: that is its first finding, and an error where its
-    cases are needed.
+    Opening it again in the same process returns the same object while its files are unchanged. A
+    folder without a supported layout can be opened too: this is reported as a finding, and is an
+    error where its cases are needed.
 
     Args:
-        data: a name in `REGISTERED`, a folder, or a JSON or CSV list; layouts are those of
-            `training.data.layouts`. A `Path` is never a name.
-        images: False takes a folder of label maps alone, too.
+        data: a name in `REGISTERED`, a folder, or a JSON or CSV list; for the layouts see
+            `training.data.layouts`. A `Path` is never taken as a name.
+        images: False also accepts a folder of label maps without images.
         track: wraps the iteration over cases while they are checked, to show progress.
 
     Raises:
-        InvalidInput: there is nothing of that name or path.
+        InvalidInput: no data set has this name, and the path does not exist.
     """
     if isinstance(data, str) and data in REGISTERED:
         return Dataset(data, Path(data), "registered", (), data=data, load=REGISTERED[data])
@@ -190,4 +188,4 @@ def _found(path: Path, images: bool) -> Cases:
     except (CapsMedError, OSError) as error:
         if not images and (alone := label_maps_alone(path)):
             return alone
-        return Cases(path.name, path, "not understood", (), error=str(error))
+        return Cases(path.name, path, "unsupported layout", (), error=str(error))

@@ -1,7 +1,7 @@
 """Axial slices of the MNI152 template with tissue labels, from the package nilearn (no download).
 
-Fonov et al. 2009/2011, ICBM 2009a nonlinear symmetric, 1 mm: the average of 152 heads, so smoother
-than any one of them. The grey and white matter maps are probabilities over the same heads.
+Fonov et al. 2009/2011, ICBM 2009a nonlinear symmetric, 1 mm: the average of 152 heads, and
+therefore smoother than a single scan. The grey and white matter maps are probabilities.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from training.data.samples import Sample, Source, hold_out
 
 LABELS = {0: "background", 1: "cerebrospinal fluid", 2: "grey matter", 3: "white matter"}
 COLORS = {0: (0, 0, 0), 1: (86, 180, 233), 2: (230, 159, 0), 3: (240, 228, 196)}
-#: A skull-stripped head: zero stays zero, and the brightest tissue becomes 1.
+#: For a skull-stripped head: zero stays zero, the 99th percentile of the foreground becomes 1.
 NORMALIZATION = Normalization(lower=None, upper=99.0, foreground_only=True)
 DESCRIPTION = (
     "MNI152 (ICBM 2009a nonlinear symmetric) T1 template, 1 mm, with its grey and white matter "
@@ -29,7 +29,7 @@ DESCRIPTION = (
 
 
 def load_mni152() -> Source:
-    """The template's axial slices that hold brain, every fifth held out for validation.
+    """Load the axial slices of the template that contain brain, every fifth held out.
 
     Raises:
         MissingExtra: nilearn is not installed.
@@ -66,7 +66,7 @@ class Template(NamedTuple):
 
 
 def template_volumes() -> Template:
-    """The template in axial display orientation; outside the brain mask it is zero.
+    """Load the template in axial display orientation, zero outside the brain mask.
 
     Raises:
         MissingExtra: nilearn is not installed.

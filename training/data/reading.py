@@ -1,4 +1,4 @@
-"""One labelled image in memory: whatever its files are, an image and a label map that fit."""
+"""Reads one case, whatever its file formats, as an image and a matching label map."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from caps_med.preprocessing import single_slice_plane
 from training.data.cases import Case, Cases, FileRef
 from training.data.stacks import read_reference
 
-#: Affines of an image and its label map may differ by this much (mm) per entry.
+#: Largest difference (mm) allowed between entries of the affines of image and label map.
 AFFINE_TOLERANCE = 1e-3
-#: What binary masks hold instead of 1.
+#: Foreground value of masks saved as black and white.
 _WHITE = 255
 
 
 class BrokenCase(InvalidInput):
-    """A case that cannot be learned from.
+    """A case that cannot be used for training.
 
     Attributes:
         finding: a stable code, see `training.data.check.findings`.
-        file: its file, with the picture's number in a stack.
-        what: is wrong.
-        fix: what to do about it.
+        file: the file at fault, with the picture's index in a stack.
+        what: the problem.
+        fix: how to fix it.
     """
 
     def __init__(self, finding: str, file: FileRef, what: str, fix: str) -> None:
@@ -34,9 +34,9 @@ class BrokenCase(InvalidInput):
 
 
 def label_encoding(cases: Cases) -> dict[int, int]:
-    """Value in the label files -> label id, decided once for all; see `encoding_of`.
+    """Value in the label files -> label id, decided once per data set; see `encoding_of`.
 
-    Reads label maps until one shows that the values are the ids.
+    Stops at the first label map whose values must be ids.
 
     Raises:
         BrokenCase: a label map cannot be read.
@@ -51,14 +51,14 @@ def label_encoding(cases: Cases) -> dict[int, int]:
 
 
 def encoding_of(values: Iterable[Set[int]], names: Iterable[int] = ()) -> dict[int, int]:
-    """Value -> label id, from the values of each label map.
+    """Value -> label id, from the values of each label map; empty if the values are the ids.
 
-    Maps of nothing but 0 and 255 are masks: 255 is 1, also where other maps of the data set are
-    masks of 0 and 1. Everything else (class ids, palette indices) is what it is: an empty answer.
+    Label maps of only 0 and 255 are masks: 255 means 1, even if others in the data set are masks
+    of 0 and 1. All other values (class ids, palette indices) are ids already.
 
     Args:
-        values: of each label map.
-        names: ids that the layout names.
+        values: the set of values in each label map.
+        names: ids named by the layout.
     """
     found = [frozenset(each) for each in values]
     union = frozenset().union(*found)
@@ -71,18 +71,18 @@ def encoding_of(values: Iterable[Set[int]], names: Iterable[int] = ()) -> dict[i
 def read_case(
     case: Case, label_values: Mapping[int, int] | None = None
 ) -> tuple[MedicalImage, MedicalImage]:
-    """Image and label map of one case, of equal size and at the same place.
+    """Read the image and label map of one case, which match in size and affine.
 
     Args:
-        case: which.
+        case: the case to read.
         label_values: value in the file -> label id; None or empty keeps the values.
 
     Returns:
         The image ``[C, *S]``, its channels from one file or several, and the label map
-        ``[1, *S]``. Volumes of a single slice come as pictures.
+        ``[1, *S]``. Volumes of a single slice become pictures.
 
     Raises:
-        BrokenCase: a file is unreadable, or the two do not fit.
+        BrokenCase: a file is unreadable, or image and label map do not match.
     """
     image = _joined([(ref, _read(ref, "image")) for ref in case.images])
     label = _read(case.label, "labels")
@@ -91,7 +91,7 @@ def read_case(
 
 
 def read_label(case: Case, label_values: Mapping[int, int] | None = None) -> MedicalImage:
-    """The label map of one case alone, ``[1, *S]``; see `read_case`.
+    """Read only the label map of one case, ``[1, *S]``; see `read_case`.
 
     Raises:
         BrokenCase: the file is unreadable.
@@ -100,7 +100,7 @@ def read_label(case: Case, label_values: Mapping[int, int] | None = None) -> Med
 
 
 def with_ids(label: MedicalImage, label_values: Mapping[int, int] | None) -> MedicalImage:
-    """A label map with ids for the values of its file."""
+    """Replace the values in a label map by label ids."""
     if not label_values:
         return label
     ids = np.zeros(max(label_values) + 1, np.uint8)
@@ -112,10 +112,10 @@ def _read(reference: FileRef, kind: Kind) -> MedicalImage:
     try:
         return _flat(read_reference(reference, kind))
     except NotFinite as error:
-        raise BrokenCase("not_finite", reference, "holds NaN or infinity", str(error)) from error
+        raise BrokenCase("not_finite", reference, "contains NaN or infinity", str(error)) from error
     except CapsMedError as error:
         if kind == "labels" and _is_picture(reference):
-            what = "is no label map"
+            what = "is not a label map"
             raise BrokenCase("label_values", reference, what, str(error)) from error
         raise BrokenCase("unreadable", reference, "cannot be read", str(error)) from error
 
@@ -129,7 +129,7 @@ def _is_picture(reference: FileRef) -> bool:
 
 
 def _flat(image: MedicalImage) -> MedicalImage:
-    """A volume of a single slice as the picture that a person sees."""
+    """Turn a volume of a single slice into a picture in display orientation."""
     plane = single_slice_plane(image)
     if plane is None:
         return image
@@ -154,12 +154,12 @@ def _check_fit(
             "size_mismatch",
             reference,
             f"has size {image.spatial_shape}, {name} {other.spatial_shape}",
-            "they must be equal",
+            "the sizes must be equal",
         )
     if np.abs(image.affine - other.affine).max() > AFFINE_TOLERANCE:
         raise BrokenCase(
             "affine_mismatch",
             reference,
-            f"and {name} lie at different places (their affines differ)",
-            f"resample {other_ref} onto the image, or copy the image's header if they do fit",
+            f"and {name} have different affines",
+            f"resample {other_ref} onto the image, or copy the image's header if they are aligned",
         )

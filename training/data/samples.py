@@ -1,4 +1,4 @@
-"""A data set as the trainers see it: labelled samples, and what a bundle must record of them."""
+"""Labelled samples for training, with the metadata that a bundle records."""
 
 from __future__ import annotations
 
@@ -13,32 +13,31 @@ from numpy.typing import NDArray
 from caps_med.errors import InvalidParameter
 from caps_med.images import Normalization, Plane
 
-#: One labelled sample: ``image`` float32 ``[C, *S]`` in [0, 1], ``label`` uint8 ``[1, *S]`` of
-#: class indices, and, where a data set has them, ``tissue`` float32 ``[K, *S]``: the probability
-#: of each class.
+#: One labelled sample: ``image`` float32 ``[C, *S]`` in [0, 1], ``label`` uint8 ``[1, *S]`` class
+#: indices and, if available, ``tissue`` float32 ``[K, *S]`` class probabilities.
 Sample = Mapping[str, NDArray[np.generic]]
 
 
-#: Every fifth group is never trained on.
+#: One group in this many is held out for validation.
 HELD_OUT = 5
 
 
 @dataclass(frozen=True)
 class Source:
-    """Samples that share one geometry and one scale of intensities.
+    """Samples with common geometry and intensity normalization.
 
     Attributes:
-        samples: slices, or whole volumes; read when asked for.
-        groups: of each sample, what must not be split between training and validation: the case
-            or the patient it comes from.
-        held_out: the groups that are validated on.
+        samples: slices or whole volumes, read on access.
+        groups: the case or patient of each sample; a group must not be split between training
+            and validation.
+        held_out: the groups used for validation.
         labels: label id -> name; the k-th id in order is class k of the samples.
-        plane: the plane the slices were cut in; None for pictures.
+        plane: the plane of the slices; None for pictures.
         spacing_mm: (row, column) distances in millimetres; None for pictures.
-        normalization: what was applied to the intensities, to be repeated at inference.
-        description: what the data are, where they come from and under which licence.
+        normalization: the intensity normalization, to be repeated at inference.
+        description: content, origin and licence of the data.
         spatial_dims: 2 for slices, 3 for volumes ``[C, D, H, W]``.
-        neighbours: slices on each side that a slice's channels hold beside its own.
+        neighbours: number of adjacent slices on each side, stacked as channels of a slice.
     """
 
     name: str
@@ -56,16 +55,16 @@ class Source:
 
     @cached_property
     def training(self) -> Sequence[Sample]:
-        """The samples to learn from."""
+        """The samples used for training."""
         return self._subset(held_out=False)
 
     @cached_property
     def validation(self) -> Sequence[Sample]:
-        """The samples that are never learned from."""
+        """The samples held out for validation."""
         return self._subset(held_out=True)
 
     def training_name(self, index: int) -> str:
-        """What a training sample is called in a message."""
+        """Name of a training sample, for messages."""
         number = self._indices(held_out=False)[index]
         named = getattr(self.samples, "name", None)
         return str(named(number)) if named else f"{self.groups[number]} (sample {number})"
@@ -78,7 +77,7 @@ class Source:
 
     @cached_property
     def image_channels(self) -> int:
-        """Channels of every image."""
+        """Number of image channels."""
         return int(self.samples[0]["image"].shape[0])
 
     @property
@@ -88,11 +87,11 @@ class Source:
 
     @property
     def class_channels(self) -> int:
-        """Channels of a one-hot label map: 1 for a binary task, else one a class."""
+        """Channels of a one-hot label map: 1 for a binary task, else one per class."""
         return 1 if self.binary else len(self.labels)
 
     def folds(self, count: int) -> list[Self]:
-        """This data set `count` times, each group held out once.
+        """Split the data set into cross-validation folds; each group is held out once.
 
         Raises:
             InvalidParameter: there are fewer groups than folds.
@@ -100,13 +99,13 @@ class Source:
         groups = list(dict.fromkeys(self.groups))
         if not 2 <= count <= len(groups):
             raise InvalidParameter(
-                f"folds={count}: 2 to {len(groups)} are possible, one for each independent case"
+                f"folds={count}: 2 to {len(groups)} are possible, at most one per group"
             )
         return [replace(self, held_out=frozenset(groups[k::count])) for k in range(count)]
 
 
 class _Chosen(Sequence[Sample]):
-    """Some of the samples, still read when asked for."""
+    """A subset of the samples, read on access."""
 
     def __init__(self, samples: Sequence[Sample], indices: Sequence[int]) -> None:
         self.samples, self.indices = samples, indices
@@ -114,7 +113,7 @@ class _Chosen(Sequence[Sample]):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - no slices, which Sequence allows
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - integers only
         return self.samples[self.indices[index]]
 
 
@@ -126,7 +125,7 @@ def evenly(samples: Sequence[Sample], count: int) -> Sequence[Sample]:
 
 
 def hold_out(groups: Sequence[str]) -> frozenset[str]:
-    """Every fifth group, beginning with the third; of fewer than five the last; of one none."""
+    """Every fifth group from the third on; the last of two to four groups; none of a single one."""
     unique = list(dict.fromkeys(groups))
     if len(unique) < 2:
         return frozenset()

@@ -1,6 +1,6 @@
-"""Files that hold several images: npy stacks, TIFF of several pages, NIfTI of four axes.
+"""Files with several images: npy stacks, multi-page TIFF, four-dimensional NIfTI.
 
-One image is read at a time, straight from disk: a stack may be larger than memory.
+Images are read one at a time, directly from disk: a stack may be larger than memory.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from caps_med.images.codecs import tiff, tiff_pages
 from caps_med.images.labels import as_labels
 from training.data.cases import FileRef
 
-#: Bounds on files of one's own: generous, against headers that lie.
+#: Generous limits for local files, as a guard against wrong headers.
 LIMITS = Limits(max_bytes=2**33, max_inflated_bytes=2**34, max_voxels=2**31)
 _COLOURS = (1, 3)
 _TIFF = (".tif", ".tiff")
 
 
 def pictures_in(path: Path) -> int | None:
-    """The number of separate pictures in a file; None for one image (which may be a volume).
+    """The number of pictures in a stack; None for a single image (which may be a volume).
 
-    A TIFF of several pages holds pictures unless OME or ImageJ describe them as slices of a
-    volume; so does an npy array of four axes, one of them of colours. A broken file counts as one
-    image here: reading it says what is wrong.
+    A multi-page TIFF is a stack unless OME or ImageJ metadata describe its pages as slices of a
+    volume; an npy array is one if it has four axes, including a colour axis. A corrupt file counts
+    as a single image here; reading it reports the error.
     """
     if path.suffix.lower() == ".npy":
         shape = array_shape(path) or ()
@@ -47,14 +47,14 @@ def pictures_in(path: Path) -> int | None:
 
 
 def array_shape(path: Path) -> tuple[int, ...] | None:
-    """The shape of the array in an npy file; None where there is none."""
+    """The shape of the array in an npy file; None if it cannot be read."""
     with suppress(InvalidInput), _opened(path):
         return tuple(map(int, np.load(path, mmap_mode="r", allow_pickle=False).shape))
     return None
 
 
 def channels_in(path: Path) -> int | None:
-    """The number of volumes along the fourth axis of a NIfTI file; None if it has three."""
+    """The number of volumes along the fourth axis of a NIfTI file; None if there is only one."""
     if not path.name.lower().endswith((".nii", ".nii.gz")):
         return None
     with suppress(InvalidInput), _opened(path):
@@ -64,11 +64,11 @@ def channels_in(path: Path) -> int | None:
 
 
 def read_reference(reference: FileRef, kind: Kind) -> MedicalImage:
-    """The image that a reference names.
+    """Read the referenced image.
 
     Raises:
-        CapsMedError: the file is missing, broken or of an unknown format; with `kind` "labels" also
-            values that are not label ids.
+        CapsMedError: the file is missing, corrupt or of an unknown format, or `kind` is "labels"
+            and a value is not a label id.
     """
     path, index = reference.path, reference.index
     if index is None:
@@ -84,20 +84,22 @@ def read_reference(reference: FileRef, kind: Kind) -> MedicalImage:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[None]:
-    """Any failure of a library as `InvalidInput`."""
+    """Convert any error of a library to `InvalidInput`."""
     try:
         yield
     except CapsMedError:
         raise
     except OSError as error:
         raise InvalidInput(f"cannot read {path.name}: {error.strerror or error}") from error
-    except Exception as error:  # the libraries raise nearly every type for broken files
-        raise InvalidInput(f"{path.name}: cut or broken, or a variant that is not read") from error
+    except Exception as error:  # the libraries raise many types for corrupt files
+        raise InvalidInput(
+            f"{path.name}: truncated or corrupt, or an unsupported variant"
+        ) from error
 
 
 def _checked(image: MedicalImage, kind: Kind) -> MedicalImage:
     if not np.isfinite(image.array).all():
-        raise NotFinite("the image holds NaN or infinity: repair it")
+        raise NotFinite("the image contains NaN or infinity: repair it")
     return as_labels(image) if kind == "labels" else image
 
 

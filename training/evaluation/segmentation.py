@@ -12,7 +12,7 @@ from caps_med.images import MedicalImage
 from caps_med.inference import Model
 from training.data import Dataset
 from training.data.cases import Case, Track
-from training.data.check.card import CardMaker, DataCard
+from training.data.check.card import CardBuilder, DataCard
 from training.data.check.check import SHOWN
 from training.evaluation.evaluator import Evaluator, evenly_spaced, naming
 from training.evaluation.metrics.overlap import score_case, unit_of
@@ -78,7 +78,7 @@ class SegmentationEvaluator(Evaluator[Case]):
         super().__init__(dataset, models, seed)
         self._names = dict(list(models[0].bundle.card.labels.items())[1:])
         self._rows: list[SegmentationRow] = []
-        self._card = CardMaker()
+        self._card = CardBuilder()
         self._units: set[str] = set()
         cases = self.dataset.cases
         self._shown = {cases[i].name for i in evenly_spaced(len(cases), SHOWN)}

@@ -1,4 +1,4 @@
-"""``caps-med data labels``: new label maps on disk, like those of a data set or from a model."""
+"""``caps-med data labels``: writes new label maps like those of a data set, or from a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from training.labelmaps.shapes import TOLERANCE, Labels
 from training.labelmaps.symmetry import Symmetries
 from training.pictures.sheet import Cell, label_pixels, most_labelled, sheet
 
-#: Of new and of original label maps on the sheet.
+#: New and original label maps on the sheet, and its columns.
 _SHOWN, _SHOWN_ORIGINALS, _COLUMNS = 24, 8, 8
 
 
@@ -31,9 +31,10 @@ class NewLabel(NamedTuple):
     """A label map without an image.
 
     Attributes:
-        name: follows from its number alone.
-        suffix: of its file, that of the originals; NIfTI where those are DICOM.
-        label: of ids, with the geometry of an original.
+        name: depends only on its number.
+        suffix: file suffix as of the originals; see `written_suffix`.
+        label: label ids ``[1, *S]``, with the geometry of an original.
+        origin: how it was made.
     """
 
     name: str
@@ -47,9 +48,11 @@ class LabelMaker:
     """Draws new label maps by number.
 
     Attributes:
-        originals: the label maps to resemble; None draws axons of `size` by the spline model.
-        sampler: of the originals; None without them.
-        axons: draw axons by the spline model.
+        seed: the same seed gives the same maps.
+        originals: the label maps to resemble; None draws axons with the spline model.
+        sampler: samples maps like the originals; None without them.
+        axons: draw axons like the originals with the spline model.
+        size: edge length in pixels without originals.
     """
 
     seed: int
@@ -67,17 +70,17 @@ class LabelMaker:
         symmetries: Symmetries = "auto",
         axons: bool = False,
     ) -> LabelMaker:
-        """New label maps that have the shape statistics of `originals`.
+        """A maker of label maps with the shape statistics of `originals`.
 
         Args:
-            originals: at least one.
-            seed: same seed, same maps.
+            originals: at least one label map.
+            seed: the same seed gives the same maps.
             tolerance: see `training.labelmaps.shapes.Shapes.of`.
             symmetries: see `training.labelmaps.symmetry.plausible_mirrorings`.
-            axons: draw them by the phantoms' spline model, which knows one class.
+            axons: draw with the spline model of the phantoms, which has one class.
 
         Raises:
-            InvalidInput: axons of several classes, or volumes of them.
+            InvalidInput: `axons` with several classes or with volumes.
         """
         maps = {one.case.name: one.label.array[0] for one in originals.maps}
         found = LabelMapSampler(maps, seed, tolerance, symmetries)
@@ -89,10 +92,10 @@ class LabelMaker:
         return cls(seed, originals, found, axons)
 
     def draw(self, number: int) -> NewLabel:
-        """The new label map of that number: the same however many are drawn.
+        """Draw the new label map with this number; it does not depend on the others.
 
         Raises:
-            ImplausibleShapes: no draw was like the originals.
+            ImplausibleShapes: no draw resembled the originals.
         """
         name = f"new-{number:05}"
         if self.originals is None or self.sampler is None:
@@ -104,12 +107,12 @@ class LabelMaker:
         else:
             found, origin = self.sampler.draw(number)
         like = self._like(found, origin)
-        geometry = replace(like.label, origin=None)  # it is of no patient
+        geometry = replace(like.label, origin=None)  # it belongs to no patient
         suffix = written_suffix(like.case.label.path)
         return NewLabel(name, suffix, geometry.with_array(found[None]), origin)
 
     def _like(self, label: Labels, origin: Origin) -> Original:
-        """The original whose geometry and format a new map takes over."""
+        """The original whose geometry and format a new map adopts."""
         assert self.originals is not None  # noqa: S101 - checked by the caller
         by_name = {one.case.name: one for one in self.originals.maps}
         if origin.originals:
@@ -117,7 +120,7 @@ class LabelMaker:
         return next(o for o in by_name.values() if o.label.spatial_shape == label.shape)
 
     def _spline(self, rng: Random, _attempt: int) -> tuple[Labels, Origin]:
-        """Axons of the spline model in the size and the id of one of the originals."""
+        """Axons of the spline model, with the size of an original and its label id."""
         assert self.originals is not None  # noqa: S101 - checked by the caller
         assert self.sampler is not None  # noqa: S101
         maps = self.originals.maps
@@ -126,18 +129,18 @@ class LabelMaker:
         return label * np.uint8(foreground), Origin(how="spline model")
 
     def many(self, count: int, workers: int = 1) -> Iterator[NewLabel]:
-        """The first `count` of them in order, `workers` drawn at once."""
+        """The first `count` label maps in order, drawn by `workers` threads."""
         with ThreadPoolExecutor(max(1, workers)) as pool:
             yield from pool.map(self.draw, range(count))
 
 
 def _rng(seed: int, number: int) -> Random:
-    """Differs from the phantoms' generators, whose seeds have no 2; NumPy ignores trailing 0s."""
+    """Ends in 2, unlike the seeds of phantoms; NumPy ignores trailing zeros in seeds."""
     return np.random.default_rng([seed, number, 0, 2])
 
 
 def _axons(rng: Random, shape: tuple[int, ...]) -> Labels:
-    """A label map of 0 and 1 in which there is an axon."""
+    """A label map of 0 and 1 with at least one axon pixel."""
     edge = max(shape)
     while True:
         found = render_labels(draw_axons(rng, edge, AxonGeometry()), edge)[
@@ -158,7 +161,7 @@ def write_labels(
     """Write ``labels/``, ``manifest.json`` (the origin of each) and ``sheet.png`` into `out`.
 
     Raises:
-        ImplausibleShapes: a map could not be drawn; what was drawn before stays.
+        ImplausibleShapes: a map could not be drawn; maps already written remain.
     """
     (out / "labels").mkdir(parents=True, exist_ok=True)
     listed: list[dict[str, Any]] = []

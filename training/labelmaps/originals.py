@@ -1,4 +1,4 @@
-"""The label maps of a data set, with or without images beside them."""
+"""The label maps of a data set, with or without images."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from training.data.dataset import Dataset
 
 
 class Original(NamedTuple):
-    """One label map of the data: its case, and the map ``[1, *S]`` of label ids."""
+    """A case and its label map ``[1, *S]`` of label ids."""
 
     case: Case
     label: MedicalImage
 
 
 class Originals(NamedTuple):
-    """The label maps of a data set, in the order of their names.
+    """The label maps of a data set, sorted by name.
 
     Attributes:
-        dataset: that they are of.
-        maps: those that hold a label.
+        dataset: the data set that they belong to.
+        maps: the label maps that are not empty.
     """
 
     dataset: Dataset
     maps: tuple[Original, ...]
 
     def in_file_values(self, label: MedicalImage) -> MedicalImage:
-        """A map of label ids in the values of the data set's files (such as 0 and 255)."""
+        """Convert label ids to the values used in the files of the data set (such as 0 and 255)."""
         back: dict[int, int] = {}
         for value, one in sorted(self.dataset.label_values.items()):
             back.setdefault(one, value)
@@ -43,22 +43,22 @@ class Originals(NamedTuple):
 
 
 def read_originals(dataset: Dataset) -> Originals:
-    """Every label map of a data set, with or without images.
+    """Read all label maps of a data set, with or without images.
 
     Raises:
-        InvalidInput: there is no label map, all are empty, or pictures and volumes are mixed.
-        BrokenCase: one cannot be read.
+        InvalidInput: there are no label maps, all are empty, or pictures and volumes are mixed.
+        BrokenCase: a label map cannot be read.
     """
     root = dataset.root
     if dataset.error:
-        raise InvalidInput(f"{root}: holds no label maps that are understood. {dataset.error}")
+        raise InvalidInput(f"{root}: holds no label maps in a supported layout. {dataset.error}")
     dataset.require_complete()
     maps = [Original(case, dataset.read_label(case)) for case in dataset.cases]
     labelled = tuple(one for one in maps if one.label.array.any())
     if not labelled:
         raise InvalidInput(
-            f"{root}: every label map is empty (all 0): nothing to learn shapes from"
+            f"{root}: every label map is empty (all 0): there are no shapes to resemble"
         )
     if len({one.label.spatial_dims for one in labelled}) > 1:
-        raise InvalidInput(f"{root}: holds pictures and volumes: take one kind")
+        raise InvalidInput(f"{root}: contains pictures and volumes: keep one kind")
     return Originals(dataset, labelled)

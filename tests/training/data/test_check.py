@@ -147,7 +147,7 @@ BROKEN_PICTURES: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 
 @pytest.mark.parametrize("way", BROKEN_PICTURES)
-def test_what_is_wrong_with_a_picture_is_told_by_name(way: str, pictures: Path) -> None:
+def test_what_is_wrong_with_a_picture_is_reported_by_file(way: str, pictures: Path) -> None:
     assert codes(open_dataset(pictures)) == []
     break_it, code, file = BROKEN_PICTURES[way]
     break_it(pictures)
@@ -203,7 +203,7 @@ BROKEN_VOLUMES: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 
 @pytest.mark.parametrize("way", BROKEN_VOLUMES)
-def test_what_is_wrong_with_a_volume_is_told_by_name(way: str, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_volume_is_reported_by_file(way: str, tmp_path: Path) -> None:
     assert codes(open_dataset(volumes(tmp_path))) == []
     break_it, code, file = BROKEN_VOLUMES[way]
     break_it(tmp_path)
@@ -212,7 +212,7 @@ def test_what_is_wrong_with_a_volume_is_told_by_name(way: str, tmp_path: Path) -
     assert not report.trainable
 
 
-def test_an_image_that_comes_twice_is_told(pictures: Path) -> None:
+def test_an_image_that_occurs_twice_is_reported(pictures: Path) -> None:
     shutil.copy(pictures / image(1), pictures / "images" / "twin.png")
     shutil.copy(pictures / label(1), pictures / "labels" / "twin.png")
     report = open_dataset(pictures)
@@ -222,7 +222,7 @@ def test_an_image_that_comes_twice_is_told(pictures: Path) -> None:
     assert codes(open_dataset(pictures)) == [("contradiction", "images/twin.png")]
 
 
-def test_all_problems_are_told_at_once_errors_first(pictures: Path) -> None:
+def test_all_problems_are_reported_at_once_errors_first(pictures: Path) -> None:
     for break_it in (some_masks_white, lambda d: cut(d / image(0))):
         break_it(pictures)
     save(np.zeros((20, 28)), pictures / label(1))
@@ -253,7 +253,7 @@ def test_a_single_case_is_a_warning(pictures: Path) -> None:
     assert report.trainable
 
 
-def test_a_folder_that_is_not_understood_is_a_finding(tmp_path: Path) -> None:
+def test_a_folder_without_a_supported_layout_is_a_finding(tmp_path: Path) -> None:
     report = open_dataset(tmp_path)
     assert codes(report) == [("layout", "")]
     assert "images/a.png" in report.findings[0].fix
@@ -305,7 +305,7 @@ def test_files_broken_anywhere_never_make_it_fail(layout: str, tmp_path: Path) -
     assert all(found.what and found.fix for found in report.findings)
 
 
-def test_a_stack_with_an_unfinished_header_is_told(tmp_path: Path) -> None:
+def test_a_stack_with_an_unfinished_header_is_reported(tmp_path: Path) -> None:
     LAYOUTS["npy stacks"](tmp_path, PAIRS)
     path = tmp_path / "axons_mask_train.npy"
     path.write_bytes(path.read_bytes().replace(b"}", b" "))

@@ -75,10 +75,10 @@ def test_odd_names_in_a_description_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
-def test_a_folder_that_may_not_be_entered_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_may_not_be_entered_is_reported(tmp_path: Path) -> None:
     two_folders("images", "labels")(tmp_path, PAIRS)
     (tmp_path / "images" / "more").mkdir(mode=0)
-    assert unpaired(tmp_path) == {"more": "cannot be entered: Permission denied"}
+    assert unpaired(tmp_path) == {"more": "cannot be opened: Permission denied"}
 
 
 def test_several_channels_are_joined_in_order(tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_files_beside_one_label_map_are_channels(below: str, tmp_path: Path) -> 
     write(rng.integers(0, 2, (5, 6)), tmp_path / f"{below.format('p3')}p3_seg.npy", "labels")
     write(rng.integers(0, 9, (5, 6)), tmp_path / "other.npy")
     assert unpaired(tmp_path) == {
-        "p3_seg.npy": "has no image flair, t2, as others have",
-        "other.npy": "has no label map of its name",
+        "p3_seg.npy": "lacks channels that other cases have: flair, t2",
+        "other.npy": "has no label map of the same name",
     }
 
 
@@ -126,10 +126,10 @@ def test_one_scan_beside_its_label_map_needs_no_common_word(tmp_path: Path) -> N
     assert (cases.channels, cases.unpaired) == (("t1",), ())
 
 
-def test_folders_that_are_not_clear_are_told(tmp_path: Path) -> None:
+def test_folders_that_are_not_clear_are_reported(tmp_path: Path) -> None:
     for name in ("images", "masks", "1st_manual"):
         (tmp_path / name).mkdir()
-    with pytest.raises(InvalidInput, match="may hold the label maps: 1st_manual, masks"):
+    with pytest.raises(InvalidInput, match="could contain the label maps: 1st_manual, masks"):
         discover(tmp_path)
     (tmp_path / "labels").mkdir()
     assert discover(tmp_path).layout == "folders images/ and labels/"
@@ -189,13 +189,14 @@ def test_pages_of_one_stack_are_one_group_among_several_stacks(tmp_path: Path) -
     assert len({case.grouped for case in discover(tiff_stacks(alone, PAIRS)).cases}) == 24
 
 
-def test_stacks_of_different_lengths_are_told(tmp_path: Path) -> None:
+def test_stacks_of_different_lengths_are_reported(tmp_path: Path) -> None:
     npy_stacks(tmp_path, PAIRS)
     np.save(tmp_path / "axons_mask_train.npy", np.zeros((23, 20, 28)))
     cases = discover(tmp_path)
     assert cases.cases == ()
     assert (
-        cases.unpaired[0].what == "holds 24 pictures, while axons_mask_train.npy holds 23 pictures"
+        cases.unpaired[0].what
+        == "contains 24 pictures, while axons_mask_train.npy contains 23 pictures"
     )
 
 
@@ -203,7 +204,7 @@ def unpaired(root: Path) -> dict[str, str]:
     return {one.path.name: one.what for one in discover(root).unpaired}
 
 
-def test_what_has_no_counterpart_is_told(tmp_path: Path) -> None:
+def test_what_has_no_counterpart_is_reported(tmp_path: Path) -> None:
     pairs: Pairs = dict(list(PAIRS.items())[:5])
     two_folders("images", "labels")(tmp_path, pairs)
     (tmp_path / "images" / "axon-01.png").unlink()
@@ -213,11 +214,11 @@ def test_what_has_no_counterpart_is_told(tmp_path: Path) -> None:
     (tmp_path / "images" / ".DS_Store").write_bytes(b"\0")
     write(PAIRS["axon-03"][1], tmp_path / "labels" / "axon-03_mask.png", "labels")
     found = unpaired(tmp_path)
-    assert found.pop("old.bmp").startswith("is of no format that is read (nifti, ")
+    assert found.pop("old.bmp").startswith("is not in a supported format (nifti, ")
     assert found == {
-        "axon-01.png": "has no image of its name",
-        "axon-02.png": "has no label map of its name",
-        "axon-03_mask.png": "has no image of its name",
+        "axon-01.png": "has no image of the same name",
+        "axon-02.png": "has no label map of the same name",
+        "axon-03_mask.png": "has no image of the same name",
     }
     with pytest.raises(InvalidInput, match=r"without a counterpart: axon-02.png, .* has no label"):
         open_dataset(tmp_path).require_complete()
@@ -234,7 +235,7 @@ def test_dicom_files_are_known_by_their_content(tmp_path: Path) -> None:
     assert cases.unpaired == ()
 
 
-def test_two_label_maps_for_one_image_are_told(tmp_path: Path) -> None:
+def test_two_label_maps_for_one_image_are_reported(tmp_path: Path) -> None:
     write(PAIRS["axon-00"][0], tmp_path / "images" / "a.png")
     for word in ("_mask", "_seg"):
         write(PAIRS["axon-00"][1], tmp_path / "labels" / f"a{word}.png", "labels")
@@ -242,10 +243,10 @@ def test_two_label_maps_for_one_image_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["list.json", "list.csv"])
-def test_missing_files_of_a_list_are_told(name: str, tmp_path: Path) -> None:
+def test_missing_files_of_a_list_are_reported(name: str, tmp_path: Path) -> None:
     path = LAYOUTS[f"{name[5:].upper()} list"](tmp_path, PAIRS)
     (tmp_path / "b" / "axon-07.png").unlink()
-    assert unpaired(path) == {"axon-07.png": "entry 8 of the list names it, but it is not there"}
+    assert unpaired(path) == {"axon-07.png": "is named in entry 8 of the list but does not exist"}
 
 
 @pytest.mark.parametrize(
@@ -253,34 +254,38 @@ def test_missing_files_of_a_list_are_told(name: str, tmp_path: Path) -> None:
     [
         ("list.json", "{", "cannot be read as JSON"),
         ("list.json", "[" * 10**5, "cannot be read as JSON"),
-        ("list.json", "3", "holds no list of cases: write"),
+        ("list.json", "3", "contains no list of cases: write"),
         ("list.json", '{"training": {"a": 1}}', "training must be a list"),
         ("list.json", '{"training": [1]}', "training must be a list"),
-        ("list.csv", "file,answer\na,b\n", "it has file, answer"),
-        ("list.csv", "", "needs a first line with the columns image and label"),
-        ("list.txt", "a b", "a file that is no .json or .csv list"),
+        ("list.csv", "file,answer\na,b\n", "its columns: file, answer"),
+        ("list.csv", "", "needs a header row with the columns image and label"),
+        ("list.txt", "a b", "a file that is not a .json or .csv list"),
         ("dataset.json", "[]", "must be an object"),
     ],
 )
-def test_a_broken_description_is_told(name: str, text: str, message: str, tmp_path: Path) -> None:
+def test_a_broken_description_is_reported(
+    name: str, text: str, message: str, tmp_path: Path
+) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(InvalidInput, match=message):
         discover(tmp_path if name == "dataset.json" else tmp_path / name)
 
 
 @pytest.mark.parametrize("entry", [1, {}, {"image": 3, "label": "a"}, {"image": "a", "label": []}])
-def test_an_odd_entry_of_a_list_is_told(entry: object, tmp_path: Path) -> None:
+def test_an_odd_entry_of_a_list_is_reported(entry: object, tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text(json.dumps([entry]))
     (found,) = discover(tmp_path / "list.json").unpaired
-    assert found.what == "entry 1 of the list names no image with one label map"
+    assert found.what == "entry 1 of the list does not name an image and one label map"
 
 
-def test_what_is_found_and_what_is_understood_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="there is no such folder or file"):
+def test_the_error_lists_what_was_found_and_the_supported_layouts(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no such file or folder"):
         discover(tmp_path / "nowhere")
     with pytest.raises(InvalidInput, match="Found: nothing"):
         discover(tmp_path)
     write(PAIRS["axon-00"][0], tmp_path / "a.png")
     (tmp_path / "results").mkdir()
-    with pytest.raises(InvalidInput, match=r"Found: a.png, results/\.\nUnderstood are:\n  images/"):
+    with pytest.raises(
+        InvalidInput, match=r"Found: a.png, results/\.\nSupported layouts:\n  images/"
+    ):
         discover(tmp_path)

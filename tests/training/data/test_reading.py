@@ -29,7 +29,9 @@ PAIRS = draw_pairs(3)
         ([], {}),
     ],
 )
-def test_masks_are_told_from_class_ids(values: list[set[int]], expected: dict[int, int]) -> None:
+def test_masks_are_distinguished_from_class_ids(
+    values: list[set[int]], expected: dict[int, int]
+) -> None:
     assert encoding_of(values) == expected
 
 
@@ -72,7 +74,7 @@ def test_a_volume_of_one_slice_is_a_picture(axis: int, tmp_path: Path) -> None:
     assert sorted(image.array.ravel()) == sorted(volume.ravel())
 
 
-def test_an_image_and_its_label_map_must_fit(tmp_path: Path) -> None:
+def test_an_image_and_its_label_map_must_match(tmp_path: Path) -> None:
     two_folders("images", "labels")(tmp_path, PAIRS)
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "labels" / "axon-01.png")
     cases = open_dataset(tmp_path)
@@ -107,12 +109,12 @@ def test_stacks_of_arrays_are_read_one_picture_at_a_time(
     assert sorted(read.ravel()) == sorted(stack[1].ravel())
 
 
-def test_a_broken_stack_says_so(tmp_path: Path) -> None:
+def test_a_corrupt_stack_is_reported(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((4, 5, 6)))
     data = (tmp_path / "a.npy").read_bytes()
     (tmp_path / "a.npy").write_bytes(data[:300])
-    with pytest.raises(ValueError, match=r"a\.npy: cut or broken"):
+    with pytest.raises(ValueError, match=r"a\.npy: truncated or corrupt"):
         read_reference(FileRef(tmp_path / "a.npy", 0), "image")
     np.save(tmp_path / "b.npy", np.array([None]), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"b\.npy: cut or broken"):
+    with pytest.raises(ValueError, match=r"b\.npy: truncated or corrupt"):
         read_reference(FileRef(tmp_path / "b.npy", 0), "image")

@@ -1,1 +1,1 @@
-"""All that is wrong with a data set, found in one pass, and its data card."""
+"""The data check: finds all problems of a data set in one pass and computes its data card."""

@@ -1,4 +1,4 @@
-"""The data card: what a data set holds, in numbers that do not depend on how it is stored."""
+"""The data card: statistics of a data set that do not depend on how it is stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training.data.check.histogram import Histogram
 
 #: (slice, row, column) as displayed; see `caps_med.images.SliceStack`.
 _DISPLAY = orientations.axcodes2ornt(("S", "P", "L"))
-#: Digits kept of distances and moments.
+#: Decimal places kept of spacings, means and standard deviations.
 _DIGITS = 6
 
 
@@ -24,12 +24,12 @@ class _Model(BaseModel):
 
 
 class Extent(_Model):
-    """Smallest, middle and largest of sizes or spacings, each axis on its own.
+    """Smallest, median and largest of sizes or spacings, per axis.
 
     Attributes:
-        smallest, median, largest: (row, column) of pictures, (slice, row, column) of volumes in
+        smallest, median, largest: (row, column) for pictures, (slice, row, column) for volumes in
             axial display orientation.
-        different: how many different ones there are.
+        different: number of distinct sizes or spacings.
     """
 
     smallest: tuple[int | float, ...]
@@ -39,7 +39,7 @@ class Extent(_Model):
 
 
 class Intensities(_Model):
-    """Of all cases together; percentiles are named by their percent."""
+    """Intensity statistics over all cases; ``p0_5`` is the 0.5th percentile."""
 
     minimum: float
     p0_5: float
@@ -53,7 +53,7 @@ class Intensities(_Model):
 
     @classmethod
     def of(cls, histogram: Histogram) -> Intensities:
-        """The summary of what was counted."""
+        """The statistics of a histogram."""
         mean, std = histogram.mean_and_std()
         return cls(
             minimum=histogram.percentile(0),
@@ -69,20 +69,20 @@ class Intensities(_Model):
 
 
 class Channel(_Model):
-    """One channel's intensities, of all voxels and of those with a label above 0 (if any)."""
+    """Intensities of one channel, over all voxels and over labelled ones (None without any)."""
 
     all: Intensities
     foreground: Intensities | None
 
 
 class ClassShare(_Model):
-    """How much of the data one label takes.
+    """How much of the data has a given label.
 
     Attributes:
-        label: its id.
-        voxels: pixels or voxels of it.
-        share: of all, in 0..1.
-        cases: how many cases hold it.
+        label: the label id.
+        voxels: number of pixels or voxels with this label.
+        share: fraction of all voxels, in 0..1.
+        cases: number of cases that contain it.
     """
 
     label: int
@@ -92,15 +92,17 @@ class ClassShare(_Model):
 
 
 class DataCard(_Model):
-    """A data set in numbers: equal for equal data, whatever its layout and (lossless) format.
+    """Statistics of a data set, equal for equal data whatever the layout and (lossless) format.
 
     Attributes:
-        kind: of the cases; "mixed" where some are pictures and some volumes.
-        sizes: in pixels.
-        spacing_mm: of volumes; None for pictures.
-        channels: of the images; empty where cases differ in their number.
-        classes: by label id, background included.
-        empty: cases without any label.
+        cases: number of cases.
+        groups: number of groups.
+        kind: "mixed" if there are both pictures and volumes.
+        sizes: image sizes in pixels.
+        spacing_mm: voxel spacings of volumes; None for pictures.
+        channels: intensities per image channel; empty if the number of channels varies.
+        classes: statistics per label id, background included.
+        empty: number of cases without any label.
     """
 
     cases: int
@@ -114,9 +116,9 @@ class DataCard(_Model):
 
 
 def display_geometry(image: MedicalImage) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
-    """Size and spacing (mm) in (slice, row, column) order as displayed; of pictures (row, column).
+    """Size and spacing (mm) as displayed: (slice, row, column), or (row, column) for pictures.
 
-    Volumes in another voxel order of the same space come out the same.
+    The result does not depend on the order in which a volume's axes are stored.
     """
     if image.spacing is None:
         return image.spatial_shape, None
@@ -126,8 +128,8 @@ def display_geometry(image: MedicalImage) -> tuple[tuple[int, ...], tuple[float,
     return tuple(image.spatial_shape[axis] for axis in order), spacing
 
 
-class CardMaker:
-    """Adds up cases, one at a time, to a `DataCard`."""
+class CardBuilder:
+    """Computes a `DataCard` from cases added one at a time."""
 
     def __init__(self) -> None:
         self._groups: set[str] = set()
@@ -142,19 +144,19 @@ class CardMaker:
 
     @property
     def cases(self) -> int:
-        """How many cases were added."""
+        """Number of cases added."""
         return self._dims.total()
 
     def add(
         self, group: str, image: MedicalImage, values: Mapping[int, int], mask: MedicalImage
     ) -> None:
-        """Count one case.
+        """Add one case.
 
         Args:
-            group: of the case.
-            image: ``[C, *S]``.
-            values: value in the label map -> its voxels.
-            mask: label map ``[1, *S]``; above 0 is foreground.
+            group: the group of the case.
+            image: image ``[C, *S]``.
+            values: value in the label map -> number of voxels.
+            mask: label map ``[1, *S]``; foreground is above 0.
         """
         size, spacing = display_geometry(image)
         self._groups.add(group)
@@ -174,7 +176,7 @@ class CardMaker:
         self._empty += not foreground.any()
 
     def card(self, label_values: Mapping[int, int]) -> DataCard | None:
-        """The card of what was added, if anything; values become ids by `label_values`."""
+        """The card, or None without cases; `label_values` maps values to label ids."""
         if not self.cases:
             return None
         voxels: Counter[int] = Counter()
@@ -213,7 +215,7 @@ class CardMaker:
 
 
 def _extent(counted: Counter[tuple[float, ...]]) -> Extent:
-    """Of sizes of the most usual number of axes."""
+    """Summarize the sizes with the most common number of axes."""
     axes = Counter(len(size) for size in counted.elements()).most_common(1)[0][0]
     rows = np.array(sorted(size for size in counted.elements() if len(size) == axes))
     middle = np.sort(rows, axis=0)[(len(rows) - 1) // 2]

@@ -1,6 +1,6 @@
-"""One pass over a data set's files: everything that is wrong with it, and its data card.
+"""Checks the files of a data set in one pass: findings and data card.
 
-Nothing is written, and no input makes the check fail: what cannot be read is a finding.
+Nothing is written, and no input makes the check fail: an unreadable file is a finding.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from nibabel import imageglobals
 
 from caps_med.images import MedicalImage
 from training.data.cases import Case, Cases, FileRef, Track
-from training.data.check.card import CardMaker, DataCard
-from training.data.check.findings import Finding, Likeness, finding, of_card
+from training.data.check.card import CardBuilder, DataCard
+from training.data.check.findings import Consistency, Finding, card_findings, finding
 from training.data.reading import BrokenCase, encoding_of, read_case
 from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
 
-#: A label map is a photograph if it holds more values than these, and fewer of its neighbouring
-#: pixels than this share are equal.
+#: A label map is taken for a photograph if it has more distinct values than the first, and if the
+#: share of equal neighbouring pixels is below the second.
 PICTURE_VALUES, PICTURE_EQUAL = 16, 0.8
-_AT_ONCE = 2**22
+_CHUNK = 2**22
 #: Cases shown on the contact sheet, evenly spaced.
 SHOWN = 12
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a data set, or a subset of it, holds.
+    """Card and contact sheet of a data set or a subset.
 
     Attributes:
-        card: of the readable cases; None without any.
-        sheet: some cases with their labels drawn over, an RGB picture; None without any.
+        card: the data card of the readable cases; None if there are none.
+        sheet: an RGB picture of some cases with labels overlaid; None without readable cases.
     """
 
     card: DataCard | None
@@ -45,12 +45,12 @@ class Content:
 
 @dataclass(frozen=True)
 class Report:
-    """What one pass over a data set found.
+    """The result of one pass over a data set.
 
     Attributes:
-        findings: errors first.
-        label_values: value in the label files -> label id, where they differ; see `encoding_of`.
-        contents: of each set of cases that was asked for.
+        findings: all findings, errors first.
+        label_values: value in the label files -> label id, if they differ; see `encoding_of`.
+        contents: one for each requested set of cases.
     """
 
     findings: tuple[Finding, ...]
@@ -59,15 +59,15 @@ class Report:
 
 
 def check(cases: Cases, subsets: Sequence[Cases] = (), track: Track[Case] = iter) -> Report:
-    """Read every file once, one case in memory at a time.
+    """Check a data set, reading every file once and keeping one case in memory at a time.
 
     Args:
         cases: the whole data set.
-        subsets: parts of it that need a card of their own.
-        track: wraps the iteration over cases, to show progress.
+        subsets: subsets that need their own card.
+        track: wraps the iteration over cases to show progress.
 
     Returns:
-        A report whose `contents` are those of the whole, then of each subset.
+        A report whose `contents` belong to the whole, then to each subset.
     """
     survey = _Survey(cases, subsets)
     with quiet_libraries():
@@ -78,7 +78,7 @@ def check(cases: Cases, subsets: Sequence[Cases] = (), track: Track[Case] = iter
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Silence warnings about broken files: the findings report them."""
+    """Silence library warnings about corrupt files, which the findings report."""
     before, imageglobals.logger.disabled = imageglobals.logger.disabled, True
     try:
         with warnings.catch_warnings():
@@ -89,19 +89,19 @@ def quiet_libraries() -> Iterator[None]:
 
 
 class _Collector:
-    """Numbers and small pictures of one set of cases."""
+    """Collects statistics and thumbnails of one set of cases."""
 
     def __init__(self, cases: Cases) -> None:
         self.names = {case.name for case in cases.cases}
         steps = np.linspace(0, len(cases.cases) - 1, min(SHOWN, len(cases.cases)))
         self._shown = {cases.cases[i].name for i in np.rint(steps).astype(int)}
-        self._card = CardMaker()
+        self._card = CardBuilder()
         self._tiles: list[Thumbnail] = []
 
     def add(
         self, case: Case, image: MedicalImage, counts: Mapping[int, int], label: MedicalImage
     ) -> None:
-        """Count one case; `counts` holds the voxels of each value in its label map."""
+        """Add one case; `counts` is the number of voxels of each value in its label map."""
         self._card.add(case.grouped, image, counts, label)
         if case.name in self._shown:
             self._tiles.append(thumbnail(case.name, image, label))
@@ -113,12 +113,12 @@ class _Collector:
 
 
 class _Survey:
-    """What the pass has found so far."""
+    """State of the pass over the data set."""
 
     def __init__(self, cases: Cases, subsets: Sequence[Cases]) -> None:
         self._cases = cases
         self._collectors = [_Collector(each) for each in (cases, *subsets)]
-        self._likeness = Likeness()
+        self._consistency = Consistency()
         self._findings: list[Finding] = [
             finding("unpaired", _name(one.path, cases), one.what, one.fix) for one in cases.unpaired
         ]
@@ -130,14 +130,14 @@ class _Survey:
         self._seen: dict[bytes, tuple[str, bytes]] = {}
 
     def add(self, case: Case) -> None:
-        """Read one case and keep only numbers and a small picture."""
+        """Read and check one case, keeping only statistics and a thumbnail."""
         try:
             image, label = read_case(case)
         except BrokenCase as error:
             self._add(error.finding, error.file, error.what, error.fix)
-        except Exception as error:  # a library's own failure on this file must not end the pass
+        except Exception as error:  # a library's failure on one file must not end the pass
             what = f"cannot be read: {type(error).__name__}"
-            self._add("unreadable", case.images[0], what, "save it again, or take it out")
+            self._add("unreadable", case.images[0], what, "save it again or remove it")
         else:
             self._count(case, image, label)
 
@@ -145,50 +145,52 @@ class _Survey:
         counted = _counted(label)
         values = list(counted)
         if len(values) > PICTURE_VALUES and _equal_neighbours(label) < PICTURE_EQUAL:
-            what = f"holds {len(values)} values that vary like a photograph"
+            what = f"has {len(values)} distinct values that vary like those of a photograph"
             self._add("label_picture", case.label, what, "save label ids: 0, 1, 2, ...")
             return
         self._values.add(frozenset(counted))
         for collector in self._collectors:
             if case.name in collector.names:
                 collector.add(case, image, counted, label)
-        self._likeness.add(self._file(case.images[0]), image)
+        self._consistency.add(self._file(case.images[0]), image)
         if set(counted) == {0}:
-            fix = "label it, or keep it as an example of nothing"
-            self._add("empty_label", case.label, "holds no label", fix)
+            fix = "label it, or keep it as a case without foreground"
+            self._add("empty_label", case.label, "contains no labels", fix)
         if image.array.min() == image.array.max():
-            what = f"holds the value {image.array.flat[0]:g} everywhere"
-            self._add("constant_image", case.images[0], what, "take it out")
+            what = f"has the constant value {image.array.flat[0]:g}"
+            self._add("constant_image", case.images[0], what, "remove it")
         self._compare(case, image, label)
 
     def _compare(self, case: Case, image: MedicalImage, label: MedicalImage) -> None:
-        """Whether the same image was seen before."""
+        """Report an image that another case contains as well."""
         content = _digest(image), _digest(label)
         file = self._file(case.images[0])
         first, its_label = self._seen.setdefault(content[0], (file, content[1]))
         if first == file:
             return
         if its_label == content[1]:
-            fix = "keep one, or it may stand on both sides of a split"
+            fix = "keep one; else both training and validation may contain it"
             self._add("duplicate", case.images[0], f"is the same image as {first}", fix)
         else:
-            what = f"is the same image as {first}, with other labels"
-            self._add("contradiction", case.images[0], what, "keep the right label map")
+            what = f"is the same image as {first} with different labels"
+            self._add("contradiction", case.images[0], what, "keep the correct label map")
 
     def report(self) -> Report:
-        """The findings and the cards, label values decided over all cases."""
+        """The findings and cards, with label values decided over all cases."""
         encoding = encoding_of(self._values, self._cases.labels)
         contents = tuple(collector.content(encoding) for collector in self._collectors)
         card = contents[0].card
-        findings = [*self._findings, *self._likeness.findings()]
+        findings = [*self._findings, *self._consistency.findings()]
         if card is not None:
-            findings += of_card(card, self._cases)
+            findings += card_findings(card, self._cases)
         elif not self._cases.error:
-            fix = "mend the files above" if findings else "add images with label maps"
+            fix = "repair the files above" if findings else "add images with label maps"
             findings.append(finding("no_cases", "", "no labelled image can be read", fix))
         if {1, 255} <= set(encoding):
-            what = "some masks hold 0 and 1, others 0 and 255: 1 and 255 are read as one label"
-            findings.append(finding("mixed_masks", "", what, "if they differ, renumber them"))
+            what = "some masks use 0 and 1, others 0 and 255: 1 and 255 are read as the same label"
+            findings.append(
+                finding("mixed_masks", "", what, "if they mean different labels, renumber them")
+            )
         findings.sort(key=lambda found: found.severity != "error")
         return Report(tuple(findings), encoding, contents)
 
@@ -201,20 +203,20 @@ class _Survey:
 
 
 def _name(path: Path, cases: Cases) -> str:
-    """Relative to the data set where it lies inside."""
+    """The path relative to the data set, if inside it."""
     root = cases.root if cases.root.is_dir() else cases.root.parent
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 def _counted(label: MedicalImage) -> dict[int, int]:
-    """Value -> voxels."""
+    """Value -> number of voxels."""
     flat = label.array.ravel()
     if flat.dtype.itemsize > 2:
         values, counts = np.unique(flat, return_counts=True)
         return dict(zip(values.tolist(), counts.tolist(), strict=True))
     total = np.zeros(np.iinfo(flat.dtype).max + 1, np.int64)
-    for start in range(0, flat.size, _AT_ONCE):
-        total += np.bincount(flat[start : start + _AT_ONCE], minlength=len(total))
+    for start in range(0, flat.size, _CHUNK):
+        total += np.bincount(flat[start : start + _CHUNK], minlength=len(total))
     return {int(value): int(total[value]) for value in np.flatnonzero(total)}
 
 
@@ -225,12 +227,12 @@ def _equal_neighbours(label: MedicalImage) -> float:
 
 
 def _digest(image: MedicalImage) -> bytes:
-    """Of size and values, whatever their dtype."""
+    """Hash of size and values, whatever the dtype."""
     values = np.ascontiguousarray(image.array, dtype=np.float32)
     return hashlib.sha256(str(values.shape).encode() + values.tobytes()).digest()
 
 
 def by_code(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
-    """Findings of each code, in the order of the first of each."""
+    """Findings grouped by code, in order of first appearance."""
     for code in dict.fromkeys(found.code for found in findings):
         yield code, [found for found in findings if found.code == code]

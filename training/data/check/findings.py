@@ -1,4 +1,4 @@
-"""What can be wrong with a data set: stable codes, each with its severity and meaning."""
+"""Findings of the data check: stable codes, each with a severity and a meaning."""
 
 from __future__ import annotations
 
@@ -13,50 +13,53 @@ from training.data.check.card import DataCard, display_geometry
 
 Severity = Literal["error", "warning"]
 
-#: Code -> whether training would be wrong, and what the code means.
+#: Code -> severity and meaning.
 CODES: Mapping[str, tuple[Severity, str]] = {
-    "layout": ("error", "the arrangement of the files is not understood"),
-    "no_cases": ("error", "there is no readable labelled image"),
-    "unpaired": ("error", "a file without its counterpart, or of an unknown format"),
-    "unreadable": ("error", "a file that is cut, broken or of a variant that is not read"),
-    "not_finite": ("error", "NaN or infinity among the values"),
+    "layout": ("error", "the layout of the files is not supported"),
+    "no_cases": ("error", "no labelled image can be read"),
+    "unpaired": ("error", "a file without a counterpart or in an unknown format"),
+    "unreadable": ("error", "a truncated or corrupt file, or an unsupported variant"),
+    "not_finite": ("error", "NaN or infinity in an image or label map"),
     "size_mismatch": ("error", "image and label map, or two channels, differ in size"),
-    "affine_mismatch": ("error", "image and label map, or two channels, lie at different places"),
-    "label_values": ("error", "a label map of colours, fractions or negative values, or as JPEG"),
+    "affine_mismatch": ("error", "image and label map, or two channels, have different affines"),
+    "label_values": (
+        "error",
+        "a label map in colour or as JPEG, or with fractions or negative values",
+    ),
     "label_picture": ("error", "a label map whose values vary like those of a photograph"),
-    "all_empty": ("error", "no label map holds anything but 0"),
-    "mixed_channels": ("error", "images of different numbers of channels"),
-    "mixed_dimensions": ("error", "pictures and volumes in one data set"),
-    "mixed_spacing": ("error", "volumes whose voxels differ in size"),
-    "contradiction": ("error", "one image with two different label maps"),
-    "empty_label": ("warning", "a label map without any label"),
-    "constant_image": ("warning", "an image of one value everywhere"),
-    "duplicate": ("warning", "one image in two cases"),
-    "rare_class": ("warning", "a class in one case alone, or of very few voxels"),
-    "many_classes": ("warning", "very many labels, as in maps of instances"),
-    "mixed_masks": ("warning", "some masks hold 1, others 255"),
-    "ignored_value": ("warning", "the label 255 beside others, which often means: not labelled"),
-    "too_few": ("warning", "a single case: none can be held out"),
+    "all_empty": ("error", "all label maps are empty (all 0)"),
+    "mixed_channels": ("error", "images with different numbers of channels"),
+    "mixed_dimensions": ("error", "pictures and volumes in the same data set"),
+    "mixed_spacing": ("error", "volumes with different voxel spacings"),
+    "contradiction": ("error", "the same image with two different label maps"),
+    "empty_label": ("warning", "an empty label map (all 0)"),
+    "constant_image": ("warning", "an image with the same value everywhere"),
+    "duplicate": ("warning", "the same image in two cases"),
+    "rare_class": ("warning", "a class in only one case or with very few voxels"),
+    "many_classes": ("warning", "very many labels, as in instance label maps"),
+    "mixed_masks": ("warning", "some masks use 1, others 255"),
+    "ignored_value": ("warning", "the label 255 among others, which often means 'not labelled'"),
+    "too_few": ("warning", "only one case: none can be held out"),
 }
-#: A class below this share of all voxels is rare.
+#: A class with a smaller share of all voxels is rare.
 RARE = 1e-4
-#: More labels than these, without names, are rather instances than classes.
+#: More unnamed labels than this are probably instances, not classes.
 MANY = 40
-#: Spacings of volumes may differ by this share and still count as one.
+#: Relative difference up to which voxel spacings count as equal.
 SPACING_TOLERANCE = 0.01
 _IGNORED = 255
 
 
 class Finding(BaseModel):
-    """One thing that is wrong.
+    """One problem in the data.
 
     Attributes:
         severity: "error" where training would be wrong, else "warning".
         code: one of `CODES`.
-        file: relative to the data set; with the picture's number in a stack. Empty for what
-            concerns all.
-        what: is wrong, in words.
-        fix: what to do about it.
+        file: path relative to the data set, with the picture's index in a stack; empty if the
+            whole data set is concerned.
+        what: the problem, in words.
+        fix: how to fix it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,21 +72,22 @@ class Finding(BaseModel):
 
     def __str__(self) -> str:
         """The finding without its fix, in one line."""
-        return f"{self.severity}: {self.code}: {self.file or 'the data set'} {self.what}"
+        where = f"{self.file} " if self.file else ""
+        return f"{self.severity}: {self.code}: {where}{self.what}"
 
 
 def finding(code: str, file: str, what: str, fix: str) -> Finding:
-    """A finding with its code's severity."""
+    """A finding with the severity of its code."""
     return Finding(severity=CODES[code][0], code=code, file=file, what=what, fix=fix)
 
 
-class Likeness:
-    """What should be the same in all cases."""
+class Consistency:
+    """Checks properties that all cases should share."""
 
     _FIXES: Mapping[str, str] = {
-        "mixed_channels": "convert all to one",
-        "mixed_dimensions": "train on one kind: take the others out",
-        "mixed_spacing": "resample all volumes to one spacing",
+        "mixed_channels": "convert all images to the same number of channels",
+        "mixed_dimensions": "keep either the pictures or the volumes",
+        "mixed_spacing": "resample all volumes to the same spacing",
     }
 
     def __init__(self) -> None:
@@ -91,7 +95,7 @@ class Likeness:
         self._spacings: list[tuple[float, ...]] = []
 
     def add(self, file: str, image: MedicalImage) -> None:
-        """Note what one image is like."""
+        """Record the properties of one image."""
         channels = {1: "grey", 3: "in colour"}.get(len(image.array), f"{len(image.array)} channels")
         self._note("mixed_channels", channels, file)
         self._note("mixed_dimensions", f"{image.spatial_dims}-D", file)
@@ -103,11 +107,11 @@ class Likeness:
             self._note("mixed_spacing", " x ".join(f"{s:g}" for s in alike) + " mm", file)
 
     def findings(self) -> Iterator[Finding]:
-        """One finding for each kind but the most usual."""
+        """One finding for each value except the most common."""
         for code, kinds in self._kinds.items():
             ranked = sorted(kinds.items(), key=lambda kind: -len(kind[1]))
             for kind, files in ranked[1:]:
-                count = "this one alone" if len(files) == 1 else f"this and {len(files) - 1} more"
+                count = "only this one" if len(files) == 1 else f"this and {len(files) - 1} more"
                 what = f"{kind} ({count}), while {len(ranked[0][1])} are {ranked[0][0]}"
                 yield finding(code, files[0], what, self._FIXES[code])
 
@@ -115,25 +119,25 @@ class Likeness:
         self._kinds[code].setdefault(kind, []).append(file)
 
 
-def of_card(card: DataCard, cases: Cases) -> Iterator[Finding]:
-    """What the numbers of the whole data set tell."""
+def card_findings(card: DataCard, cases: Cases) -> Iterator[Finding]:
+    """Findings from the statistics of the whole data set."""
     labels = [share for share in card.classes if share.label > 0]
     if not labels:
-        fix = "save the labels as ids 1, 2, ... or as masks of 0 and 255"
+        fix = "save labels as ids 1, 2, ... or as masks of 0 and 255"
         yield finding("all_empty", "", "every label map is empty (all 0)", fix)
     if card.cases == 1:
-        fix = "add images: a second one to validate on"
-        yield finding("too_few", "", "is a single labelled image", fix)
+        fix = "add at least one more for validation"
+        yield finding("too_few", "", "there is only one labelled image", fix)
     if len(labels) > MANY and not cases.labels:
         what = f"{len(labels)} different labels, up to {labels[-1].label}"
-        fix = "if they number instances, save masks of 0 and 1; if they are classes, go on"
+        fix = "if they are instances, save masks of 0 and 1; if they are classes, ignore this"
         yield finding("many_classes", "", what, fix)
         return
     for share in labels:
         name = cases.labels.get(share.label, f"label {share.label}")
         if share.label == _IGNORED and len(labels) > 1 and share.label not in cases.labels:
-            what = f"{name} would be learned as a class of its own"
-            fix = "if it means 'not labelled', replace it by 0"
+            what = f"{name} would be learned as a separate class"
+            fix = "if it means 'not labelled', replace it with 0"
             yield finding("ignored_value", "", what, fix)
         if share.share < RARE or (share.cases == 1 < card.cases):
             what = f"{name}: {share.voxels} voxels ({share.share:.2g} of all) in {share.cases} "

@@ -1,21 +1,20 @@
-"""Percentiles of any amount of data in one pass and 8 MiB, the same in whatever order it comes."""
+"""Percentiles in one pass and constant memory (8 MiB), independent of the order of the data."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-# A float32's sign, exponent and the first 11 of 23 bits of its fraction: whole numbers up to 4096
-# (any image of 8 or 12 bits) keep bins of their own, others share one with neighbours that differ
-# by less than 0.05 %.
+# A bin is the sign, exponent and upper 11 of 23 fraction bits of a float32: integers up to 4096
+# (any 8- or 12-bit image) have separate bins; others share one with neighbours within 0.05 %.
 _DROPPED_BITS = 12
 _BINS = 2 ** (32 - _DROPPED_BITS)
 _SIGN = np.uint32(2**31)
-_AT_ONCE = 2**22
+_CHUNK = 2**22
 
 
 class Histogram:
-    """Counts of float32 values in bins that are finer the smaller the value."""
+    """Counts of float32 values in bins of nearly constant relative width."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(_BINS, np.int64)
@@ -23,14 +22,14 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values were added."""
+        """Number of values added."""
         return int(self._counts.sum())
 
     def add(self, values: NDArray[np.generic]) -> None:
-        """Count finite values of any shape."""
+        """Add an array of finite values of any shape."""
         flat = values.ravel()
-        for start in range(0, flat.size, _AT_ONCE):
-            self._add(flat[start : start + _AT_ONCE].astype(np.float32))
+        for start in range(0, flat.size, _CHUNK):
+            self._add(flat[start : start + _CHUNK].astype(np.float32))
 
     def _add(self, values: NDArray[np.float32]) -> None:
         exact = values + np.float32(0)  # no negative zero
@@ -41,9 +40,9 @@ class Histogram:
         self._counts += np.bincount(rising, minlength=_BINS)
 
     def percentile(self, percent: float) -> float:
-        """The smallest value with at least that share of all values at or below it.
+        """The smallest value with at least `percent` of all values at or below it.
 
-        Exact for 0, 100 and whole numbers up to 4096 in size; else within 0.05 %.
+        Exact for 0, 100 and integers of magnitude up to 4096; else within 0.05 %.
         """
         if percent <= 0:
             return self.minimum
@@ -53,7 +52,7 @@ class Histogram:
         return float(np.clip(_values(np.array([at]))[0], self.minimum, self.maximum))
 
     def mean_and_std(self) -> tuple[float, float]:
-        """Of the values as binned."""
+        """Mean and standard deviation of the binned values."""
         used = np.flatnonzero(self._counts)
         values, weights = _values(used), self._counts[used] / self.count
         mean = float((values * weights).sum())
@@ -61,7 +60,7 @@ class Histogram:
 
 
 def _values(bins: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The value of each bin that is nearest to zero."""
+    """The value nearest to zero in each bin."""
     rising = (bins.astype(np.uint32) << np.uint32(_DROPPED_BITS)).astype(np.uint32)
     positive = (rising & _SIGN) != 0
     last = np.uint32(2**_DROPPED_BITS - 1)

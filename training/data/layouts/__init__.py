@@ -1,7 +1,7 @@
-"""Arrangements of labelled images on disk, recognized by themselves.
+"""Layouts of labelled images on disk, detected automatically.
 
-Each layout looks at a path and says which cases it finds, or None where it does not apply. To add
-one, write it and list it here.
+A layout is a function that takes a path and returns the cases found there, or None if it does not
+apply. To add one, write the function and list it here.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from training.data.layouts.stacks import npy_stacks, with_stacks
 
 Layout = Callable[[Path], Cases | None]
 
-#: The first that applies is taken.
+#: The first layout that applies is used.
 FILES: tuple[Layout, ...] = (data_list,)
 FOLDERS: tuple[Layout, ...] = (decathlon, nnunet, npy_stacks, paired_folders, one_folder)
 
-_UNDERSTOOD = """\
+_SUPPORTED = """\
   images/a.png + labels/a.png             also imgs/masks, original/mask; a_seg, a_mask, a-label
-  a.png + a_mask.png                      beside each other, or a folder a case
+  a.png + a_mask.png                      side by side, or one folder per case
   imagesTr/a_0000.nii.gz + labelsTr/a.nii.gz (nnU-Net, Medical Segmentation Decathlon)
   NAME_data_train.npy + NAME_mask_train.npy
-  list.json or list.csv                   with image and label of every case (give its path)"""
+  list.json or list.csv                   with the image and label of each case (give its path)"""
 _SHOWN = 8
 
 
 def discover(path: Path) -> Cases:
-    """The labelled images in a folder or a list; no pixel is read.
+    """Find the labelled images in a folder or list, without reading any pixels.
 
-    What found no counterpart is kept in `Cases.unpaired`.
+    Files without a counterpart are listed in `Cases.unpaired`.
 
     Raises:
-        InvalidInput: there is nothing, it has no arrangement that is understood, or its
-            description is broken; the message says what was found and what would be understood.
+        InvalidInput: the path does not exist, its layout is not supported, or its description is
+            invalid; the message lists what was found and the supported layouts.
     """
     path = Path(path)
     if not path.exists():
-        raise InvalidInput(f"{path}: there is no such folder or file")
+        raise InvalidInput(f"{path}: no such file or folder")
     for layout in FOLDERS if path.is_dir() else FILES:
         found = layout(path)
         if found is not None:
             return with_stacks(found)
     raise InvalidInput(
-        f"{path}: images with label maps are not recognized. Found: {_content(path)}.\n"
-        f"Understood are:\n{_UNDERSTOOD}"
+        f"{path}: the layout is not supported. Found: {_content(path)}.\n"
+        f"Supported layouts:\n{_SUPPORTED}"
     )
 
 
 def label_maps_alone(path: Path) -> Cases | None:
-    """Label maps without images, in a folder or in its folder ``labels``."""
+    """Find label maps without images, in a folder or in its subfolder ``labels``."""
     folder = path / "labels" if (path / "labels").is_dir() else path
     if not folder.is_dir():
         return None
@@ -65,7 +65,7 @@ def label_maps_alone(path: Path) -> Cases | None:
 
 def _content(path: Path) -> str:
     if path.is_file():
-        return "a file that is no .json or .csv list"
+        return "a file that is not a .json or .csv list"
     names = sorted(p.name + "/" * p.is_dir() for p in path.iterdir() if p.name[0] != ".")
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more if names else "nothing"

@@ -1,4 +1,4 @@
-"""Data sets that bring a description: nnU-Net and Decathlon folders, JSON and CSV lists."""
+"""Data sets with a description: nnU-Net and Decathlon folders, JSON and CSV lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training.data.layouts.pairing import finished
 
 _CHANNEL = re.compile(r"_\d{4}$")
 _DESCRIPTION = "dataset.json"
-#: Titles of a list's columns, or keys of its entries.
+#: Column headings of a CSV list, or keys of the entries of a JSON list.
 _IMAGE_KEYS = ("image", "images", "img", "input", "scan", "image_path")
 _LABEL_KEYS = (
     "label",
@@ -30,8 +30,8 @@ _LABEL_KEYS = (
 )
 _GROUP_KEYS = ("group", "patient", "subject", "patient_id", "subject_id", "volume")
 _NAME_KEYS = ("name", "case", "id", "case_id")
-#: Of a label's id; longer numbers are none.
-_DIGITS = 9
+#: A number with more digits than this is not a label id.
+_MAX_DIGITS = 9
 _EXAMPLE = '[{"image": "a.png", "label": "a_seg.png"}, ...]'
 
 
@@ -40,38 +40,38 @@ def nnunet(folder: Path) -> Cases | None:
     images, labels = folder / "imagesTr", folder / "labelsTr"
     if not (images.is_dir() and labels.is_dir()):
         return None
-    description = _described(folder)
-    (left, strange), (right, odd) = entries(images, deep=False), entries(labels, deep=False)
+    description = _description(folder)
+    (left, unusable), (right, more) = entries(images, deep=False), entries(labels, deep=False)
     by_stem = by_key(right, lambda entry: entry.stem)
     channels = by_key(left, lambda e: e.stem if e.stem in by_stem else _CHANNEL.sub("", e.stem))
-    cases, unpaired = [], [*strange, *odd]
+    cases, unpaired = [], [*unusable, *more]
     for stem, files in channels.items():
         found = by_stem.pop(stem, [])
         if len(found) == 1:
             refs = tuple(FileRef(e.path) for e in sorted(files))
             cases.append(Case(stem, refs, FileRef(found[0].path)))
         else:
-            what = f"has {'no' if not found else 'several'} label map {stem} in labelsTr"
-            unpaired += [Unpaired(e.path, what, "leave one of that name") for e in files]
+            what = f"has {'several label maps' if found else 'no label map'} {stem} in labelsTr"
+            unpaired += [Unpaired(e.path, what, "provide exactly one of that name") for e in files]
     for stem, files in by_stem.items():
         what = f"has no image {stem}_0000 in imagesTr"
-        unpaired += [Unpaired(e.path, what, "add the image, or take it out") for e in files]
+        unpaired += [Unpaired(e.path, what, "add the image or remove the label map") for e in files]
     return _with_names(folder, "nnU-Net", cases, unpaired, description)
 
 
 def decathlon(folder: Path) -> Cases | None:
-    """``dataset.json`` whose list ``training`` names files that are there."""
-    description = _described(folder)
+    """``dataset.json`` whose list ``training`` names existing files."""
+    description = _description(folder)
     if not isinstance(description.get("training"), list):
         return None
     cases, missing = _listed(_decathlon_entries(folder / _DESCRIPTION), folder)
     if not cases and (folder / "imagesTr").is_dir():
-        return None  # nnU-Net's first version lists cases without the number of their channel
+        return None  # nnU-Net's first version lists cases without channel numbers
     return _with_names(folder, "Medical Segmentation Decathlon", cases, missing, description)
 
 
 def data_list(path: Path) -> Cases | None:
-    """A JSON or CSV file with one entry a case; relative paths start at the file's folder."""
+    """A JSON or CSV file with one entry per case; paths may be relative to its folder."""
     kind = path.suffix.lower()
     if not path.is_file() or kind not in (".json", ".csv", ".tsv"):
         return None
@@ -85,7 +85,7 @@ def data_list(path: Path) -> Cases | None:
     else:
         found, description = content if isinstance(content, list) else [], {}
     if not found:
-        raise InvalidInput(f"{path}: holds no list of cases: write {_EXAMPLE}")
+        raise InvalidInput(f"{path}: contains no list of cases: write {_EXAMPLE}")
     cases, missing = _listed(found, path.parent)
     return _with_names(path, "JSON list", cases, missing, description)
 
@@ -110,20 +110,20 @@ def _with_names(
 def _label_names(description: Mapping[str, Any]) -> dict[int, str]:
     """Id -> name, from ``{"1": "liver"}`` (Decathlon) or ``{"liver": 1}`` (nnU-Net).
 
-    A region of several ids (nnU-Net's ``"tumour": [1, 2]``) names no id.
+    A region of several ids (nnU-Net's ``"tumour": [1, 2]``) is ignored.
     """
     names: dict[int, str] = {}
     labels = description.get("labels")
     for key, value in labels.items() if isinstance(labels, Mapping) else ():
         for number, name in ((key, value), (value, key)):
             digits = str(number)
-            if isinstance(number, int | str) and digits.isdecimal() and len(digits) <= _DIGITS:
+            if isinstance(number, int | str) and digits.isdecimal() and len(digits) <= _MAX_DIGITS:
                 names[int(digits)] = str(name)
                 break
     return dict(sorted(names.items()))
 
 
-def _described(folder: Path) -> Mapping[str, Any]:
+def _description(folder: Path) -> Mapping[str, Any]:
     path = folder / _DESCRIPTION
     if not path.is_file():
         return {}
@@ -150,7 +150,7 @@ def _decathlon_entries(path: Path) -> list[Any]:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    """The table's rows, separated by what its first line holds most of."""
+    """The rows of the table; the delimiter is the most frequent candidate in the header row."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
@@ -159,10 +159,10 @@ def _rows(path: Path) -> list[dict[str, str]]:
     separator = max("\t;,", key=first.count)
     rows = list(csv.DictReader(text.splitlines(), delimiter=separator))
     titles = {title: "x" for title in (rows[0] if rows else {}) if title}
-    if not (_of(titles, _IMAGE_KEYS) and _of(titles, _LABEL_KEYS)):
+    if not (_lookup(titles, _IMAGE_KEYS) and _lookup(titles, _LABEL_KEYS)):
         raise InvalidInput(
-            f"{path}: needs a first line with the columns image and label (and, if you like, group "
-            f"and name), and a line a case; it has {', '.join(titles) or 'none'}"
+            f"{path}: needs a header row with the columns image and label (optionally group and "
+            f"name) and one row per case; its columns: {', '.join(titles) or 'none'}"
         )
     return rows
 
@@ -171,31 +171,37 @@ def _listed(items: Iterable[Any], base: Path) -> tuple[list[Case], list[Unpaired
     cases, unpaired = [], []
     for number, item in enumerate(items, 1):
         entry = item if isinstance(item, Mapping) else {}
-        images, label = _paths(_of(entry, _IMAGE_KEYS), base), _paths(_of(entry, _LABEL_KEYS), base)
+        images, label = (
+            _paths(_lookup(entry, _IMAGE_KEYS), base),
+            _paths(_lookup(entry, _LABEL_KEYS), base),
+        )
         if not images or len(label) != 1:
             where = images[0] if images else base
-            what = f"entry {number} of the list names no image with one label map"
+            what = f"entry {number} of the list does not name an image and one label map"
             unpaired.append(Unpaired(where, what, f"write it like {_EXAMPLE}"))
             continue
         missing = [path for path in (*images, *label) if not path.exists()]
-        what = f"entry {number} of the list names it, but it is not there"
-        fix = "correct the path (it starts at the list's folder), or take the entry out"
+        what = f"is named in entry {number} of the list but does not exist"
+        fix = "correct the path (relative to the folder of the list) or remove the entry"
         unpaired += [Unpaired(path, what, fix) for path in missing]
         if not missing:
-            name, group = _of(entry, _NAME_KEYS) or stem_of(images[0]), _of(entry, _GROUP_KEYS)
+            name, group = (
+                _lookup(entry, _NAME_KEYS) or stem_of(images[0]),
+                _lookup(entry, _GROUP_KEYS),
+            )
             refs = tuple(FileRef(path) for path in images)
             cases.append(Case(str(name), refs, FileRef(label[0]), str(group or "")))
     return cases, unpaired
 
 
-def _of(entry: Mapping[Any, Any], keys: Iterable[str]) -> Any:  # noqa: ANN401
-    """The value of the first of `keys` that the entry has, in any case; None without."""
+def _lookup(entry: Mapping[Any, Any], keys: Iterable[str]) -> Any:  # noqa: ANN401
+    """The value of the first of `keys` in the entry, ignoring case; None if there is none."""
     folded = {str(key).strip().casefold(): value for key, value in entry.items()}
     return next((folded[key] for key in keys if folded.get(key)), None)
 
 
 def _paths(value: Any, base: Path) -> list[Path]:  # noqa: ANN401
-    """One path or several (a channel each)."""
+    """One path, or several (one per channel)."""
     parts = value if isinstance(value, list) else [value]
     if not all(isinstance(part, str) and part.strip() for part in parts):
         return []

@@ -1,4 +1,4 @@
-"""Images and label maps told apart by their folders, or by their names in one folder."""
+"""Images and label maps in two folders, or in one folder and distinguished by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training.data.cases import Cases, Unpaired
 from training.data.layouts.naming import entries, is_label_name
 from training.data.layouts.pairing import Pairing, finished, paired
 
-#: Words in the names of folders; one with a word for labels holds no images (``image_masks``).
+#: Words in folder names; a word for labels takes precedence (``image_masks`` holds labels).
 _IMAGE_WORDS = frozenset(
     ("images", "image", "imgs", "img", "originals", "original", "orig", "inputs", "input", "raw",
      "scans", "scan")
@@ -20,9 +20,9 @@ _LABEL_WORDS = frozenset(
     ("labels", "label", "masks", "mask", "segmentations", "segmentation", "segs", "seg",
      "annotations", "annotation", "gt", "groundtruth", "truth", "targets", "target", "manual")
 )  # fmt: skip
-#: Taken whatever lies beside them.
+#: Used whatever other folders there are.
 _USUAL = ("images", "labels")
-#: Parts of a data set that are all learned from. What is kept for a last test is not.
+#: Subsets of a data set that are read; a test set is left out.
 _PARTS = frozenset(("train", "training", "val", "valid", "validation"))
 #: ``SegmentationClass`` and ``2d_images`` are two words each.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -32,7 +32,7 @@ def paired_folders(folder: Path) -> Cases | None:
     """``images/`` and ``labels/``, here or in ``train/`` and ``val/``.
 
     Raises:
-        InvalidInput: several folders may hold the images, or the label maps.
+        InvalidInput: several folders could contain the images or the label maps.
     """
     pairs = list(_pairs(folder)) or [
         pair for part in _folders(folder) if part.name.lower() in _PARTS for pair in _pairs(part)
@@ -41,41 +41,41 @@ def paired_folders(folder: Path) -> Cases | None:
         return None
     names = " and ".join(f"{p.relative_to(folder).as_posix()}/" for p in pairs[0])
     found = Pairing([], [])
-    strange: list[Unpaired] = []
+    unusable: list[Unpaired] = []
     for images, labels in pairs:
-        (left, odd), (right, odder) = entries(images), entries(labels)
+        (left, unusable_left), (right, unusable_right) = entries(images), entries(labels)
         pairing = paired(left, right)
-        strange += [*odd, *odder]
+        unusable += [*unusable_left, *unusable_right]
         found = Pairing(
             found.cases + pairing.cases, found.unpaired + pairing.unpaired, pairing.channels
         )
-    return _as_cases(folder, f"folders {names}", found, strange)
+    return _as_cases(folder, f"folders {names}", found, unusable)
 
 
 def one_folder(folder: Path) -> Cases | None:
-    """Label maps beside their images, told by names such as ``a_seg``; also a folder a case."""
-    found, strange = entries(folder)
+    """Label maps next to their images, named like ``a_seg``; also one folder per case."""
+    found, unusable = entries(folder)
     labels = [entry for entry in found if is_label_name(entry.stem)]
     images = [entry for entry in found if not is_label_name(entry.stem)]
     pairing = paired(images, labels)
     if not pairing.cases:
         return None
-    return _as_cases(folder, "label maps beside their images", pairing, strange)
+    return _as_cases(folder, "label maps next to their images", pairing, unusable)
 
 
-def _as_cases(folder: Path, layout: str, pairing: Pairing, strange: list[Unpaired]) -> Cases:
+def _as_cases(folder: Path, layout: str, pairing: Pairing, unusable: list[Unpaired]) -> Cases:
     return Cases(
         folder.name,
         folder,
         layout,
         finished(pairing.cases),
         channels=pairing.channels,
-        unpaired=(*pairing.unpaired, *strange),
+        unpaired=(*pairing.unpaired, *unusable),
     )
 
 
 def _pairs(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """The folder of images and the one of label maps, if there are both."""
+    """The folder of images and the folder of label maps, if both exist."""
     candidates = _folders(folder)
     by_name = {candidate.name.lower(): candidate for candidate in candidates}
     if all(name in by_name for name in _USUAL):
@@ -88,8 +88,9 @@ def _pairs(folder: Path) -> Iterator[tuple[Path, Path]]:
     for kind, found in (("images", images), ("label maps", labels)):
         if len(found) > 1:
             raise InvalidInput(
-                f"{folder}: several folders may hold the {kind}: {', '.join(f.name for f in found)}"
-                "\nname the two that are meant images and labels, or give a list"
+                f"{folder}: several folders could contain the {kind}: "
+                f"{', '.join(f.name for f in found)}"
+                "\nrename the two to use to images and labels, or give a list"
             )
     yield images[0], labels[0]
 

@@ -1,4 +1,4 @@
-"""Which image and which label map belong together."""
+"""Matching images with label maps by name."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import NamedTuple
 from training.data.cases import Case, FileRef, Unpaired
 from training.data.layouts.naming import IMAGE_WORDS, LABEL_WORDS, Entry, by_key, without
 
-#: What follows the name of a patient or a volume in the name of a part of it.
+#: The ending that marks a part of a patient or volume.
 _PART = re.compile(r"[-_ ](?:slices?|sl|z|frame|tile|patch|look|aug)[-_ ]?\d+$", re.IGNORECASE)
-_SIGN = re.compile(r"[-_. /]")
+_SEPARATOR = re.compile(r"[-_. /]")
 
 
 class _Reading(NamedTuple):
-    """One way to read names: which words are left out of an image's and of a label map's."""
+    """One way to compare names: the words ignored in those of images and of label maps."""
 
     image_words: tuple[str, ...]
     label_words: tuple[str, ...]
@@ -37,11 +37,11 @@ class _Reading(NamedTuple):
         return self._key(self.label_name(entry))
 
     def _key(self, name: str) -> str:
-        """Capitals count only where nothing is left out."""
+        """Case matters only where no words are ignored."""
         return name.casefold() if self.label_words else name
 
 
-#: Tried one after another on the names that are left, the first in its own capitals.
+#: Tried in turn on the names not yet matched; only the first is case-sensitive.
 _READINGS = (
     _Reading((), ()),
     _Reading((), (LABEL_WORDS,)),
@@ -51,7 +51,7 @@ _READINGS = (
 
 
 class Pairing(NamedTuple):
-    """Cases, what stays alone, and the names of channels where each is a file of its own."""
+    """Cases, unpaired files, and the names of channels stored as separate files."""
 
     cases: list[Case]
     unpaired: list[Unpaired]
@@ -59,11 +59,11 @@ class Pairing(NamedTuple):
 
 
 def paired(images: Iterable[Entry], labels: Iterable[Entry]) -> Pairing:
-    """Images with the label maps of the same name.
+    """Match images with label maps of the same name.
 
-    Names are equal, or equal without the words for images and label maps at an end, in any case.
-    Where no two names are, all files whose names go on after the label map's (``p1_t1``, ``p1_t2``
-    for ``p1_seg``) are its channels, if most label maps have the same ones.
+    Names match if they are equal, or equal (ignoring case) without a leading or trailing word for
+    images or label maps. If no two names match, files whose names extend that of a label map
+    (``p1_t1``, ``p1_t2`` for ``p1_seg``) are its channels, if most label maps have the same ones.
     """
     left, right = list(images), list(labels)
     cases: list[Case] = []
@@ -76,18 +76,18 @@ def paired(images: Iterable[Entry], labels: Iterable[Entry]) -> Pairing:
             cases.append(Case(name, (FileRef(image.path),), FileRef(label.path)))
         left = [entry for k, group in by_image.items() if k not in keys for entry in group]
         right = [entry for k, group in by_label.items() if k not in keys for entry in group]
-    if not cases and (several := _of_channels(left, right)):
+    if not cases and (several := _as_channels(left, right)):
         return several
-    return Pairing(cases, _alone(left, right))
+    return Pairing(cases, _unmatched(left, right))
 
 
-def _of_channels(images: Sequence[Entry], labels: Sequence[Entry]) -> Pairing | None:
-    """Every label map with the images whose names begin like its own."""
+def _as_channels(images: Sequence[Entry], labels: Sequence[Entry]) -> Pairing | None:
+    """Match each label map with the images whose names extend its own."""
     reading = _READINGS[1]
     by_label = {key: group[0] for key, group in by_key(labels, reading.label_key).items()}
     channels: dict[str, dict[str, Entry]] = {key: {} for key in by_label}
     for image in images:
-        for key, word in islice(_beginnings(image, by_label), 1):
+        for key, word in islice(_prefixes(image, by_label), 1):
             channels[key].setdefault(word, image)
     counted = Counter(word for found in channels.values() for word in found)
     names = tuple(sorted(word for word, count in counted.items() if 2 * count > len(by_label)))
@@ -96,26 +96,26 @@ def _of_channels(images: Sequence[Entry], labels: Sequence[Entry]) -> Pairing | 
     cases, unpaired = [], []
     for key, label in by_label.items():
         if missing := [name for name in names if name not in channels[key]]:
-            what = f"has no image {', '.join(missing)}, as others have"
-            unpaired.append(Unpaired(label.path, what, "add it, or take the case out"))
+            what = f"lacks channels that other cases have: {', '.join(missing)}"
+            unpaired.append(Unpaired(label.path, what, "add them or remove the case"))
         else:
             refs = tuple(FileRef(channels[key][name].path) for name in names)
             cases.append(Case(reading.label_name(label) or label.stem, refs, FileRef(label.path)))
     used = {channels[key][name] for key in channels for name in names if name in channels[key]}
     left = [image for image in images if image not in used]
-    return Pairing(cases, unpaired + _alone(left, []), names)
+    return Pairing(cases, unpaired + _unmatched(left, []), names)
 
 
-def _beginnings(image: Entry, keys: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """The keys that the image's name begins with, the longest first, and the word that follows."""
+def _prefixes(image: Entry, keys: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """The keys that prefix the image's name, longest first, each with the rest of the name."""
     stem = image.stem.casefold()
-    for end in reversed([match.start() for match in _SIGN.finditer(stem)]):
+    for end in reversed([match.start() for match in _SEPARATOR.finditer(stem)]):
         if stem[:end] in keys:
             yield stem[:end], stem[end + 1 :]
 
 
-def _alone(images: Sequence[Entry], labels: Sequence[Entry]) -> list[Unpaired]:
-    """What to do about entries without a counterpart, or with too many."""
+def _unmatched(images: Sequence[Entry], labels: Sequence[Entry]) -> list[Unpaired]:
+    """Entries without a counterpart or with too many, each with a fix."""
     by_image = by_key(images, _READINGS[-1].image_key)
     by_label = by_key(labels, _READINGS[-1].label_key)
     unpaired = []
@@ -127,16 +127,16 @@ def _alone(images: Sequence[Entry], labels: Sequence[Entry]) -> list[Unpaired]:
                 rivals = [e.path.name for e in (*group, *others.get(key, ())) if e != entry]
                 if others.get(key):
                     what = f"shares its name with {', '.join(rivals)}"
-                    fix = "leave one image and one label map of each name"
+                    fix = "keep one image and one label map per name"
                 else:
-                    what = f"has no {other} of its name"
-                    fix = f"add the {other}, or take the {kind} out of the folder"
+                    what = f"has no {other} of the same name"
+                    fix = f"add the {other} or remove the {kind} from the folder"
                 unpaired.append(Unpaired(entry.path, what, fix))
     return unpaired
 
 
 def finished(cases: Sequence[Case]) -> tuple[Case, ...]:
-    """Cases sorted by unique names, those that are parts of one whole in one group."""
+    """Cases with unique names, sorted by name, parts of one whole in one group."""
     counted = by_key(cases, lambda case: case.name)
     unique = [
         replace(case, name=case.name if len(same) == 1 else f"{case.name}-{number}")
@@ -147,7 +147,7 @@ def finished(cases: Sequence[Case]) -> tuple[Case, ...]:
 
 
 def _grouped(cases: list[Case]) -> list[Case]:
-    """Groups from folders and from names such as ``p1_slice03``, unless all were one group."""
+    """Groups from folders and names such as ``p1_slice03``, unless that gives only one group."""
     parents = by_key(cases, lambda case: case.name.rpartition("/")[0])
     shared = {parent for parent, members in parents.items() if parent and len(members) > 1}
     guessed = []

@@ -1,4 +1,4 @@
-"""Stacks: CapsPix2Pix's pairs of npy arrays, and files that hold several pictures."""
+"""Stacks: CapsPix2Pix's pairs of npy arrays, and files that contain several pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training.data.layouts.pairing import finished
 from training.data.stacks import array_shape, channels_in, pictures_in
 
 _STACK = re.compile(r"^(?P<name>.*?)_?(?P<kind>data|mask)_(?P<part>train|val|validation)$", re.I)
-#: Cases, and the files that could not become one.
+#: Cases, and files that cannot be used.
 _Found = tuple[list[Case], list[Unpaired]]
 
 
@@ -33,7 +33,7 @@ def npy_stacks(folder: Path) -> Cases | None:
 
 
 def with_stacks(cases: Cases) -> Cases:
-    """Each picture of a multi-page file as a case, the fourth axis of a NIfTI file as channels."""
+    """Make each page of a multi-page file a case, and the fourth axis of a NIfTI file channels."""
     spread, unpaired, stacks = [], list(cases.unpaired), 0
     for case in cases.cases:
         image = case.images[0]
@@ -58,11 +58,11 @@ def _cases_of_pair(name: str, part: str, pair: Mapping[str, Path]) -> _Found:
     if len(pair) == 1:
         ((kind, path),) = pair.items()
         other = path.name.replace(f"{kind}_", "mask_" if kind == "data" else "data_")
-        fix = "add it, or take the stack out of the folder"
+        fix = "add it or remove the stack from the folder"
         return [], [Unpaired(path, f"has no counterpart {other}", fix)]
     images, labels = pair["data"], pair["mask"]
     counts = {path: _length(path) for path in (images, labels)}
-    what = "is cut or broken, or no array [N, H, W] or [N, H, W, C]"
+    what = "is truncated or corrupt, or not an array [N, H, W] or [N, H, W, C]"
     if broken := [Unpaired(p, what, "save it again") for p, n in counts.items() if n is None]:
         return [], broken
     stem = name if part == "train" and name else f"{name or 'picture'}-{part}"
@@ -73,11 +73,12 @@ def _spread(
     name: str, images: Path, count: int | None, labels: Path, label_count: int | None
 ) -> _Found:
     if count is None or count != label_count:
-        holds, other = (
-            f"holds {n} pictures" if n else "is one image, or broken" for n in (count, label_count)
+        this, other = (
+            f"contains {n} pictures" if n else "is a single image or corrupt"
+            for n in (count, label_count)
         )
-        what = f"{holds}, while {labels.name} {other}"
-        return [], [Unpaired(images, what, "each picture needs its label map, in the same order")]
+        what = f"{this}, while {labels.name} {other}"
+        return [], [Unpaired(images, what, "provide one label map per picture, in the same order")]
     digits = len(str(count - 1))
     return [
         Case(f"{name}-{i:0{digits}}", (FileRef(images, i),), FileRef(labels, i))
@@ -94,6 +95,6 @@ def _with_channels(case: Case) -> Case:
 
 
 def _length(path: Path) -> int | None:
-    """Pictures along the first axis; None where the array cannot be a stack of pictures."""
+    """Pictures along the first axis; None if the array is not a stack of pictures."""
     shape = array_shape(path)
     return shape[0] if shape is not None and len(shape) in (3, 4) else None
