@@ -20,7 +20,7 @@ from caps_med.layers.initialization import initialize
 from caps_med.layers.primary import PrimaryCapsules
 from caps_med.layers.spatial import conv_type
 from caps_med.networks.base import LayerInfo, capsule_lengths
-from caps_med.networks.classification import ClassificationNetwork, Decoder
+from caps_med.networks.classification import ClassificationNetwork, ReconstructionDecoder
 from caps_med.routing import Routing
 
 #: Of both convolutions.
@@ -72,7 +72,7 @@ class CapsNet(ClassificationNetwork):
             Routing(iterations),
         )  # fmt: skip
         if decoder:
-            self.decoder = Decoder(
+            self.decoder = ReconstructionDecoder(
                 out_channels * _CLASS_ATOMS, in_channels, self.reconstruction_size
             )
         stride = 2**self.stem.halvings

@@ -31,14 +31,14 @@ class ClassificationNetwork(CapsuleNetwork):
         out_channels: classes J.
         image_size: the one size that the network takes.
         stem: see `ImageStem`.
-        decoder: see `Decoder`; None without reconstruction.
+        decoder: see `ReconstructionDecoder`; None without reconstruction.
     """
 
     in_channels: int
     out_channels: int
     image_size: tuple[int, ...]
     stem: ImageStem
-    decoder: Decoder | None
+    decoder: ReconstructionDecoder | None
 
     def __init__(self, in_channels: int, out_channels: int, image_size: Sequence[int]) -> None:
         super().__init__()
@@ -163,12 +163,12 @@ class ImageStem(nn.Module):
         return maps if self.repeats == 1 else F.interpolate(maps, self.out_size, mode="nearest")
 
 
-class Decoder(nn.Module):
+class ReconstructionDecoder(nn.Module):
     """Reconstruct an image from masked class capsules by three dense layers.
 
     Sabour et al. 2017, section 4.1: 512 and 1,024 units with ReLU, then one sigmoid a pixel.
 
-    >>> Decoder(160, 1, (28, 28))(torch.rand(2, 160)).shape
+    >>> ReconstructionDecoder(160, 1, (28, 28))(torch.rand(2, 160)).shape
     torch.Size([2, 1, 28, 28])
     """
 

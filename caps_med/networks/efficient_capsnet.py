@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from caps_med.layers.attention import SelfAttentionCapsules, exponential_squash
 from caps_med.layers.spatial import conv_type
 from caps_med.networks.base import LayerInfo, capsule_lengths
-from caps_med.networks.classification import ClassificationNetwork, Decoder
+from caps_med.networks.classification import ClassificationNetwork, ReconstructionDecoder
 
 _BATCH_NORM = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 #: Channels, kernel and stride of the convolutions.
@@ -63,7 +63,7 @@ class EfficientCapsNet(ClassificationNetwork):
             in_capsules, _PRIMARY_ATOMS, out_channels, _CLASS_ATOMS
         )
         if decoder:
-            self.decoder = Decoder(
+            self.decoder = ReconstructionDecoder(
                 out_channels * _CLASS_ATOMS, in_channels, self.reconstruction_size
             )
         self.layers = (

@@ -24,7 +24,7 @@ from caps_med.layers.matrix import (
 )
 from caps_med.layers.spatial import conv_type
 from caps_med.networks.base import LayerInfo
-from caps_med.networks.classification import ClassificationNetwork, Decoder
+from caps_med.networks.classification import ClassificationNetwork, ReconstructionDecoder
 from caps_med.routing import EMRouting
 
 
@@ -71,7 +71,9 @@ class MatrixCapsules(ClassificationNetwork):
         self.convcaps2 = ConvMatrixCapsules(dims, *types[1:], 3, 1, routing)
         self.classcaps = ClassMatrixCapsules(types[2], out_channels, routing, coordinates)
         if decoder:
-            self.decoder = Decoder(out_channels * ATOMS, in_channels, self.reconstruction_size)
+            self.decoder = ReconstructionDecoder(
+                out_channels * ATOMS, in_channels, self.reconstruction_size
+            )
         stride = 2**self.stem.halvings
         self.layers = (
             LayerInfo("conv1", 1, width, 2 * stride),

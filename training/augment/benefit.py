@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from caps_med.bundles import ModelRepository
 from caps_med.inference import Model
 from training.augment.config import SEGMENTER, AugmentConfig
-from training.augment.models import Run, dice_on, started
+from training.augment.models import AugmentRun, dice_on, started
 from training.data import Dataset, Source, load_source, open_dataset
 from training.data.prepare import StoredSamples
 from training.data.samples import Sample
@@ -67,7 +67,7 @@ class Benefit(BaseModel):
         }[self.verdict]
 
 
-def compare(run: Run) -> Benefit:
+def compare(run: AugmentRun) -> Benefit:
     """Train both arms with each seed for the same number of steps; test on unseen images."""
     config, test = run.config, run.parts.test
     assert test is not None  # noqa: S101 - set with train_segmenter
@@ -118,7 +118,7 @@ def summarized(
     )
 
 
-def _recipe(run: Run) -> SegmentationRecipe:
+def _recipe(run: AugmentRun) -> SegmentationRecipe:
     from training.engine import distributed
 
     config, dataset = run.config, run.parts.dataset
@@ -132,7 +132,7 @@ def _recipe(run: Run) -> SegmentationRecipe:
 
 
 def _train_and_test(
-    run: Run, name: str, recipe: SegmentationRecipe, images: Dataset | None, test: Dataset
+    run: AugmentRun, name: str, recipe: SegmentationRecipe, images: Dataset | None, test: Dataset
 ) -> Mapping[str, Any]:
     """The Dice on each test case of a segmenter of the real images and `images`."""
     store = run.folder.runs / "segmenter-data"

@@ -39,7 +39,7 @@ POOR = 0.5
 
 
 @dataclass(frozen=True)
-class Run:
+class AugmentRun:
     """What the stages of one run share.
 
     Attributes:
@@ -53,7 +53,7 @@ class Run:
     console: Console
 
 
-def train_generator(run: Run) -> Mapping[str, Any]:
+def train_generator(run: AugmentRun) -> Mapping[str, Any]:
     """The generator's reference, repository and checksum."""
     config = run.config
     overrides = {**GENERATOR, "seed": config.seed, **config.generator}
@@ -65,7 +65,7 @@ def train_generator(run: Run) -> Mapping[str, Any]:
     return _described(run, bundle, given=config.model is not None)
 
 
-def train_judge(run: Run) -> Mapping[str, Any]:
+def train_judge(run: AugmentRun) -> Mapping[str, Any]:
     """The judge's reference, repository and checksum, its Dice on real images, the threshold."""
     config, dataset = run.config, run.parts.dataset
     if config.judge_model is None:
@@ -131,14 +131,16 @@ def started(folder: RunFolder, folds: int = 0) -> bool:
     return False
 
 
-def _given(run: Run, option: str, reference: str, task: str) -> Bundle:
+def _given(run: AugmentRun, option: str, reference: str, task: str) -> Bundle:
     bundle = ModelRepository(run.models).find(reference)
     if bundle.card.task != task:
         raise WrongTask(f"{option} {reference}: a model for {task} is needed ({bundle.card.task})")
     return bundle
 
 
-def _train(run: Run, task: str, name: str, overrides: Mapping[str, Any], folds: int = 0) -> Bundle:
+def _train(
+    run: AugmentRun, task: str, name: str, overrides: Mapping[str, Any], folds: int = 0
+) -> Bundle:
     """The trained model; an interrupted training continues, a finished one is not repeated."""
     models = run.folder.models
     repository = ModelRepository(models)
@@ -159,7 +161,7 @@ def _train(run: Run, task: str, name: str, overrides: Mapping[str, Any], folds: 
     return repository.find(f"{name}@1")
 
 
-def _described(run: Run, bundle: Bundle, *, given: bool) -> dict[str, Any]:
+def _described(run: AugmentRun, bundle: Bundle, *, given: bool) -> dict[str, Any]:
     models = run.models if given else run.folder.models
     return {
         "model": bundle.reference,
@@ -168,7 +170,7 @@ def _described(run: Run, bundle: Bundle, *, given: bool) -> dict[str, Any]:
     }
 
 
-def _held_out_dice(run: Run, bundle: Bundle, folds: int) -> dict[str, float]:
+def _held_out_dice(run: AugmentRun, bundle: Bundle, folds: int) -> dict[str, float]:
     """Group -> Dice of the network that has not seen it."""
     folder = RunFolder(run.folder.runs / "judge")
     recipe = folder.first(folds).read_recipe(SegmentationRecipe)

@@ -29,7 +29,7 @@ from training.augment.generate import (
     manifest,
     scale_of,
 )
-from training.augment.models import Run, train_generator, train_judge
+from training.augment.models import AugmentRun, train_generator, train_judge
 from training.augment.result import Result, write_pages
 from training.augment.split import split, test_groups
 from training.data import Dataset, open_dataset
@@ -62,7 +62,7 @@ def augment(config: AugmentConfig, out: Path, models: Path | None, console: Cons
     training = whole.subset(set(whole.groups) - apart) if apart else whole
     folder.once("check", lambda: _check(whole, console))
     parts = split(config, whole, training)
-    run = Run(config, folder, parts, models, console)
+    run = AugmentRun(config, folder, parts, models, console)
     _print_stage(
         run,
         1,
@@ -92,7 +92,7 @@ def augment(config: AugmentConfig, out: Path, models: Path | None, console: Cons
     return result
 
 
-def _print_stage(run: Run, stage: int, what: str) -> None:
+def _print_stage(run: AugmentRun, stage: int, what: str) -> None:
     run.console.print(f"[bold]{stage} of 6[/bold] {what}", highlight=False, soft_wrap=True)
 
 
@@ -114,7 +114,7 @@ def _check(dataset: Dataset, console: Console) -> Mapping[str, Any]:
 
 
 def _generate(
-    run: Run, maker: LabelMaker, generator: Mapping[str, Any], judge: Mapping[str, Any]
+    run: AugmentRun, maker: LabelMaker, generator: Mapping[str, Any], judge: Mapping[str, Any]
 ) -> list[GeneratedImage]:
     """Synthetic images until enough are kept, and the manifest of all of them."""
     source = _image_generator(run, maker, generator, judge)
@@ -146,7 +146,7 @@ def _generate(
 
 
 def _image_generator(
-    run: Run, maker: LabelMaker, generator: Mapping[str, Any], judge: Mapping[str, Any]
+    run: AugmentRun, maker: LabelMaker, generator: Mapping[str, Any], judge: Mapping[str, Any]
 ) -> ImageGenerator:
     models = _load(generator), _load(judge)
     check_labels(run.parts, models)

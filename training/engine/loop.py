@@ -78,7 +78,7 @@ def schedule(optimizer: Optimizer, recipe: Recipe) -> WarmupCosineSchedule:
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """One training run: all that it needs besides its trainer.
 
     Attributes:
@@ -99,7 +99,7 @@ class Run:
     names: Callable[[int], str] = str
 
 
-def run_epochs(trainer: SupervisedTrainer, run: Run, resume: bool) -> Best:
+def run_epochs(trainer: SupervisedTrainer, run: TrainingRun, resume: bool) -> Best:
     """Train to the recipe's last epoch, or until the score has not risen for `patience` epochs.
 
     After each epoch: validate, save the weights if the recipe keeps them, save the checkpoint.
@@ -153,7 +153,7 @@ def _exhausted(best: Best, trainer: SupervisedTrainer, recipe: Recipe) -> bool:
     return bool(recipe.patience and trainer.state.epoch - best.epoch >= recipe.patience)
 
 
-def _attach_training(trainer: SupervisedTrainer, run: Run) -> None:
+def _attach_training(trainer: SupervisedTrainer, run: TrainingRun) -> None:
     """Seeds, checks for NaN, the learning rate, and ``loss``, the epoch's mean."""
     trainer.add_event_handler(Events.EPOCH_STARTED, _seed, run.recipe.seed)
     trainer.add_event_handler(Events.GET_BATCH_COMPLETED, _check_images, run.names)
@@ -192,7 +192,7 @@ def _check_loss(engine: Engine, names: Callable[[int], str]) -> None:
         )
 
 
-def _validate(engine: Engine, run: Run, best: Best) -> None:
+def _validate(engine: Engine, run: TrainingRun, best: Best) -> None:
     """Add the scores to the metrics. Not MONAI's ValidationHandler: it needs an Evaluator over a
     loader, while these scores come from the function that also scores the published model.
     """
@@ -207,7 +207,7 @@ def _log(engine: Engine, folder: RunFolder) -> None:
     folder.log({"epoch": engine.state.epoch, **engine.state.metrics})
 
 
-def _save(engine: Engine, run: Run, best: Best, state: Mapping[str, Stateful]) -> None:
+def _save(engine: Engine, run: TrainingRun, best: Best, state: Mapping[str, Stateful]) -> None:
     if best.epoch == engine.state.epoch:
         run.folder.save(run.folder.best, {"network": run.parts["network"]})
     run.folder.save(run.folder.checkpoint, state)

@@ -20,7 +20,7 @@ from caps_med.networks import CapsuleNetwork, SegCaps, SegmentationNetwork, one_
 from training.data.samples import Source, evenly
 from training.engine import distributed
 from training.engine.initial import initial_network
-from training.engine.loop import Best, Run, run_epochs, schedule
+from training.engine.loop import Best, TrainingRun, run_epochs, schedule
 from training.engine.memory import with_less_memory
 from training.engine.recipe import Crop, Recipe
 from training.engine.run_folder import RunFolder
@@ -156,7 +156,7 @@ def _train(
         amp=device.type == "cuda",
     )
     shown = evenly(source.validation, VALIDATED)
-    run = Run(
+    run = TrainingRun(
         folder=folder,
         recipe=recipe,
         parts={"network": network, "optimizer": optimizer},

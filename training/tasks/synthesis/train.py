@@ -21,7 +21,7 @@ from caps_med.networks import (
 from training.data.samples import Source
 from training.engine import distributed
 from training.engine.initial import Weights, initial_network
-from training.engine.loop import Best, Run, run_epochs, schedule
+from training.engine.loop import Best, TrainingRun, run_epochs, schedule
 from training.engine.run_folder import RunFolder
 from training.engine.sampling import DrawnDataset, EpochSampler, epoch_loader
 from training.tasks.synthesis.adversary import Adversary
@@ -94,7 +94,7 @@ def train_synthesis(
     )
     kept = generator if averaged is None else averaged.module
     assert isinstance(kept, SynthesisNetwork)  # noqa: S101 - a copy of the generator
-    run = Run(
+    run = TrainingRun(
         folder=folder,
         recipe=recipe,
         parts={
