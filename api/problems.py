@@ -28,7 +28,7 @@ SAMPLE_NOT_FOUND = "sample_not_found"
 DATA_NOT_FIT, QUOTA = "data_not_fit", "quota_exceeded"
 
 
-class Problem(NamedTuple):
+class ProblemType(NamedTuple):
     """The HTTP status of a code, and what it means."""
 
     status: int
@@ -36,34 +36,38 @@ class Problem(NamedTuple):
 
 
 #: Every code that an answer can carry. Scripts rely on them: none is ever renamed.
-PROBLEMS: Mapping[str, Problem] = {
-    "malformed_request": Problem(400, "Not valid HTTP, or too many parts or headers."),
-    UNAUTHORIZED: Problem(401, "No key, an unknown key, or a revoked one."),
-    FORBIDDEN: Problem(403, "The key lacks the scope, or the request comes from another site."),
-    "not_found": Problem(404, "There is no such path."),
-    errors.ModelNotFound.code: Problem(404, "There is no such model or version."),
-    errors.LayerNotFound.code: Problem(404, "The model has no capsule layer of that name."),
-    JOB_NOT_FOUND: Problem(404, "There is no such training job."),
-    PICTURE_NOT_FOUND: Problem(404, "The training job has no such picture."),
-    SAMPLE_NOT_FOUND: Problem(404, "There is no such sample."),
-    "method_not_allowed": Problem(405, "The path does not support this method."),
-    "not_acceptable": Problem(406, "The answer is not available in the requested format."),
-    SLOW_BODY: Problem(408, "The headers or the body arrived too slowly."),
-    errors.InputTooLarge.code: Problem(413, "Over a limit, before or after decompression."),
-    errors.UnsupportedFormat.code: Problem(415, "The format of the content is not supported."),
-    errors.InvalidInput.code: Problem(422, "The content is truncated, corrupt or meaningless."),
-    errors.UnknownLabel.code: Problem(422, "A label map has an id that the model does not know."),
-    errors.InvalidParameter.code: Problem(422, "A parameter is missing, unknown or out of range."),
-    errors.WrongTask.code: Problem(422, "The model is for another task."),
-    DecodeTimeout.code: Problem(422, "Decoding the file takes too long."),
-    DecoderDied.code: Problem(422, "The process that decoded the file died."),
-    DATA_NOT_FIT: Problem(422, "The data cannot be trained on; see `findings`."),
-    RATE_LIMITED: Problem(429, "The key sends too many requests; see Retry-After."),
-    UNEXPECTED: Problem(500, "A fault of the service; see its log for the request's id."),
-    OVERLOADED: Problem(503, "Too many requests are waiting; see Retry-After."),
-    NOT_READY: Problem(503, "The service is starting or stopping; see Retry-After."),
-    QUOTA: Problem(507, "The disk quota of training jobs is used up."),
-    DEADLINE: Problem(504, "The answer did not come in time."),
+PROBLEMS: Mapping[str, ProblemType] = {
+    "malformed_request": ProblemType(400, "Not valid HTTP, or too many parts or headers."),
+    UNAUTHORIZED: ProblemType(401, "No key, an unknown key, or a revoked one."),
+    FORBIDDEN: ProblemType(403, "The key lacks the scope, or the request comes from another site."),
+    "not_found": ProblemType(404, "There is no such path."),
+    errors.ModelNotFound.code: ProblemType(404, "There is no such model or version."),
+    errors.LayerNotFound.code: ProblemType(404, "The model has no capsule layer of that name."),
+    JOB_NOT_FOUND: ProblemType(404, "There is no such training job."),
+    PICTURE_NOT_FOUND: ProblemType(404, "The training job has no such picture."),
+    SAMPLE_NOT_FOUND: ProblemType(404, "There is no such sample."),
+    "method_not_allowed": ProblemType(405, "The path does not support this method."),
+    "not_acceptable": ProblemType(406, "The answer is not available in the requested format."),
+    SLOW_BODY: ProblemType(408, "The headers or the body arrived too slowly."),
+    errors.InputTooLarge.code: ProblemType(413, "Over a limit, before or after decompression."),
+    errors.UnsupportedFormat.code: ProblemType(415, "The format of the content is not supported."),
+    errors.InvalidInput.code: ProblemType(422, "The content is truncated, corrupt or meaningless."),
+    errors.UnknownLabel.code: ProblemType(
+        422, "A label map has an id that the model does not know."
+    ),
+    errors.InvalidParameter.code: ProblemType(
+        422, "A parameter is missing, unknown or out of range."
+    ),
+    errors.WrongTask.code: ProblemType(422, "The model is for another task."),
+    DecodeTimeout.code: ProblemType(422, "Decoding the file takes too long."),
+    DecoderDied.code: ProblemType(422, "The process that decoded the file died."),
+    DATA_NOT_FIT: ProblemType(422, "The data cannot be trained on; see `findings`."),
+    RATE_LIMITED: ProblemType(429, "The key sends too many requests; see Retry-After."),
+    UNEXPECTED: ProblemType(500, "A fault of the service; see its log for the request's id."),
+    OVERLOADED: ProblemType(503, "Too many requests are waiting; see Retry-After."),
+    NOT_READY: ProblemType(503, "The service is starting or stopping; see Retry-After."),
+    QUOTA: ProblemType(507, "The disk quota of training jobs is used up."),
+    DEADLINE: ProblemType(504, "The answer did not come in time."),
 }
 #: Codes of errors that Starlette raises, by status.
 _OF_STATUS: Mapping[int, str] = {

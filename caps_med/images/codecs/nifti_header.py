@@ -58,7 +58,7 @@ def read_header(data: bytes) -> CheckedHeader:
     order = _byte_order(data)
     size = int.from_bytes(data[:4], order)
     if len(data) < size:
-        raise InvalidInput(f"NIfTI: {len(data)} bytes are no whole header of {size}")
+        raise InvalidInput(f"NIfTI: {len(data)} bytes, shorter than the header of {size}")
     fields = _TYPES[size](data[:size], endianness="<" if order == "little" else ">", check=False)
     _check_magic(fields)
     shape = _spatial_shape([int(length) for length in fields["dim"]])
