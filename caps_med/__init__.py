@@ -7,20 +7,30 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from caps_med._version import __version__
 
 if TYPE_CHECKING:
+    from caps_med.images import MedicalImage, read_image
     from caps_med.inference import load_model
 
-__all__ = ["__version__", "load_model"]
+__all__ = ["MedicalImage", "__version__", "load_model", "read_image"]
+
+_MODULES = {
+    "MedicalImage": "caps_med.images",
+    "load_model": "caps_med.inference",
+    "read_image": "caps_med.images",
+}
 
 
 def __getattr__(name: str) -> object:
     """Import torch only when a model is asked for: `caps-med --help` must be quick."""
-    if name == "load_model":
-        from caps_med.inference import load_model
+    if name not in _MODULES:
+        raise AttributeError(f"module 'caps_med' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
 
-        return load_model
-    raise AttributeError(f"module 'caps_med' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

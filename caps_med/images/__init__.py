@@ -14,6 +14,7 @@ from caps_med.images.channels import with_channels
 from caps_med.images.codecs.codec import Codec
 from caps_med.images.codecs.registry import CODECS, codec_of_path
 from caps_med.images.files import (
+    ImageSource,
     as_written,
     check_writable,
     count_pictures,
@@ -25,6 +26,7 @@ from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.labels import label_palette, match_labels
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import Normalization, to_uint8
+from caps_med.images.objects import from_object
 from caps_med.images.slices import Plane, SliceStack, chosen_slice, one_slice, slice_count
 
 FORMATS = tuple(CODECS)
@@ -34,6 +36,7 @@ __all__ = [
     "DEFAULT_LIMITS",
     "FORMATS",
     "Codec",
+    "ImageSource",
     "Kind",
     "Limits",
     "MedicalImage",
@@ -46,6 +49,7 @@ __all__ = [
     "codec_of_path",
     "count_pictures",
     "encode_image",
+    "from_object",
     "label_palette",
     "match_labels",
     "one_slice",

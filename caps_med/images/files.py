@@ -6,16 +6,18 @@ import gzip
 import secrets
 from os import PathLike
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from caps_med.errors import InvalidInput, NotFinite
-from caps_med.images.codecs.dicom_series import read_series
+from caps_med.images.codecs.dicom_series import read_files, read_series
 from caps_med.images.codecs.registry import codec_of_content, codec_of_name, codec_of_path
 from caps_med.images.image import Kind, MedicalImage, save_with
 from caps_med.images.labels import as_labels, smallest_unsigned
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import to_uint8
+from caps_med.images.objects import from_object
 
 _LARGEST = float(np.finfo(np.float32).max)
 _GZIP_LEVEL = 6
@@ -23,17 +25,22 @@ _GZIP_LEVEL = 6
 _EIGHT_BITS = ("png", "jpeg", "tiff")
 
 
+#: A path, the content of a file, or an image in memory; see `from_object`.
+ImageSource: TypeAlias = object
+
+
 def read_image(
-    source: str | PathLike[str] | bytes,
+    source: ImageSource,
     *,
     kind: Kind = "image",
     limits: Limits = DEFAULT_LIMITS,
     index: int | None = None,
 ) -> MedicalImage:
-    """An image or a label map from a file or from bytes; its content tells its format.
+    """An image or a label map from a file, from bytes or from another library's image.
 
     Args:
-        source: a path, or the content itself; of a DICOM series its folder.
+        source: a path, or the content itself, which tells its format; of a DICOM series its folder
+            or a list of its files; or an image in memory, see `from_object`.
         kind: "labels" keeps palette indices and checks that all values are ids.
         limits: checked from the headers, before anything is decoded.
         index: which picture of a stack (TIFF of many pages, npy `[N, H, W]`); None for the whole
@@ -48,7 +55,14 @@ def read_image(
         InputTooLarge: over `limits`.
         InvalidInput: cut, broken, or not finite in float32; or no such picture in a stack.
     """
-    image = _decoded(source, kind, limits, index)
+    if isinstance(source, MedicalImage):
+        image = source
+    elif isinstance(source, (str, PathLike, bytes)):
+        image = _decoded(source, kind, limits, index)
+    elif isinstance(source, list):
+        image = read_files([Path(file) for file in source], limits)
+    else:
+        image = from_object(source)
     low, high = float(image.array.min()), float(image.array.max())
     if not (low >= -_LARGEST and high <= _LARGEST):
         raise NotFinite("the image holds NaN, infinity or numbers beyond float32: repair it")

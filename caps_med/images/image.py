@@ -15,7 +15,7 @@ from caps_med.images.dicom_origin import DicomOrigin
 from caps_med.images.formats import formats_of
 
 if TYPE_CHECKING:
-    from nibabel.nifti1 import Nifti1Header
+    from nibabel.nifti1 import Nifti1Header, Nifti1Image
 
 Array: TypeAlias = NDArray[Any]
 Kind: TypeAlias = Literal["image", "labels"]
@@ -31,7 +31,7 @@ SINGULAR_RATIO = 1e-6
 _write: Callable[[MedicalImage, str | PathLike[str]], None]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MedicalImage:
     """Pixels or voxels, and where they lie.
 
@@ -73,6 +73,42 @@ class MedicalImage:
         object.__setattr__(self, "affine", _checked_affine(self.affine))
         if self.origin is not None and self.array.shape[3:] != (len(self.origin.slices),):
             raise InvalidInput("these are not the slices that their origin names")
+
+    def __repr__(self) -> str:
+        """Its kind, size and geometry, on one line and without values or names."""
+        shape = " x ".join(str(length) for length in self.array.shape)
+        spacing = "" if self.spacing is None else f", {self._spacing_text}"
+        return f"<{type(self).__name__}: {self.kind} {shape} {self.array.dtype}{spacing}>"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: ANN401
+        """`array` itself, ``[C, *S]``, for ``np.asarray(image)``."""
+        array = np.asarray(self.array, dtype=dtype)
+        if copy is False and array is not self.array:
+            raise ValueError(f"an array of {self.array.dtype} is not one of {dtype} without a copy")
+        return array.copy() if copy and array is self.array else array
+
+    def to_nibabel(self) -> Nifti1Image:
+        """As an image of nibabel, which shares the array; K channels become the fourth axis.
+
+        Raises:
+            InvalidInput: a picture, which has no geometry.
+        """
+        import nibabel as nib
+
+        if self.spatial_dims == 2:
+            raise InvalidInput("a picture has no geometry: take np.asarray(image)")
+        grid = self.array[0] if len(self.array) == 1 else np.moveaxis(self.array, 0, -1)
+        if grid.dtype in (np.int64, np.uint64, np.bool_):
+            grid = grid.astype(np.uint8 if grid.dtype == np.bool_ else np.int32)
+        header = None if self.header is None else self.header.copy()
+        if header is not None:
+            header.set_data_dtype(grid.dtype)
+            header.set_slope_inter(1, 0)
+        return nib.Nifti1Image(grid, self.affine, header)
+
+    @property
+    def _spacing_text(self) -> str:
+        return " x ".join(f"{step:g}" for step in self.spacing or ()) + " mm"
 
     @property
     def spatial_dims(self) -> int:

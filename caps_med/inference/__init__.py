@@ -2,7 +2,7 @@
 
 from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.manipulation import Manipulation, Manipulator
-from caps_med.inference.model import ImageSource, Model, load_model
+from caps_med.inference.model import Model, load_model
 from caps_med.inference.point import Point
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.segmenter import Segmentation, Segmenter
@@ -12,7 +12,6 @@ __all__ = [
     "AnswerProvenance",
     "FeatureExplorer",
     "Features",
-    "ImageSource",
     "Manipulation",
     "Manipulator",
     "Model",

@@ -15,6 +15,7 @@ from caps_med.bundles import Bundle, BundleMetadata, ModelRepository
 from caps_med.errors import InvalidBundle, InvalidParameter, WrongTask
 from caps_med.images import (
     DEFAULT_LIMITS,
+    ImageSource,
     Kind,
     Limits,
     MedicalImage,
@@ -36,10 +37,6 @@ from caps_med.networks import (
     SynthesisNetwork,
     one_hot,
 )
-
-#: A path, the content of a file, or an image in memory.
-ImageSource = str | os.PathLike[str] | bytes | MedicalImage
-
 
 N = TypeVar("N", SegmentationNetwork, SynthesisNetwork)
 

@@ -19,7 +19,7 @@ from caps_med.networks import SegmentationNetwork, predicted_classes
 from caps_med.preprocessing import PreparedSlices
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Segmentation(MedicalImage):
     """A label map, with the probabilities that it was derived from.
 

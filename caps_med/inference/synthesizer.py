@@ -22,7 +22,7 @@ from caps_med.preprocessing import PreparedSlices
 LARGEST_SEED = 2**63 - 1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SyntheticImage(MedicalImage):
     """A synthesized image in the label map's space, float32 in [0, 1].
 

@@ -44,6 +44,8 @@ def route(
     _check(votes, bias)
     if torch.compiler.is_compiling():  # also while exporting
         return route_plain(votes, bias, _needed(votes, routing))
+    if type(votes) is not Tensor:  # such as MONAI's MetaTensor
+        votes = votes.as_subclass(Tensor)
     name = active_backend(votes.device, backend)
     return BACKENDS[name].route(votes, bias, _needed(votes, routing))
 

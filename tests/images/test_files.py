@@ -34,7 +34,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="is a folder without a DICOM picture"):
+    with pytest.raises(InvalidInput, match="test_a_folder0 holds no DICOM picture: give a file"):
         read_image(tmp_path)
 
 

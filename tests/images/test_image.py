@@ -76,3 +76,18 @@ class TestWithArray:
     def test_other_voxels_are_refused(self) -> None:
         with pytest.raises(InvalidInput, match=r"shape \(2, 3, 5\), this image \(2, 3, 4\)"):
             self.source.with_array(np.zeros((1, 2, 3, 5)))
+
+
+def test_numpy_takes_its_array() -> None:
+    image = MedicalImage(VOLUME)
+    assert np.asarray(image) is VOLUME
+    assert np.asarray(image, dtype=np.float32).dtype == np.float32
+    assert np.array(image) is not VOLUME and np.array_equal(np.array(image), VOLUME)
+
+
+def test_its_repr_is_one_short_line_without_values() -> None:
+    assert (
+        repr(MedicalImage(np.zeros((1, 200, 200)))) == "<MedicalImage: image 1 x 200 x 200 float64>"
+    )
+    volume = MedicalImage(VOLUME, np.diag([2.0, 2.0, 3.0, 1.0]), kind="labels")
+    assert repr(volume) == "<MedicalImage: labels 1 x 2 x 3 x 4 int16, 2 x 2 x 3 mm>"

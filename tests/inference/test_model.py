@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from monai.data import MetaTensor
+from monai.inferers import sliding_window_inference
 from PIL import Image
 
 import caps_med
@@ -268,3 +271,32 @@ def test_each_model_does_its_own_task(segmentation: Model, synthesis: Model) -> 
 def test_unknown_model_is_named(models: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"no model 'nope': there is .*tiny-segmentation"):
         caps_med.load_model("nope", models)
+
+
+def test_an_image_in_memory_is_segmented_like_its_file(segmentation: Model, tmp_path: Path) -> None:
+    voxels = np.random.default_rng(0).integers(0, 255, (40, 36, 3)).astype(np.int16)
+    affine = np.diag([-1.0, 1.0, 2.0, 1.0])
+    volume = nib.Nifti1Image(voxels, affine)
+    nib.save(volume, tmp_path / "a.nii.gz")
+    expected = np.asarray(segmentation.segment(tmp_path / "a.nii.gz"))
+    meta = MetaTensor(voxels[None].astype(np.float32), affine=torch.tensor(affine))
+    for source in (volume, (voxels, affine), meta):
+        answer = segmentation.segment(source)
+        assert np.array_equal(np.asarray(answer), expected)
+        np.testing.assert_allclose(answer.to_nibabel().affine, affine)
+    assert len(repr(answer)) < 100 and "Segmentation" in repr(answer)
+
+
+def test_a_network_takes_a_meta_tensor(segmentation: Model) -> None:
+    image = torch.rand(1, 1, 32, 40)
+    with torch.no_grad():
+        expected = segmentation.network(image)
+        found = segmentation.network(MetaTensor(image))
+        windows = sliding_window_inference(MetaTensor(image), (16, 16), 2, segmentation.network)
+    assert torch.equal(torch.as_tensor(found), expected)
+    assert windows.shape == expected.shape
+
+
+def test_the_package_shows_its_api() -> None:
+    assert dir(caps_med) == ["MedicalImage", "__version__", "load_model", "read_image"]
+    assert caps_med.read_image is read_image and caps_med.MedicalImage is MedicalImage

@@ -31,23 +31,35 @@ def read_series(folder: Path, limits: Limits) -> MedicalImage:
     """The one series in `folder`; files that are not DICOM pictures are skipped, folders not
     entered.
 
+    Raises: as `read_files`.
+    """
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return read_files(files, limits, str(folder))
+
+
+def read_files(files: Sequence[Path], limits: Limits, name: str = "the list") -> MedicalImage:
+    """The one series in these files; those that are not DICOM pictures are skipped.
+
+    Args:
+        files: in any order.
+        limits: of all files together.
+        name: of the files, in messages.
+
     Raises:
         InvalidInput: no DICOM picture, several series, or slices that are no volume.
         InputTooLarge: over `limits`, all files together.
     """
 
     def contents() -> Iterator[tuple[str, bytes]]:
-        for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        for path in files:
             with path.open("rb") as file:
                 if (content := _content(file, limits.max_bytes)) is not None:
                     yield path.name, content
 
     found = _frames(contents(), limits, "max_bytes")
     if not found:
-        raise InvalidInput(
-            f"{folder} is a folder without a DICOM picture: give a file, or a series"
-        )
-    return _one_series(found, str(folder))
+        raise InvalidInput(f"{name} holds no DICOM picture: give a file, or the files of a series")
+    return _one_series(found, name)
 
 
 def read_zip(data: bytes, limits: Limits) -> MedicalImage:

@@ -152,6 +152,12 @@ class TestSeries:
         assert read.spacing == (0.75, 0.5, 2.0)
         assert read.affine[:3, 3].tolist() == [10, -20, 0]
 
+    def test_a_list_of_its_files_is_the_series(self, folder: Path) -> None:
+        files = sorted(folder.glob("*.dcm"), reverse=True)
+        assert np.array_equal(read_image(files).array, read_image(folder).array)
+        with pytest.raises(InvalidInput, match="the list holds no DICOM picture"):
+            read_image([folder / "notes.txt"])
+
     def test_a_missing_slice(self, folder: Path) -> None:
         (folder / "slice0.dcm").unlink()
         with pytest.raises(InvalidInput, match="not evenly spaced"):

@@ -1,0 +1,157 @@
+"""Images that other libraries hold in memory, as `MedicalImage`.
+
+A library is recognized by the name of a class, so that none is imported which the caller does not
+use already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from caps_med.errors import InvalidInput
+from caps_med.images.image import Array, MedicalImage
+
+#: From the LPS world of DICOM and ITK to RAS, and back.
+_LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
+_MILLIMETRES = {1: 1000.0, 3: 0.001}  # of NIfTI's unit codes; all others are taken as millimetres
+_COLOUR_CHANNELS = 3
+
+
+def from_object(source: Any) -> MedicalImage:  # noqa: ANN401 - that is what it finds out
+    """An image of another library as a `MedicalImage`, with its geometry.
+
+    | source | taken as |
+    |---|---|
+    | NumPy array | a picture ``[H, W]`` or ``[H, W, 3]`` |
+    | PyTorch tensor | a picture ``[H, W]`` or ``[C, H, W]`` with 1 or 3 channels |
+    | ``(array, affine)`` | a volume ``[X, Y, Z]``, voxels to millimetres in RAS+ |
+    | MONAI `MetaTensor` | a picture ``[C, H, W]`` or a volume ``[C, X, Y, Z]`` with its affine |
+    | nibabel image | a volume |
+    | SimpleITK image | a picture or a volume |
+    | Pillow image | a picture |
+
+    Raises:
+        InvalidInput: another type, or a shape that is not one of these.
+    """
+    for base in type(source).__mro__:
+        convert = _CONVERTERS.get(f"{base.__module__.partition('.')[0]}.{base.__name__}")
+        if convert is not None:
+            return convert(source)
+    raise InvalidInput(
+        f"a {type(source).__module__}.{type(source).__qualname__} is not an image: give a path, "
+        "the content of a file, a MedicalImage, (array, affine), or an image of NumPy, PyTorch, "
+        "MONAI, nibabel, SimpleITK or Pillow"
+    )
+
+
+def _from_array(array: Array) -> MedicalImage:
+    if array.ndim == 2:
+        return _image(array[None])
+    if array.ndim == 3 and array.shape[-1] == _COLOUR_CHANNELS:
+        return _image(np.moveaxis(array, -1, 0))
+    raise InvalidInput(
+        f"an array of shape {array.shape} is not a picture [H, W] or [H, W, 3]: give a volume as "
+        "(array, affine), so that its geometry is known"
+    )
+
+
+def _from_tensor(tensor: Any) -> MedicalImage:  # noqa: ANN401
+    array = _numpy(tensor)
+    if array.ndim == 3 and array.shape[0] in (1, _COLOUR_CHANNELS):
+        return _image(array)
+    if array.ndim == 2:
+        return _image(array[None])
+    raise InvalidInput(
+        f"a tensor of shape {array.shape} is not a picture [H, W] or [C, H, W]: give a volume as "
+        "a MetaTensor or as (array, affine), so that its geometry is known"
+    )
+
+
+def _from_meta_tensor(tensor: Any) -> MedicalImage:  # noqa: ANN401
+    array = _numpy(tensor.as_tensor())
+    if array.ndim == 3:
+        return _image(array)
+    return _image(array, _numpy(tensor.affine))
+
+
+def _from_pair(pair: tuple[Any, ...]) -> MedicalImage:
+    if len(pair) != 2:
+        raise InvalidInput(f"(array, affine) is needed, got a tuple of {len(pair)}")
+    array, affine = (_numpy(part) for part in pair)
+    if array.ndim == 3:
+        array = array[None]
+    if array.ndim != 4:
+        raise InvalidInput(f"the array of (array, affine) has shape {array.shape}, not [X, Y, Z]")
+    return _image(array, affine)
+
+
+def _from_nibabel(image: Any) -> MedicalImage:  # noqa: ANN401
+    array = np.asanyarray(image.dataobj)
+    while array.ndim > 3 and array.shape[-1] == 1:
+        array = array[..., 0]
+    if array.ndim != 3:
+        raise InvalidInput(f"a nibabel image of shape {array.shape} is not one volume")
+    header = image.header if hasattr(image.header, "get_sform") else None
+    units = 0 if header is None else int(header["xyzt_units"]) & 7
+    scale = _MILLIMETRES.get(units, 1.0)
+    affine = np.diag([scale, scale, scale, 1.0]) @ image.affine
+    kept = None if header is None else header.copy()
+    return MedicalImage(_numbers(array)[None], affine, format="nifti", header=kept)
+
+
+def _from_simpleitk(image: Any) -> MedicalImage:  # noqa: ANN401
+    import SimpleITK  # the caller has it
+
+    dims, array = image.GetDimension(), SimpleITK.GetArrayFromImage(image)
+    channels = np.moveaxis(array, -1, 0) if array.ndim > dims else array[None]
+    if dims == 2:
+        return _image(channels)
+    if dims != 3:
+        raise InvalidInput(f"a SimpleITK image of {dims} dimensions is not one volume")
+    affine = np.eye(4)
+    affine[:3, :3] = np.reshape(image.GetDirection(), (3, 3)) * image.GetSpacing()
+    affine[:3, 3] = image.GetOrigin()
+    return _image(channels.transpose(0, 3, 2, 1), _LPS_TO_RAS @ affine)
+
+
+def _from_pillow(picture: Any) -> MedicalImage:  # noqa: ANN401
+    if picture.mode not in ("1", "L", "I;16", "I", "F", "RGB"):
+        picture = picture.convert("RGB" if "A" not in picture.getbands() else "RGBA").convert("RGB")
+    return _from_array(np.asarray(picture))
+
+
+def _image(array: Array, affine: Array | None = None) -> MedicalImage:
+    """An array ``[C, *S]`` without a file: pictures of bytes are saved as PNG, others as npy."""
+    array = np.ascontiguousarray(_numbers(array))
+    if array.ndim == 3:
+        return MedicalImage(array, format="png" if array.dtype == np.uint8 else "npy")
+    return MedicalImage(array, np.eye(4) if affine is None else affine, format="nifti")
+
+
+def _numbers(array: Array) -> Array:
+    """Truth values as bytes and half floats as floats, which every format can hold."""
+    if array.dtype == bool:
+        return array.astype(np.uint8)
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def _numpy(source: Any) -> Array:  # noqa: ANN401
+    """An array, or a tensor on any device."""
+    if hasattr(source, "detach"):
+        tensor = source.detach().cpu()
+        source = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+    return np.asarray(source)
+
+
+_CONVERTERS: Mapping[str, Callable[[Any], MedicalImage]] = {
+    "numpy.ndarray": _from_array,
+    "torch.Tensor": _from_tensor,
+    "monai.MetaTensor": _from_meta_tensor,
+    "builtins.tuple": _from_pair,
+    "nibabel.SpatialImage": _from_nibabel,
+    "SimpleITK.Image": _from_simpleitk,
+    "PIL.Image": _from_pillow,
+}

@@ -1,0 +1,157 @@
+"""Images of other libraries in memory, against each library's own idea of where a voxel lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+import SimpleITK
+import torch
+from monai.data import MetaTensor
+from numpy.typing import NDArray
+from PIL import Image
+
+from caps_med.errors import InvalidInput, NotFinite
+from caps_med.images import MedicalImage, read_image
+
+RNG = np.random.default_rng(0)
+VOXELS = RNG.integers(0, 1000, (4, 5, 6)).astype(np.int16)
+#: Oblique, with the first axis flipped.
+OBLIQUE = np.array(
+    [[-1.9, 0.3, 0.1, 10.0], [0.2, 2.4, -0.4, -20.0], [0.1, 0.5, 2.9, 30.0], [0, 0, 0, 1]]
+)
+
+
+def world(image: MedicalImage, index: tuple[int, int, int]) -> NDArray[np.float64]:
+    return (image.affine @ [*index, 1])[:3]
+
+
+def simpleitk_volume() -> Any:  # noqa: ANN401
+    """`VOXELS` in a rotated and flipped frame."""
+    image = SimpleITK.GetImageFromArray(VOXELS.transpose(2, 1, 0))
+    image.SetSpacing((0.5, 2.0, 3.0))
+    image.SetOrigin((7.0, -8.0, 9.0))
+    turn = np.array([[0.8, -0.6, 0], [0.6, 0.8, 0], [0, 0, -1]])
+    image.SetDirection(turn.ravel().tolist())
+    return image
+
+
+def test_nibabel_images_keep_voxels_affine_and_header() -> None:
+    source = nib.Nifti1Image(VOXELS, OBLIQUE)
+    source.header["descrip"] = b"kept"
+    image = read_image(source)
+    assert np.array_equal(image.array[0], VOXELS)
+    np.testing.assert_allclose(world(image, (1, 2, 3)), (source.affine @ [1, 2, 3, 1])[:3])
+    assert image.header is not None and image.header["descrip"] == b"kept"
+
+
+@pytest.mark.parametrize("code", ["mm", "meter", "micron"])
+def test_a_nibabel_image_is_read_as_its_file_is(tmp_path: Path, code: str) -> None:
+    source = nib.Nifti1Image(VOXELS[..., None], OBLIQUE)
+    source.header.set_xyzt_units(code)
+    nib.save(source, tmp_path / "a.nii.gz")
+    one, other = read_image(nib.load(tmp_path / "a.nii.gz")), read_image(tmp_path / "a.nii.gz")
+    assert np.array_equal(one.array, other.array)
+    np.testing.assert_allclose(one.affine, other.affine)
+
+
+def test_to_nibabel_gives_the_same_image_back() -> None:
+    source = nib.Nifti1Image(VOXELS, OBLIQUE)
+    back = read_image(source).to_nibabel()
+    assert np.array_equal(np.asanyarray(back.dataobj), VOXELS)
+    np.testing.assert_allclose(back.affine, OBLIQUE)
+    several = MedicalImage(np.zeros((3, 4, 5, 6), np.float32), OBLIQUE).to_nibabel()
+    assert several.shape == (4, 5, 6, 3)
+    with pytest.raises(InvalidInput, match="a picture has no geometry"):
+        MedicalImage(np.zeros((1, 4, 5))).to_nibabel()
+
+
+def test_simpleitk_volumes_lie_where_simpleitk_says() -> None:
+    source = simpleitk_volume()
+    image = read_image(source)
+    assert np.array_equal(image.array[0], VOXELS)
+    for index in ((0, 0, 0), (3, 1, 5)):
+        left, posterior, superior = source.TransformIndexToPhysicalPoint(index)
+        np.testing.assert_allclose(world(image, index), (-left, -posterior, superior))
+
+
+def test_simpleitk_reads_a_saved_volume_in_the_same_place(tmp_path: Path) -> None:
+    source = simpleitk_volume()
+    read_image(source).save(tmp_path / "a.nii.gz")
+    again = SimpleITK.ReadImage(str(tmp_path / "a.nii.gz"))
+    assert np.array_equal(SimpleITK.GetArrayFromImage(again), SimpleITK.GetArrayFromImage(source))
+    for index in ((0, 0, 0), (3, 1, 5)):
+        np.testing.assert_allclose(
+            again.TransformIndexToPhysicalPoint(index),
+            source.TransformIndexToPhysicalPoint(index),
+            atol=1e-4,
+        )
+
+
+def test_simpleitk_pictures_are_rows_and_columns() -> None:
+    grey = SimpleITK.GetImageFromArray(VOXELS[0])
+    assert np.array_equal(read_image(grey).array, VOXELS[:1])
+    colour = RNG.integers(0, 255, (7, 8, 3)).astype(np.uint8)
+    image = read_image(SimpleITK.GetImageFromArray(colour, isVector=True))
+    assert np.array_equal(image.array, colour.transpose(2, 0, 1))
+
+
+def test_meta_tensors_keep_their_affine() -> None:
+    image = read_image(MetaTensor(VOXELS[None].astype(np.float32), affine=torch.tensor(OBLIQUE)))
+    assert np.array_equal(image.array[0], VOXELS)
+    np.testing.assert_allclose(image.affine, OBLIQUE)
+    assert read_image(MetaTensor(torch.zeros(1, 7, 8))).spatial_shape == (7, 8)
+
+
+def test_arrays_with_an_affine_are_volumes() -> None:
+    image = read_image((VOXELS, OBLIQUE))
+    assert np.array_equal(image.array, VOXELS[None]) and np.array_equal(image.affine, OBLIQUE)
+    image = read_image((torch.from_numpy(VOXELS), torch.tensor(OBLIQUE)))
+    assert np.array_equal(image.array, VOXELS[None])
+
+
+@pytest.mark.parametrize(
+    ("source", "shape"),
+    [
+        (np.zeros((7, 8), np.uint8), (1, 7, 8)),
+        (np.zeros((7, 8, 3), np.uint8), (3, 7, 8)),
+        (np.zeros((7, 8), bool), (1, 7, 8)),
+        (torch.zeros(7, 8, dtype=torch.bfloat16), (1, 7, 8)),
+        (torch.zeros(3, 7, 8, requires_grad=True), (3, 7, 8)),
+        (Image.new("L", (8, 7)), (1, 7, 8)),
+        (Image.new("RGBA", (8, 7)), (3, 7, 8)),
+        (Image.new("I;16", (8, 7)), (1, 7, 8)),
+    ],
+)
+def test_pictures_of_any_library(source: object, shape: tuple[int, ...]) -> None:
+    assert read_image(source).array.shape == shape
+
+
+def test_a_label_map_in_memory_is_checked_like_a_file() -> None:
+    labels = read_image((VOXELS, OBLIQUE), kind="labels")
+    assert labels.kind == "labels" and labels.array.dtype == np.uint16
+    with pytest.raises(InvalidInput, match="label"):
+        read_image((VOXELS + 0.5, OBLIQUE), kind="labels")
+    with pytest.raises(NotFinite, match="NaN"):
+        read_image(np.full((4, 4), np.nan))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (VOXELS, r"\(4, 5, 6\) is not a picture .*give a volume as \(array, affine\)"),
+        (torch.zeros(2, 7, 8), r"\(2, 7, 8\) is not a picture .*MetaTensor"),
+        ((VOXELS,), r"\(array, affine\) is needed, got a tuple of 1"),
+        ((VOXELS[0], OBLIQUE), r"has shape \(5, 6\), not \[X, Y, Z\]"),
+        ((VOXELS, np.eye(3)), r"affine must have shape \(4, 4\), got \(3, 3\)"),
+        (nib.Nifti1Image(np.zeros((4, 5, 6, 2), np.int16), OBLIQUE), "is not one volume"),
+        ({"image": VOXELS}, "a builtins.dict is not an image: give a path"),
+        (7, "a builtins.int is not an image"),
+    ],
+)
+def test_anything_else_is_refused(source: object, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        read_image(source)
