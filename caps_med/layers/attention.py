@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from caps_med.errors import InvalidParameter
+from caps_med.layers.dense import DenseVotes
 
 _EPSILON = 1e-12
 
@@ -22,7 +22,7 @@ def exponential_squash(capsules: Tensor, dim: int = -1) -> Tensor:
     return capsules * (-torch.expm1(-length) / length)
 
 
-class SelfAttentionCapsules(nn.Module):
+class SelfAttentionCapsules(DenseVotes):
     """Dense capsules with self-attention routing.
 
     Mazzia, Salvetti & Chiaberge 2021, "Efficient-CapsNet", section 3.2, equations 4 to 7.
@@ -41,24 +41,8 @@ class SelfAttentionCapsules(nn.Module):
     """
 
     def __init__(self, in_capsules: int, in_atoms: int, out_types: int, out_atoms: int) -> None:
-        super().__init__()
-        self.in_capsules, self.in_atoms = in_capsules, in_atoms
-        self.weight = nn.Parameter(torch.empty(in_capsules, out_types, out_atoms, in_atoms))
+        super().__init__(in_capsules, in_atoms, out_types, out_atoms, std=in_atoms**-0.5)
         self.priors = nn.Parameter(torch.zeros(in_capsules, out_types))
-        nn.init.normal_(self.weight, std=in_atoms**-0.5)
-
-    def votes(self, capsules: Tensor) -> Tensor:
-        """Votes ``[B, I, J, A]``.
-
-        Raises:
-            InvalidParameter: capsules of another shape.
-        """
-        if capsules.shape[1:] != (self.in_capsules, self.in_atoms):
-            raise InvalidParameter(
-                f"capsules have shape {tuple(capsules.shape)}: "
-                f"[B, {self.in_capsules}, {self.in_atoms}] is needed"
-            )
-        return torch.einsum("ijao,bio->bija", self.weight, capsules)
 
     def couplings(self, votes: Tensor) -> Tensor:
         """Coupling coefficients ``[B, I, J]`` of votes, priors included."""

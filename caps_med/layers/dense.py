@@ -13,7 +13,39 @@ from caps_med.routing import Routing, couplings, route
 _GAIN = 0.6
 
 
-class DenseCapsules(nn.Module):
+class DenseVotes(nn.Module):
+    """What fully connected capsule layers share: weights ``[I, J, A, A_in]`` that cast votes.
+
+    Args:
+        in_capsules: input capsules I, counted over all positions.
+        in_atoms: atoms of an input capsule.
+        out_types: output capsules J.
+        out_atoms: atoms A of an output capsule.
+        std: standard deviation of the initial weights.
+    """
+
+    def __init__(
+        self, in_capsules: int, in_atoms: int, out_types: int, out_atoms: int, std: float
+    ) -> None:
+        super().__init__()
+        self.in_capsules, self.in_atoms = in_capsules, in_atoms
+        self.weight = nn.Parameter(std * torch.randn(in_capsules, out_types, out_atoms, in_atoms))
+
+    def votes(self, capsules: Tensor) -> Tensor:
+        """Votes ``[B, I, J, A]`` of capsules ``[B, I, A_in]``.
+
+        Raises:
+            InvalidParameter: capsules of another shape.
+        """
+        if capsules.shape[1:] != (self.in_capsules, self.in_atoms):
+            raise InvalidParameter(
+                f"capsules have shape {tuple(capsules.shape)}: "
+                f"[B, {self.in_capsules}, {self.in_atoms}] is needed"
+            )
+        return torch.einsum("ijao,bio->bija", self.weight, capsules)
+
+
+class DenseCapsules(DenseVotes):
     """Digit capsules (Sabour et al. 2017, equations 2 and 3, procedure 1).
 
     Args:
@@ -39,30 +71,16 @@ class DenseCapsules(nn.Module):
         out_atoms: int,
         routing: Routing | None = None,
     ) -> None:
-        super().__init__()
-        self.in_capsules, self.in_atoms = in_capsules, in_atoms
+        std = _GAIN * out_types / (in_capsules * out_atoms) ** 0.5
+        super().__init__(in_capsules, in_atoms, out_types, out_atoms, std)
         self.routing = routing or Routing()
-        scale = _GAIN * out_types / (in_capsules * out_atoms) ** 0.5
-        self.weight = nn.Parameter(scale * torch.randn(in_capsules, out_types, out_atoms, in_atoms))
-
-    def votes(self, capsules: Tensor) -> Tensor:
-        """Votes ``[B, I, J, A, 1]`` of capsules ``[B, I, A_in]``: all for one position.
-
-        Raises:
-            InvalidParameter: capsules of another shape.
-        """
-        if capsules.shape[1:] != (self.in_capsules, self.in_atoms):
-            raise InvalidParameter(
-                f"capsules have shape {tuple(capsules.shape)}: "
-                f"[B, {self.in_capsules}, {self.in_atoms}] is needed"
-            )
-        return torch.einsum("ijao,bio->bija", self.weight, capsules).unsqueeze(-1)
 
     def forward(self, capsules: Tensor) -> Tensor:
         """``[B, I, A_in]`` -> ``[B, J, A]``."""
+        votes = self.votes(capsules).unsqueeze(-1)
         # a single position: the other backends work on many at a time
-        return route(self.votes(capsules), None, self.routing, backend="plain").squeeze(-1)
+        return route(votes, None, self.routing, backend="plain").squeeze(-1)
 
     def couplings(self, capsules: Tensor) -> Tensor:
         """The coupling coefficients ``[B, I, J]`` that routing ends with; no gradient."""
-        return couplings(self.votes(capsules), None, self.routing).squeeze(-1)
+        return couplings(self.votes(capsules).unsqueeze(-1), None, self.routing).squeeze(-1)

@@ -45,7 +45,7 @@ def test_couplings_add_up_to_one_over_the_outputs_and_follow_agreement() -> None
     coupling = layer.couplings(capsules)
     assert coupling.shape == (2, 6, 4)
     torch.testing.assert_close(coupling.sum(2), torch.ones(2, 6))
-    total = (coupling.unsqueeze(-1) * layer.votes(capsules).squeeze(-1)).sum(1)
+    total = (coupling.unsqueeze(-1) * layer.votes(capsules)).sum(1)
     torch.testing.assert_close(squash(total), layer(capsules))
 
 
