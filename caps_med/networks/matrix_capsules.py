@@ -84,28 +84,29 @@ class MatrixCapsules(ClassificationNetwork):
         )
 
     def _classify(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        last = self._computed(image)["classcaps"]
+        last = self._computed(self._first(image))["classcaps"]
         return last.activations, last.poses
 
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
         """Every layer's poses, see `ClassificationNetwork.capsules`."""
         self.check(image)
-        computed = self._computed(image)
-        found = OrderedDict(conv1=self._first(image).unsqueeze(1))
-        found.update((name, layer.poses) for name, layer in computed.items())
+        maps = self._first(image)
+        found = OrderedDict(conv1=maps.unsqueeze(1))
+        found.update((name, layer.poses) for name, layer in self._computed(maps).items())
         found["classcaps"] = found["classcaps"][(..., *(None,) * self.spatial_dims)]
         return found
 
     def activations(self, image: Tensor) -> OrderedDict[str, Tensor]:
         """Activations ``[B, J, *S]`` of every layer of matrix capsules, by name."""
         self.check(image)
-        found = OrderedDict((n, layer.activations) for n, layer in self._computed(image).items())
+        computed = self._computed(self._first(image))
+        found = OrderedDict((name, layer.activations) for name, layer in computed.items())
         found["classcaps"] = found["classcaps"][(..., *(None,) * self.spatial_dims)]
         return found
 
-    def _computed(self, image: Tensor) -> OrderedDict[str, PoseMatrices]:
+    def _computed(self, maps: Tensor) -> OrderedDict[str, PoseMatrices]:
         found: OrderedDict[str, PoseMatrices] = OrderedDict()
-        found["primarycaps"] = self.primarycaps(self._first(image))
+        found["primarycaps"] = self.primarycaps(maps)
         found["convcaps1"] = self.convcaps1(found["primarycaps"])
         found["convcaps2"] = self.convcaps2(found["convcaps1"])
         found["classcaps"] = self.classcaps(found["convcaps2"])

@@ -174,7 +174,7 @@ def test_where_a_capsule_stands_is_seen_by_coordinates_alone() -> None:
         network = built("MatrixCapsules", coordinates=coordinates)
         assert isinstance(network, MatrixCapsules)
         with torch.no_grad():
-            below = network._computed(images(network))["convcaps2"]
+            below = network._computed(network._first(images(network)))["convcaps2"]
             moved = type(below)(below.poses.flip(-1), below.activations.flip(-1))
             same = torch.allclose(
                 network.classcaps(below).poses, network.classcaps(moved).poses, atol=1e-4
