@@ -18,6 +18,7 @@ from caps_med.errors import LayerNotFound
 from caps_med.images import MedicalImage, chosen_slice
 from caps_med.inference.capsule_montage import capsule_montage
 from caps_med.inference.passes import input_of_slice
+from caps_med.inference.progress import count_steps
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.networks import CapsuleNetwork
 
@@ -110,8 +111,10 @@ class FeatureExplorer:
         """
         self.check_layer(layer)
         at = chosen_slice(len(slices), slice)
+        advance = count_steps(1)
         with torch.inference_mode():
             found = capsules(input_of_slice(self.network, slices, at))
+        advance(1)
         layers = {
             info.name: self._of_slice(found[info.name], at, slices.shape[2:], info.stride)
             for info in self.network.layers

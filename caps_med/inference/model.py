@@ -27,6 +27,7 @@ from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.manipulation import Manipulator
 from caps_med.inference.passes import device_of
 from caps_med.inference.point import InputRecorder, Point
+from caps_med.inference.progress import Progress, part_of, reporting_to
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
@@ -85,40 +86,78 @@ class Model:
         """Capsule layers in order of computation."""
         return self.network.layers
 
-    def segment(self, image: ImageSource) -> Segmentation:
+    def segment(self, image: ImageSource, *, progress: Progress | None = None) -> Segmentation:
         """The label map of an image, in the image's space and format.
+
+        Args:
+            image: a path, the content of a file, or an image in memory; see `read_image`.
+            progress: called with the steps that are done and those in all: the slices of a volume
+                for a 2-D network, the windows of what is larger than one pass.
 
         Raises:
             WrongTask: this is a synthesis model.
             CapsMedError: the image cannot be read, or the model cannot take it.
         """
-        return self.segmenter(self.read(image, "image"))
+        read = self.read(image, "image")
+        with reporting_to(progress):
+            return self.segmenter(read)
 
-    def synthesize(self, labels: ImageSource, seed: int = 0) -> SyntheticImage:
+    def synthesize(
+        self, labels: ImageSource, seed: int = 0, *, progress: Progress | None = None
+    ) -> SyntheticImage:
         """An image of a label map, the same for the same seed.
+
+        Args:
+            labels, progress: see `segment`.
+            seed: of the noise vector, which all slices of a volume share.
 
         Raises:
             WrongTask: this is a segmentation model.
             UnknownLabel: the label map holds an id that the model does not know.
         """
-        return self.synthesizer(self.read(labels, "labels"), seed)
+        [image] = self.synthesize_many(labels, seed, progress=progress)
+        return image
 
     def synthesize_many(
-        self, labels: ImageSource, seed: int = 0, count: int = 1
+        self,
+        labels: ImageSource,
+        seed: int = 0,
+        count: int = 1,
+        *,
+        progress: Progress | None = None,
     ) -> list[SyntheticImage]:
-        """Images of one label map with the seeds `seed`, `seed + 1`, ..."""
+        """Images of one label map with the seeds `seed`, `seed + 1`, ...
+
+        Args and raises: as of `synthesize`.
+        """
         read = self.read(labels, "labels")
-        return [self.synthesizer(read, seed + i) for i in range(count)]
+        images = []
+        with reporting_to(progress):
+            for i in range(count):
+                with part_of(count, i):
+                    images.append(self.synthesizer(read, seed + i))
+        return images
 
     def interpolate(
-        self, labels: ImageSource, seed: int = 0, to_seed: int = 1, steps: int = 9
+        self,
+        labels: ImageSource,
+        seed: int = 0,
+        to_seed: int = 1,
+        steps: int = 9,
+        *,
+        progress: Progress | None = None,
     ) -> list[SyntheticImage]:
         """Images from the one of `seed` to the one of `to_seed`; see `Synthesizer.interpolate`.
+
+        Args:
+            labels, progress: see `segment`.
 
         Raises:
             What `synthesize` raises. InvalidParameter: fewer than two steps.
         """
-        return self.synthesizer.interpolate(self.read(labels, "labels"), seed, to_seed, steps)
+        read = self.read(labels, "labels")
+        with reporting_to(progress):
+            return self.synthesizer.interpolate(read, seed, to_seed, steps)
 
     def interpolate_features(
         self,
@@ -127,6 +166,8 @@ class Model:
         to_seed: int = 1,
         steps: int = 9,
         slice: int | None = None,
+        *,
+        progress: Progress | None = None,
     ) -> list[Features]:
         """The last layer's capsules for each image of `interpolate`, in one slice.
 
@@ -139,10 +180,13 @@ class Model:
             raise InvalidParameter(f"{self.provenance.model}: its network has no capsules")
         path = self.synthesizer.noise_path(seed, to_seed, steps)
         classes = self.synthesizer.prepare(self.read(labels, "labels")).slices
-        return [
-            self._synthesis_features(source, classes, layers[-1].name, slice, z)
-            for source, z in path
-        ]
+        found = []
+        with reporting_to(progress):
+            for step, (source, z) in enumerate(path):
+                with part_of(steps, step):
+                    layer = layers[-1].name
+                    found.append(self._synthesis_features(source, classes, layer, slice, z))
+        return found
 
     def manipulator(self, image: ImageSource, slice: int | None = None) -> Manipulator:
         """The class capsules of one slice, whose atoms can be shifted.
@@ -188,6 +232,8 @@ class Model:
         layer: str | None = None,
         slice: int | None = None,
         seed: int = 0,
+        *,
+        progress: Progress | None = None,
     ) -> Features:
         """The capsules of every layer for one slice.
 
@@ -196,10 +242,17 @@ class Model:
             layer: only this layer; None for all.
             slice: of a volume, counted along the model's plane; None for the middle one.
             seed: of the noise vector, for synthesis.
+            progress: see `segment`.
 
         Raises:
             LayerNotFound: no such layer. InvalidParameter: no such slice.
         """
+        with reporting_to(progress):
+            return self._features(source, layer, slice, seed)
+
+    def _features(
+        self, source: ImageSource, layer: str | None, slice: int | None, seed: int
+    ) -> Features:
         explorer = FeatureExplorer(self.network, self.provenance)
         explorer.check_layer(layer)
         if self.task == "synthesis":

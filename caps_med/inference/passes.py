@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from caps_med.errors import InputTooLarge
+from caps_med.inference.progress import count_steps
 from caps_med.networks import CapsuleNetwork
 
 Call = Callable[..., Tensor]
@@ -53,7 +55,8 @@ def in_passes(
 
     A 2-D network takes slices as a batch, a 3-D network takes them as one volume. Both are padded
     with zeros to the network's divisor and cropped back. Maps over `PASS_POSITIONS` go through
-    MONAI's sliding window with Gaussian blending.
+    MONAI's sliding window with Gaussian blending. Steps are reported as `reporting_to` has it:
+    slices, or volumes, each of them in windows where these are used.
 
     Args:
         network: gives divisor, spatial dimensions and device.
@@ -72,24 +75,28 @@ def in_passes(
     maps = as_batch(network, slices)
     device = device_of(network)
     wanted = _wanted.get()
+    positions = maps[0, 0].numel()
+    large = positions > PASS_POSITIONS
+    if large and not windowed:
+        check_whole(maps)
+    in_windows = large and windowed
+    advance = count_steps(len(maps) * (_count_windows(network, maps) if in_windows else 1))
 
     def forward(part: Tensor, vector: Tensor | None) -> Tensor:
         if not wanted():
             raise Cancelled
         padded = pad_to(part.to(device), network.divisor)
         noise = () if vector is None else (vector.to(device).expand(len(part), -1),)
-        return cropped(call(padded, *noise), part.shape[2:]).float().cpu()
+        answer = cropped(call(padded, *noise), part.shape[2:]).float().cpu()
+        advance(len(part))
+        return answer
 
-    positions = maps[0, 0].numel()
-    large = positions > PASS_POSITIONS
-    if large and not windowed:
-        check_whole(maps)
     count = max(1, PASS_POSITIONS // positions)
     parts = zip(maps.split(count), _split_vectors(vectors, len(maps), count), strict=True)
     with torch.inference_mode():
         answers = [
             _in_windows(network, lambda window, z=vector: forward(window, z), part)
-            if large and windowed
+            if in_windows
             else forward(part, vector)
             for part, vector in parts
         ]
@@ -156,11 +163,23 @@ def _in_windows(network: CapsuleNetwork, forward: Call, maps: Tensor) -> Tensor:
     from monai.inferers import SlidingWindowInferer
 
     whole = pad_to(maps, network.divisor)
-    axes = [_windows(n, network.spatial_dims, network.divisor) for n in whole.shape[2:]]
+    axes = _window_axes(network, whole.shape[2:])
     # MONAI rounds edge x (1 - overlap) down to the distance between two windows.
     overlap = [max(0.0, 1 - (distance + 0.5) / edge) for edge, distance in axes]
     inferer = SlidingWindowInferer([edge for edge, _ in axes], overlap=overlap, mode="gaussian")
     return cropped(torch.as_tensor(inferer(whole, forward)), maps.shape[2:])
+
+
+def _count_windows(network: CapsuleNetwork, maps: Tensor) -> int:
+    """How many windows `_in_windows` takes for each of the maps."""
+    whole = [size + -size % network.divisor for size in maps.shape[2:]]
+    axes = zip(whole, _window_axes(network, whole), strict=True)
+    return math.prod(1 + -(-(size - edge) // distance) for size, (edge, distance) in axes)
+
+
+def _window_axes(network: CapsuleNetwork, sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """`_windows` along each axis of a padded map."""
+    return [_windows(size, network.spatial_dims, network.divisor) for size in sizes]
 
 
 def _windows(size: int, spatial_dims: int, divisor: int) -> tuple[int, int]:

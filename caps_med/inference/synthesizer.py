@@ -14,6 +14,7 @@ from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, match_labels
 from caps_med.inference.passes import in_passes
+from caps_med.inference.progress import part_of
 from caps_med.inference.provenance import AnswerProvenance, as_answer
 from caps_med.networks import SynthesisNetwork, one_hot
 from caps_med.preprocessing import PreparedSlices
@@ -88,8 +89,9 @@ class Synthesizer:
             InvalidParameter: fewer than two steps. What a call raises.
         """
         images = []
-        for source, z in self.noise_path(seed, to_seed, steps):
-            [pixels] = self._pixels([labels], [z])
+        for step, (source, z) in enumerate(self.noise_path(seed, to_seed, steps)):
+            with part_of(steps, step):
+                [pixels] = self._pixels([labels], [z])
             images.append(self._answer(labels, pixels, source))
         return images
 
