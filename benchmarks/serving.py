@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,13 +41,22 @@ class Server:
         return sum(_pss(pid) for pid in (self.process.pid, *_children(self.process.pid))) / 1024
 
 
-def start(models: Path, log: Path, settings: Mapping[str, object]) -> Server:
+def start(
+    models: Path,
+    log: Path,
+    settings: Mapping[str, object],
+    started: Callable[[int], object] = lambda _: None,
+) -> Server:
     """Start ``caps-med serve`` on a free port; it answers when this returns.
 
     Args:
         models: the model repository.
         log: a file for what the server writes; it is begun anew.
         settings: by their names in `api.settings.Settings`.
+        started: called with the id of the process as soon as there is one.
+
+    Raises:
+        RuntimeError: it ended, or does not answer.
     """
     named = {f"CAPS_MED_{name.upper()}": str(value) for name, value in settings.items()}
     with log.open("wb") as file:
@@ -56,6 +65,7 @@ def start(models: Path, log: Path, settings: Mapping[str, object]) -> Server:
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
             env={**os.environ, "CAPS_MED_KEYS": str(models / "keys.db"), **named},
         )  # fmt: skip
+    started(process.pid)
     end = time.monotonic() + PATIENCE
     while True:
         found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text(errors="replace"))

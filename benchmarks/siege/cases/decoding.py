@@ -1,0 +1,45 @@
+"""Uploads that inflate, lie about their size or are damaged."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+
+import nibabel as nib
+import numpy as np
+
+from benchmarks.load import TINY
+from benchmarks.siege.case import case
+from benchmarks.siege.service import MIB, Siege, expect
+
+SEGMENT = f"/v1/models/{TINY[0]}/segment"
+
+
+@case("a gzip of 500 KB with 512 MiB behind the header of a small image, eight at once", quick=True)
+def gzip_bombs(siege: Siege) -> str:
+    header = nib.Nifti1Image(np.zeros((8, 8, 1), np.uint8), np.eye(4)).header
+    bomb = gzip.compress(header.binaryblock + bytes(512 * MIB), 9)
+    with siege.serving() as service:
+        answers = service.at_once(8, lambda _: service.post(SEGMENT, bomb))
+    return expect(answers, "422 invalid_input", "503 overloaded")
+
+
+@case("a PNG of 30000 x 30000 in 100 bytes, and one whose checksum is wrong")
+def lying_pictures(siege: Siege) -> str:
+    with siege.serving() as service:
+        large = service.post(SEGMENT, _png(30_000, 30_000, bytes(100)))
+        damaged = service.post(SEGMENT, _png(8, 8, bytes(72))[:-20] + bytes(20))
+    return f"{expect([large], '413 input_too_large')}, {expect([damaged], '422 invalid_input')}"
+
+
+def _png(width: int, height: int, pixels: bytes) -> bytes:
+    """A grey PNG with these bytes as its rows."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        checksum = zlib.crc32(kind + content)
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    content = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + content
