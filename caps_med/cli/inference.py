@@ -12,6 +12,7 @@ import caps_med
 from caps_med.cli.options import ModelName, Models, Seed, SliceIndex, console, errors, say
 from caps_med.cli.output import check_file, check_format, check_picture, seeded_path
 from caps_med.errors import InvalidParameter
+from caps_med.wording import counted
 
 Image: TypeAlias = Annotated[
     Path,
@@ -159,8 +160,8 @@ def features(
     found.save(out)
     for name, capsules in found.layers.items():
         types, atoms, rows, columns = capsules.shape
-        kinds = "capsule type" if types == 1 else "capsule types"
-        say(f"{name}: {types} {kinds} of {atoms} atoms, {rows} x {columns}")
+        kinds, poses = counted(types, "capsule type"), counted(atoms, "atom")
+        say(f"{name}: {kinds} of {poses}, {rows} x {columns}")
     say(f"{loaded.bundle.reference} -> {out}")
 
 

@@ -9,6 +9,7 @@ import typer
 
 from caps_med.cli.options import ModelName, Models, console, errors
 from caps_med.errors import InvalidParameter
+from caps_med.wording import counted
 
 if TYPE_CHECKING:
     from caps_med.bundles import Bundle, ModelRepository
@@ -161,7 +162,8 @@ def _report(imported: Imported, bundle: Bundle) -> None:
     count = sum(parameter.numel() for parameter in imported.network.parameters())
     console.print(f"{imported.file} -> {bundle.reference}: {imported.name}, {count:,} parameters")
     if imported.unused:
-        console.print(f"{len(imported.unused)} tensors are unused by the forward pass:")
+        unused = counted(len(imported.unused), "tensor")
+        console.print(f"unused by the forward pass: {unused}")
         for name, shape in imported.unused.items():
             console.print(f"  {name} {list(shape)}", highlight=False, markup=False)
     for warning in imported.warnings:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from caps_med.images import MedicalImage
+from caps_med.wording import counted
 
 TILE, GAP, CAPTION = 112, 6, 20
 INK, PAPER = (232, 232, 236), (18, 18, 24)
@@ -56,5 +57,4 @@ def colored(values: NDArray[np.float32]) -> NDArray[np.uint8]:
 def _caption(name: str, lengths: NDArray[np.float32], largest: float) -> str:
     types, height, width = lengths.shape
     scale = f", shown up to {largest:.1f}" if largest > 1 else ""
-    kinds = "capsule type" if types == 1 else "capsule types"
-    return f"{name}   {types} {kinds}, {height} x {width}{scale}"
+    return f"{name}   {counted(types, 'capsule type')}, {height} x {width}{scale}"

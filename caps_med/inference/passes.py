@@ -14,6 +14,7 @@ from torch import Tensor
 from caps_med.errors import InputTooLarge
 from caps_med.inference.progress import count_steps
 from caps_med.networks import CapsuleNetwork
+from caps_med.wording import size_text
 
 Call = Callable[..., Tensor]
 
@@ -134,8 +135,9 @@ def check_whole(maps: Tensor) -> None:
     """Raise `InputTooLarge` for maps `[N, C, *S]` of over `WHOLE_POSITIONS`."""
     sizes = maps.shape[2:]
     if sizes.numel() > WHOLE_POSITIONS:
+        whole = size_text(sizes, "voxels" if len(sizes) > 2 else "pixels")
         raise InputTooLarge(
-            f"{' x '.join(map(str, sizes))} cannot be processed whole, as required here: "
+            f"{whole} cannot be processed whole, as required here: "
             f"at most {WHOLE_POSITIONS} positions; crop or downsample the image"
         )
 

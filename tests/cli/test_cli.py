@@ -168,7 +168,7 @@ def test_phantoms_are_evaluated_and_augmented(tmp_path: Path) -> None:
     """With the built-in models of axons, so that nothing is trained."""
     data, report, more = tmp_path / "data", tmp_path / "report", tmp_path / "more"
     drawn = run("data", "phantoms", "--count", "2", "--size", "64", "--out", data)
-    assert f"2 images and label maps in {data}" in drawn.stdout
+    assert f"2 images with label maps in {data}" in drawn.stdout
     stems = {kind: {p.stem for p in (data / kind).iterdir()} for kind in ("images", "labels")}
     assert len(stems["images"]) == 2 and stems["images"] == stems["labels"]
     scored = run("evaluate", "--model", "axon-segmentation", "--data", data, "--out", report)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from caps_med.bundles import ModelRepository
 from caps_med.inference import Model
+from caps_med.wording import counted
 from training.augment.config import SEGMENTER, AugmentConfig
 from training.augment.models import AugmentRun, dice_on, started
 from training.data import Dataset, Source, load_source, open_dataset
@@ -108,12 +109,13 @@ def summarized(
     difference = spread_of(differences, list(groups.values()), config.seed)
     assert difference is not None  # noqa: S101 - there are test cases
     where = "set aside from the data" if config.test is None else f"of {Path(config.test).name}"
+    images = counted(len(cases), "image")
     return Benefit(
         dice=dice,
         spreads={w: s for w, s in spreads.items() if s is not None},
         difference=difference,
         verdict=verdict(difference, more_is_better=True),
-        test=f"{len(cases)} images in {len(set(groups.values()))} groups, {where}",
+        test=f"{images} in {counted(len(set(groups.values())), 'group')}, {where}",
         steps=recipe.epochs * recipe.steps,
     )
 

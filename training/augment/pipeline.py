@@ -18,6 +18,7 @@ import caps_med
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidInput
 from caps_med.inference import Model
+from caps_med.wording import counted
 from training.atomic import write_text
 from training.augment.benefit import Benefit, compare
 from training.augment.config import AugmentConfig, AugmentFolder
@@ -107,7 +108,7 @@ def _check(dataset: Dataset, console: Console) -> Mapping[str, Any]:
     if not dataset.trainable:
         errors = [found for found in dataset.findings if found.severity == "error"]
         raise InvalidInput(
-            f"{dataset.data}: cannot be learned from: {len(errors)} errors, the first: "
+            f"{dataset.data}: cannot be learned from: {counted(len(errors), 'error')}, the first: "
             f"{errors[0]}; `caps-med data check {dataset.data}` shows all"
         )
     return {"findings": [found.model_dump(mode="json") for found in dataset.findings]}
@@ -132,9 +133,9 @@ def _generate(
     if not kept:
         best = max(one.dice for one in images)
         raise InvalidInput(
-            f"the geometry survived in none of {len(images)} images (the best Dice is {best:.3f}, "
-            f"{judge['threshold']} is needed): train the generator longer (--epochs), or give more "
-            "labelled images"
+            f"the geometry survived in none of {counted(len(images), 'image')} "
+            f"(the best Dice is {best:.3f}, {judge['threshold']} is needed): train the generator "
+            "longer (--epochs), or give more labelled images"
         )
     about = {
         "caps_med": caps_med.__version__,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from caps_med.images import MedicalImage, read_image
+from caps_med.wording import counted
 from training.atomic import write_text
 from training.augment.benefit import Benefit
 from training.augment.config import AugmentConfig, AugmentFolder
@@ -62,14 +63,14 @@ class Result:
         kept, dice = len(self.kept), list(self.judge["dice"].values())
         if kept < self.config.count:
             yield (
-                f"{kept} of the {self.config.count} images that were asked for: the geometry of "
-                f"the other {len(self.dropped)} did not survive. Train the generator longer, or "
-                "give it more labelled images."
+                f"{kept} of {counted(self.config.count, 'image')} that were asked for: the "
+                f"geometry of the other {len(self.dropped)} did not survive. Train the generator "
+                "longer, or give it more labelled images."
             )
         elif len(self.dropped) > _MANY * len(self.drawn):
             yield (
-                f"{len(self.dropped)} of {len(self.drawn)} images were dropped: the generator "
-                "often loses the geometry. A longer training may help."
+                f"{len(self.dropped)} of {counted(len(self.drawn), 'image')} dropped: the "
+                "generator often loses the geometry. A longer training may help."
             )
         if _mean(dice) < POOR:
             yield (
@@ -106,7 +107,7 @@ class Result:
         )
         return (
             f"An image is kept where {how} its label map with a Dice of {threshold:.3f} or more: "
-            f"{why}. {len(self.kept)} of {len(self.drawn)} images were kept."
+            f"{why}. {len(self.kept)} of {counted(len(self.drawn), 'image')} kept."
         )
 
 

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from caps_med.errors import InvalidParameter
+from caps_med.wording import counted
 from training.cli.options import (
     Data,
     Models,
@@ -102,14 +103,16 @@ def augment(
     try:
         result = augmented(config, out, models, console)
     except KeyboardInterrupt:
-        print_line(console, f"\nStopped; continue with:\n  {config.command}")
+        print_line(console, f"stopped; continue with: {config.command}")
         raise typer.Exit(130) from None
     _print(result, out)
 
 
 def _print(result: Result, out: Path) -> None:
     kept, drawn = len(result.kept), len(result.drawn)
-    print_line(console, f"{kept} images with label maps in {out}, {drawn - kept} dropped")
+    print_line(
+        console, f"{counted(kept, 'image')} with label maps in {out}, {drawn - kept} dropped"
+    )
     print_notes(console, result.notes())
     if result.benefit is not None:
         print_line(console, result.benefit.summary)

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from caps_med.errors import InvalidParameter
+from caps_med.wording import counted
 from training.cli.options import SymmetriesOption, Tolerance, command_line, require_outside
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def phantoms(
     drawn = axon_phantoms(count, seed, size, repeats)
     for name, phantom in track(drawn, "drawing", total=count * repeats, transient=True):
         write_phantom(out, name, phantom)
-    console.print(f"{count * repeats} images and label maps in {out}", soft_wrap=True)
+    console.print(f"{counted(count * repeats, 'image')} with label maps in {out}", soft_wrap=True)
 
 
 @data.command("labels")
@@ -135,7 +136,7 @@ def labels(
         maker, count, out, command_line(), workers,
         lambda drawn: track(drawn, "drawing", total=count, transient=True),
     )  # fmt: skip
-    console.print(f"{count} label maps in {out}", highlight=False, soft_wrap=True)
+    console.print(f"{counted(count, 'label map')} in {out}", highlight=False, soft_wrap=True)
 
 
 def _print(dataset: Dataset) -> None:
@@ -150,7 +151,9 @@ def _print(dataset: Dataset) -> None:
     errors = sum(found.severity == "error" for found in dataset.findings)
     warnings = len(dataset.findings) - errors
     verdict = "[green]ready to train[/green]" if dataset.trainable else "[red]not ready[/red]"
-    console.print(f"{verdict}: {errors} errors, {warnings} warnings", highlight=False)
+    console.print(
+        f"{verdict}: {counted(errors, 'error')}, {counted(warnings, 'warning')}", highlight=False
+    )
 
 
 def _findings_table(dataset: Dataset) -> Table:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from caps_med.wording import counted
 from training.cli.options import (
     Data,
     Models,
@@ -132,7 +133,7 @@ def _table(title: str, headings: Iterable[str]) -> Table:
 def _measure_table(summary: SynthesisSummary) -> Table:
     from training.reports.synthesis import measures
 
-    table = _table(f"{summary.cases} cases", ["", *summary.models])
+    table = _table(counted(summary.cases, "case"), ["", *summary.models])
     for measure in measures(summary):
         table.add_row(measure.name, *(escape(cell) for cell in measure.cells))
     return table
@@ -141,8 +142,9 @@ def _measure_table(summary: SynthesisSummary) -> Table:
 def _score_table(summary: SegmentationSummary) -> Table:
     from training.evaluation.metrics.overlap import TITLES
 
+    cases = counted(summary.cases, "case")
     table = _table(
-        f"{summary.cases} cases: mean ± sd [95 % confidence interval], distances in {summary.unit}",
+        f"{cases}: mean ± sd [95 % confidence interval], distances in {summary.unit}",
         ("model", "class", *TITLES.values(), "missed", "invented"),
     )
     for row in summary.scores:

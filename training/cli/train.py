@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from training.cli.options import command_line
+from training.cli.options import command_line, print_line
 
 train = typer.Typer(
     no_args_is_help=True,
@@ -188,9 +188,9 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
 
 def _print_how_to_resume(run: Path, command: str) -> None:
     kept = any(run.rglob("checkpoint.pt"))
-    console.print(
-        f"\nStopped. The last whole epoch is kept; continue with:\n  {command} --resume"
+    print_line(
+        console,
+        f"stopped; the last whole epoch is kept, continue with: {command} --resume"
         if kept
-        else "\nStopped before the end of the first epoch: nothing is kept.",
-        soft_wrap=True,
+        else f"stopped before the end of the first epoch; start again with: {command}",
     )

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from caps_med.errors import CapsMedError
+from caps_med.wording import counted
 from training.engine import distributed
 from training.engine.progress import ProgressReporter
 from training.engine.recipe import Recipe
@@ -118,7 +119,7 @@ def run_epochs(trainer: SupervisedTrainer, run: TrainingRun, resume: bool) -> Be
         folder.load(folder.checkpoint, state)
     if distributed.first():
         folder.truncate_log(trainer.state.epoch)  # also of a run that was killed in epoch 1
-    trainer.logger.setLevel(logging.WARNING)
+    trainer.logger.setLevel(logging.CRITICAL)  # ignite logs what it then raises
     if trainer.state.epoch < recipe.epochs and not _exhausted(best, trainer, recipe):
         _attach_training(trainer, run)
         trainer.add_event_handler(Events.EPOCH_COMPLETED, _validate, run, best)
@@ -142,7 +143,7 @@ def _run(
         # is not in older checkpoints; `best` knows the epochs anyway.
         idist.barrier()
         if _exhausted(best, trainer, recipe):
-            notify(f"no better score for {recipe.patience} epochs: stopping early")
+            notify(f"no better score for {counted(recipe.patience, 'epoch')}: stopping early")
             trainer.terminate()
 
     trainer.add_event_handler(Events.EPOCH_COMPLETED, stop_early)

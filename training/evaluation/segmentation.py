@@ -10,6 +10,7 @@ import numpy as np
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
 from caps_med.inference import Model
+from caps_med.wording import counted
 from training.data import Dataset
 from training.data.cases import Case, Track
 from training.data.check.card import CardBuilder, DataCard
@@ -142,13 +143,13 @@ class SegmentationEvaluator(Evaluator[Case]):
     def _notes_on(self, card: DataCard) -> Iterator[str]:
         if card.groups < card.cases:
             yield (
-                f"{card.cases} cases come from {card.groups} independent groups; confidence "
-                "intervals resample groups"
+                f"{card.cases} cases come from {counted(card.groups, 'independent group')}; "
+                "confidence intervals resample groups"
             )
         if card.groups < ENOUGH:
             yield (
-                f"{card.groups} independent cases: confidence intervals are rough, and too few to "
-                "tell models apart"
+                f"{counted(card.groups, 'independent case')}: confidence intervals are "
+                "rough, and too few to tell models apart"
             )
 
     def notes(self) -> Iterator[str]:

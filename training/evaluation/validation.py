@@ -19,7 +19,7 @@ from caps_med.networks import (
     one_hot,
     predicted_classes,
 )
-from training.data.samples import Sample
+from training.data.samples import Sample, evenly
 from training.evaluation.metrics.image import masked_ssim
 
 
@@ -58,10 +58,9 @@ def validation_picture(
     network: SegmentationNetwork, samples: Sequence[Sample], shown: int = 4
 ) -> Tensor:
     """Some samples side by side, ``[3, H, W]`` in [0, 1]: image, label and prediction below."""
-    chosen = [samples[i * len(samples) // shown] for i in range(min(shown, len(samples)))]
     columns = []
     with eval_mode(network):
-        for image, label in _cases(chosen, network.divisor, network):
+        for image, label in _cases(evenly(samples, shown), network.divisor, network):
             found = predicted_classes(_answer(network, image))
             if image.ndim == 5:
                 image, label, found = (x[:, :, x.shape[2] // 2] for x in (image, label, found))

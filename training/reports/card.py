@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from caps_med.wording import counted, size_text
 from training.data.check.card import DataCard, Extent, Intensities
 
 
@@ -14,10 +15,10 @@ def card_rows(card: DataCard, channels: Sequence[str] = ()) -> dict[str, str]:
         card: of the data set.
         channels: names of the image channels, as far as they are known.
     """
-    rows = {"cases": f"{card.cases} {card.kind} in {card.groups} groups"}
-    rows["size (pixels)"] = _extent(card.sizes)
+    rows = {"cases": _cases(card)}
+    rows["size"] = _extent(card.sizes, "pixels" if card.kind == "pictures" else "voxels")
     if card.spacing_mm is not None:
-        rows["spacing (mm)"] = _extent(card.spacing_mm)
+        rows["spacing"] = _extent(card.spacing_mm, "mm")
     for number, channel in enumerate(card.channels):
         name = channels[number] if number < len(channels) else f"channel {number}"
         rows[f"intensities, {name}"] = _intensities(channel.all)
@@ -38,10 +39,15 @@ def class_rows(card: DataCard, labels: Mapping[int, str]) -> list[tuple[str, str
     ]  # fmt: skip
 
 
-def _extent(extent: Extent) -> str:
+def _cases(card: DataCard) -> str:
+    what = "case" if card.kind == "mixed" else card.kind.removesuffix("s")
+    return f"{counted(card.cases, what)} in {counted(card.groups, 'group')}"
+
+
+def _extent(extent: Extent, unit: str) -> str:
+    """The range of sizes or spacings, x × y × z."""
     low, middle, high = (
-        " × ".join(f"{v:g}" for v in sizes)
-        for sizes in (extent.smallest, extent.median, extent.largest)
+        size_text(sizes, unit) for sizes in (extent.smallest, extent.median, extent.largest)
     )
     if extent.different == 1:
         return low

@@ -34,6 +34,12 @@ def test_healthy_data_are_described(pictures: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["data [1]"]
 
 
+def test_one_warning_is_counted_as_one(pictures: Path) -> None:
+    empty = read_image(pictures / "labels" / "axon-02.png", kind="labels")
+    empty.with_array(empty.array * 0).save(pictures / "labels" / "axon-02.png")
+    assert "0 errors, 1 warning\n" in run(pictures).output
+
+
 def test_broken_data_are_told_and_the_status_says_so(pictures: Path) -> None:
     (pictures / "images" / "axon-02.png").write_bytes(b"")
     (pictures / "labels" / "axon-03.png").unlink()

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from caps_med.images import MedicalImage
+from caps_med.wording import counted, size_text
 from training.data.cases import Cases
 from training.data.check.card import DataCard, display_geometry
 
@@ -96,7 +97,9 @@ class Consistency:
 
     def add(self, file: str, image: MedicalImage) -> None:
         """Record the properties of one image."""
-        channels = {1: "grey", 3: "in colour"}.get(len(image.array), f"{len(image.array)} channels")
+        channels = {1: "grey", 3: "in colour"}.get(
+            len(image.array), counted(len(image.array), "channel")
+        )
         self._note("mixed_channels", channels, file)
         self._note("mixed_dimensions", f"{image.spatial_dims}-D", file)
         _, spacing = display_geometry(image)
@@ -104,7 +107,7 @@ class Consistency:
             alike = next((seen for seen in self._spacings if _close(spacing, seen)), None)
             if alike is None:
                 self._spacings.append(alike := spacing)
-            self._note("mixed_spacing", " x ".join(f"{s:g}" for s in alike) + " mm", file)
+            self._note("mixed_spacing", size_text(alike, "mm"), file)
 
     def findings(self) -> Iterator[Finding]:
         """One finding for each value except the most common."""
@@ -140,9 +143,11 @@ def card_findings(card: DataCard, cases: Cases) -> Iterator[Finding]:
             fix = "if it means 'not labelled', replace it with 0"
             yield finding("ignored_value", "", what, fix)
         if share.share < RARE or (share.cases == 1 < card.cases):
-            what = f"{name}: {share.voxels} voxels ({share.share:.2g} of all) in {share.cases} "
+            seen = f"{counted(share.voxels, 'voxel')} ({share.share:.2g} of all)"
             fix = "label more of it, or merge it with another class"
-            yield finding("rare_class", "", what + "case" + "s" * (share.cases > 1), fix)
+            yield finding(
+                "rare_class", "", f"{name}: {seen} in {counted(share.cases, 'case')}", fix
+            )
 
 
 def _close(spacing: tuple[float, ...], other: tuple[float, ...]) -> bool:

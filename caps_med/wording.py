@@ -1,0 +1,23 @@
+"""Numbers and sizes in the sentences that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: "1 case", "2 cases"; `plural` where it is not the noun with an s.
+
+    >>> counted(1, "warning"), counted(0, "warning"), counted(1200, "class", "classes")
+    ('1 warning', '0 warnings', '1,200 classes')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def size_text(sizes: Iterable[float], unit: str) -> str:
+    """Array-order sizes (slice, row, column) as people say them, x first.
+
+    >>> size_text((189, 233, 197), "voxels")
+    '197 × 233 × 189 voxels'
+    """
+    return " × ".join(f"{size:g}" for size in reversed([*sizes])) + f" {unit}"
