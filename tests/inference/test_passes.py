@@ -116,7 +116,7 @@ def test_noise_that_is_bound_to_its_place_is_never_cut(
     monkeypatch.setattr(passes, "PASS_POSITIONS", 16 * 16)
     np.testing.assert_array_equal(model.synthesize(labels, seed=1).array, whole)
     monkeypatch.setattr(passes, "WHOLE_POSITIONS", 32 * 32)
-    with pytest.raises(InputTooLarge, match="40 x 32 cannot be processed whole"):
+    with pytest.raises(InputTooLarge, match="32 × 40 pixels cannot be processed whole"):
         model.synthesize(labels, seed=1)
 
 
@@ -126,7 +126,7 @@ def test_features_of_what_does_not_fit_the_memory(
     monkeypatch.setattr(passes, "WHOLE_POSITIONS", 400)
     model = caps_med.load_model("tiny-segmentation", models)
     with pytest.raises(
-        InputTooLarge, match=r"20 x 21 cannot be processed whole.*at most 400 positions; crop"
+        InputTooLarge, match=r"21 × 20 pixels cannot be processed whole.*at most 400 positions; crop"
     ):
         model.features(MedicalImage(np.zeros((1, 20, 21), np.uint8), format="png"))
     assert model.features(volume()).layers["conv1"].shape == (1, 4, 20, 18)
