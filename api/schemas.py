@@ -103,6 +103,28 @@ class ModelDetail(ModelSummary):
         )
 
 
+class Measures(BaseModel):
+    """One label of a segmentation."""
+
+    label: int = Field(description="Its id in the label map.", examples=[2])
+    name: str = Field(examples=["grey matter"])
+    volume: float = Field(description="In the answer's `unit`.")
+    fraction: float = Field(description="Share of the whole image, 0 to 1.")
+    objects: int = Field(description="Connected components.")
+    confidence: float | None = Field(description="Mean probability where it is predicted.")
+
+
+class SegmentationNumbers(BaseModel):
+    """A segmentation as JSON."""
+
+    volumes: dict[str, float] = Field(description="Of each label but the background.")
+    unit: str = Field(description="Of volumes: `mm3`, or `pixels` for a picture.")
+    shape: list[int]
+    warnings: list[str]
+    labels: list[Measures] = Field(description="All labels but the background.")
+    provenance: dict[str, str | int | float]
+
+
 class Problem(BaseModel):
     """RFC 9457 problem document."""
 

@@ -50,7 +50,8 @@ def measure(work: Path, more: list[str]) -> None:
     subprocess.run(training, check=True)
     start = time.perf_counter()
     whole, out = str(work / "whole.nii.gz"), work / "tissue.nii.gz"
-    segment = [program, "segment", "--model", "head", whole, "--out", str(out), *places]
+    segment = [program, "segment", "--model", "head", whole, "--out", str(out), "--overwrite",
+               *places]  # fmt: skip
     subprocess.run(segment, check=True)
     spent = time.perf_counter() - start
     found = nibabel.load(out)

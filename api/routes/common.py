@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, File, Form, Header, Query, Request, Response, UploadFile
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
 from api.encoding import MEDIA_TYPES, file_response, json_response, npz_bytes
 from api.engine import Engine
@@ -107,12 +108,16 @@ def numeric_response(
     return file_response(content, form, provenance, stem)
 
 
-def answers(*forms: str) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI responses of a route that answers in `forms`."""
+def answers(*forms: str, numbers: type[BaseModel] | None = None) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI responses of a route that answers in `forms`; `numbers` is the schema of its JSON."""
     binary = {"schema": {"type": "string", "format": "binary"}}
     content = {MEDIA_TYPES[form]: ({} if form == "json" else binary) for form in forms}
     return {
-        200: {"description": "The answer, with provenance headers.", "content": content},
+        200: {
+            "description": "The answer, with provenance headers.",
+            "content": content,
+            **({} if numbers is None else {"model": numbers}),
+        },
         **problems(400, 404, 406, 413, 415, 422, 500, 503, 504),
     }
 

@@ -17,6 +17,7 @@ from api.routes.common import (
     answers,
     decoded_upload,
 )
+from api.schemas import SegmentationNumbers
 from caps_med.images import CODECS, encode_image
 from caps_med.inference import Segmentation
 
@@ -27,7 +28,17 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
     "/{model}/segment",
     summary="Segment an image or volume",
     response_class=Response,
-    responses=answers("nifti", "dicom", "png", "tiff", "npy", "npz", "zip", "json"),
+    responses=answers(
+        "nifti",
+        "dicom",
+        "png",
+        "tiff",
+        "npy",
+        "npz",
+        "zip",
+        "json",
+        numbers=SegmentationNumbers,
+    ),
 )
 async def segment(
     model: str,
@@ -38,7 +49,8 @@ async def segment(
 ) -> Response:
     """The label map in the image's own format and geometry; of a DICOM slice or volume, DICOM SEG.
 
-    As npz: `labels` and `probabilities`; as JSON: the volume of each label; as zip: the label map
+    As npz: `labels` and `probabilities`; as JSON: volume,
+    share of the image, number of objects and mean confidence of each label; as zip: the label map
     in the image's own format and as NIfTI, and the JSON.
     """
     loaded = await engine.load(model)
@@ -51,7 +63,7 @@ async def segment(
 def encode(result: Segmentation, form: str) -> Response:
     """A segmentation in the form asked for."""
     if form == "json":
-        return json_response(numbers(result), result.provenance)
+        return json_response(result.numbers(), result.provenance)
     if form == "npz":
         arrays = {"labels": result.array, "probabilities": result.probabilities.array}
         return file_response(npz_bytes(arrays), form, result.provenance, "segmentation")
@@ -60,18 +72,7 @@ def encode(result: Segmentation, form: str) -> Response:
     return file_response(encode_image(result, form), form, result.provenance, "segmentation")
 
 
-def numbers(result: Segmentation) -> dict[str, object]:
-    """What the JSON form holds, without provenance."""
-    return {
-        "volumes": result.volumes,
-        "unit": result.volume_unit,
-        "shape": list(result.spatial_shape),
-        "warnings": list(result.warnings),
-    }
-
-
 def _all(result: Segmentation) -> Iterator[tuple[str, bytes]]:
     for form in dict.fromkeys((result.format, "nifti")):
         yield f"segmentation{CODECS[form].suffixes[0]}", encode_image(result, form)
-    answer = {**numbers(result), "provenance": result.provenance.as_dict()}
-    yield "answer.json", json.dumps(answer).encode()
+    yield "answer.json", json.dumps(result.numbers()).encode()

@@ -10,6 +10,17 @@ from rich.console import Console
 
 console, errors = Console(), Console(stderr=True)
 
+Image: TypeAlias = Annotated[
+    Path,
+    typer.Argument(help="NIfTI, NRRD, PNG, JPEG, TIFF, npy, npz, DICOM (file, folder or zip)."),
+]
+Labels: TypeAlias = Annotated[
+    Path, typer.Argument(help="Label map: NIfTI, NRRD, PNG, TIFF, npy or npz.")
+]
+Out: TypeAlias = Annotated[Path, typer.Option(help="File to write; its suffix sets the format.")]
+Overwrite: TypeAlias = Annotated[
+    bool, typer.Option("--overwrite", help="Replace files that are already there.")
+]
 ModelName: TypeAlias = Annotated[
     str, typer.Option("--model", help="Model, or one version of it: name@3.")
 ]

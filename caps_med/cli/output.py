@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,11 @@ if TYPE_CHECKING:
     from caps_med.images import Kind, MedicalImage
 
 
-def check_file(out: Path, source: Path) -> None:
+def check_file(out: Path, source: Path, overwrite: bool) -> None:
     """Check that `out` has a known suffix and an existing folder, and is not the input.
+
+    Args:
+        overwrite: whether `out` may be there already.
 
     Raises:
         UnsupportedFormat, InvalidParameter: it does not, or is.
@@ -24,6 +28,18 @@ def check_file(out: Path, source: Path) -> None:
         raise InvalidParameter(f"--out {out}: there is no folder {out.parent}; create it first")
     if out.exists() and source.exists() and out.samefile(source):
         raise InvalidParameter(f"--out {out}: this is the input; name another file")
+    check_free([out], overwrite)
+
+
+def check_free(files: Iterable[Path], overwrite: bool) -> None:
+    """Check that none of the files is there, unless they may be overwritten.
+
+    Raises:
+        InvalidParameter: one is.
+    """
+    for file in files:
+        if not overwrite and file.exists():
+            raise InvalidParameter(f"{file} exists: name another, or add --overwrite")
 
 
 def check_format(out: Path, source: MedicalImage, kind: Kind, channels: int) -> None:
@@ -37,7 +53,7 @@ def check_format(out: Path, source: MedicalImage, kind: Kind, channels: int) -> 
     check_writable(source, kind, channels, codec_of_path(out).name)
 
 
-def check_picture(out: Path, source: Path) -> None:
+def check_picture(out: Path, source: Path, overwrite: bool) -> None:
     """`check_file` and `check_format` for an answer that is a picture of one channel.
 
     Raises:
@@ -47,7 +63,7 @@ def check_picture(out: Path, source: Path) -> None:
 
     from caps_med.images import MedicalImage
 
-    check_file(out, source)
+    check_file(out, source, overwrite)
     check_format(out, MedicalImage(np.zeros((1, 1, 1), np.uint8)), "image", 1)
 
 

@@ -2,8 +2,10 @@
 
 from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.manipulation import Manipulation, Manipulator
+from caps_med.inference.measures import LabelMeasures
 from caps_med.inference.model import Model, load_model
 from caps_med.inference.point import Point
+from caps_med.inference.progress import Progress
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
@@ -12,10 +14,12 @@ __all__ = [
     "AnswerProvenance",
     "FeatureExplorer",
     "Features",
+    "LabelMeasures",
     "Manipulation",
     "Manipulator",
     "Model",
     "Point",
+    "Progress",
     "Segmentation",
     "Segmenter",
     "Synthesizer",

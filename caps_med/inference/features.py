@@ -24,6 +24,9 @@ from caps_med.networks import CapsuleNetwork
 
 FloatArray = NDArray[np.float32]
 
+#: What `Features.save` writes into a folder: arrays, contact sheet, statistics.
+FOLDER_FILES = ("features.npz", "capsules.png", "statistics.json")
+
 
 @dataclass(frozen=True, eq=False)
 class Features:
@@ -72,10 +75,11 @@ class Features:
             np.savez_compressed(path, **self.arrays())  # type: ignore[arg-type]
             return
         path.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(path / "features.npz", **self.arrays())  # type: ignore[arg-type]
-        self.contact_sheet().save(path / "capsules.png")
+        arrays, sheet, numbers = (path / name for name in FOLDER_FILES)
+        np.savez_compressed(arrays, **self.arrays())  # type: ignore[arg-type]
+        self.contact_sheet().save(sheet)
         statistics = {"provenance": self.provenance.as_dict(), "layers": self.statistics()}
-        (path / "statistics.json").write_text(json.dumps(statistics, indent=2) + "\n")
+        numbers.write_text(json.dumps(statistics, indent=2) + "\n")
 
 
 class FeatureExplorer:

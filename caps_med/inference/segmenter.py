@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
 from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, with_channels
+from caps_med.inference.measures import LabelMeasures, measure_labels
 from caps_med.inference.passes import in_passes
 from caps_med.inference.provenance import AnswerProvenance, as_answer
 from caps_med.networks import SegmentationNetwork, predicted_classes
@@ -49,13 +52,33 @@ class Segmentation(MedicalImage):
         return "pixels" if self.spacing is None else "mm3"
 
     @property
+    def voxel_volume(self) -> float:
+        """Volume of one voxel, in `volume_unit`; 1 for a pixel."""
+        return 1.0 if self.spacing is None else abs(float(np.linalg.det(self.affine[:3, :3])))
+
+    @property
     def volumes(self) -> dict[str, float]:
         """Volume of each foreground label, in `volume_unit`."""
-        voxel = 1.0 if self.spacing is None else abs(float(np.linalg.det(self.affine[:3, :3])))
         return {
-            name: float((self.array == i).sum()) * voxel
+            name: float((self.array == i).sum()) * self.voxel_volume
             for i, name in self.names.items()
             if i != self.background
+        }
+
+    @cached_property
+    def measures(self) -> tuple[LabelMeasures, ...]:
+        """Volume, fraction of the image, object count and confidence of each foreground label."""
+        return measure_labels(self)
+
+    def numbers(self) -> dict[str, Any]:
+        """Volumes, measures, shape, warnings and provenance, for JSON."""
+        return {
+            "volumes": self.volumes,
+            "unit": self.volume_unit,
+            "shape": list(self.spatial_shape),
+            "warnings": list(self.warnings),
+            "labels": [one.as_dict() for one in self.measures],
+            "provenance": self.provenance.as_dict(),
         }
 
 

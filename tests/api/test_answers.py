@@ -117,6 +117,8 @@ def test_forms_of_a_segmentation(client: TestClient, picture: bytes, models: Pat
     ).json()
     assert numbers["volumes"] == wanted.volumes
     assert numbers["unit"] == "pixels"
+    assert numbers["labels"] == [one.as_dict() for one in wanted.measures]
+    assert {"label", "name", "fraction", "objects", "confidence"} < set(numbers["labels"][0])
     assert numbers["provenance"] == wanted.provenance.as_dict()
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +10,12 @@ import highdicom
 import numpy as np
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 import caps_med
 from caps_med import cli, samples
+from caps_med.cli import progress as cli_progress
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import Model
 from caps_med.inference.strip import strip
@@ -112,6 +116,64 @@ def call(*arguments: str | Path) -> str:
     result = CliRunner().invoke(cli.app, list(map(str, arguments)), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
+
+
+def test_the_measures_of_each_label(models: Path, image: Path, tmp_path: Path) -> None:
+    """As a table, and as JSON that a program can read from standard output."""
+    arguments = ("segment", "--model", "tiny-segmentation", image, "--models", models)
+    wanted = caps_med.load_model("tiny-segmentation", models).segment(image)
+    shown = call(*arguments, "--out", tmp_path / "table.nii.gz")
+    for one in wanted.measures:
+        row = next(line for line in shown.splitlines() if one.name in line)
+        assert f"{one.volume:.0f}" in row and f" {one.objects} " in row
+        assert one.confidence is not None and f"{one.confidence:.3f}" in row
+    answer = run(*arguments, "--out", tmp_path / "json.nii.gz", "--json")
+    assert json.loads(answer.stdout) == wanted.numbers()
+    assert answer.stderr == "", "no progress bar where there is no terminal"
+
+
+@pytest.mark.parametrize(
+    ("command", "model", "out", "more"),
+    [
+        ("segment", "tiny-segmentation", "o.png", ()),
+        ("synthesize", "tiny-synthesis", "o.png", ()),
+        ("synthesize", "tiny-synthesis", "o-seed3.png", ("--seed", "2", "--count", "2")),
+        ("interpolate", "tiny-synthesis", "o.png", ("--steps", "2")),
+        ("manipulate", "tiny-segmentation", "o.png", ()),
+        ("features", "tiny-segmentation", "o.npz", ()),
+        ("features", "tiny-segmentation", "capsules.png", ("--out", ".")),
+    ],
+)
+def test_nothing_is_overwritten_unasked(
+    models: Path, labels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str,
+    model: str, out: str, more: tuple[str, ...],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    there = tmp_path / out
+    there.write_bytes(b"mine")
+    asked = "o.npz" if out.endswith("npz") else "o.png"
+    arguments = [command, str(labels), "--model", model, "--out", asked, *more,
+                 "--models", str(models)]  # fmt: skip
+    result = CliRunner().invoke(cli.app, arguments)
+    assert result.exit_code != 0
+    assert f"{there.name} exists: name another, or add --overwrite" in str(result.exception)
+    assert there.read_bytes() == b"mine"
+    call(*arguments, "--overwrite")
+    assert there.read_bytes() != b"mine"
+
+
+def test_a_bar_shows_how_far_a_volume_is(
+    models: Path, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal, on standard error; the answer's table stays on standard output."""
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=100)
+    monkeypatch.setattr(cli_progress, "errors", terminal)
+    printed = call("segment", "--model", "tiny-segmentation", image, "--out",
+                   tmp_path / "o.nii.gz", "--models", models)  # fmt: skip
+    assert "segmenting image.nii.gz" in screen.getvalue()
+    assert "3/3" in screen.getvalue()
+    assert "segmenting" not in printed and "nucleus" in printed
 
 
 def test_probabilities(models: Path, image: Path, tmp_path: Path) -> None:
@@ -259,7 +321,7 @@ def test_a_format_that_cannot_hold_the_answer_is_refused_before_the_work(
     models: Path, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str,
     more: tuple[str, ...], message: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(Model, "segment", lambda *_: pytest.fail("it was segmented"))
+    monkeypatch.setattr(Model, "segment", lambda *_, **__: pytest.fail("it was segmented"))
     arguments = ["segment", str(image), "--model", "tiny-segmentation", "--out",
                  str(tmp_path / out), "--models", str(models), *more]  # fmt: skip
     result = CliRunner().invoke(cli.app, arguments)

@@ -1,0 +1,47 @@
+"""How far a command is, on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from caps_med.cli.options import errors
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+@contextmanager
+def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar with the time left, for one answer; the `progress` to give to the model.
+
+    It is on standard error, only if that is a terminal, and is gone when the work is done.
+    """
+    with new_bars() as bars:
+        task = bars.add_task(escape(text), total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+def new_bars() -> Progress:
+    """Bars with steps done and time left, on standard error if that is a terminal."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        console=errors,
+        transient=True,
+        redirect_stdout=False,
+        disable=not errors.is_terminal,
+    )

@@ -1,0 +1,72 @@
+"""What is read off a segmentation: size, share of the image, objects, confidence of each label."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from caps_med.inference.segmenter import Segmentation
+
+
+@dataclass(frozen=True)
+class LabelMeasures:
+    """The measures of one label.
+
+    Attributes:
+        label: its id.
+        name: of the label.
+        volume: of its voxels in mm³; of a picture, its area in pixels.
+        fraction: share of the whole image, 0 to 1.
+        objects: its connected components; what touches at a corner is connected (8 neighbours of
+            a pixel, 26 of a voxel).
+        confidence: mean probability of the label where it is predicted; None where it is nowhere.
+    """
+
+    label: int
+    name: str
+    volume: float
+    fraction: float
+    objects: int
+    confidence: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; the confidence is rounded to four digits."""
+        rounded = None if self.confidence is None else round(self.confidence, 4)
+        return {**asdict(self), "confidence": rounded}
+
+
+def measure_labels(segmentation: Segmentation) -> tuple[LabelMeasures, ...]:
+    """The measures of each label but the background, in the order of their ids."""
+    labels = segmentation.array[0]
+    objects = _count_objects(segmentation)
+    channels = segmentation.probabilities.array
+    measures = []
+    for channel, (label, name) in enumerate(segmentation.names.items()):
+        if label == segmentation.background:
+            continue
+        region = labels == label
+        size = int(region.sum())
+        probability = channels[channel if len(channels) > 1 else 0]
+        confidence = float(probability[region].mean(dtype=np.float64)) if size else None
+        volume = size * segmentation.voxel_volume
+        measures.append(
+            LabelMeasures(
+                label, name, volume, size / labels.size, objects.get(label, 0), confidence
+            )
+        )
+    return tuple(measures)
+
+
+def _count_objects(segmentation: Segmentation) -> dict[int, int]:
+    """Label id -> number of its connected components; ids without any are left out."""
+    from skimage.measure import label as connected_components
+
+    labels = segmentation.array[0]
+    components = connected_components(labels, background=segmentation.background)
+    label_of = np.full(int(components.max()) + 1, segmentation.background)
+    label_of[components] = labels
+    ids, counts = np.unique(label_of[1:], return_counts=True)
+    return dict(zip(ids.tolist(), counts.tolist(), strict=True))
