@@ -126,7 +126,8 @@ def test_features_of_what_does_not_fit_the_memory(
     monkeypatch.setattr(passes, "WHOLE_POSITIONS", 400)
     model = caps_med.load_model("tiny-segmentation", models)
     with pytest.raises(
-        InputTooLarge, match=r"21 × 20 pixels cannot be processed whole.*at most 400 positions; crop"
+        InputTooLarge,
+        match=r"21 × 20 pixels cannot be processed whole.*at most 400 positions; crop",
     ):
         model.features(MedicalImage(np.zeros((1, 20, 21), np.uint8), format="png"))
     assert model.features(volume()).layers["conv1"].shape == (1, 4, 20, 18)
