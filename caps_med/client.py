@@ -149,7 +149,8 @@ class Client:
             name: name of the new model.
             archive: zip or tar of labelled images; or
             data: name of a data set of the service.
-            options: epochs, steps, batch_size, crop, learning_rate, atoms, start_from, seed.
+            options: epochs, steps, batch_size, crop, learning_rate, atoms, network,
+                start_from, seed.
 
         Raises:
             ServiceError: ``data_not_fit`` holds what is wrong with the data as `findings`.

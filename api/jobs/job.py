@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Literal
@@ -13,6 +14,12 @@ State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cance
 #: States of finished jobs.
 FINAL: tuple[State, ...] = ("succeeded", "failed", "cancelled")
 STATES: tuple[State, ...] = ("queued", "running", "cancelling", *FINAL)
+#: Networks that each task can train, the recipe's default first. Written down here: recipes would
+#: import the training engine into the service.
+NETWORKS: Mapping[str, tuple[str, ...]] = {
+    "segmentation": ("segcaps", "unet"),
+    "synthesis": ("capspix2pix", "pix2pix"),
+}
 _REFERENCE = r"^[a-z0-9][a-z0-9-]{0,63}(@[1-9][0-9]{0,8})?$"
 
 
@@ -27,6 +34,7 @@ class Options(BaseModel):
     crop: int | None = Field(default=None, ge=64, le=1024, multiple_of=8)
     learning_rate: float | None = Field(default=None, ge=1e-7, le=1)
     atoms: int | None = Field(default=None, ge=1, le=64)
+    network: str | None = None
     start_from: str | None = Field(default=None, pattern=_REFERENCE)
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
 

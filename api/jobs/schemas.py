@@ -63,6 +63,10 @@ class JobList(BaseModel):
 
     jobs: list[JobView]
     data_sets: list[str] = Field(examples=[["mni152"]])
+    networks: dict[str, tuple[str, ...]] = Field(
+        description="Networks that each task can train, its default first.",
+        examples=[{"segmentation": ["segcaps", "unet"]}],
+    )
 
 
 class JobLog(BaseModel):

@@ -21,7 +21,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ValidationError
 
 from api.jobs.events import events
-from api.jobs.job import Options
+from api.jobs.job import NETWORKS, Options
 from api.jobs.schemas import JobList, JobLog, JobView
 from api.jobs.service import Jobs
 from api.record import known, note
@@ -49,6 +49,9 @@ async def chosen_options(
     crop: Annotated[int | None, Form(description="Edge of a crop, a multiple of 8.")] = None,
     learning_rate: Annotated[float | None, Form(description="Its maximum.")] = None,
     atoms: Annotated[int | None, Form(description="Atoms of the first capsules.")] = None,
+    network: Annotated[
+        str | None, Form(description="One of `networks` of the task; see the list of jobs.")
+    ] = None,
     start_from: Annotated[
         str | None, Form(description="Model whose weights to start from.")
     ] = None,
@@ -103,7 +106,7 @@ async def list_jobs(
 
     def found() -> JobList:
         views = [JobView.of(job, jobs) for job in jobs.store.newest(count)]
-        return JobList(jobs=views, data_sets=jobs.data_sets)
+        return JobList(jobs=views, data_sets=jobs.data_sets, networks=dict(NETWORKS))
 
     return await to_thread.run_sync(found)
 

@@ -9,12 +9,14 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import httpx
 import pytest
 
 import caps_med
 from api.jobs.files import JobFiles
+from api.jobs.job import Job, Options
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.client import Client, ServiceError
@@ -22,6 +24,7 @@ from caps_med.images import encode_image
 from tests.api.jobs import PATIENCE, TINY, zipped
 from tests.api.running import Running, running, until
 from tests.conftest import tiny_card, write_tiny
+from training.tasks.registry import TASKS
 
 LONG = {**TINY, "epochs": "10000"}
 
@@ -135,9 +138,29 @@ def test_a_description_that_leads_outside_is_refused(
     assert error.problem["findings"][0]["code"] == "outside"
 
 
+def test_the_networks_offered_are_those_of_the_recipes(server: Running) -> None:
+    fields = {task: known.recipe.model_fields["network"] for task, known in TASKS.items()}
+    offered = httpx.get(f"{server.address}/v1/training-jobs").json()["networks"]
+    assert {task: set(names) for task, names in offered.items()} == {
+        task: set(get_args(field.annotation)) for task, field in fields.items()
+    }
+    assert {task: names[0] for task, names in offered.items()} == {
+        task: field.default for task, field in fields.items()
+    }
+
+
+def test_the_network_reaches_the_command() -> None:
+    options = Options.model_validate({"network": "unet"})
+    job = Job("a" * 32, 1, "queued", "segmentation", "x", "mni152", False, options, None, 0.0)
+    assert "--network=unet" in job.command(resume=False)
+
+
 def test_bad_requests(client: Client, discs: Path) -> None:
     train = client.train
     refused(lambda: train("segmentation", "../x", data="discs"), 422, "invalid_parameter")
+    wrong = {"data": "mni152", "network": "pix2pix"}
+    error = refused(lambda: train("segmentation", "x", **wrong), 422, "invalid_parameter")
+    assert "segcaps, unet" in str(error)
     refused(lambda: train("segmentation", "x", data="nope"), 422, "invalid_parameter")
     refused(lambda: train("segmentation", "x"), 422, "invalid_parameter")
     refused(lambda: train("x", "x", data="discs"), 422, "invalid_parameter")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,14 +27,57 @@ def fill(page: Page, name: str, archive: bytes, **values: str) -> None:
     page.locator("#train form .primary").dblclick()  # as people do
 
 
+#: Whether a field is valid, and what the browser says if it is not.
+SAID = "field => [field.checkValidity(), field.validationMessage]"
+
+
+def test_what_the_form_offers_and_takes(opened: Callable[..., Page]) -> None:
+    page = opened("train")
+    form = page.locator("#train form")
+    form.locator("summary").click()
+    expect(form.locator("[name=network] option")).to_have_text(["segcaps (default)", "unet"])
+    expect(form.locator("[name=start_from] option", has_text="brain-t1-tissue")).to_have_count(1)
+    expect(form.locator("[name=start_from]")).not_to_contain_text("brain-t1-synthesis")
+    form.locator("[name=task]").select_option("synthesis")
+    expect(form.locator("[name=network] option")).to_have_text(["capspix2pix (default)", "pix2pix"])
+    expect(form.locator("[name=start_from]")).to_contain_text("brain-t1-synthesis")
+    expect(form.locator("[name=start_from]")).not_to_contain_text("brain-t1-tissue")
+    expect(form.locator("[name=epochs]")).to_have_value("")  # the recipe's
+    for name, wrong, right, said in (
+        ("name", "My Model", "my-model-2", "Lower-case letters, digits and hyphens"),
+        ("crop", "65", "72", "A multiple of 8 from 64 to 1024"),
+        ("epochs", "0", "", "A whole number from 1 to 10,000"),
+    ):
+        field = form.locator(f"[name={name}]")
+        field.fill(wrong)
+        valid, message = field.evaluate(SAID)
+        assert not valid
+        assert message.startswith(said)
+        field.fill(right)
+        assert field.evaluate(SAID) == [True, ""]
+
+
 def test_a_model_is_trained_and_used(opened: Callable[..., Page], discs: Path) -> None:
     page = opened("train")
     expect(page.locator("#train [name=data]")).to_have_value("mni152")
+    page.locator("#train [name=network]").select_option("unet")
     fill(page, "discs", zipped(discs), epochs="2", steps="2", batch_size="1", crop="64")
+    listed = page.locator("#train .jobs tr", has_text="discs")
+    expect(listed).to_contain_text("running")
     expect(page.locator(f"{JOB} .state")).to_contain_text("succeeded", timeout=180_000)
-    expect(page.locator("#train .jobs tr", has_text="discs")).to_have_count(1)
-    expect(page.locator(f"{JOB} .loss polyline[points]")).to_have_count(1)
-    expect(page.locator(f"{JOB} .score polyline[points]")).to_have_count(1)
+    expect(listed).to_have_count(1)
+    expect(listed).to_contain_text("succeeded")
+    curves = page.locator(f"{JOB} .curves figure")
+    for curve, name, unit in zip(
+        curves.all(), ("Training loss", "Dice on held-out data"), ("mean of the epoch", "Dice"),
+        strict=True,
+    ):  # fmt: skip
+        expect(curve.locator("figcaption")).to_contain_text(name)
+        for said in ("epoch", unit, "2"):
+            expect(curve.locator("text", has_text=re.compile(f"^{said}$"))).to_have_count(1)
+        points = curve.locator("polyline").get_attribute("points") or ""
+        assert len(points.split()) == 2
+        assert curve.locator("text.up").count() >= 2
     picture = page.locator(f"{JOB} .pictures img").first
     assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
     check_accessible(page)

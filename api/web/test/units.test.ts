@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { capsuleNames, type Detail } from '../src/catalog.svelte.js';
-import { points } from '../src/curve.js';
+import { BOX, chart, ticks } from '../src/curve.js';
 import { part, RISING, SIGNED } from '../src/maps.js';
 import { Problem } from '../src/service.svelte.js';
 import { deltas, nearest } from '../src/strip.svelte.js';
@@ -39,9 +39,20 @@ describe('a strip', () => {
 });
 
 describe('a curve', () => {
-  it('fills its box, the largest value on top', () => {
-    expect(points([1, 3, 2])).toBe('0.0,114.0 160.0,6.0 320.0,60.0');
-    expect(points([7])).toBe('160.0,114.0');
+  it('has round numbers at its axes', () => {
+    expect(ticks(0, 25)).toEqual([0, 5, 10, 15, 20, 25]);
+    expect(ticks(0.12, 0.93)).toEqual([0.2, 0.4, 0.6, 0.8]);
+    expect(ticks(-0.25, 0.25)).toEqual([-0.2, -0.1, 0, 0.1, 0.2]);
+  });
+  it('reaches to the last epoch that there will be, the largest value on top', () => {
+    const drawn = chart([[1, 0.9], [2, 0.1]], 4);
+    const [[x1 = 0, y1 = 0] = [], [x2 = 0, y2 = 0] = []] = drawn.line.split(' ').map((point) => point.split(',').map(Number));
+    expect([x1, x2]).toEqual([BOX.left + 76, BOX.left + 152]);
+    expect([y1 > BOX.top, y1 < y2, y2 < BOX.bottom]).toEqual([true, true, true]);
+    expect(drawn.across.map(({ at }) => at)).toEqual([0, 1, 2, 3, 4]);
+  });
+  it('of one value lies in the middle', () => {
+    expect(Number(chart([[1, 7]], 1).last[1])).toBeCloseTo((BOX.top + BOX.bottom) / 2, 1);
   });
 });
 
