@@ -52,7 +52,7 @@ def serve(
         raise InvalidParameter("--tls-cert and --tls-key belong together: give both or neither")
     settings = _settings({} if models is None else {"models": models})
     keys = KeyStore(settings.keys or default_path()).holds_any() or settings.require_keys
-    check_exposure(host, keys, without_keys)
+    check_exposure(host, keys, without_keys, settings.allowed_hosts)
     settings = settings.model_copy(update=_access(host, settings, keys))
     logs.configure(settings.audit_log)
     tracing.export_if_asked()

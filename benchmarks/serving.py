@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,18 +59,29 @@ def start(
         RuntimeError: it ended, or does not answer.
     """
     named = {f"CAPS_MED_{name.upper()}": str(value) for name, value in settings.items()}
+    command = [sys.executable, "-c", _SERVE, "serve", "--port", "0", "--models", str(models)]
+    keys = {"CAPS_MED_KEYS": str(models / "keys.db")}
+    return start_command(command, {**os.environ, **keys, **named}, log, started)
+
+
+def start_command(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    started: Callable[[int], object] = lambda _: None,
+) -> Server:
+    """Start a server by any command that says its port; see `start`."""
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-c", _SERVE, "serve", "--port", "0", "--models", str(models)],
-            stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
-            env={**os.environ, "CAPS_MED_KEYS": str(models / "keys.db"), **named},
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
+            env=environment,
         )  # fmt: skip
     started(process.pid)
     end = time.monotonic() + PATIENCE
     while True:
-        found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text(errors="replace"))
-        if found and _answers(found[0]):
-            return Server(found[0], process)
+        found = re.search(r"caps_med on http://[0-9.]+:(\d+)", log.read_text(errors="replace"))
+        if found and _answers(address := f"http://127.0.0.1:{found[1]}"):
+            return Server(address, process)
         if process.poll() is not None or time.monotonic() > end:
             raise RuntimeError(f"the server did not start: {log.read_text()[-2000:]}")
         time.sleep(0.05)

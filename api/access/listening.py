@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Sequence
 
 from caps_med.errors import InvalidParameter
 
@@ -25,13 +26,26 @@ def is_loopback(host: str) -> bool:
     return bool(host) and all(ipaddress.ip_address(a.split("%")[0]).is_loopback for a in found)  # type: ignore[union-attr]
 
 
-def check_exposure(host: str, has_keys: bool, without_keys: bool) -> None:
+def check_exposure(
+    host: str, has_keys: bool, without_keys: bool, allowed_hosts: Sequence[str]
+) -> None:
     """Refuse to expose a service without keys to other machines.
 
+    Args:
+        allowed_hosts: accepted ``Host`` names. Without keys they are what keeps a page of another
+            site, whose name resolves to this service, from calling it in the browser of a user.
+
     Raises:
-        InvalidParameter: there are no keys, and `without_keys` is not set.
+        InvalidParameter: there are no keys, and `without_keys` or `allowed_hosts` is not set.
     """
-    if is_loopback(host) or has_keys or without_keys:
+    if is_loopback(host) or has_keys:
+        return
+    if without_keys and not allowed_hosts:
+        raise InvalidParameter(
+            "--without-keys needs the names under which the service is called, or pages of other "
+            """sites could call it: set for example CAPS_MED_ALLOWED_HOSTS='["scans.example"]'"""
+        )
+    if without_keys:
         return
     raise InvalidParameter(
         f"--host {host} can be reached from other machines, and there are no keys: make one with "

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -68,12 +68,21 @@ class Siege:
         write_tiny(root)
         return root
 
-    @contextmanager
-    def serving(self, **settings: object) -> Iterator[Service]:
-        """A ready service until the block ends, which it must survive, answering correctly.
+    def serving(self, **settings: object) -> AbstractContextManager[Service]:
+        """A service with small limits; see `started`.
 
         Args:
             settings: that differ from `SETTINGS`.
+        """
+        chosen = {**SETTINGS, **settings}
+        return self.started(lambda log, hold: start(self.models, log, chosen, hold))
+
+    @contextmanager
+    def started(self, begin: Callable[[Path, Callable[[int], None]], Server]) -> Iterator[Service]:
+        """A ready service until the block ends, which it must survive, answering correctly.
+
+        Args:
+            begin: starts it, given a file for its log and what bounds its process.
 
         Raises:
             Breach: it died, exceeded its memory, held a worker too long or answered wrongly.
@@ -81,7 +90,7 @@ class Siege:
         memory = memory_bound(self.bound)
         log = self.folder / f"server-{len(self.processes)}.log"
         try:
-            server = start(self.models, log, {**SETTINGS, **settings}, self._hold(memory))
+            server = begin(log, self._hold(memory))
         except RuntimeError as error:
             memory.close()
             raise Breach(f"the service did not start: {error}") from error

@@ -5,8 +5,8 @@ read from memory once, and once more in the backward pass, which recomputes all 
 positions are distributed over as many threads as PyTorch has. A position's arithmetic is the same
 whatever the batch, the block or the number of threads.
 
-The kernels are compiled on a machine's first use, which takes some seconds; Numba keeps the result
-on disk.
+The kernels are compiled on a machine's first use, which takes some seconds; the result is kept on
+disk (`caps_med.routing.numba_cache`).
 """
 
 from __future__ import annotations

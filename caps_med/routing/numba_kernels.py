@@ -18,6 +18,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from caps_med.routing.numba_cache import cache_on_disk
 from caps_med.routing.numba_lanes import LANES, exp, maximum, spread, sqrt
 from caps_med.routing.numba_memory import load, load_transposed, store, store_transposed
 from caps_med.routing.squash import EPSILON
@@ -39,10 +40,11 @@ def _native(function: Function, inline: bool = False) -> Function:
         fastmath={"contract", "nsz", "arcp"},
         nogil=True,
         error_model="numpy",
-        cache=True,
         forceinline=inline,
     )
-    return cast("Function", compiler(function))
+    compiled = compiler(function)
+    cache_on_disk(compiled)
+    return cast("Function", compiled)
 
 
 def _inlined(function: Function) -> Function:

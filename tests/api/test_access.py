@@ -228,15 +228,17 @@ class TestListening:
     @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.8.8"])
     def test_loopback(self, host: str) -> None:
         assert is_loopback(host)
-        check_exposure(host, has_keys=False, without_keys=False)
+        check_exposure(host, has_keys=False, without_keys=False, allowed_hosts=())
 
     @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.7"])  # noqa: S104
     def test_elsewhere(self, host: str) -> None:
         assert not is_loopback(host)
         with pytest.raises(InvalidParameter, match=r"there are no keys: make one with"):
-            check_exposure(host, has_keys=False, without_keys=False)
-        check_exposure(host, has_keys=True, without_keys=False)
-        check_exposure(host, has_keys=False, without_keys=True)
+            check_exposure(host, has_keys=False, without_keys=False, allowed_hosts=())
+        check_exposure(host, has_keys=True, without_keys=False, allowed_hosts=())
+        with pytest.raises(InvalidParameter, match=r"set for example CAPS_MED_ALLOWED_HOSTS='\["):
+            check_exposure(host, has_keys=False, without_keys=True, allowed_hosts=())
+        check_exposure(host, has_keys=False, without_keys=True, allowed_hosts=("a.example",))
 
     def test_an_address_that_is_none(self) -> None:
         with pytest.raises(InvalidParameter, match="no such address"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,26 @@ def test_compose_mounts_files_that_there_are() -> None:
     assert host in compose["services"]
     hosts = compose["services"]["caps-med"]["environment"]["CAPS_MED_ALLOWED_HOSTS"]
     assert host in json.loads(hosts)
+
+
+def test_composed_services_are_bounded_and_have_no_known_password() -> None:
+    text = (ROOT / "docker" / "compose.yaml").read_text()
+    services = yaml.safe_load(text)["services"]
+    for name, service in services.items():
+        assert service["mem_limit"], name
+        assert service["pids_limit"] > 0, name
+        assert "no-new-privileges:true" in service["security_opt"], name
+    grafana = services["grafana"]
+    assert "${GRAFANA_PASSWORD:-}" in grafana["environment"].values()
+    command = [word.replace("$$", "$") for word in grafana["entrypoint"]]
+    without = subprocess.run(
+        command, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False
+    )
+    assert without.returncode == 1
+    assert "set GRAFANA_PASSWORD" in without.stderr
+    password = {"GF_SECURITY_ADMIN_PASSWORD": "a long one", "PATH": os.environ["PATH"]}
+    given = subprocess.run(command, env=password, capture_output=True, text=True, check=False)
+    assert "/run.sh" in given.stderr  # which is in the image alone
 
 
 def shown(value: Any) -> str:  # noqa: ANN401 - any setting's default
