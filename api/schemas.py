@@ -15,6 +15,10 @@ class ModelSummary(BaseModel):
     name: str = Field(examples=["brain-t1-tissue"])
     version: int = Field(examples=[1])
     task: str = Field(examples=["segmentation"])
+    channels: list[str] = Field(
+        description="Of the image that a segmentation model takes, in this order.",
+        examples=[["FLAIR", "T1"]],
+    )
     labels: dict[int, str] = Field(examples=[{0: "background", 1: "cerebrospinal fluid"}])
     colors: dict[int, Color] = Field(description="Colours of its label maps.")
     scores: dict[str, float] = Field(description="Measured on held-out data.")
@@ -31,6 +35,7 @@ class ModelSummary(BaseModel):
             name=bundle.name,
             version=bundle.version,
             task=card.task,
+            channels=card.shown_channels if card.task == "segmentation" else [],
             labels=card.labels,
             colors=card.shown_colors,
             scores=card.scores,

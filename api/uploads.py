@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.bounds import BodyBounds
 from api.problems import OVERLOADED, SLOW_BODY, problem
-from api.record import note
+from api.record import known, note
 from caps_med.errors import InputTooLarge, InvalidInput
 
 #: The rest of a refused body is read and discarded for this long, so that the client sees the
@@ -147,7 +147,7 @@ def _declared(scope: Scope) -> int:
 
 
 async def read_upload(upload: UploadFile) -> bytes:
-    """The bytes of one uploaded part; its file name is ignored.
+    """The bytes of one uploaded part; its file name is ignored, its hash added to the record.
 
     Raises:
         InvalidInput: it is empty.
@@ -155,7 +155,8 @@ async def read_upload(upload: UploadFile) -> bytes:
     content = await upload.read()
     if not content:
         raise InvalidInput("the uploaded file is empty")
-    note(input_sha256=hashlib.sha256(content).hexdigest())
+    earlier, digest = known("input_sha256"), hashlib.sha256(content).hexdigest()
+    note(input_sha256=f"{earlier},{digest}" if earlier else digest)
     return content
 
 

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 from caps_med._version import __version__
 
 if TYPE_CHECKING:
-    from caps_med.images import MedicalImage, read_image
+    from caps_med.images import MedicalImage, read_channels, read_image
     from caps_med.inference import load_model
 
-__all__ = ["MedicalImage", "__version__", "load_model", "read_image"]
+__all__ = ["MedicalImage", "__version__", "load_model", "read_channels", "read_image"]
 
 _MODULES = {
     "MedicalImage": "caps_med.images",
     "load_model": "caps_med.inference",
+    "read_channels": "caps_med.images",
     "read_image": "caps_med.images",
 }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -97,8 +97,15 @@ class Client:
         """One model: layers, labels, scores, provenance."""
         return self._json("GET", f"/v1/models/{name}")
 
-    def segment(self, model: str, image: Content, format: str | None = None) -> bytes:
+    def segment(
+        self, model: str, image: Content | Sequence[Content], format: str | None = None
+    ) -> bytes:
         """The label map of an image, by default in the image's format.
+
+        Args:
+            model: its name.
+            image: one file, or one for each channel of the image, in the model's order.
+            format: of the answer.
 
         Raises:
             ServiceError: the service refused the request.
@@ -119,7 +126,7 @@ class Client:
     def features(
         self,
         model: str,
-        image: Content | None = None,
+        image: Content | Sequence[Content] | None = None,
         labels: Content | None = None,
         format: str | None = None,
         **form: str | int,
@@ -216,7 +223,7 @@ class Client:
         self,
         model: str,
         call: str,
-        parts: Mapping[str, Content],
+        parts: Mapping[str, Content | Sequence[Content]],
         form: Mapping[str, str],
         format: str | None,
     ) -> bytes:
@@ -240,7 +247,12 @@ class Client:
         raise ValueError("tries must be at least 1")
 
 
-def _files(parts: Mapping[str, Content]) -> dict[str, tuple[str, bytes]]:
-    """Multipart files without their names, which could identify a patient."""
-    contents = {k: v if isinstance(v, bytes) else Path(v).read_bytes() for k, v in parts.items()}
-    return {name: ("file", content) for name, content in contents.items()}
+def _files(
+    parts: Mapping[str, Content | Sequence[Content]],
+) -> list[tuple[str, tuple[str, bytes]]]:
+    """Multipart files without their names, which could identify a patient; a list as one each."""
+    return [
+        (name, ("file", one if isinstance(one, bytes) else Path(one).read_bytes()))
+        for name, given in parts.items()
+        for one in ([given] if isinstance(given, str | Path | bytes) else given)
+    ]

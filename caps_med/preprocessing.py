@@ -65,7 +65,7 @@ class Preprocessing(BaseModel):
             InputTooLarge: at the network's spacing the image is over `limits`.
         """
         stack = self._stack(image)
-        normalized = np.ascontiguousarray(self.normalization.apply(stack.array))
+        normalized = np.ascontiguousarray(self.normalization.apply(stack.array, channel_axis=1))
         return PreparedSlices(
             stack, resize(torch.from_numpy(normalized), self._size(stack, limits))
         )

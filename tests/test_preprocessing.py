@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from caps_med.networks import build_network, one_hot
 from caps_med.preprocessing import Preprocessing, single_slice_plane, with_neighbours
 from training.data import Preparation, Source, load_source, open_dataset
 from training.engine.recipe import Recipe
+from training.tasks.planning import plan
 from training.tasks.publish import publish
 from training.tasks.segmentation import SegmentationRecipe
 from training.tasks.synthesis.recipe import SynthesisRecipe
@@ -99,8 +101,8 @@ def published(source: Source, task: str, models: Path) -> None:
     publish(ModelRepository(models), "tiny", [(network, source)], recipe, "pytest")
 
 
-def served(models: Path, task: str, file: Path) -> Tensor:
-    """The first input of the network while it answers to a file."""
+def served(models: Path, task: str, file: Path | list[Path]) -> Tensor:
+    """The first input of the network while it answers to a file, or to one for each channel."""
     model, seen = caps_med.load_model("tiny", models), []
     with model.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])):
         model.segment(file) if task == "segmentation" else model.synthesize(file)
@@ -126,6 +128,45 @@ def test_a_served_image_is_what_training_prepared(name: str, tmp_path: Path) -> 
     assert trained.shape[1] == (3 if name == "RGB" else 1 + 2 * preparation.neighbours)
     assert trained.std() > 0.1
     check_equal(seen, trained)
+
+
+def write_channels(root: Path, layout: str) -> list[Path]:
+    """Two cases of two channels that differ in scale and dtype; the files of the second."""
+    rng = np.random.default_rng(4)
+    shape, names = (26, 34, 18), {"channel_names": {"0": "FLAIR", "1": "T1"}}
+    for folder in ("imagesTr", "labelsTr"):
+        (root / folder).mkdir(parents=True)
+    (root / "dataset.json").write_text(json.dumps(names))
+    for number, affine in enumerate((STRAIGHT, FINER)):
+        flair, t1 = rng.integers(0, 3000, shape, np.int16), rng.integers(0, 90, shape, np.uint8)
+        files = {f"{number}_0000": flair, f"{number}_0001": t1}
+        if layout == "one file":
+            files = {f"{number}": np.stack([flair, t1], -1)}
+        for name, array in files.items():
+            image = nibabel.Nifti1Image(array, affine)
+            image.header.set_slope_inter(0.7, 3)  # as scanners scale
+            nibabel.save(image, root / "imagesTr" / f"{name}.nii.gz")
+        label = nibabel.Nifti1Image(rng.integers(0, 3, shape, np.uint8), affine)
+        nibabel.save(label, root / "labelsTr" / f"{number}.nii.gz")
+    return sorted((root / "imagesTr").glob(f"{SERVED}*"))
+
+
+@pytest.mark.parametrize("dims", ["2d", "2.5d", "3d"])
+@pytest.mark.parametrize("layout", ["files", "one file"])
+def test_served_channels_are_what_training_prepared(layout: str, dims: str, tmp_path: Path) -> None:
+    files = write_channels(tmp_path / "data", layout)
+    dataset = open_dataset(tmp_path / "data")
+    assert dataset.card is not None
+    preparation = plan(dataset.card, torch.device("cpu"), dims)["preparation"]
+    assert preparation.normalization.per_channel
+    source = load_source(dataset, tmp_path / "store", preparation)
+    published(source, "segmentation", tmp_path / "models")
+    trained = torch.from_numpy(prepared(source, "image"))
+    assert trained.shape[1] == 2 * (2 * preparation.neighbours + 1)
+    assert trained.std(trained.dim() - 1).min() > 0.1  # every channel shows something
+    check_equal(served(tmp_path / "models", "segmentation", files), trained)
+    card = caps_med.load_model("tiny", tmp_path / "models").bundle.card
+    assert card.channel_names == ("FLAIR", "T1")
 
 
 @pytest.mark.parametrize("name", ["2-D", "slices", "oblique", "resampled", "one sagittal slice"])

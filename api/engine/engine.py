@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from api.record import note
 from api.settings import Settings
 from api.tracing import span
 from caps_med.bundles import Bundle, ModelRepository
-from caps_med.images import Kind, MedicalImage
+from caps_med.images import Kind, MedicalImage, read_channels
 from caps_med.inference import Model
 
 log = logging.getLogger("caps_med.api")
@@ -124,20 +124,25 @@ class Engine:
 
     async def decode(
         self,
-        content: bytes,
+        contents: Sequence[bytes],
         kind: Kind,
         fitting: Callable[[MedicalImage], MedicalImage] | None = None,
     ) -> MedicalImage:
-        """An upload as an image or label map, decoded in a bounded process.
+        """An upload as an image or label map, decoded in a bounded process; several uploads are
+        the channels of one image.
 
         Warnings of the reader, and of `fitting`, which adapts the image to a model, are sent with
         the answer as ``Caps-Med-Warnings``.
 
         Raises:
-            CapsMedError: the upload cannot be decoded or does not fit.
+            CapsMedError: an upload cannot be decoded or does not fit.
         """
         with span("decode"), self.metrics.seconds.labels("decode").time():
-            image = await self.decoders.decode(content, kind)
+            parts = [await self.decoders.decode(content, kind) for content in contents]
+            image = parts[0]
+            if len(parts) > 1:
+                limits = self.settings.limits
+                image = await to_thread.run_sync(lambda: read_channels(parts, limits=limits))
             if fitting is not None:
                 image = await to_thread.run_sync(fitting, image)
         if image.warnings:

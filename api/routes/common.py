@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, File, Form, Header, Query, Request, Response, UploadFile
@@ -65,9 +65,13 @@ Format = Annotated[
     Query(description="Overrides Accept: nifti, dicom, png, tiff, npy, npz, zip or json."),
 ]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
-ImageFile = Annotated[
-    UploadFile,
-    File(description="NIfTI, NRRD, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF or npy."),
+#: One upload, or one for each channel.
+ImageFiles = Annotated[
+    list[UploadFile],
+    File(
+        description="NIfTI, NRRD, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF or npy. "
+        "Several parts are the channels of one image, in the model's order.",
+    ),
 ]
 LabelsFile = Annotated[UploadFile, File(description="NIfTI, NRRD, PNG, TIFF or npy label map.")]
 SliceIndex = Annotated[int | None, Form(description="Slice of a volume; default: the middle.")]
@@ -77,15 +81,22 @@ _PROBLEM = {"model": Problem, "content": {MEDIA_TYPE: {}}}
 
 
 async def decoded_upload(
-    engine: Engine, model: Model, upload: UploadFile, kind: Kind
+    engine: Engine, model: Model, uploads: Sequence[UploadFile], kind: Kind
 ) -> MedicalImage:
     """The uploaded image, with the channels that the model takes, or the uploaded label map.
 
+    Args:
+        uploads: one, or one for each channel of an image.
+
     Raises:
-        CapsMedError: it is empty, cannot be decoded or does not fit the model.
+        CapsMedError: one is empty, cannot be decoded, or does not fit the others or the model.
     """
-    fitting = model.segmenter.match_channels if kind == "image" else None
-    return await engine.decode(await read_upload(upload), kind, fitting)
+    fitting = None
+    if kind == "image":
+        fitting = model.segmenter.match_channels
+        if len(uploads) > 1:  # before any is decoded
+            model.segmenter.check_files(len(uploads))
+    return await engine.decode([await read_upload(one) for one in uploads], kind, fitting)
 
 
 def numeric_response(

@@ -34,7 +34,10 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
 async def features(
     model: str,
     engine: EngineDependency,
-    image: Annotated[UploadFile | None, File(description="For segmentation models.")] = None,
+    image: Annotated[
+        list[UploadFile] | None,
+        File(description="For segmentation models; several parts are the channels of one image."),
+    ] = None,
     labels: Annotated[UploadFile | None, File(description="For synthesis models.")] = None,
     layer: Annotated[str | None, Form(description="Only this layer.")] = None,
     slice: SliceIndex = None,
@@ -53,10 +56,10 @@ async def features(
     form = negotiate(format, accept, ["json"] if pixel else ["npz", "png", "json"])
     loaded = await engine.load(model)
     kind: Kind = "labels" if loaded.task == "synthesis" else "image"
-    part = {"labels": labels, "image": image}[kind]
-    if part is None:
+    parts = image if kind == "image" else labels and [labels]
+    if not parts:
         raise InvalidParameter(f"{loaded.name} is a {loaded.task} model: send the part {kind!r}")
-    decoded = await decoded_upload(engine, loaded, part, kind)
+    decoded = await decoded_upload(engine, loaded, parts, kind)
     if pixel:
         at: Apply[Point] = Apply(lambda model: model.point(decoded, *pixel, slice, seed))
         point = await engine.predict(loaded, at)

@@ -21,6 +21,7 @@ from caps_med.images import (
     slice_count,
     with_channels,
 )
+from caps_med.images.channels import is_colour
 
 router = APIRouter(prefix="/v1/images", tags=["images"])
 
@@ -50,14 +51,15 @@ async def convert(
     format: Format = None,
     accept: Accept = None,
 ) -> Response:
-    """The decoded image with its geometry, as the models get it; colour becomes grey.
+    """The decoded image with its geometry, as the models get it; colour becomes grey, and of
+    several channels the first is taken.
 
     As PNG: one slice, by default the middle one, with 8-bit intensities or label ids. Headers give
     the number of slices in `plane`, and whether the source has a geometry.
     """
     form = negotiate(format, accept, ["nifti", "png"])
     content = await read_upload(image)
-    decoded = await engine.decode(content, kind, lambda image: with_channels(image, 1))
+    decoded = await engine.decode([content], kind, _first_channel)
     if model and kind == "labels":
         bundle = await engine.run("list", lambda: engine.repository.find(model))
         decoded = decoded.with_array(decoded.array, palette=bundle.card.palette)
@@ -84,8 +86,16 @@ def encode(image: MedicalImage, form: str, slice: int | None, plane: Plane) -> b
     return encode_image(picture, form)
 
 
+def _first_channel(image: MedicalImage) -> MedicalImage:
+    if len(image.array) == 1 or is_colour(image):
+        return with_channels(image, 1)
+    return image.with_array(image.array[:1])
+
+
 def _is_gzipped_nifti(content: bytes, decoded: MedicalImage) -> bool:
-    return decoded.format == "nifti" and content.startswith(_GZIP)
+    """Whether the upload can be sent back as it is."""
+    whole = decoded.header is not None and int(decoded.header["dim"][0]) <= decoded.spatial_dims
+    return whole and decoded.format == "nifti" and content.startswith(_GZIP)
 
 
 def _shown(pixels: NDArray[Any], image: MedicalImage) -> NDArray[np.uint8]:

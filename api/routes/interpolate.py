@@ -60,7 +60,7 @@ async def interpolate(
     if features and form not in ("png", "npz"):
         raise InvalidParameter(f"features: capsules come as png or npz, not as {form}")
     loaded = await engine.load(model)
-    decoded = await decoded_upload(engine, loaded, labels, "labels")
+    decoded = await decoded_upload(engine, loaded, [labels], "labels")
     work: Apply[tuple[list[SyntheticImage], list[Features]]] = Apply(
         lambda model: (
             model.interpolate(decoded, seed, to_seed, steps),

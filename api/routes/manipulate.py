@@ -12,7 +12,7 @@ from api.routes.common import (
     Accept,
     EngineDependency,
     Format,
-    ImageFile,
+    ImageFiles,
     SliceIndex,
     answers,
     decoded_upload,
@@ -33,7 +33,7 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
 )
 async def manipulate(
     model: str,
-    image: ImageFile,
+    image: ImageFiles,
     engine: EngineDependency,
     capsule: Annotated[int, Form(ge=0, description="Capsule type of the last layer.")] = 0,
     atom: Annotated[int, Form(ge=0)] = 0,

@@ -13,7 +13,7 @@ from api.routes.common import (
     Accept,
     EngineDependency,
     Format,
-    ImageFile,
+    ImageFiles,
     answers,
     decoded_upload,
 )
@@ -42,7 +42,7 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
 )
 async def segment(
     model: str,
-    image: ImageFile,
+    image: ImageFiles,
     engine: EngineDependency,
     format: Format = None,
     accept: Accept = None,

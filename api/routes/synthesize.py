@@ -48,7 +48,7 @@ async def synthesize(
     if count > engine.settings.max_images:
         raise InvalidParameter(f"count={count}: at most {engine.settings.max_images} at once")
     loaded = await engine.load(model)
-    decoded = await decoded_upload(engine, loaded, labels, "labels")
+    decoded = await decoded_upload(engine, loaded, [labels], "labels")
     own, *others = decoded.formats_of("image")
     forms = [own, *others, "zip"] if count == 1 else ["zip", "png"]
     form = negotiate(format, accept, [*forms, "npz", "json"])

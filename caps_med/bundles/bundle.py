@@ -80,7 +80,7 @@ class Bundle:
             network = build_network(spec.name, spec.arguments)
         except InvalidParameter as error:
             raise InvalidBundle(f"{self.reference}: {error}") from error
-        if problem := labels_problem(self.card, network):
+        if problem := labels_problem(self.card, network) or channels_problem(self.card, network):
             raise InvalidBundle(f"{self.reference}: {problem}")
         load_weights(network, self.weights)
         return network.eval()
@@ -113,3 +113,13 @@ def labels_problem(card: ModelCard, network: CapsuleNetwork) -> str:
     if len(card.labels) == wanted:
         return ""
     return f"{len(card.labels)} labels, the network has {wanted} classes, background included"
+
+
+def channels_problem(card: ModelCard, network: CapsuleNetwork) -> str:
+    """How the card's names of channels differ from the network's input; empty if they do not."""
+    if not card.channel_names or not isinstance(network, SegmentationNetwork):
+        return ""
+    wanted = network.in_channels // (2 * card.neighbours + 1)
+    if len(card.channel_names) == wanted:
+        return ""
+    return f"{len(card.channel_names)} names of channels, the network takes {wanted}"

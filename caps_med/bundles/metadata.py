@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from caps_med._version import __version__
 from caps_med.images import Normalization, Plane, label_palette
+from caps_med.images.channels import COLOURS
 from caps_med.preprocessing import Millimetres, Preprocessing
 
 Task = Literal["segmentation", "synthesis"]
@@ -71,6 +72,7 @@ class ModelCard(_Section):
         spacing_mm: (row, column) distances the network was trained on; None for pictures.
         neighbours: slices on each side that a 2-D network sees beside the one it segments, as
             channels in their order.
+        channel_names: of the image, in the order in which they are given; may be empty.
         normalization: applied to each image or volume as a whole.
         scores: measured on held-out data, as named.
         license: of the weights.
@@ -83,6 +85,7 @@ class ModelCard(_Section):
     plane: Plane = "axial"
     spacing_mm: tuple[Millimetres, Millimetres] | None = None
     neighbours: Annotated[int, Field(ge=0, le=8)] = 0
+    channel_names: tuple[str, ...] = ()
     normalization: Normalization = Normalization()
     scores: dict[str, float] = {}
     description: str = ""
@@ -93,6 +96,30 @@ class ModelCard(_Section):
     @classmethod
     def _rising(cls, labels: dict[int, str]) -> dict[int, str]:
         return dict(sorted(labels.items()))
+
+    @property
+    def input_channels(self) -> int:
+        """Channels of the image that a segmentation network takes, without neighbouring slices."""
+        arguments = self.network.arguments
+        members = arguments.get("arguments")  # of an ensemble
+        count = (members if isinstance(members, dict) else arguments).get("in_channels", 1)
+        return count // (2 * self.neighbours + 1) if isinstance(count, int) else 1
+
+    @property
+    def takes_colours(self) -> bool:
+        """Whether it takes pictures in red, green and blue."""
+        pictures = self.spacing_mm is None and not self.channel_names
+        return pictures and self.input_channels == COLOURS
+
+    @property
+    def shown_channels(self) -> list[str]:
+        """What each channel of the image is called: its name, else its colour or its number."""
+        if self.channel_names:
+            return list(self.channel_names)
+        if self.takes_colours:
+            return ["red", "green", "blue"]
+        count = self.input_channels
+        return ["image"] if count == 1 else [f"channel {n}" for n in range(1, count + 1)]
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -143,10 +170,12 @@ def monai_metadata(
     dims = int(card.network.arguments.get("spatial_dims", 2))
     segments = card.task == "segmentation"
     arguments = card.network.arguments
-    inputs = arguments.get("in_channels" if segments else "label_channels", 1)
+    around = 2 * card.neighbours + 1
+    inputs = card.input_channels * around if segments else arguments.get("label_channels", 1)
     outputs = arguments.get("out_channels" if segments else "image_channels", 1)
     field = {"type": "image", "dtype": "float32", "is_patch_data": False}
     classes = {str(i): label for i, label in enumerate(card.labels.values())}
+    channels = dict(enumerate(card.shown_channels * around)) if segments else {}
     seen = {
         **field,
         "format": "magnitude" if segments else "segmentation",
@@ -154,7 +183,7 @@ def monai_metadata(
         "num_channels": inputs,
         "spatial_shape": list(arguments.get("image_size") or ["8*n"] * dims),
         "value_range": [0, 1],
-        "channel_def": {"0": "image"} if segments else classes,
+        "channel_def": {str(i): name for i, name in channels.items()} or classes,
     }
     answer = {
         **seen,

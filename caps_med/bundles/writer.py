@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from caps_med.bundles.bundle import Bundle, labels_problem
+from caps_med.bundles.bundle import Bundle, channels_problem, labels_problem
 from caps_med.bundles.metadata import ModelCard, WeightsSpec, monai_metadata
 from caps_med.bundles.repository import ModelRepository
 from caps_med.bundles.seeded import SEEDED
@@ -31,12 +31,14 @@ def write_bundle(
         half: weights as float16, half the size; check beforehand that the result holds.
 
     Raises:
-        InvalidParameter: the name is not valid, or the card's labels are not the network's
-            classes.
+        InvalidParameter: the name is not valid, or the card's labels or channels are not the
+            network's.
     """
     repository.check_name(name)
     if problem := labels_problem(card, network):
         raise InvalidParameter(f"labels: {problem}")
+    if problem := channels_problem(card, network):
+        raise InvalidParameter(f"channel_names: {problem}")
     home = repository.root / name
     home.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=home))

@@ -9,7 +9,7 @@ import typer
 
 import caps_med
 from caps_med.cli.options import (
-    Image,
+    Images,
     Labels,
     ModelName,
     Models,
@@ -55,7 +55,7 @@ def interpolate(
     """
     from caps_med.inference.strip import strip
 
-    check_picture(out, labels, overwrite)
+    check_picture(out, [labels], overwrite)
     loaded = caps_med.load_model(model, models)
     source = loaded.read(labels, "labels")
     with progress_bar(f"interpolating {labels.name}") as progress:
@@ -66,7 +66,7 @@ def interpolate(
 
 
 def manipulate(
-    image: Image,
+    images: Images,
     model: ModelName,
     out: Out,
     capsule: Annotated[int, typer.Option(help="Capsule type of the last layer.", min=0)] = 0,
@@ -79,15 +79,20 @@ def manipulate(
 
     Example: caps-med manipulate --model brain-t1-tissue t1.nii.gz --capsule 3 --out atoms.png
     """
-    check_picture(out, image, overwrite)
+    check_picture(out, images, overwrite)
     deltas = spread(range)
     loaded = caps_med.load_model(model, models)
-    loaded.manipulator(image, slice).sheet(capsule, deltas).save(out)
+    loaded.manipulator(images, slice).sheet(capsule, deltas).save(out)
     say(f"{loaded.bundle.reference}, capsule {capsule} -> {out}")
 
 
 def features(
-    image: Annotated[Path, typer.Argument(help="Image, or label map for a synthesis model.")],
+    images: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Image (several files: its channels), or label map for a synthesis model."
+        ),
+    ],
     model: ModelName,
     out: Annotated[Path, typer.Option("--out", help="Folder, or FILE.npz for the arrays only.")],
     layer: Annotated[str | None, typer.Option(help="Only this capsule layer.")] = None,
@@ -103,14 +108,14 @@ def features(
     from caps_med.inference.features import FOLDER_FILES
 
     if out.suffix == ".npz":
-        check_file(out, image, overwrite)
+        check_file(out, images, overwrite)
     elif out.suffix or out.is_file():
         raise InvalidParameter(f"--out {out}: name a .npz file, or a folder without a suffix")
     else:
         check_free([out / name for name in FOLDER_FILES], overwrite)
     loaded = caps_med.load_model(model, models)
-    with progress_bar(f"computing the capsules of {image.name}") as progress:
-        found = loaded.features(image, layer, slice, seed, progress=progress)
+    with progress_bar(f"computing the capsules of {images[0].name}") as progress:
+        found = loaded.features(images, layer, slice, seed, progress=progress)
     found.save(out)
     for name, capsules in found.layers.items():
         types, atoms, rows, columns = capsules.shape

@@ -53,6 +53,8 @@ def show_model(name: Name, models: Models = None) -> None:
     card = loaded.bundle.card
     say(f"{loaded.bundle.reference}: {card.description or card.task}")
     say(f"labels: {', '.join(f'{i} {label}' for i, label in card.labels.items())}")
+    if card.task == "segmentation":
+        say(f"channels: {', '.join(card.shown_channels)}")
     for score, value in card.scores.items():
         say(f"{score}: {value:g}")
     say(f"preprocessing: {loaded.provenance.preprocessing}")

@@ -10,9 +10,12 @@ from rich.console import Console
 
 console, errors = Console(), Console(stderr=True)
 
-Image: TypeAlias = Annotated[
-    Path,
-    typer.Argument(help="NIfTI, NRRD, PNG, JPEG, TIFF, npy, npz, DICOM (file, folder or zip)."),
+Images: TypeAlias = Annotated[
+    list[Path],
+    typer.Argument(
+        help="NIfTI, NRRD, PNG, JPEG, TIFF, npy, npz, DICOM (file, folder or zip); several files "
+        "are the channels of one image, in the model's order, or the slices of a DICOM series."
+    ),
 ]
 Labels: TypeAlias = Annotated[
     Path, typer.Argument(help="Label map: NIfTI, NRRD, PNG, TIFF, npy or npz.")

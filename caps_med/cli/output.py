@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from caps_med.images import Kind, MedicalImage
 
 
-def check_file(out: Path, source: Path, overwrite: bool) -> None:
-    """Check that `out` has a known suffix and an existing folder, and is not the input.
+def check_file(out: Path, sources: Iterable[Path], overwrite: bool) -> None:
+    """Check that `out` has a known suffix and an existing folder, and is none of the inputs.
 
     Args:
+        sources: the inputs.
         overwrite: whether `out` may be there already.
 
     Raises:
@@ -26,7 +27,7 @@ def check_file(out: Path, source: Path, overwrite: bool) -> None:
     codec_of_path(out)
     if not out.parent.is_dir():
         raise InvalidParameter(f"--out {out}: there is no folder {out.parent}; create it first")
-    if out.exists() and source.exists() and out.samefile(source):
+    if out.exists() and any(source.exists() and out.samefile(source) for source in sources):
         raise InvalidParameter(f"--out {out}: this is the input; name another file")
     check_free([out], overwrite)
 
@@ -53,7 +54,7 @@ def check_format(out: Path, source: MedicalImage, kind: Kind, channels: int) -> 
     check_writable(source, kind, channels, codec_of_path(out).name)
 
 
-def check_picture(out: Path, source: Path, overwrite: bool) -> None:
+def check_picture(out: Path, sources: Iterable[Path], overwrite: bool) -> None:
     """`check_file` and `check_format` for an answer that is a picture of one channel.
 
     Raises:
@@ -63,7 +64,7 @@ def check_picture(out: Path, source: Path, overwrite: bool) -> None:
 
     from caps_med.images import MedicalImage
 
-    check_file(out, source, overwrite)
+    check_file(out, sources, overwrite)
     check_format(out, MedicalImage(np.zeros((1, 1, 1), np.uint8)), "image", 1)
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 import caps_med
-from caps_med.cli.options import Image, ModelName, Models, Out, Overwrite, console, errors, say
+from caps_med.cli.options import Images, ModelName, Models, Out, Overwrite, console, errors, say
 from caps_med.cli.output import check_file, check_format
 from caps_med.cli.progress import progress_bar
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def segment(
-    image: Image,
+    images: Images,
     model: ModelName,
     out: Out,
     probabilities: Annotated[
@@ -34,14 +34,16 @@ def segment(
 ) -> None:
     """Segment an image into a label map of the same geometry.
 
-    Example: caps-med segment --model brain-t1-tissue t1.nii.gz --out tissue.nii.gz
+    Examples:
+      caps-med segment --model brain-t1-tissue t1.nii.gz --out tissue.nii.gz
+      caps-med segment --model my-tumours flair.nii.gz t1.nii.gz --out tumour.nii.gz
     """
-    check_file(out, image, overwrite)
+    check_file(out, images, overwrite)
     loaded = caps_med.load_model(model, models)
     classes = loaded.segmenter.network.out_channels
-    source = loaded.read(image, "image")
+    source = loaded.read(images, "image")
     check_format(out, source, *(("image", classes) if probabilities else ("labels", 1)))
-    with progress_bar(f"segmenting {image.name}") as progress:
+    with progress_bar(f"segmenting {images[0].name}") as progress:
         result = loaded.segment(source, progress=progress)
     written = result.probabilities if probabilities else result
     written.save(out)

@@ -30,7 +30,7 @@ def synthesize(
     seeds = range(seed, seed + count)
     paths = {each: out if count == 1 else seeded_path(out, each) for each in seeds}
     for path in paths.values():
-        check_file(path, labels, overwrite)
+        check_file(path, [labels], overwrite)
     loaded = caps_med.load_model(model, models)
     channels = loaded.synthesizer.network.image_channels
     source = loaded.read(labels, "labels")

@@ -10,7 +10,7 @@
 (2.0, 2.0, 3.0)
 """
 
-from caps_med.images.channels import with_channels
+from caps_med.images.channels import is_grey, stack_channels, with_channels
 from caps_med.images.codecs.codec import Codec
 from caps_med.images.codecs.registry import CODECS, codec_of_path
 from caps_med.images.files import (
@@ -19,6 +19,7 @@ from caps_med.images.files import (
     check_writable,
     count_pictures,
     encode_image,
+    read_channels,
     read_image,
     write_image,
 )
@@ -50,11 +51,14 @@ __all__ = [
     "count_pictures",
     "encode_image",
     "from_object",
+    "is_grey",
     "label_palette",
     "match_labels",
     "one_slice",
+    "read_channels",
     "read_image",
     "slice_count",
+    "stack_channels",
     "to_uint8",
     "with_channels",
     "write_image",

@@ -1,6 +1,9 @@
-"""Grey and colour, each where the other is needed."""
+"""Channels of an image: grey and colour, each where the other is needed; several images as one."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,6 +12,10 @@ from caps_med.images.image import MedicalImage
 
 #: Shares of red, green and blue in what a colour picture looks like in grey (ITU-R BT.601).
 LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
+#: Channels of a colour picture.
+COLOURS = 3
+#: Largest difference (mm) between entries of the affines of images that lie on one grid.
+AFFINE_TOLERANCE = 1e-3
 
 
 def with_channels(image: MedicalImage, count: int) -> MedicalImage:
@@ -21,16 +28,17 @@ def with_channels(image: MedicalImage, count: int) -> MedicalImage:
         count: 1 or 3 where C is the other; else C.
 
     Raises:
-        InvalidInput: neither grey nor colour, or something else is asked for.
+        InvalidInput: neither grey nor colour, or something else is asked for. The three channels
+            of a volume are no colours.
     """
     array = image.array
     if len(array) == count:
         return image
-    if (len(array), count) == (1, 3):
-        return image.with_array(np.repeat(array, 3, 0))
-    if (len(array), count) != (3, 1):
+    if (len(array), count) == (1, COLOURS):
+        return image.with_array(np.repeat(array, COLOURS, 0))
+    if count != 1 or not is_colour(image):
         raise InvalidInput(f"the image has {len(array)} channel(s) where {count} are needed")
-    if (array[:1] == array).all():
+    if is_grey(image):
         return image.with_array(array[:1])
     grey = np.tensordot(LUMINANCE, array, 1)[None]
     whole = np.issubdtype(array.dtype, np.integer)
@@ -38,3 +46,60 @@ def with_channels(image: MedicalImage, count: int) -> MedicalImage:
     return image.with_array(
         (np.rint(grey) if whole else grey).astype(array.dtype), warnings=(warning,)
     )
+
+
+def is_colour(image: MedicalImage) -> bool:
+    """Whether it has the three channels of a colour picture; those of a volume are no colours."""
+    return len(image.array) == COLOURS and image.spatial_dims == 2
+
+
+def is_grey(image: MedicalImage) -> bool:
+    """Whether it has one channel, or is a picture whose three colours are equal everywhere."""
+    equal = is_colour(image) and bool((image.array == image.array[:1]).all())
+    return equal or len(image.array) == 1
+
+
+def stack_channels(images: Sequence[MedicalImage], names: Sequence[str] = ()) -> MedicalImage:
+    """One image ``[C, *S]`` of images that lie on one grid, their channels in the order given.
+
+    Geometry, header and format are the first image's; a grey picture that was saved in colour
+    counts as one channel.
+
+    Args:
+        images: ``[C_i, *S]`` each.
+        names: of the images, for messages, such as their file names.
+
+    Raises:
+        InvalidInput: there is none, or one differs from the first in size or affine; the message
+            names it.
+    """
+    if not images:
+        raise InvalidInput("no image is given: give one, or one for each channel")
+    first, *others = images
+    called = [*names, *(f"image {number}" for number in range(len(names) + 1, len(images) + 1))]
+    for name, image in zip(called[1:], others, strict=True):
+        if problem := _grid_problem(called[0], first, name, image):
+            raise InvalidInput(problem)
+    if not others:
+        return first
+    arrays = [image.array[:1] if is_grey(image) else image.array for image in images]
+    warnings = dict.fromkeys(note for image in images for note in image.warnings)
+    return replace(
+        first, array=np.concatenate(arrays), warnings=tuple(warnings), palette=None, names={}
+    )
+
+
+def _grid_problem(first: str, image: MedicalImage, name: str, other: MedicalImage) -> str:
+    """How an image lies on another grid than the first; empty if it does not."""
+    sizes = [" x ".join(map(str, one.spatial_shape)) for one in (image, other)]
+    if image.spatial_shape != other.spatial_shape:
+        return (
+            f"{name} has the size {sizes[1]}, {first} {sizes[0]}: the channels of an image have "
+            "one size; resample them to one grid"
+        )
+    if np.abs(image.affine - other.affine).max() > AFFINE_TOLERANCE:
+        return (
+            f"{name} has another affine than {first}: resample the channels to one grid, or copy "
+            "the header if they are aligned"
+        )
+    return ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import math
 import secrets
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
@@ -11,21 +13,26 @@ from typing import TypeAlias
 import numpy as np
 
 from caps_med.errors import InvalidInput, NotFinite
+from caps_med.images.channels import stack_channels
+from caps_med.images.codecs import dicom_layout
 from caps_med.images.codecs.dicom_series import read_files, read_series
-from caps_med.images.codecs.registry import codec_of_content, codec_of_name, codec_of_path
+from caps_med.images.codecs.registry import CODECS, codec_of_content, codec_of_name, codec_of_path
 from caps_med.images.image import Kind, MedicalImage, save_with
 from caps_med.images.labels import as_labels, smallest_unsigned
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import to_uint8
-from caps_med.images.objects import from_object
+from caps_med.images.objects import from_object, is_pair
 
 _LARGEST = float(np.finfo(np.float32).max)
 _GZIP_LEVEL = 6
+#: Every format shows within so many bytes what it is.
+_MAGIC_BYTES = 2**10
 # Formats of pictures that everyone can look at.
 _EIGHT_BITS = ("png", "jpeg", "tiff")
 
 
-#: A path, the content of a file, or an image in memory; see `from_object`.
+#: A path, the content of a file, an image in memory (see `from_object`), or a list of those: its
+#: channels, or the files of a DICOM series.
 ImageSource: TypeAlias = object
 
 
@@ -40,33 +47,101 @@ def read_image(
 
     Args:
         source: a path, or the content itself, which tells its format; of a DICOM series its folder
-            or a list of its files; or an image in memory, see `from_object`.
+            or a list of its files; an image in memory, see `from_object`; or a list or tuple of
+            such images, which are the channels of one, see `read_channels`.
         kind: "labels" keeps palette indices and checks that all values are ids.
         limits: checked from the headers, before anything is decoded.
         index: which picture of a stack (TIFF of many pages, npy `[N, H, W]`); None for the whole
             as one image.
 
     Returns:
-        A picture `[1 or 3, H, W]` or a volume `[1, X, Y, Z]` in the file's voxel order. Labels
-        have one channel and the smallest unsigned dtype.
+        A picture `[C, H, W]` (C = 3: colours) or a volume `[C, X, Y, Z]` in the file's voxel
+        order. Labels have one channel and the smallest unsigned dtype.
 
     Raises:
         UnsupportedFormat: no known format, or a part of one that is not read.
         InputTooLarge: over `limits`.
-        InvalidInput: cut, broken, or not finite in float32; or no such picture in a stack.
+        InvalidInput: cut, broken, or not finite in float32; no such picture in a stack; or the
+            images of a list lie on different grids.
     """
     if isinstance(source, MedicalImage):
         image = source
     elif isinstance(source, (str, PathLike, bytes)):
         image = _decoded(source, kind, limits, index)
-    elif isinstance(source, list):
-        image = read_files([Path(file) for file in source], limits)
+    elif isinstance(source, list | tuple) and not is_pair(source):
+        image = _listed(source, kind, limits)
     else:
         image = from_object(source)
     low, high = float(image.array.min()), float(image.array.max())
     if not (low >= -_LARGEST and high <= _LARGEST):
         raise NotFinite("the image holds NaN, infinity or numbers beyond float32: repair it")
     return as_labels(image) if kind == "labels" else image
+
+
+def read_channels(
+    sources: Sequence[ImageSource], *, limits: Limits = DEFAULT_LIMITS
+) -> MedicalImage:
+    """One image whose channels lie in several files or images, in that order.
+
+    >>> import numpy as np
+    >>> flair, t1 = ((np.full((4, 5, 6), value), np.eye(4)) for value in (1, 2))
+    >>> read_channels([flair, t1]).array.shape
+    (2, 4, 5, 6)
+
+    Args:
+        sources: each anything that `read_image` takes; a DICOM series as its folder.
+        limits: of each, and of all together.
+
+    Returns:
+        `[C, *S]` with the geometry of the first; its dtype holds the values of all.
+
+    Raises:
+        What `read_image` raises. InvalidInput: one differs from the first in size or affine; the
+            message names it.
+    """
+    images: list[MedicalImage] = []
+    for source in sources:
+        images.append(image := read_image(source, limits=limits))
+        held = sum(one.array.nbytes for one in images)
+        limits.check_array(image.spatial_shape, held // math.prod(image.spatial_shape))
+    return stack_channels(images, [_called(*each) for each in enumerate(sources, start=1)])
+
+
+def _listed(sources: Sequence[ImageSource], kind: Kind, limits: Limits) -> MedicalImage:
+    """The image of a list: a DICOM series from its files, or channels."""
+    if series := _dicom_files(sources):
+        return read_files(series, limits)
+    if kind == "image":
+        return read_channels(sources, limits=limits)
+    if len(sources) != 1:
+        raise InvalidInput(f"a label map is one image, got a list of {len(sources)}: give one")
+    return read_image(sources[0], kind=kind, limits=limits)
+
+
+def _called(number: int, source: ImageSource) -> str:
+    """A source in messages: its file name, or its number."""
+    named = isinstance(source, str | PathLike)
+    return Path(source).name if named else f"image {number}"  # type: ignore[arg-type]
+
+
+def _dicom_files(sources: Sequence[ImageSource]) -> list[Path]:
+    """The files, if they are those of a DICOM series; none if they are channels.
+
+    Raises:
+        InvalidInput: DICOM files among images of other formats.
+    """
+    files = [Path(s) for s in sources if isinstance(s, str | PathLike) and Path(s).is_file()]
+    starts = {path: _file_start(path) for path in files}
+    dicom = [path for path in files if dicom_layout.recognises(starts[path])]
+    if not dicom:
+        return []
+    for path in files:
+        if path not in dicom and any(codec.recognises(starts[path]) for codec in CODECS.values()):
+            raise InvalidInput(
+                f"the list holds DICOM files ({dicom[0].name}) and others ({path.name}): give the "
+                "slices of one series, or for channels the folder of each series"
+            )
+    return files
 
 
 def count_pictures(source: str | PathLike[str] | bytes, *, limits: Limits = DEFAULT_LIMITS) -> int:
@@ -174,6 +249,11 @@ def write_image(image: MedicalImage, path: str | PathLike[str]) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _file_start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_MAGIC_BYTES)
 
 
 def _file_content(path: Path, limits: Limits) -> bytes:

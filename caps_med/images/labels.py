@@ -49,12 +49,16 @@ def smallest_unsigned(ids: Array) -> Array:
 def as_labels(image: MedicalImage) -> MedicalImage:
     """A decoded image `[C, *S]` as a label map `[1, *S]`.
 
-    Three equal channels count as one, and whole floats as integers.
+    Three equal channels of a picture count as one, and whole floats as integers.
 
     Raises:
         InvalidInput: the channels differ, or the values are not valid ids.
     """
     array = image.array
+    if image.spatial_dims == 3 and len(array) > 1:
+        raise InvalidInput(
+            f"{len(array)} channels are not a label map: save one volume of label ids"
+        )
     if not (array == array[:1]).all():
         raise InvalidInput(
             "a colour picture is not a label map: save the ids as grey values or palette indices"

@@ -24,6 +24,8 @@ class Normalization(BaseModel):
             darkest tissue apart from the background.
         window: two intensities that become 0 and 1, the same in every image (Hounsfield units of
             a CT); the percentiles above are then not used.
+        per_channel: each channel has percentiles of its own, as the sequences of an MRI need;
+            else all share one scale, so that colours keep their hue.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,6 +34,7 @@ class Normalization(BaseModel):
     upper: Percentile = 99.5
     foreground_only: bool = False
     window: tuple[FiniteFloat, FiniteFloat] | None = None
+    per_channel: bool = False
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -48,7 +51,10 @@ class Normalization(BaseModel):
         if self.window is not None:
             return f"{self.window[0]:g}..{self.window[1]:g}"
         low = "0" if self.lower is None else f"p{self.lower:g}"
-        return f"{low}..p{self.upper:g}{' of foreground' if self.foreground_only else ''}"
+        return (
+            f"{low}..p{self.upper:g}{' of foreground' if self.foreground_only else ''}"
+            f"{' per channel' if self.per_channel else ''}"
+        )
 
     def levels(self, array: Array) -> tuple[float, float]:
         """The intensities of `array` that become 0 and 1; (0, 1) if it holds no foreground."""
@@ -61,12 +67,21 @@ class Normalization(BaseModel):
         low = 0.0 if self.lower is None else float(np.percentile(counted, self.lower))
         return low, float(np.percentile(counted, self.upper))
 
-    def apply(self, array: Array) -> NDArray[np.float32]:
+    def apply(self, array: Array, channel_axis: int = 0) -> NDArray[np.float32]:
         """`array` of any shape, finite, as float32 in [0, 1]; all 0 if it is constant or empty.
 
-        Channels share one scale, so that colours keep their hue. The sums run in float64: the
-        span of a float32 image may not fit float32.
+        The sums run in float64: the span of a float32 image may not fit float32.
+
+        Args:
+            array: an image, its channels along `channel_axis`.
+            channel_axis: only used if the scale is `per_channel`.
         """
+        if self.per_channel:
+            channels = np.moveaxis(array, channel_axis, 0)
+            return np.stack([self._scaled(channel) for channel in channels], channel_axis)
+        return self._scaled(array)
+
+    def _scaled(self, array: Array) -> NDArray[np.float32]:
         values = np.asarray(array, dtype=np.float64)
         low, high = self.levels(values)
         if not high > low:

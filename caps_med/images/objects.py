@@ -27,9 +27,9 @@ def from_object(source: Any) -> MedicalImage:  # noqa: ANN401 - that is what it 
     |---|---|
     | NumPy array | a picture ``[H, W]`` or ``[H, W, 3]`` |
     | PyTorch tensor | a picture ``[H, W]`` or ``[C, H, W]`` with 1 or 3 channels |
-    | ``(array, affine)`` | a volume ``[X, Y, Z]``, voxels to millimetres in RAS+ |
+    | ``(array, affine)`` | a volume ``[(C,) X, Y, Z]``, voxels to millimetres in RAS+ |
     | MONAI `MetaTensor` | a picture ``[C, H, W]`` or a volume ``[C, X, Y, Z]`` with its affine |
-    | nibabel image | a volume |
+    | nibabel image | a volume ``[X, Y, Z]`` or its channels ``[X, Y, Z, C]`` |
     | SimpleITK image | a picture or a volume |
     | Pillow image | a picture |
 
@@ -37,7 +37,7 @@ def from_object(source: Any) -> MedicalImage:  # noqa: ANN401 - that is what it 
         InvalidInput: another type, or a shape that is not one of these.
     """
     for base in type(source).__mro__:
-        convert = _CONVERTERS.get(f"{base.__module__.partition('.')[0]}.{base.__name__}")
+        convert = _CONVERTERS.get(_name(base))
         if convert is not None:
             return convert(source)
     raise InvalidInput(
@@ -45,6 +45,11 @@ def from_object(source: Any) -> MedicalImage:  # noqa: ANN401 - that is what it 
         "the content of a file, a MedicalImage, (array, affine), or an image of NumPy, PyTorch, "
         "MONAI, nibabel, SimpleITK or Pillow"
     )
+
+
+def is_pair(source: object) -> bool:
+    """Whether a tuple begins with an array or tensor, so that an affine must follow."""
+    return isinstance(source, tuple) and len(source) > 0 and _name(type(source[0])) in _ARRAYS
 
 
 def _from_array(array: Array) -> MedicalImage:
@@ -90,16 +95,15 @@ def _from_pair(pair: tuple[Any, ...]) -> MedicalImage:
 
 def _from_nibabel(image: Any) -> MedicalImage:  # noqa: ANN401
     array = np.asanyarray(image.dataobj)
-    while array.ndim > 3 and array.shape[-1] == 1:
-        array = array[..., 0]
-    if array.ndim != 3:
+    if array.ndim < 3 or sum(size > 1 for size in array.shape[3:]) > 1:
         raise InvalidInput(f"a nibabel image of shape {array.shape} is not one volume")
+    channels = np.moveaxis(array.reshape((*array.shape[:3], -1)), -1, 0)
     header = image.header if hasattr(image.header, "get_sform") else None
     units = 0 if header is None else int(header["xyzt_units"]) & 7
     scale = _MILLIMETRES.get(units, 1.0)
     affine = np.diag([scale, scale, scale, 1.0]) @ image.affine
     kept = None if header is None else header.copy()
-    return MedicalImage(_numbers(array)[None], affine, format="nifti", header=kept)
+    return MedicalImage(_numbers(channels), affine, format="nifti", header=kept)
 
 
 def _from_simpleitk(image: Any) -> MedicalImage:  # noqa: ANN401
@@ -146,6 +150,12 @@ def _numpy(source: Any) -> Array:  # noqa: ANN401
     return np.asarray(source)
 
 
+def _name(kind: type) -> str:
+    """Library and name of a class: ``numpy.ndarray``."""
+    return f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+
+
+_ARRAYS = ("numpy.ndarray", "torch.Tensor")
 _CONVERTERS: Mapping[str, Callable[[Any], MedicalImage]] = {
     "numpy.ndarray": _from_array,
     "torch.Tensor": _from_tensor,

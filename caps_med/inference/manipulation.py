@@ -19,7 +19,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, chosen_slice
 from caps_med.inference.passes import cropped, input_of_slice
 from caps_med.inference.provenance import AnswerProvenance
-from caps_med.inference.strip import tiled
+from caps_med.inference.strip import rows_of, tiled
 from caps_med.networks import SegCaps, capsule_lengths, one_hot, predicted_classes
 
 FloatArray = NDArray[np.float32]
@@ -55,8 +55,8 @@ class Manipulation:
         return [float(v) for v in difference.mean(axis=(1, 2, 3))]
 
     def strip(self) -> MedicalImage:
-        """The reconstructions side by side."""
-        return tiled([list(self.reconstructions)])
+        """The reconstructions side by side; channels that are no colours below each other."""
+        return tiled(rows_of(list(self.reconstructions)))
 
 
 class Manipulator:
@@ -117,9 +117,12 @@ class Manipulator:
         return Manipulation(np.stack(moved), self.original, tuple(deltas), self.provenance)
 
     def sheet(self, capsule: int, deltas: Sequence[float] = DELTAS) -> MedicalImage:
-        """One row per atom and one column per delta, as in LaLonde's figure."""
-        atoms = self._capsules.shape[2]
-        return tiled([list(self(capsule, a, deltas).reconstructions) for a in range(atoms)])
+        """One row per atom and one column per delta, as in LaLonde's figure.
+
+        Of an image with several channels that are no colours, each atom has a row per channel.
+        """
+        shifted = (self(capsule, a, deltas) for a in range(self._capsules.shape[2]))
+        return tiled([row for one in shifted for row in rows_of(list(one.reconstructions))])
 
     def _reconstruct(self, capsules: Tensor) -> FloatArray:
         image = cropped(self.network.reconstruct(capsules, self._mask), self._size)

@@ -89,6 +89,10 @@ class Model:
     def segment(self, image: ImageSource, *, progress: Progress | None = None) -> Segmentation:
         """The label map of an image, in the image's space and format.
 
+        Of a model with several channels, `image` is one image that has them all, or a list of
+        images, one for each channel in the order of ``metadata.caps_med.channel_names``:
+        ``model.segment(["flair.nii.gz", "t1.nii.gz"])``.
+
         Args:
             image: a path, the content of a file, or an image in memory; see `read_image`.
             progress: called with the steps that are done and those in all: the slices of a volume

@@ -16,6 +16,7 @@ from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
 from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, with_channels
 from caps_med.inference.measures import LabelMeasures, measure_labels
+from caps_med.images.channels import COLOURS, is_colour
 from caps_med.inference.passes import in_passes
 from caps_med.inference.provenance import AnswerProvenance, as_answer
 from caps_med.networks import SegmentationNetwork, predicted_classes
@@ -143,7 +144,7 @@ class Segmenter:
         return self.network.in_channels // (2 * self.card.neighbours + 1)
 
     def match_channels(self, image: MedicalImage) -> MedicalImage:
-        """The image in grey or colour, as the network needs it.
+        """The image with the channels that the network needs: its own, or grey or colour adapted.
 
         Raises:
             InvalidInput: other channels, or a picture where a volume is needed.
@@ -152,7 +153,31 @@ class Segmenter:
             raise InvalidInput(
                 f"the image is a picture: {self.provenance.model} takes volumes; send NIfTI"
             )
+        given = len(image.array)
+        adapts = self.card.takes_colours if given == 1 else is_colour(image)
+        if given != self.channels and not (adapts and {given, self.channels} == {1, COLOURS}):
+            raise InvalidInput(self._wanted_channels(given))
         return with_channels(image, self.channels)
+
+    def check_files(self, count: int) -> None:
+        """Check, before any is read, that an image may come as so many files, one for each channel.
+
+        Raises:
+            InvalidInput: the network takes fewer channels.
+        """
+        if count > self.channels:
+            raise InvalidInput(self._wanted_channels(count))
+
+    def _wanted_channels(self, given: int) -> str:
+        """The message about an image with another number of channels."""
+        model, count = self.provenance.model, self.channels
+        if count == 1:
+            return f"{model} takes 1 channel; got {given}: give one of them"
+        named = ", ".join(self.card.shown_channels)
+        return (
+            f"{model} takes {count} channels: {named}; got {given}: give one image for each, in "
+            "this order"
+        )
 
     def lengths(self, slices: Tensor) -> Tensor:
         """Capsule lengths `[D, K, H, W]` of normalized slices `[D, C, H, W]` of any size."""

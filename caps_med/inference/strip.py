@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caps_med.images import MedicalImage, SliceStack, to_uint8
+from caps_med.images.channels import COLOURS
 from caps_med.images.slices import Plane
 from caps_med.inference.features import Features
 
@@ -32,10 +33,13 @@ def strip(
     row = [one[len(one) // 2] for one in shown]
     channels, *size = row[0].shape
     below = [
-        [np.repeat(_enlarged(value, size)[None], channels, 0) for value in values]
+        [
+            np.repeat(_enlarged(value, size)[None], COLOURS if channels == COLOURS else 1, 0)
+            for value in values
+        ]
         for values in (_capsule_rows(features) if features else ())
     ]
-    return tiled([row, *below])
+    return tiled([*rows_of(row), *below])
 
 
 def _capsule_rows(features: Sequence[Features]) -> Iterator[NDArray[np.float32]]:
@@ -53,6 +57,13 @@ def _enlarged(value: NDArray[np.float32], size: Sequence[int]) -> NDArray[np.flo
     """Resampled to `size` by nearest neighbour."""
     rows, columns = (np.arange(n) * m // n for n, m in zip(size, value.shape, strict=True))
     return np.asarray(value[rows][:, columns])
+
+
+def rows_of(pictures: Sequence[Pixels]) -> list[list[Pixels]]:
+    """Pictures `[C, H, W]` as a row; of channels that are no colours one row each."""
+    if len(pictures[0]) in (1, COLOURS):
+        return [list(pictures)]
+    return [[picture[c : c + 1] for picture in pictures] for c in range(len(pictures[0]))]
 
 
 def tiled(rows: Sequence[Sequence[Pixels]]) -> MedicalImage:

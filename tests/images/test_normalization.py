@@ -95,7 +95,8 @@ def test_the_input_is_left_alone_and_the_answer_repeats() -> None:
 def test_it_survives_json() -> None:
     normalization = Normalization(lower=None, upper=99, foreground_only=True)
     text = normalization.model_dump_json()
-    assert json.loads(text) == {"lower": None, "upper": 99, "foreground_only": True, "window": None}
+    assert json.loads(text) == {"lower": None, "upper": 99, "foreground_only": True, "window": None,
+                                "per_channel": False}  # fmt: skip
     assert Normalization.model_validate_json(text) == normalization
 
 

@@ -19,8 +19,8 @@ class FileRef:
 
     Attributes:
         path: the file, or the folder of a DICOM series.
-        index: the picture in an npy stack ``[N, H, W(, C)]`` or a multi-page TIFF, or the volume
-            in a four-dimensional NIfTI file; None for the whole file.
+        index: the picture in an npy stack ``[N, H, W(, C)]`` or a multi-page TIFF; None for the
+            whole file.
     """
 
     path: Path

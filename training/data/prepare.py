@@ -21,6 +21,9 @@ from training.data.cases import Case, Track
 from training.data.dataset import Dataset
 from training.data.samples import HELD_OUT, Sample, Source, hold_out
 
+#: Names of the channels of colour pictures, in nnU-Net's descriptions.
+_COLOURS = (("r", "g", "b"), ("red", "green", "blue"))
+
 
 class Preparation(Preprocessing):
     """How a folder's images become samples.
@@ -83,9 +86,10 @@ def load_source(
     if len(set(groups)) < 2:
         raise InvalidInput(f"{dataset.root}: too few labelled slices to hold some out; add images")
     volumes = manifest["volumes"]
+    samples = StoredSamples(store, entries, ids, preparation.neighbours)
     return Source(
         name=dataset.name,
-        samples=StoredSamples(store, entries, ids, preparation.neighbours),
+        samples=samples,
         groups=groups,
         held_out=hold_out(groups),
         labels={i: dataset.labels.get(i, f"label {i}" if i else "background") for i in ids},
@@ -98,6 +102,7 @@ def load_source(
         ),
         spatial_dims=preparation.spatial_dims,
         neighbours=preparation.neighbours,
+        channel_names=_channel_names(dataset, samples.image_channels),
     )
 
 
@@ -125,6 +130,12 @@ class StoredSamples(Sequence[Sample]):
         start, stop = entry.columns or (0, found.shape[-1])
         classes = np.searchsorted(self.ids, marked[..., start:stop]).astype(np.uint8)
         return {"image": np.array(found[..., start:stop]), "label": classes}
+
+    @property
+    def image_channels(self) -> int:
+        """Channels of an image, without those of neighbouring slices."""
+        file = self.store / f"{self.entries[0].case}.image.npy"
+        return int(np.load(file, mmap_mode="r").shape[1])
 
     def name(self, index: int) -> str:
         """The sample's case and slice."""
@@ -172,6 +183,12 @@ def _write(
     }
     (store / "manifest.json").write_text(json.dumps(manifest))
     return _manifest(store) or manifest
+
+
+def _channel_names(dataset: Dataset, channels: int) -> tuple[str, ...]:
+    """The names that the data give their channels, if there are as many and no colours."""
+    colours = tuple(name.casefold() for name in dataset.channels) in _COLOURS
+    return () if colours or len(dataset.channels) != channels else dataset.channels
 
 
 def _manifest(store: Path) -> dict[str, Any] | None:

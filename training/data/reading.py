@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Set
 import numpy as np
 
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite
-from caps_med.images import Kind, MedicalImage, SliceStack
+from caps_med.images import Kind, MedicalImage, SliceStack, stack_channels
+from caps_med.images.channels import AFFINE_TOLERANCE
 from caps_med.preprocessing import single_slice_plane
 from training.data.cases import Case, Cases, FileRef
 from training.data.stacks import read_reference
 
-#: Largest difference (mm) allowed between entries of the affines of image and label map.
-AFFINE_TOLERANCE = 1e-3
 #: Foreground value of masks saved as black and white.
 _WHITE = 255
 
@@ -141,9 +140,7 @@ def _joined(channels: list[tuple[FileRef, MedicalImage]]) -> MedicalImage:
     (first_ref, first), *others = channels
     for reference, image in others:
         _check_fit(first_ref, first, reference, image, reference.path.name)
-    if not others:
-        return first
-    return first.with_array(np.concatenate([image.array for _, image in channels]))
+    return stack_channels([image for _, image in channels])
 
 
 def _check_fit(

@@ -38,6 +38,7 @@ class Source:
         description: content, origin and licence of the data.
         spatial_dims: 2 for slices, 3 for volumes ``[C, D, H, W]``.
         neighbours: number of adjacent slices on each side, stacked as channels of a slice.
+        channel_names: of the image's channels, without those of neighbours; may be empty.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Source:
     colors: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
     spatial_dims: int = 2
     neighbours: int = 0
+    channel_names: tuple[str, ...] = ()
 
     @cached_property
     def training(self) -> Sequence[Sample]:

@@ -1,4 +1,4 @@
-"""Files with several images: npy stacks, multi-page TIFF, four-dimensional NIfTI.
+"""Files with several pictures: npy stacks, multi-page TIFF.
 
 Images are read one at a time, directly from disk: a stack may be larger than memory.
 """
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import nibabel
 import numpy as np
 
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite
@@ -53,16 +52,6 @@ def array_shape(path: Path) -> tuple[int, ...] | None:
     return None
 
 
-def channels_in(path: Path) -> int | None:
-    """The number of volumes along the fourth axis of a NIfTI file; None if there is only one."""
-    if not path.name.lower().endswith((".nii", ".nii.gz")):
-        return None
-    with suppress(InvalidInput), _opened(path):
-        shape = nibabel.load(path).shape
-        return int(shape[3]) if len(shape) == 4 and shape[3] > 1 else None
-    return None
-
-
 def read_reference(reference: FileRef, kind: Kind) -> MedicalImage:
     """Read the referenced image.
 
@@ -76,10 +65,8 @@ def read_reference(reference: FileRef, kind: Kind) -> MedicalImage:
     with _opened(path):
         if path.suffix.lower() == ".npy":
             return _checked(MedicalImage(_plane(path, index), format="npy"), kind)
-        if path.suffix.lower() in _TIFF:
-            with path.open("rb") as file, tiff_pages.opened(file, LIMITS, index + 1) as pages:
-                return _checked(pages.read(index, kind), kind)
-        return _checked(_volume(path, index), kind)
+        with path.open("rb") as file, tiff_pages.opened(file, LIMITS, index + 1) as pages:
+            return _checked(pages.read(index, kind), kind)
 
 
 @contextmanager
@@ -113,10 +100,3 @@ def _plane(path: Path, index: int) -> np.ndarray[tuple[int, ...], np.dtype[np.ge
     if plane.ndim == 2:
         return plane[None]
     return np.ascontiguousarray(plane if len(plane) in _COLOURS else np.moveaxis(plane, -1, 0))
-
-
-def _volume(path: Path, index: int) -> MedicalImage:
-    file = nibabel.load(path)
-    LIMITS.check_array(file.shape[:3], 8)
-    volume = np.asarray(file.dataobj[..., index], dtype=np.float32)
-    return MedicalImage(volume[None], file.affine, format="nifti")

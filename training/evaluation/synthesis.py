@@ -188,7 +188,7 @@ class SynthesisEvaluator(Evaluator[Repeats]):
         reference, card = model.bundle.reference, model.bundle.card
         found = self._found[reference]
         chosen = _labelled_slices(label, card.plane)
-        real = [card.normalization.apply(_stack(x, card.plane))[chosen] for x in reals]
+        real = [card.normalization.apply(_stack(x, card.plane), 1)[chosen] for x in reals]
         fake = [_unit_range(_stack(x, card.plane))[chosen] for x in synthetic]
         for image in (one for stack in fake for one in stack):
             found.synthetic.add(image)
@@ -240,7 +240,7 @@ class SynthesisEvaluator(Evaluator[Repeats]):
         chosen = _labelled_slices(label, card.plane)
         z = chosen[len(chosen) // 2]
         stack = SliceStack.from_image(label, card.plane)
-        real = [card.normalization.apply(_stack(x, card.plane))[z] for x in reals[:SHOWN_REAL]]
+        real = [card.normalization.apply(_stack(x, card.plane), 1)[z] for x in reals[:SHOWN_REAL]]
         self._shown.append(Shown(case.name, stack.array[z, 0], real, synthetic, stack.spacing))
 
     def evaluation(self) -> SynthesisEvaluation:

@@ -95,6 +95,8 @@ def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None
         raise InvalidParameter(f"--dims {dims}: images are synthesized slice by slice, 2d")
     planned = plan(card, device, "2d")
     preparation, crop = planned["preparation"], planned["crop"]
+    shared = preparation.normalization.model_copy(update={"per_channel": False})
+    preparation = preparation.model_copy(update={"normalization": shared})
     if card.kind == "pictures" and card.channels and preparation.normalization.window is None:
         most = max(channel.all.maximum for channel in card.channels)
         window = Normalization(window=(0, 255 if most <= 255 else most))
@@ -112,18 +114,20 @@ def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None
 def normalization(card: DataCard) -> Normalization:
     """Of Hounsfield units a window, of masked heads the foreground's percentiles, else all's.
 
-    Colours in 0..255 keep their scale.
+    Colours in 0..255 keep their scale. Channels that are no colours, such as the sequences of an
+    MRI, have a scale each.
     """
     if not card.channels:
         return Normalization()
     every = [channel.all for channel in card.channels]
-    if min(each.minimum for each in every) < AIR:
+    if max(each.minimum for each in every) < AIR:
         return _window(card.channels[0])
     if len(every) == 3 and card.kind == "pictures" and max(e.maximum for e in every) <= 255:
         return Normalization(window=(0, 255))
-    if card.kind == "volumes" and every[0].minimum == every[0].median == 0:
-        return Normalization(lower=None, upper=99.0, foreground_only=True)
-    return Normalization()
+    separate = len(every) > 1 and not (len(every) == 3 and card.kind == "pictures")
+    if card.kind == "volumes" and all(each.minimum == each.median == 0 for each in every):
+        return Normalization(lower=None, upper=99.0, foreground_only=True, per_channel=separate)
+    return Normalization(per_channel=separate)
 
 
 def _window(channel: Channel) -> Normalization:

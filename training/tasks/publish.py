@@ -121,6 +121,7 @@ def _card(
             "plane": source.plane or "axial",
             "spacing_mm": source.spacing_mm,
             "neighbours": source.neighbours,
+            "channel_names": source.channel_names,
             "normalization": source.normalization,
             "scores": named_scores(held_out),
             "description": f"{spec.name} for {recipe.task}, trained on {source.name}.",

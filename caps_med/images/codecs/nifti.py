@@ -41,21 +41,23 @@ def recognises(data: bytes) -> bool:
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
-    """A volume `[1, X, Y, Z]`; trailing axes of size 1 are dropped."""
+    """A volume `[1, X, Y, Z]`, or `[C, X, Y, Z]` with the file's fourth axis as channels."""
     data, header = _checked(data, limits)
-    raw = np.frombuffer(data, header.dtype, math.prod(header.shape), header.offset)
+    count = header.channels * math.prod(header.shape)
+    raw = np.frombuffer(data, header.dtype, count, header.offset)
     try:
         slope, inter = header.fields.get_slope_inter()
         affine, warnings = _affine(header.fields, header.shape)
     except (HeaderDataError, ValueError) as error:
         raise InvalidInput(f"NIfTI: the header is broken: {error}") from error
-    array = raw.reshape(header.shape, order="F").astype(header.dtype.newbyteorder("="), order="C")
+    voxels = raw.reshape((header.channels, *header.shape[::-1])).transpose(0, 3, 2, 1)
+    array = voxels.astype(header.dtype.newbyteorder("="), order="C")
     if slope is not None and (slope, inter) != (1, 0):
         exact: type[Any] = (
             np.float32 if array.itemsize <= 2 or array.dtype == np.float32 else np.float64
         )
         array = array.astype(exact) * exact(slope) + exact(inter)
-    return MedicalImage(array[None], affine, "nifti", header=header.fields, warnings=warnings)
+    return MedicalImage(array, affine, "nifti", header=header.fields, warnings=warnings)
 
 
 def encode(image: MedicalImage) -> bytes:
@@ -87,7 +89,7 @@ def _checked(data: bytes, limits: Limits) -> tuple[bytes, CheckedHeader]:
         check_ratio("NIfTI", header.end, len(data))
     else:
         check_length("NIfTI", header.end, len(data))
-    limits.check_array(header.shape, header.dtype.itemsize)
+    limits.check_array(header.shape, header.channels * header.dtype.itemsize)
     return inflate_gzip("NIfTI", data, header.end) if compressed else data, header
 
 

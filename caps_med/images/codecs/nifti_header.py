@@ -29,18 +29,19 @@ _LINE_ENDS = [13, 10, 26, 10]  # what NIfTI-2 has after its magic, to notice tra
 class CheckedHeader:
     """A header, and where it says that the voxels lie: `shape` [X, Y, Z] of `dtype` from `offset`.
 
-    `dtype` has the byte order of the file.
+    `channels` such volumes follow each other. `dtype` has the byte order of the file.
     """
 
     fields: Nifti1Header
     shape: tuple[int, int, int]
+    channels: int
     dtype: np.dtype[Any]
     offset: int
 
     @property
     def end(self) -> int:
         """The length of a file with these voxels."""
-        return self.offset + math.prod(self.shape) * self.dtype.itemsize
+        return self.offset + math.prod(self.shape) * self.channels * self.dtype.itemsize
 
 
 def recognises(data: bytes) -> bool:
@@ -52,7 +53,7 @@ def read_header(data: bytes) -> CheckedHeader:
     """The header at the start of `data`, which `recognises`.
 
     Raises:
-        UnsupportedFormat: a detached header, Analyze or 4-D.
+        UnsupportedFormat: a detached header, Analyze, or both time points and channels.
         InvalidInput: an impossible field, or voxels that are not real numbers.
     """
     order = _byte_order(data)
@@ -61,13 +62,13 @@ def read_header(data: bytes) -> CheckedHeader:
         raise InvalidInput(f"NIfTI: {len(data)} bytes, shorter than the header of {size}")
     fields = _TYPES[size](data[:size], endianness="<" if order == "little" else ">", check=False)
     _check_magic(fields)
-    shape = _spatial_shape([int(length) for length in fields["dim"]])
+    shape, channels = _shape([int(length) for length in fields["dim"]])
     dtype, offset = _dtype(fields), _voxel_offset(fields["vox_offset"].item(), size + 4)
     try:
         fields.check_fix()
     except HeaderDataError as error:
         raise InvalidInput(f"NIfTI: the header is broken: {error}") from error
-    return CheckedHeader(fields, shape, dtype, offset)
+    return CheckedHeader(fields, shape, channels, dtype, offset)
 
 
 def _byte_order(data: bytes) -> Literal["little", "big"]:
@@ -85,19 +86,19 @@ def _check_magic(fields: Nifti1Header) -> None:
         raise UnsupportedFormat("NIfTI: the file was transferred as text; copy it as binary")
 
 
-def _spatial_shape(dims: list[int]) -> tuple[int, int, int]:
+def _shape(dims: list[int]) -> tuple[tuple[int, int, int], int]:
+    """Voxels along X, Y and Z, and channels along the fourth axis (of vectors, the fifth)."""
     sizes = dims[1 : dims[0] + 1]
     if not 2 <= dims[0] <= 7 or min(sizes) < 1:
         raise InvalidInput(f"NIfTI: dim must be 2 to 7 sizes of at least 1, got {dims}")
-    while len(sizes) > 3 and sizes[-1] == 1:
-        sizes.pop()
-    if len(sizes) > 3:
+    channels = math.prod(sizes[3:])
+    if sum(size > 1 for size in sizes[3:]) > 1:
         raise UnsupportedFormat(
-            f"NIfTI: one volume [X, Y, Z] is read, this file has {sizes}: split its time points "
-            "or channels into files"
+            f"NIfTI: one volume [X, Y, Z] or its channels [X, Y, Z, C] are read, this file has "
+            f"{sizes}: split its time points into files"
         )
     x, y, z = [*sizes, 1][:3]
-    return x, y, z
+    return (x, y, z), channels
 
 
 def _dtype(fields: Nifti1Header) -> np.dtype[Any]:

@@ -233,7 +233,7 @@ def test_broken_headers(
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (nifti(np.zeros((2, 2, 2, 3), np.int16)), r"this file has \[2, 2, 2, 3\]"),
+        (nifti(np.zeros((2, 2, 2, 3, 2), np.int16)), r"this file has \[2, 2, 2, 3, 2\]"),
         (nifti(magic=b"ni1"), "detached .img"),
         (nifti(version=2, magic=b"ni2\0\r\n\x1a\n"), "detached .img"),
         (nifti(magic=b""), "Analyze 7.5 has no orientation"),

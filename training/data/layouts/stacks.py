@@ -9,7 +9,7 @@ from pathlib import Path
 
 from training.data.cases import Case, Cases, FileRef, Unpaired
 from training.data.layouts.pairing import finished
-from training.data.stacks import array_shape, channels_in, pictures_in
+from training.data.stacks import array_shape, pictures_in
 
 _STACK = re.compile(r"^(?P<name>.*?)_?(?P<kind>data|mask)_(?P<part>train|val|validation)$", re.I)
 #: Cases, and files that cannot be used.
@@ -33,7 +33,7 @@ def npy_stacks(folder: Path) -> Cases | None:
 
 
 def with_stacks(cases: Cases) -> Cases:
-    """Make each page of a multi-page file a case, and the fourth axis of a NIfTI file channels."""
+    """Make each page of a multi-page file a case."""
     spread, unpaired, stacks = [], list(cases.unpaired), 0
     for case in cases.cases:
         image = case.images[0]
@@ -42,7 +42,7 @@ def with_stacks(cases: Cases) -> Cases:
             continue
         counts = pictures_in(image.path), pictures_in(case.label.path)
         if counts == (None, None):
-            spread.append(_with_channels(case))
+            spread.append(case)
             continue
         pages, broken = _spread(case.name, image.path, counts[0], case.label.path, counts[1])
         stacks += 1
@@ -84,14 +84,6 @@ def _spread(
         Case(f"{name}-{i:0{digits}}", (FileRef(images, i),), FileRef(labels, i))
         for i in range(count)
     ], []
-
-
-def _with_channels(case: Case) -> Case:
-    path = case.images[0].path
-    count = channels_in(path)
-    if count is None:
-        return case
-    return replace(case, images=tuple(FileRef(path, i) for i in range(count)))
 
 
 def _length(path: Path) -> int | None:
