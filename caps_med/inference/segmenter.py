@@ -15,8 +15,8 @@ from torch import Tensor
 from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
 from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, with_channels
-from caps_med.inference.measures import LabelMeasures, measure_labels
 from caps_med.images.channels import COLOURS, is_colour
+from caps_med.inference.measures import LabelMeasures, measure_labels
 from caps_med.inference.passes import in_passes
 from caps_med.inference.provenance import AnswerProvenance, as_answer
 from caps_med.networks import SegmentationNetwork, predicted_classes
