@@ -9,6 +9,7 @@ from fastapi import APIRouter, Response
 
 from api.encoding import file_response, json_response, negotiate, npz_bytes, zip_bytes
 from api.engine import Segment
+from api.record import note
 from api.routes.common import (
     Accept,
     EngineDependency,
@@ -57,6 +58,8 @@ async def segment(
     decoded = await decoded_upload(engine, loaded, image, "image")
     form = negotiate(format, accept, [*decoded.formats_of("labels"), "npz", "zip", "json"])
     result = await engine.predict(loaded, Segment(decoded))
+    if result.warnings:
+        note(warnings="; ".join(result.warnings))
     return await engine.run("encode", lambda: encode(result, form))
 
 

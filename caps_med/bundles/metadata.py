@@ -70,6 +70,7 @@ class ModelCard(_Section):
             network with one output channel or label channel is binary: its class is the second id.
         plane: in which plane volumes are cut for a 2-D network.
         spacing_mm: (row, column) distances the network was trained on; None for pictures.
+        slice_mm: distance between the slices of its training volumes; None where it is not known.
         neighbours: slices on each side that a 2-D network sees beside the one it segments, as
             channels in their order.
         channel_names: of the image, in the order in which they are given; may be empty.
@@ -84,6 +85,7 @@ class ModelCard(_Section):
     colors: dict[LabelId, Color] = {}
     plane: Plane = "axial"
     spacing_mm: tuple[Millimetres, Millimetres] | None = None
+    slice_mm: Millimetres | None = None
     neighbours: Annotated[int, Field(ge=0, le=8)] = 0
     channel_names: tuple[str, ...] = ()
     normalization: Normalization = Normalization()

@@ -41,6 +41,11 @@ class SliceStack:
     spacing: tuple[float, float] | None
     _back: Array | None
 
+    @property
+    def slice_mm(self) -> float | None:
+        """Distance from one slice to the next; None for pictures."""
+        return None if self.spacing is None else float(np.linalg.norm(self.affine[:3, 0]))
+
     @classmethod
     def from_image(cls, image: MedicalImage, plane: Plane = "axial") -> SliceStack:
         """The slices of `image` in `plane`; a picture is one slice, whichever the plane.

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from caps_med.bundles import ModelCard
@@ -19,6 +18,7 @@ from caps_med.images.channels import COLOURS, is_colour
 from caps_med.inference.measures import LabelMeasures, measure_labels
 from caps_med.inference.passes import in_passes
 from caps_med.inference.provenance import AnswerProvenance, as_answer
+from caps_med.inference.resolution import coarser_than_training
 from caps_med.networks import SegmentationNetwork, predicted_classes
 from caps_med.preprocessing import PreparedSlices
 
@@ -125,7 +125,7 @@ class Segmenter:
         lengths = self.lengths(torch.cat([one.slices for one in prepared]))
         parts = lengths.split([len(one.slices) for one in prepared])
         answers = zip(images, prepared, parts, strict=True)
-        return [self._answer(image, one.restore(part)) for image, one, part in answers]
+        return [self._answer(image, one, part) for image, one, part in answers]
 
     def prepare(self, image: MedicalImage) -> PreparedSlices:
         """The slices of an image as the network takes them, with their neighbours.
@@ -183,12 +183,16 @@ class Segmenter:
         """Capsule lengths `[D, K, H, W]` of normalized slices `[D, C, H, W]` of any size."""
         return in_passes(self.network, self.network, slices)
 
-    def _answer(self, image: MedicalImage, lengths: NDArray[np.float32]) -> Segmentation:
+    def _answer(self, image: MedicalImage, prepared: PreparedSlices, maps: Tensor) -> Segmentation:
+        lengths = prepared.restore(maps)
         ids = np.array(list(self.card.labels), dtype=np.uint16)
         (classes,) = predicted_classes(torch.from_numpy(lengths)[None]).numpy()
         dtype = np.uint8 if ids.max() < 256 else np.uint16
         labels = image.with_array(
-            ids[classes].astype(dtype), kind="labels", palette=self.card.palette
+            ids[classes].astype(dtype),
+            kind="labels",
+            palette=self.card.palette,
+            warnings=coarser_than_training(self.card, prepared.stack),
         )
         return as_answer(
             Segmentation,

@@ -47,6 +47,7 @@ def load_mni152() -> Source:
         labels=LABELS,
         plane="axial",
         spacing_mm=(1.0, 1.0),
+        slice_mm=1.0,
         normalization=NORMALIZATION,
         description=DESCRIPTION,
         colors=COLORS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,6 +96,7 @@ def load_source(
         labels={i: dataset.labels.get(i, f"label {i}" if i else "background") for i in ids},
         plane=preparation.plane if volumes else None,
         spacing_mm=tuple(manifest["spacing_mm"]) if manifest["spacing_mm"] else None,
+        slice_mm=manifest.get("slice_mm"),
         normalization=preparation.normalization,
         description=(
             f"{len(dataset.cases)} labelled {'volumes' if volumes else 'pictures'} of "
@@ -154,6 +156,7 @@ def _write(
     shutil.rmtree(store, ignore_errors=True)
     store.mkdir(parents=True)
     ids, found, first = {0}, [], None
+    distances = []
     for number, case in enumerate(track(dataset.cases)):
         image, label = dataset.read(case)
         if first is None:
@@ -161,10 +164,12 @@ def _write(
             preparation = _with_spacing(preparation, first)
         _check_alike(first, image)
         try:
-            pixels = preparation.image(image).slices.numpy()
+            prepared = preparation.image(image)
+            pixels = prepared.slices.numpy()
             marked = preparation.labels(label).slices.numpy().astype(np.uint16)
         except InvalidInput as error:
             raise InvalidInput(f"{case.images[0]}: {error}") from error
+        distances.append(prepared.stack.slice_mm)
         stem = f"{number:05}"
         np.save(store / f"{stem}.image.npy", pixels)
         np.save(store / f"{stem}.label.npy", marked)
@@ -180,6 +185,7 @@ def _write(
         "cases": found,
         "volumes": first.spatial_dims == 3,
         "spacing_mm": preparation.spacing_mm,
+        "slice_mm": statistics.median(distances) if first.spatial_dims == 3 else None,
     }
     (store / "manifest.json").write_text(json.dumps(manifest))
     return _manifest(store) or manifest

@@ -34,6 +34,7 @@ class Source:
         labels: label id -> name; the k-th id in order is class k of the samples.
         plane: the plane of the slices; None for pictures.
         spacing_mm: (row, column) distances in millimetres; None for pictures.
+        slice_mm: distance between slices in millimetres; None for pictures, or if it is not known.
         normalization: the intensity normalization, to be repeated at inference.
         description: content, origin and licence of the data.
         spatial_dims: 2 for slices, 3 for volumes ``[C, D, H, W]``.
@@ -51,6 +52,7 @@ class Source:
     normalization: Normalization
     description: str
     colors: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
+    slice_mm: float | None = None
     spatial_dims: int = 2
     neighbours: int = 0
     channel_names: tuple[str, ...] = ()

@@ -120,6 +120,7 @@ def _card(
             "colors": source.colors,
             "plane": source.plane or "axial",
             "spacing_mm": source.spacing_mm,
+            "slice_mm": source.slice_mm,
             "neighbours": source.neighbours,
             "channel_names": source.channel_names,
             "normalization": source.normalization,

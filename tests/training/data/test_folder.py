@@ -18,7 +18,7 @@ def test_pictures_become_samples(discs: Path, store: Path) -> None:
     assert source.binary
     assert source.labels == {0: "background", 1: "label 1"}
     assert source.plane is None
-    assert source.spacing_mm is None
+    assert source.spacing_mm is None and source.slice_mm is None
     sample = source.training[0]
     assert sample["image"].shape == sample["label"].shape == (1, 72, 80)
     assert sample["image"].min() == 0
@@ -47,7 +47,7 @@ def test_volumes_become_labelled_axial_slices(tmp_path: Path, store: Path) -> No
     assert (len(source.training), len(source.validation)) == (24, 6)
     assert list(source.labels) == [0, 1, 4]
     assert source.plane == "axial"
-    assert source.spacing_mm == (1.0, 1.0)
+    assert source.spacing_mm == (1.0, 1.0) and source.slice_mm == 2.0
     assert source.training[0]["image"].shape == (1, 20, 16)
     assert set(np.unique(source.training[0]["label"])) == {0, 1, 2}
 
