@@ -169,7 +169,8 @@ def _write(
             marked = preparation.labels(label).slices.numpy().astype(np.uint16)
         except InvalidInput as error:
             raise InvalidInput(f"{case.images[0]}: {error}") from error
-        distances.append(prepared.stack.slice_mm)
+        if prepared.stack.slice_mm is not None:
+            distances.append(prepared.stack.slice_mm)
         stem = f"{number:05}"
         np.save(store / f"{stem}.image.npy", pixels)
         np.save(store / f"{stem}.label.npy", marked)
@@ -185,7 +186,7 @@ def _write(
         "cases": found,
         "volumes": first.spatial_dims == 3,
         "spacing_mm": preparation.spacing_mm,
-        "slice_mm": statistics.median(distances) if first.spatial_dims == 3 else None,
+        "slice_mm": statistics.median(distances) if distances else None,
     }
     (store / "manifest.json").write_text(json.dumps(manifest))
     return _manifest(store) or manifest
