@@ -23,6 +23,10 @@ class ModelSummary(BaseModel):
     colors: dict[int, Color] = Field(description="Colours of its label maps.")
     scores: dict[str, float] = Field(description="Measured on held-out data.")
     description: str
+    input_description: str = Field(
+        description="What the model takes, in words; empty if not stated.",
+        examples=["T1-weighted MRI, skull-stripped"],
+    )
     data: str = Field(description="What it was trained on.")
     license: str = Field(description="Licence of the weights.", examples=["Apache-2.0"])
     size_bytes: int = Field(description="Size of the weights' file.")
@@ -40,6 +44,7 @@ class ModelSummary(BaseModel):
             colors=card.shown_colors,
             scores=card.scores,
             description=card.description,
+            input_description=card.input_description,
             data=card.provenance.data,
             license=card.license,
             size_bytes=bundle.weights.stat().st_size if bundle.weights.is_file() else 0,

@@ -157,7 +157,7 @@ class Client:
             archive: zip or tar of labelled images; or
             data: name of a data set of the service.
             options: epochs, steps, batch_size, crop, learning_rate, atoms, network,
-                start_from, seed.
+                start_from, seed, license, input_description.
 
         Raises:
             ServiceError: ``data_not_fit`` holds what is wrong with the data as `findings`.

@@ -20,6 +20,7 @@ NETWORKS: Mapping[str, tuple[str, ...]] = {
     "segmentation": ("segcaps", "unet"),
     "synthesis": ("capspix2pix", "pix2pix"),
 }
+_LINE = r"^[^\x00-\x1f\x7f]*$"
 _REFERENCE = r"^[a-z0-9][a-z0-9-]{0,63}(@[1-9][0-9]{0,8})?$"
 
 
@@ -37,6 +38,8 @@ class Options(BaseModel):
     network: str | None = None
     start_from: str | None = Field(default=None, pattern=_REFERENCE)
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
+    license: str | None = Field(default=None, min_length=1, max_length=300, pattern=_LINE)
+    input_description: str | None = Field(default=None, max_length=300, pattern=_LINE)
 
 
 @dataclass(frozen=True)

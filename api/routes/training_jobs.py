@@ -56,6 +56,12 @@ async def chosen_options(
         str | None, Form(description="Model whose weights to start from.")
     ] = None,
     seed: Annotated[int, Form()] = 0,
+    license: Annotated[
+        str | None, Form(description="Licence of the weights, by preference as SPDX.")
+    ] = None,
+    input_description: Annotated[
+        str | None, Form(description="What the model will take, in words.")
+    ] = None,
 ) -> Options:
     """The training options that the client set."""
     try:

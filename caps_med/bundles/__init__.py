@@ -5,6 +5,7 @@ from caps_med.bundles.metadata import (
     BundleMetadata,
     ModelCard,
     NetworkSpec,
+    Statement,
     WeightsProvenance,
     named_scores,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "ModelCard",
     "ModelRepository",
     "NetworkSpec",
+    "Statement",
     "WeightsProvenance",
     "named_scores",
     "write_bundle",

@@ -8,9 +8,17 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+)
 
 from caps_med._version import __version__
+from caps_med.errors import InvalidParameter
 from caps_med.images import Normalization, Plane, label_palette
 from caps_med.images.channels import COLOURS
 from caps_med.preprocessing import Millimetres, Preprocessing
@@ -19,6 +27,10 @@ Task = Literal["segmentation", "synthesis"]
 LabelId = Annotated[int, Field(ge=0, le=65535)]
 _Level = Annotated[int, Field(ge=0, le=255)]
 Color = Annotated[tuple[_Level, _Level, _Level], Field(description="red, green, blue")]
+
+#: In place of a licence or an author whom nobody has named.
+NOT_STATED = "not stated"
+_LINE = StringConstraints(strip_whitespace=True, pattern=r"^[^\x00-\x1f\x7f]*$")
 
 #: MONAI's schema of metadata.json; its tools check against it when given the file.
 SCHEMA = (
@@ -62,7 +74,36 @@ class WeightsProvenance(_Section):
     recipe: dict[str, Any] = {}
 
 
-class ModelCard(_Section):
+class Statement(_Section):
+    """What only the person who makes a model can say of it.
+
+    Attributes:
+        input_description: the images or label maps that it was made for, in words; empty if not
+            stated.
+        license: of the weights, by preference an SPDX expression.
+    """
+
+    input_description: Annotated[str, _LINE, Field(max_length=300)] = ""
+    license: Annotated[str, _LINE, Field(min_length=1, max_length=300)] = NOT_STATED
+
+
+def checked_statement(
+    license: str | None = None, input_description: str | None = None
+) -> Statement:
+    """A statement of what is given.
+
+    Raises:
+        InvalidParameter: one of them is too long, has several lines, or is an empty licence.
+    """
+    given = {"license": license, "input_description": input_description}
+    try:
+        return Statement.model_validate({k: v for k, v in given.items() if v is not None})
+    except ValidationError as error:
+        what = error.errors()[0]["loc"][0]
+        raise InvalidParameter(f"{what}: give one line of at most 300 characters") from error
+
+
+class ModelCard(Statement):
     """The section ``caps_med`` of metadata.json: what inference needs and reports.
 
     Attributes:
@@ -76,7 +117,6 @@ class ModelCard(_Section):
         channel_names: of the image, in the order in which they are given; may be empty.
         normalization: applied to each image or volume as a whole.
         scores: measured on held-out data, as named.
-        license: of the weights.
     """
 
     task: Task
@@ -91,7 +131,6 @@ class ModelCard(_Section):
     normalization: Normalization = Normalization()
     scores: dict[str, float] = {}
     description: str = ""
-    license: str = "Apache-2.0"
     provenance: WeightsProvenance
 
     @field_validator("labels")
@@ -205,14 +244,20 @@ def monai_metadata(
         "name": name,
         "task": f"{dims}-D {card.task} by convolutional capsules",
         "description": card.description or f"{card.network.name} for {card.task}",
-        "authors": "the caps_med maintainers",
+        "authors": NOT_STATED,
         "copyright": card.license,
         "data_source": card.provenance.data,
-        "intended_use": "Research only; not a medical device.",
+        "intended_use": intended_use(card),
         "network_data_format": {"inputs": {"image": seen}, "outputs": {"pred": answer}},
         "caps_med": card.model_dump(mode="json"),
         "weights": weights.model_dump(mode="json"),
     }
+
+
+def intended_use(card: ModelCard) -> str:
+    """What the model takes, as far as it is stated, and what it is not for."""
+    takes = f"Takes {card.input_description}. " if card.input_description else ""
+    return f"{takes}Research only; not a medical device."
 
 
 def named_scores(scores: Mapping[str, float]) -> dict[str, float]:

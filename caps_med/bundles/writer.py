@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from caps_med.bundles.bundle import Bundle, channels_problem, labels_problem
-from caps_med.bundles.metadata import ModelCard, WeightsSpec, monai_metadata
+from caps_med.bundles.metadata import (
+    NOT_STATED,
+    ModelCard,
+    WeightsSpec,
+    intended_use,
+    monai_metadata,
+)
 from caps_med.bundles.repository import ModelRepository
 from caps_med.bundles.seeded import SEEDED
 from caps_med.bundles.weights import save_weights
@@ -104,6 +110,8 @@ def _sync(path: Path) -> None:
 
 
 def _license(name: str) -> str:
+    if name == NOT_STATED:
+        return "The licence of the weights of this model is not stated.\n"
     return f"The weights of this model are licensed under {name}.\n"
 
 
@@ -133,7 +141,7 @@ def _readme(name: str, version: int, card: ModelCard) -> str:
 
 {card.description or f"{card.network.name} for {card.task}."}
 
-Research only; not a medical device. Licence of the weights: {card.license}.
+{intended_use(card)} Licence of the weights: {card.license}.
 
 ## Labels
 

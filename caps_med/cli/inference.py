@@ -18,6 +18,7 @@ from caps_med.cli.options import (
     Seed,
     SliceIndex,
     say,
+    say_input,
 )
 from caps_med.cli.output import check_file, check_free, check_picture
 from caps_med.cli.progress import progress_bar
@@ -63,6 +64,7 @@ def interpolate(
         below = loaded.interpolate_features(source, seed, to_seed, steps) if features else []
     strip(images, loaded.bundle.card.plane, below).save(out)
     say(f"{loaded.bundle.reference}, seed {seed} to {to_seed} in {steps} images -> {out}")
+    say_input(loaded)
 
 
 def manipulate(
@@ -84,6 +86,7 @@ def manipulate(
     loaded = caps_med.load_model(model, models)
     loaded.manipulator(images, slice).sheet(capsule, deltas).save(out)
     say(f"{loaded.bundle.reference}, capsule {capsule} -> {out}")
+    say_input(loaded)
 
 
 def features(
@@ -122,6 +125,7 @@ def features(
         kinds, poses = counted(types, "capsule type"), counted(atoms, "atom")
         say(f"{name}: {kinds} of {poses}, {rows} x {columns}")
     say(f"{loaded.bundle.reference} -> {out}")
+    say_input(loaded)
 
 
 def spread(text: str) -> list[float]:

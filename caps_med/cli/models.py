@@ -52,6 +52,7 @@ def show_model(name: Name, models: Models = None) -> None:
     loaded = caps_med.load_model(name, models)
     card = loaded.bundle.card
     say(f"{loaded.bundle.reference}: {card.description or card.task}")
+    say(f"takes: {card.input_description or 'not stated'}")
     say(f"labels: {', '.join(f'{i} {label}' for i, label in card.labels.items())}")
     if card.task == "segmentation":
         say(f"channels: {', '.join(card.shown_channels)}")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from caps_med.inference import Model
 
 console, errors = Console(), Console(stderr=True)
 
@@ -35,6 +38,16 @@ Models: TypeAlias = Annotated[
     ),
 ]
 Seed: TypeAlias = Annotated[int, typer.Option(help="The same seed gives the same image.", min=0)]
+InputDescription: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="What the model takes, in words: 'T1-weighted MRI, skull-stripped'."),
+]
+License: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--license", "--licence", help="Licence of the weights, as SPDX: Apache-2.0, CC-BY-4.0."
+    ),
+]
 SliceIndex: TypeAlias = Annotated[
     int | None, typer.Option("--slice", help="Slice of a volume; by default the middle one.")
 ]
@@ -43,3 +56,12 @@ SliceIndex: TypeAlias = Annotated[
 def say(text: str, to: Console = console) -> None:
     """Print one line verbatim: brackets in names are no markup, and paths are not wrapped."""
     to.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_input(model: Model) -> None:
+    """What the model takes, if that is stated: of other images its answer means nothing."""
+    if takes := model.bundle.card.input_description:
+        say(
+            f"note: {model.bundle.reference} takes {takes}; of others its answer means nothing",
+            errors,
+        )

@@ -9,7 +9,17 @@ import typer
 from rich.markup import escape
 
 import caps_med
-from caps_med.cli.options import Images, ModelName, Models, Out, Overwrite, console, errors, say
+from caps_med.cli.options import (
+    Images,
+    ModelName,
+    Models,
+    Out,
+    Overwrite,
+    console,
+    errors,
+    say,
+    say_input,
+)
 from caps_med.cli.output import check_file, check_format
 from caps_med.cli.progress import progress_bar
 
@@ -47,6 +57,7 @@ def segment(
         result = loaded.segment(source, progress=progress)
     written = result.probabilities if probabilities else result
     written.save(out)
+    say_input(loaded)
     for note in result.warnings:
         say(f"note: {note}", errors)
     if json_:

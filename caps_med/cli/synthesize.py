@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 import caps_med
-from caps_med.cli.options import Labels, ModelName, Models, Out, Overwrite, Seed, say
+from caps_med.cli.options import (
+    Labels,
+    ModelName,
+    Models,
+    Out,
+    Overwrite,
+    Seed,
+    say,
+    say_input,
+)
 from caps_med.cli.output import check_file, check_format, seeded_path
 from caps_med.cli.progress import progress_bar
 
@@ -39,3 +48,4 @@ def synthesize(
         with progress_bar(f"synthesizing {path.name}") as progress:
             loaded.synthesize(source, current, progress=progress).save(path)
         say(f"{loaded.bundle.reference}, seed {current} -> {path}")
+    say_input(loaded)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from caps_med.cli.options import ModelName, Models, console, errors
+from caps_med.cli.options import InputDescription, License, ModelName, Models, console, errors
 from caps_med.errors import InvalidParameter
 from caps_med.wording import counted
 
@@ -22,7 +22,6 @@ import_app = typer.Typer(
 
 Name: TypeAlias = Annotated[str, typer.Option(help="Name of the new model.")]
 Foreground: TypeAlias = Annotated[str, typer.Option(help="Name of the one class: lung, axon, ...")]
-License: TypeAlias = Annotated[str, typer.Option(help="Licence of the weights.")]
 
 Variant: TypeAlias = Literal["r3", "r1"]
 Noise: TypeAlias = Literal["input", "broadcast", "broadcast_conv", "broadcast_latent", "dropout"]
@@ -49,7 +48,8 @@ def import_segcaps(
         bool, typer.Option("--percentiles", help="Scale each image by its percentiles instead.")
     ] = False,
     foreground: Foreground = "foreground",
-    license: License = "not stated",
+    license: License = None,
+    input_description: InputDescription = None,
     models: Models = None,
 ) -> None:
     """Import the published SegCaps (LaLonde & Bagci 2018), R3 or R1, from its Keras weights.
@@ -65,7 +65,9 @@ def import_segcaps(
     scale = Normalization() if percentiles else Normalization(window=window)
     imported = read_segcaps(file, variant)
     command = f"caps-med import segcaps {file.name} --name {name} --variant {variant}"
-    bundle = publish(imported, repository, name, command, foreground, scale, license)
+    bundle = publish(
+        imported, repository, name, command, foreground, scale, license, input_description
+    )
     _report(imported, bundle)
 
 
@@ -84,7 +86,8 @@ def import_capspix2pix(
     ] = None,
     output: Annotated[Output, typer.Option(help="Last nonlinearity.")] = "sigmoid",
     foreground: Foreground = "foreground",
-    license: License = "not stated",
+    license: License = None,
+    input_description: InputDescription = None,
     models: Models = None,
 ) -> None:
     """Import the published CapsPix2Pix generator (Bass et al. 2019) from its state dict.
@@ -103,7 +106,15 @@ def import_capspix2pix(
     )
     size = f" --noise-size {noise_size}" if noise_size else ""
     command = f"caps-med import capspix2pix {file.name} --name {name}{size}"
-    bundle = publish(imported, repository, name, command, foreground, license=license)
+    bundle = publish(
+        imported,
+        repository,
+        name,
+        command,
+        foreground,
+        license=license,
+        input_description=input_description,
+    )
     _report(imported, bundle)
 
 

@@ -12,6 +12,7 @@ from caps_med.bundles import (
     WeightsProvenance,
     write_bundle,
 )
+from caps_med.bundles.metadata import checked_statement
 from caps_med.errors import InvalidBundle
 from caps_med.images import Normalization
 from caps_med.importers.imported import Imported
@@ -27,7 +28,8 @@ def publish(
     command: str,
     foreground: str = "foreground",
     normalization: Normalization = HOUNSFIELD,
-    license: str = "not stated",
+    license: str | None = None,
+    input_description: str | None = None,
 ) -> Bundle:
     """Write an imported model as the next version of `name`.
 
@@ -38,11 +40,13 @@ def publish(
         command: the import as it was typed, for the record.
         foreground: name of the one class.
         normalization: how images were scaled in its training; unused by a generator.
-        license: of the weights, which the file does not state.
+        license: of the weights, which the file does not state either.
+        input_description: the images that the model takes, in words.
 
     Raises:
-        InvalidParameter: the name is not valid.
+        InvalidParameter: the name, the licence or the description is not valid.
     """
+    statement = checked_statement(license, input_description)
     segments = imported.name == "SegCaps"
     recipe = {
         "file": imported.file,
@@ -57,7 +61,7 @@ def publish(
         labels={0: "background", 1: foreground},
         normalization=normalization,
         description=f"{imported.name} ({paper}) imported from {imported.file}",
-        license=license,
+        **statement.model_dump(),
         provenance=WeightsProvenance(
             command=command, data=f"not stated: trained elsewhere ({paper}'s code)", recipe=recipe
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from caps_med._version import __version__
 from caps_med.bundles import Bundle
@@ -11,10 +12,15 @@ from caps_med.images import MedicalImage
 
 Answer = TypeVar("Answer", bound=MedicalImage)
 
+#: What a header holds as it is: printable ASCII but the percent sign.
+_PLAIN = "".join(map(chr, range(32, 127))).replace("%", "")
+
 
 @dataclass(frozen=True)
 class AnswerProvenance:
     """Model, weights, code and preprocessing of one answer, and its seed, if any.
+
+    `input_description` says in words what the model takes, if that is stated.
 
     For an interpolation, `to_seed` is the second seed and `position` runs from 0 to 1.
     """
@@ -27,12 +33,18 @@ class AnswerProvenance:
     seed: int | None = None
     to_seed: int | None = None
     position: float | None = None
+    input_description: str | None = None
 
     @classmethod
     def of(cls, bundle: Bundle) -> AnswerProvenance:
         """The part that all answers of a bundle share."""
-        weights = bundle.metadata.weights.sha256
-        return cls(bundle.name, bundle.version, weights, str(bundle.card.preprocessing))
+        return cls(
+            model=bundle.name,
+            version=bundle.version,
+            weights_sha256=bundle.metadata.weights.sha256,
+            preprocessing=str(bundle.card.preprocessing),
+            input_description=bundle.card.input_description or None,
+        )
 
     def with_seed(self, seed: int) -> AnswerProvenance:
         """The same for one seed."""
@@ -44,7 +56,10 @@ class AnswerProvenance:
         return {key: value for key, value in values.items() if value is not None}
 
     def headers(self) -> dict[str, str]:
-        """For HTTP: ``Caps-Med-Model``, ``Caps-Med-Model-Version`` and so on."""
+        """For HTTP: ``Caps-Med-Model``, ``Caps-Med-Model-Version`` and so on.
+
+        In the input description, the percent sign and what is not ASCII are percent-encoded.
+        """
         names = {
             "model": "Caps-Med-Model",
             "version": "Caps-Med-Model-Version",
@@ -54,8 +69,12 @@ class AnswerProvenance:
             "seed": "Caps-Med-Seed",
             "to_seed": "Caps-Med-To-Seed",
             "position": "Caps-Med-Position",
+            "input_description": "Caps-Med-Input-Description",
         }
-        return {names[key]: str(value) for key, value in self.as_dict().items()}
+        found = {names[key]: str(value) for key, value in self.as_dict().items()}
+        if self.input_description is not None:
+            found[names["input_description"]] = quote(self.input_description, safe=_PLAIN)
+        return found
 
 
 def as_answer(kind: type[Answer], image: MedicalImage, **added: Any) -> Answer:  # noqa: ANN401

@@ -59,8 +59,9 @@ def test_an_archive_becomes_a_model_that_is_served_at_once(
     client: Client, server: Running, discs: Path, tmp_path: Path
 ) -> None:
     archive, once = zipped(discs, "my discs/"), "asked once"
-    asked = client.train("segmentation", "mine", archive, token=once, **TINY)
-    again = client.train("segmentation", "mine", archive, token=once, **TINY)
+    stated = {"license": "CC-BY-4.0", "input_description": "--grey discs, 1 µm"}
+    asked = client.train("segmentation", "mine", archive, token=once, **stated, **TINY)
+    again = client.train("segmentation", "mine", archive, token=once, **stated, **TINY)
     assert again["id"] == asked["id"]
     events = list(client.follow(asked["id"]))
     job = client.job(asked["id"])
@@ -76,6 +77,7 @@ def test_an_archive_becomes_a_model_that_is_served_at_once(
     picture = next(discs.glob("images/*")).read_bytes()
     model = client.model("mine")
     assert str(tmp_path) not in str(model)
+    assert {name: model[name] for name in stated} == stated
     assert client.segment("mine", picture)[:4] == b"\x89PNG"
 
     left = {path.name for path in (jobs_folder(tmp_path) / job["id"]).rglob("*") if path.is_file()}

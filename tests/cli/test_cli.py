@@ -247,7 +247,8 @@ def test_models(models: Path) -> None:
     for name in (*BUILT_IN_NAMES, "tiny-segmentation", "tiny-synthesis"):
         assert name in listed
     shown = call("models", "show", "tiny-synthesis@1", "--models", models)
-    assert "convcaps10" in shown
+    assert "convcaps10" in shown and "takes: not stated" in shown
+    assert "licence: not stated" in shown
     verified = call("models", "verify", "tiny-synthesis", "--models", models)
     assert "tiny-synthesis@1: valid" in verified
 

@@ -151,7 +151,7 @@ def test_unused_layers_and_warnings_are_reported(
     output = caps_med_command(
         *("import", "capspix2pix", generator_file, "--name", "axons", "--models", tmp_path)
     )
-    assert "73 tensors are unused by the forward pass" in output
+    assert "unused by the forward pass: 73 tensors" in output
     assert "recon2.weight [128, 64, 1, 1]" in output
     recipe = ModelRepository(imported).find("axons").card.provenance.recipe
     assert recipe["unused tensors"]["recon2.weight"] == [128, 64, 1, 1]

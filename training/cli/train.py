@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from caps_med.cli.options import InputDescription, License
 from training.cli.options import command_line, print_line
 
 train = typer.Typer(
@@ -46,7 +47,7 @@ Seed = Annotated[int | None, typer.Option(help="Same seed, data and machine: sam
 Workers = Annotated[int, typer.Option(help="Processes that prepare crops.", min=0)]
 #: Options that are not recipe values.
 _NOT_RECIPE = ("name", "models", "runs", "resume", "recipe_file", "settings", "workers", "dims",
-               "folds", "data")  # fmt: skip
+               "folds", "data", "input_description", "license")  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -100,6 +101,8 @@ def segmentation(
     ] = None,
     seed: Seed = None,
     workers: Workers = 0,
+    input_description: InputDescription = None,
+    license: License = None,
 ) -> None:
     """Train a SegCaps; values not given are planned from the data and the machine.
 
@@ -145,6 +148,8 @@ def synthesis(
     adversarial_loss: Annotated[str | None, typer.Option(help="bce, lsgan or hinge.")] = None,
     seed: Seed = None,
     workers: Workers = 0,
+    input_description: InputDescription = None,
+    license: License = None,
 ) -> None:
     """Train a CapsPix2Pix to synthesize images from label maps.
 
@@ -155,6 +160,7 @@ def synthesis(
 
 def _run(task: str, options: Mapping[str, Any]) -> None:
     """Train with the options of a command; on Ctrl-C print how to resume."""
+    from caps_med.bundles.metadata import checked_statement
     from training.data import open_dataset
     from training.engine import distributed
     from training.tasks.overrides import read_overrides
@@ -174,6 +180,7 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
         resume=options["resume"],
         workers=options["workers"],
         command=command_line(without="--resume"),
+        statement=checked_statement(options["license"], options["input_description"]),
     )
     try:
         bundle = distributed.in_parallel(lambda: train(request, console))

@@ -112,6 +112,7 @@ def model_facts(model: Model) -> dict[str, str]:
     facts = {
         "model": model.bundle.reference,
         "network": f"{card.network.name}, {parameters:,} parameters",
+        "takes": card.input_description,
         "labels": list_labels(card.labels),
         "preprocessing": model.provenance.preprocessing,
         "trained by": card.provenance.command,

@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from caps_med.bundles import Bundle, ModelRepository
+from caps_med.bundles import Bundle, ModelRepository, Statement
 from caps_med.errors import InvalidInput, InvalidParameter
 from training.data import Dataset, Source, load_source
 from training.engine import distributed
@@ -39,6 +39,7 @@ class TrainRequest:
         resume: continue from the last checkpoint.
         workers: processes that prepare crops.
         command: the command line, for the model's provenance.
+        statement: licence and suitable input, for the model's card.
     """
 
     task: str
@@ -52,6 +53,7 @@ class TrainRequest:
     resume: bool = False
     workers: int = 0
     command: str = ""
+    statement: Statement | None = None
 
     @property
     def folder(self) -> RunFolder:
@@ -93,7 +95,7 @@ def train(request: TrainRequest, console: Console) -> Bundle | None:
         held_out = source.held_out
     if not distributed.first():
         return None
-    bundle = publish(repository, request.name, trained, recipe, request.command)
+    bundle = publish(repository, request.name, trained, recipe, request.command, request.statement)
     if task.report is not None:
         _report(request, task, bundle, held_out, console)
     return bundle

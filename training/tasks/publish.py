@@ -11,6 +11,7 @@ from caps_med.bundles import (
     ModelCard,
     ModelRepository,
     NetworkSpec,
+    Statement,
     WeightsProvenance,
     named_scores,
     write_bundle,
@@ -25,7 +26,12 @@ Trained = Sequence[tuple[CapsuleNetwork, Source]]
 
 
 def publish(
-    repository: ModelRepository, name: str, trained: Trained, recipe: Recipe, command: str
+    repository: ModelRepository,
+    name: str,
+    trained: Trained,
+    recipe: Recipe,
+    command: str,
+    statement: Statement | None = None,
 ) -> Bundle:
     """Write a network, or those of a cross-validation as one `Ensemble`, with held-out scores.
 
@@ -33,6 +39,7 @@ def publish(
 
     Args:
         command: the training, as it can be typed again.
+        statement: licence and suitable input; None states neither.
 
     Returns:
         The new version; or the newest one if it is the same model, as after resuming a finished
@@ -46,7 +53,7 @@ def publish(
     spec = recipe.network_spec(source)
     if len(trained) > 1:
         network, spec = _ensemble([each for each, _ in trained], recipe, spec)
-    card = _card(recipe, spec, source, scores, command)
+    card = _card(recipe, spec, source, scores, command, statement or Statement())
     return _write(repository, name, network.cpu(), card)
 
 
@@ -109,11 +116,17 @@ def _is_same(bundle: Bundle, network: CapsuleNetwork, card: ModelCard) -> bool:
 
 
 def _card(
-    recipe: Recipe, spec: NetworkSpec, source: Source, scores: Mapping[str, float], command: str
+    recipe: Recipe,
+    spec: NetworkSpec,
+    source: Source,
+    scores: Mapping[str, float],
+    command: str,
+    statement: Statement,
 ) -> ModelCard:
     held_out = {f"held-out {k}": v for k, v in scores.items() if k != "score"}
     return ModelCard.model_validate(
         {
+            **statement.model_dump(),
             "task": recipe.task,
             "network": spec,
             "labels": source.labels,

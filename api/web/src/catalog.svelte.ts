@@ -5,7 +5,7 @@ export type Task = 'segmentation' | 'synthesis';
 export interface Model {
   name: string; version: number; task: Task; labels: Record<string, string>; scores: Record<string, number>;
   colors: Record<string, [red: number, green: number, blue: number]>;
-  description: string; data: string; license: string; size_bytes: number;
+  description: string; input_description: string; data: string; license: string; size_bytes: number;
 }
 export interface Layer { name: string; types: number; atoms: number; stride: number }
 export interface Detail extends Model { preprocessing: string; layers: Layer[]; weights: { sha256: string; command: string } }

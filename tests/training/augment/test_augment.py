@@ -215,7 +215,7 @@ def test_models_of_other_labels_and_tasks_are_refused(
 def test_broken_data_are_refused_with_what_is_wrong(phantoms: Path, tmp_path: Path) -> None:
     data = write_axons(tmp_path / "data", 3, seed=0, size=32)
     (data / "labels" / "axons-0001.png").unlink()
-    with pytest.raises(InvalidInput, match=r"1 errors, the first: error: unpaired: .*axons-0001"):
+    with pytest.raises(InvalidInput, match=r"1 error, the first: error: unpaired: .*axons-0001"):
         augment(configured(data), tmp_path / "out", None, QUIET)
 
 

@@ -95,7 +95,7 @@ def test_a_volume_is_scored_as_a_whole_in_millimetres(tmp_path: Path) -> None:
     assert dice.mean == pytest.approx(np.mean([r.scores.dice for r in found.rows]), abs=1e-6)
     assert dice.interval is None
     assert found.dice_of_cases() == {"head": pytest.approx(dice.mean, abs=1e-6)}
-    assert any("1 independent cases" in note for note in found.summary.notes)
+    assert any("1 independent case:" in note for note in found.summary.notes)
 
 
 def test_a_baseline_that_is_not_there_says_how_to_train_it(discs: Path, models: Path) -> None:

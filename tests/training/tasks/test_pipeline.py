@@ -162,10 +162,12 @@ def test_the_recipe_is_kept_with_the_model_and_every_value_can_be_set(
                  "--models", str(tmp_path / "models"), "--runs", str(tmp_path / "runs"),
                  "--recipe", str(file), "--epochs", "1", "--atoms", "4", "--batch-size", "2",
                  "--set", "augmentation.noise=0.3", "--set", "preparation.normalization.upper=90",
-                 "--loss", "dice"]  # fmt: skip
+                 "--loss", "dice", "--licence", "CC-BY-4.0",
+                 "--input-description", "discs on grey"]  # fmt: skip
     result = CliRunner().invoke(train_app, arguments)
     assert result.exit_code == 0, result.output
     card = caps_med.load_model("mine", tmp_path / "models").bundle.card
+    assert (card.license, card.input_description) == ("CC-BY-4.0", "discs on grey")
     recipe = card.provenance.recipe
     assert (recipe["steps"], recipe["epochs"], recipe["loss"]) == (1, 1, "dice")
     assert recipe["augmentation"]["rotation"] == 0.1

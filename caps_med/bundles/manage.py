@@ -1,0 +1,140 @@
+"""Remove, rename and copy models of a repository.
+
+A crash at any moment leaves each model whole: new folders appear by a rename, and folders to be
+deleted are first renamed to names that are no models.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from caps_med.bundles.bundle import Bundle
+from caps_med.bundles.repository import BUILT_IN, ModelRepository
+from caps_med.errors import InvalidParameter
+
+
+def removable(repository: ModelRepository, reference: str) -> list[Bundle]:
+    """The versions that `remove_model` deletes: ``name@3``, or all of ``name``.
+
+    Raises:
+        ModelNotFound: there is no such model or version.
+        InvalidParameter: one of them is built in.
+    """
+    newest = repository.find(reference)
+    if "@" in reference:
+        return _own([newest])
+    return _own(_versions(repository, newest.name))
+
+
+def remove_model(repository: ModelRepository, reference: str) -> list[Bundle]:
+    """Delete ``name@3``, or all versions of ``name``; returns what was deleted.
+
+    Raises:
+        ModelNotFound, InvalidParameter: see `removable`.
+    """
+    removed = removable(repository, reference)
+    home = repository.root / removed[0].name
+    if len(removed) == len(repository.versions(removed[0].name)):
+        _delete(home)
+    else:
+        for bundle in removed:
+            _delete(bundle.path)
+    return removed
+
+
+def copy_model(repository: ModelRepository, reference: str, name: str) -> Bundle:
+    """Copy one version, ``name@3`` or the newest, as version 1 of a new name.
+
+    Raises:
+        ModelNotFound: there is no such model or version.
+        InvalidParameter: the new name is not valid, or exists.
+        InvalidBundle: the weights are damaged.
+    """
+    source = repository.find(reference)
+    source.verify()
+    _check_new(repository, name)
+    with _new_home(repository, name) as home:
+        _copy(source, home, name, 1)
+    return repository.find(name)
+
+
+def rename_model(repository: ModelRepository, name: str, new: str) -> Bundle:
+    """Give a model, with all its versions, another name; returns its newest version.
+
+    Raises:
+        ModelNotFound: there is no such model.
+        InvalidParameter: it is built in or is one version, or the new name is not valid or exists.
+    """
+    if "@" in name:
+        raise InvalidParameter(f"{name}: a model is renamed with all its versions; leave @ out")
+    versions = _own(_versions(repository, repository.find(name).name))
+    _check_new(repository, new)
+    with _new_home(repository, new) as home:
+        for bundle in versions:
+            _copy(bundle, home, new, bundle.version)
+    _delete(repository.root / name)
+    return repository.find(new)
+
+
+def _versions(repository: ModelRepository, name: str) -> list[Bundle]:
+    return [repository.find(f"{name}@{version}") for version in repository.versions(name)]
+
+
+def _own(bundles: Iterable[Bundle]) -> list[Bundle]:
+    """The bundles, none of which comes with the package."""
+    found = list(bundles)
+    for bundle in found:
+        if bundle.path.is_relative_to(BUILT_IN):
+            raise InvalidParameter(
+                f"{bundle.reference} is built in and stays: copy it, or name a version of your own"
+            )
+    return found
+
+
+def _check_new(repository: ModelRepository, name: str) -> None:
+    repository.check_name(name)
+    if repository.versions(name) or (repository.root / name).exists():
+        raise InvalidParameter(f"model {name} exists: choose another name, or remove it first")
+
+
+@contextmanager
+def _new_home(repository: ModelRepository, name: str) -> Iterator[Path]:
+    """A hidden folder that becomes the model's when it is complete, and else is deleted."""
+    repository.make_ready()
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=repository.root))
+    try:
+        yield draft
+        draft.chmod(0o755)
+        try:
+            os.rename(draft, repository.root / name)  # noqa: PTH104 - fails where one appeared
+        except OSError as error:
+            raise InvalidParameter(f"model {name} exists: choose another name") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _copy(bundle: Bundle, home: Path, name: str, version: int) -> None:
+    """A bundle's files as ``home/version``, with the new name in its texts."""
+    target = home / str(version)
+    shutil.copytree(bundle.path, target)
+    path = target / "configs" / "metadata.json"
+    metadata = json.loads(path.read_text(encoding="utf-8"))
+    metadata |= {"name": name, "version": f"{version}.0.0"}
+    path.write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
+    readme = target / "docs" / "README.md"
+    if readme.is_file():
+        text = readme.read_text(encoding="utf-8")
+        old = f"# {bundle.name} {bundle.version}\n"
+        readme.write_text(text.replace(old, f"# {name} {version}\n", 1), encoding="utf-8")
+
+
+def _delete(folder: Path) -> None:
+    trash = Path(tempfile.mkdtemp(prefix=".removed-", dir=folder.parent))
+    folder.rename(trash / folder.name)
+    shutil.rmtree(trash, ignore_errors=True)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from caps_med.bundles import ModelRepository
+from caps_med.bundles.manage import copy_model, remove_model, rename_model
+from caps_med.errors import InvalidParameter, ModelNotFound
+from tests.conftest import BUILT_IN_NAMES, tiny_card, write_tiny
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> ModelRepository:
+    """One model in two versions, and another one."""
+    for name in ("mine", "mine", "other"):
+        write_tiny(tmp_path, name, tiny_card("segmentation"))
+    return ModelRepository(tmp_path)
+
+
+def hidden(repository: ModelRepository) -> list[Path]:
+    return [path for path in repository.root.rglob(".*")]
+
+
+def test_a_version_is_removed_and_then_the_model(repository: ModelRepository) -> None:
+    assert [one.reference for one in remove_model(repository, "mine@1")] == ["mine@1"]
+    assert repository.versions("mine") == [2]
+    remove_model(repository, "mine")
+    assert not (repository.root / "mine").exists()
+    assert repository.versions("other") == [1]
+    assert hidden(repository) == []
+    with pytest.raises(ModelNotFound, match="no model 'mine'"):
+        remove_model(repository, "mine")
+
+
+def test_a_model_is_renamed_with_all_its_versions(repository: ModelRepository) -> None:
+    before = [repository.find(f"mine@{v}").metadata.weights.sha256 for v in (1, 2)]
+    assert rename_model(repository, "mine", "yours").reference == "yours@2"
+    assert repository.versions("mine") == [] and repository.versions("yours") == [1, 2]
+    found = [repository.find(f"yours@{v}") for v in (1, 2)]
+    assert [one.metadata.weights.sha256 for one in found] == before
+    for bundle in found:
+        bundle.load_network()
+        metadata = json.loads((bundle.path / "configs" / "metadata.json").read_text())
+        assert metadata["name"] == "yours" and metadata["version"] == f"{bundle.version}.0.0"
+        title = (bundle.path / "docs" / "README.md").read_text().splitlines()[0]
+        assert title == f"# yours {bundle.version}"
+    assert hidden(repository) == []
+
+
+@pytest.mark.parametrize("name", BUILT_IN_NAMES)
+def test_built_in_models_are_copied_but_neither_removed_nor_renamed(
+    repository: ModelRepository, name: str
+) -> None:
+    copied = copy_model(repository, name, "copied")
+    assert copied.reference == "copied@1" and copied.card == repository.find(name).card
+    assert copied.path.is_relative_to(repository.root)
+    with pytest.raises(InvalidParameter, match="is built in and stays"):
+        remove_model(repository, name)
+    with pytest.raises(InvalidParameter, match="is built in and stays"):
+        rename_model(repository, name, "taken")
+    assert repository.versions(name)
+
+
+@pytest.mark.parametrize("change", [copy_model, rename_model])
+@pytest.mark.parametrize("taken", ["other", "brain-t1-tissue"])
+def test_a_name_that_exists_is_never_written_over(
+    repository: ModelRepository,
+    change: object,
+    taken: str,
+) -> None:
+    before = repository.find(taken).metadata
+    with pytest.raises(InvalidParameter, match=f"model {taken} exists"):
+        change(repository, "mine", taken)  # type: ignore[operator]
+    assert repository.find(taken).metadata == before
+    assert repository.versions("mine") == [1, 2]
+
+
+def test_one_version_cannot_be_renamed(repository: ModelRepository) -> None:
+    with pytest.raises(InvalidParameter, match="renamed with all its versions"):
+        rename_model(repository, "mine@1", "yours")
+
+
+@pytest.mark.parametrize("killed_at", ["copytree", "rename"])
+def test_a_crash_leaves_every_model_whole(
+    repository: ModelRepository, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    class _Killed(BaseException):
+        """Stands for the end of the process."""
+
+    def killed(*_: object, **__: object) -> None:
+        raise _Killed
+
+    module = shutil if killed_at == "copytree" else os
+    with monkeypatch.context() as patch:
+        patch.setattr(module, killed_at, killed)
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # nobody cleans up
+        with pytest.raises(_Killed):
+            rename_model(repository, "mine", "yours")
+    assert repository.names() == sorted([*BUILT_IN_NAMES, "mine", "other"])
+    for version in (1, 2):
+        repository.find(f"mine@{version}").load_network()
