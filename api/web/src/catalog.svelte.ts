@@ -3,7 +3,7 @@ import { json, Problem } from './service.svelte.js';
 
 export type Task = 'segmentation' | 'synthesis';
 export interface Model {
-  name: string; version: number; task: Task; labels: Record<string, string>; scores: Record<string, number>;
+  name: string; version: number; task: Task; channels: string[]; labels: Record<string, string>; scores: Record<string, number>;
   colors: Record<string, [red: number, green: number, blue: number]>;
   description: string; input_description: string; data: string; license: string; size_bytes: number;
 }
@@ -14,8 +14,8 @@ export type Kind = 'image' | 'labels';
 export interface Sample {
   name: string; title: string; kind: Kind; description: string; file: string; model: string; image_of: string | null;
 }
-/** A file to look at; `original`: the image that a label map is of. */
-export interface Picked { content: Blob; name: string; original?: Blob }
+/** A file to look at; `original`: the image that a label map is of, `channels`: the files of all channels. */
+export interface Picked { content: Blob; name: string; original?: Blob; channels?: Blob[] }
 
 class Catalog {
   /** Preloaded ones first. */
@@ -64,6 +64,14 @@ export function slicesOf(answer: Response, index?: number): Slices {
   const count = Number(answer.headers.get('Caps-Med-Slices'));
   const at = index ?? Math.floor(count / 2);
   return { count, at, ...(count > 1 && { slice: at }) };
+}
+
+/** Files in the order of a model's channels: by the channel that each one's name tells, else by name. */
+export function inOrder<F extends { name: string }>(files: readonly F[], channels: readonly string[]): F[] {
+  const told = channels.map((channel) => files.filter(({ name }) => name.toLowerCase().includes(channel.toLowerCase())));
+  const named = told.flatMap((found) => (found.length === 1 ? found : []));
+  const all = named.length === files.length && new Set(named).size === files.length;
+  return all ? named : [...files].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
 }
 
 /** A number as people read it. */

@@ -65,10 +65,11 @@ export async function call(path: string, init: RequestInit = {}): Promise<Respon
 
 export const json = async <T>(path: string): Promise<T> => (await call(path)).json();
 
-/** POST a form; what is undefined or empty is left out. */
+/** POST a form; what is undefined or empty is left out, a list gives a part for each of its elements. */
 export function post(path: string, fields: object, signal?: AbortSignal): Promise<Response> {
   const body = new FormData();
-  for (const [name, value] of Object.entries(fields)) if (value !== undefined && value !== '') body.append(name, value);
+  const parts = Object.entries(fields).flatMap(([name, value]) => [value].flat().map((one) => [name, one]));
+  for (const [name, value] of parts) if (value !== undefined && value !== '') body.append(name, value);
   return call(path, { method: 'POST', body, signal: signal ?? null });
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { capsuleNames, type Detail } from '../src/catalog.svelte.js';
+import { capsuleNames, type Detail, inOrder } from '../src/catalog.svelte.js';
 import { BOX, chart, ticks } from '../src/curve.js';
 import { part, RISING, SIGNED } from '../src/maps.js';
 import { Problem } from '../src/service.svelte.js';
@@ -15,6 +15,17 @@ describe('maps of capsules', () => {
   it('rise from dark to bright, and go through dark between two colours', () => {
     expect([...RISING.slice(0, 4), ...RISING.slice(-4)]).toEqual([13, 17, 23, 255, 250, 240, 170, 255]);
     expect([...SIGNED.slice(4 * 128, 4 * 128 + 4)]).toEqual([18, 22, 28, 255]);
+  });
+});
+
+describe('files of channels', () => {
+  const ordered = (names: string[], channels: string[]) => inOrder(names.map((name) => ({ name })), channels).map(({ name }) => name);
+  it('are those whose names tell the channels', () => {
+    expect(ordered(['p1_t1.nii.gz', 'p1_flair.nii.gz'], ['FLAIR', 'T1'])).toEqual(['p1_flair.nii.gz', 'p1_t1.nii.gz']);
+  });
+  it('else go by name, numbers as numbers', () => {
+    expect(ordered(['a_0010.nii', 'a_0002.nii'], ['FLAIR', 'T1'])).toEqual(['a_0002.nii', 'a_0010.nii']);
+    expect(ordered(['t1ce.nii', 't1.nii'], ['T1', 'T1ce'])).toEqual(['t1.nii', 't1ce.nii']);
   });
 });
 

@@ -1,0 +1,56 @@
+"""The page sends the files of several channels as one image, in the order that the model names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+import caps_med
+from caps_med.bundles import NetworkSpec
+from caps_med.images import MedicalImage, read_image
+from tests.api.serving import Served, serving
+from tests.conftest import tiny_card, write_tiny
+from tests.page.conftest import saved
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("two")
+    spec = NetworkSpec(name="SegCaps", arguments={"atoms": 4, "in_channels": 2, "out_channels": 3})
+    card = tiny_card("segmentation", (1.0, 1.0), spec)
+    write_tiny(root, "two", card.model_copy(update={"channel_names": ("FLAIR", "T1")}))
+    return root
+
+
+@pytest.fixture(scope="module")
+def two(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("server"), models, preload='["two"]') as served:
+        yield served
+
+
+def test_files_of_channels_are_segmented_together(
+    opened: Callable[..., Page], two: Served, models: Path, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    flair, t1 = (tmp_path / f"p1_{name}.nii.gz" for name in ("flair", "t1"))
+    for path in (flair, t1):
+        voxels = rng.integers(0, 255, (1, 20, 28, 3), np.uint8)
+        MedicalImage(voxels, np.diag([-1.0, 1, 2, 1]), "nifti").save(path)
+    page = opened("segment", two.address)
+    page.locator("#segment .model").select_option("two")
+    expect(page.locator("#segment .drop").first).to_contain_text(
+        "a file for each channel (FLAIR, T1)"
+    )
+    page.locator("#segment input[type=file]").first.set_input_files([t1, flair])
+    expect(page.locator("#segment .channels")).to_have_text(
+        "FLAIR: p1_flair.nii.gz; T1: p1_t1.nii.gz"
+    )
+    expect(page.locator("#segment .answer")).to_be_visible()
+    answer = read_image(saved(page, "#segment .download", tmp_path), kind="labels")
+    expected = caps_med.load_model("two", models).segment([flair, t1])
+    np.testing.assert_array_equal(answer.array, expected.array)
+    assert (expected.array != caps_med.load_model("two", models).segment([t1, flair]).array).any()
