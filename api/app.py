@@ -14,6 +14,7 @@ from api import document, examples, jobs, problems
 from api.access.gate import Gate
 from api.access.headers import SecurityHeaders
 from api.access.keys import KeyStore, default_path
+from api.background import InferenceJobs
 from api.engine import Engine
 from api.lifetime import Lifetime
 from api.metrics import Metrics
@@ -22,6 +23,7 @@ from api.routes import (
     features,
     health,
     images,
+    inference_jobs,
     interpolate,
     manipulate,
     models,
@@ -57,6 +59,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         watching = asyncio.create_task(engine.watch())
         async with training.running() if training else nullcontext():
             yield
+        await app.state.inference_jobs.close()
         warming.cancel()
         watching.cancel()
         engine.decoders.close()
@@ -76,9 +79,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         },
     )
     app.state.engine = engine
+    app.state.inference_jobs = InferenceJobs(engine)
     problems.install(app)
     for router in (
-        health, models, segment, synthesize, interpolate, features, manipulate, images, samples,
+        health, models, segment, synthesize, interpolate, features, manipulate, inference_jobs,
+        images, samples,
     ):  # fmt: skip
         app.include_router(router.router)
     page.install(app)
@@ -108,7 +113,13 @@ def _guard(app: FastAPI, settings: Settings) -> None:
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=("GET", "POST", "DELETE"),
-            allow_headers=("Authorization", "X-API-Key", "Content-Type", "Idempotency-Key"),
+            allow_headers=(
+                "Authorization",
+                "X-API-Key",
+                "Content-Type",
+                "Idempotency-Key",
+                "Prefer",
+            ),
             expose_headers=("*",),
         )
 

@@ -23,11 +23,12 @@ class Metrics:
         requests: answers by route, known model and outcome: the status code, or ``gone`` for a
             client that disconnected before the answer.
         request_seconds: time to the end of the answer, by route.
-        seconds: time by stage: load, decode, queue, predict, encode, warm-up.
+        seconds: time by stage: load, decode, queue, predict, background, encode, warm-up.
         batch_size: requests in one pass of a network.
         queue_length: requests that wait for a model.
         models_loaded, models_bytes: models in memory and the bytes of their weights.
         jobs: training jobs by state.
+        inference_jobs: inference jobs by state.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,9 @@ class Metrics:
         self.models_loaded = Gauge("caps_med_models_loaded", "Models in memory", registry=registry)
         self.models_bytes = Gauge("caps_med_models_bytes", "Weights in memory", registry=registry)
         self.jobs = Gauge("caps_med_jobs", "Training jobs", ("state",), registry=registry)
+        self.inference_jobs = Gauge(
+            "caps_med_inference_jobs", "Inference jobs", ("state",), registry=registry
+        )
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""

@@ -52,7 +52,7 @@ class Observe:
             try:
                 await self.app(scope, receive, noting)
             except Exception as error:
-                _log_failure(error)
+                log_failure(error)
                 if not status:
                     await unexpected(identity)(scope, receive, noting)
             finally:
@@ -77,7 +77,7 @@ class Observe:
             audit.info("audit", extra={"facts": entry})
 
 
-def _log_failure(error: Exception) -> None:
+def log_failure(error: Exception) -> None:
     """Log where it happened, without the message, which may hold a patient's values.
 
     An invalid model is for the operator to fix, and its message holds nothing of an upload.

@@ -22,8 +22,9 @@ OVERLOADED, DEADLINE, NOT_READY = "overloaded", "deadline_exceeded", "not_ready"
 #: A slow body; a missing or revoked key, one without the scope, one that sends too many requests.
 SLOW_BODY, UNAUTHORIZED, FORBIDDEN = "request_timeout", "unauthorized", "forbidden"
 RATE_LIMITED = "rate_limited"
-#: Training jobs: unknown ids and pictures, data that cannot be trained on, no disk left.
+#: Jobs: unknown ids and pictures, no result yet, data that cannot be trained on, no disk left.
 JOB_NOT_FOUND, PICTURE_NOT_FOUND = "job_not_found", "picture_not_found"
+NOT_FINISHED = "not_finished"
 SAMPLE_NOT_FOUND = "sample_not_found"
 DATA_NOT_FIT, QUOTA = "data_not_fit", "quota_exceeded"
 
@@ -43,12 +44,13 @@ PROBLEMS: Mapping[str, ProblemType] = {
     "not_found": ProblemType(404, "There is no such path."),
     errors.ModelNotFound.code: ProblemType(404, "There is no such model or version."),
     errors.LayerNotFound.code: ProblemType(404, "The model has no capsule layer of that name."),
-    JOB_NOT_FOUND: ProblemType(404, "There is no such training job."),
+    JOB_NOT_FOUND: ProblemType(404, "There is no such job, or no longer."),
     PICTURE_NOT_FOUND: ProblemType(404, "The training job has no such picture."),
     SAMPLE_NOT_FOUND: ProblemType(404, "There is no such sample."),
     "method_not_allowed": ProblemType(405, "The path does not support this method."),
     "not_acceptable": ProblemType(406, "The answer is not available in the requested format."),
     SLOW_BODY: ProblemType(408, "The headers or the body arrived too slowly."),
+    NOT_FINISHED: ProblemType(409, "The job has no result yet; see Retry-After."),
     errors.InputTooLarge.code: ProblemType(413, "Over a limit, before or after decompression."),
     errors.UnsupportedFormat.code: ProblemType(415, "The format of the content is not supported."),
     errors.InvalidInput.code: ProblemType(422, "The content is truncated, corrupt or meaningless."),
@@ -122,30 +124,29 @@ def document(code: str, detail: str, **more: object) -> dict[str, object]:
 
 def install(app: FastAPI) -> None:
     """Answer every error of a caller with a problem document."""
-    app.add_exception_handler(errors.CapsMedError, _library)
-    app.add_exception_handler(Busy, _busy)
-    app.add_exception_handler(Refusal, _refusal)
+    for kind in (errors.CapsMedError, Busy, Refusal):
+        app.add_exception_handler(kind, _expected)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
 
 
-async def _library(_: Request, error: Exception) -> JSONResponse:
-    if not isinstance(error, errors.CapsMedError) or error.code not in PROBLEMS:
+def answer_to(error: Exception) -> JSONResponse | None:
+    """The problem document of a caller's mistake or a busy service; None for anything else."""
+    if isinstance(error, Refusal):
+        return problem(error.code, error.detail, error.headers, **error.more)
+    if isinstance(error, Busy):
+        headers = {"Retry-After": str(error.retry_after)}
+        return problem(OVERLOADED, str(error), headers, queue_length=error.waiting)
+    if isinstance(error, errors.CapsMedError) and error.code in PROBLEMS:
+        return problem(error.code, str(error))
+    return None
+
+
+async def _expected(_: Request, error: Exception) -> JSONResponse:
+    answer = answer_to(error)
+    if answer is None:
         raise error  # not the caller's fault: a bare 500
-    return problem(error.code, str(error))
-
-
-async def _busy(_: Request, error: Exception) -> JSONResponse:
-    if not isinstance(error, Busy):
-        raise error
-    headers = {"Retry-After": str(error.retry_after)}
-    return problem(OVERLOADED, str(error), headers, queue_length=error.waiting)
-
-
-async def _refusal(_: Request, error: Exception) -> JSONResponse:
-    if not isinstance(error, Refusal):
-        raise error
-    return problem(error.code, error.detail, error.headers, **error.more)
+    return answer
 
 
 async def _validation(_: Request, error: Exception) -> JSONResponse:

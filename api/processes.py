@@ -23,3 +23,11 @@ def import_path() -> dict[str, str]:
     """The environment variable that has a process import what this one imports."""
     folders = (str(_FOLDER), *filter(os.path.isabs, sys.path))
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(folders))}
+
+
+def write_no_core_file() -> None:
+    """If this process crashes, leave no copy of its memory, which may hold scans (POSIX)."""
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -29,6 +29,11 @@ class Settings(BaseSettings):
         max_batch: waiting requests of one size that share a pass.
         batch_on_gpu: batch on a GPU too, where answers then vary by rounding.
         request_seconds: from the end of a request's body to its answer, else 504.
+        inference_job_seconds: from the submission of an inference job to its result.
+        inference_job_keep_seconds: time after which a finished inference job is forgotten.
+        inference_jobs_max_bytes: memory for the inputs and results of inference jobs, half for
+            each; one key gets at most half of either.
+        max_inference_jobs: inference jobs that are held; one key gets at most half of them.
         drain_seconds: time to finish requests after SIGTERM.
         max_model_bytes: weights in memory; the least recently used model is evicted.
         reload_seconds: interval of the search for new versions of models in memory.
@@ -74,6 +79,10 @@ class Settings(BaseSettings):
     max_batch: int = Field(default=8, gt=0)
     batch_on_gpu: bool = False
     request_seconds: float = Field(default=120, gt=0)
+    inference_job_seconds: float = Field(default=3600, gt=0)
+    inference_job_keep_seconds: float = Field(default=3600, gt=0)
+    inference_jobs_max_bytes: int = Field(default=4096 * MIB, gt=0)
+    max_inference_jobs: int = Field(default=256, gt=0)
     drain_seconds: int = Field(default=30, ge=0)
     max_model_bytes: int = Field(default=4096 * MIB, gt=0)
     reload_seconds: float = Field(default=5, gt=0)

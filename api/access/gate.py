@@ -31,8 +31,11 @@ def scope_of(method: str, path: str) -> str | None:
         return ANY
     if first != "v1":
         return None if method in _READING else "admin"
-    if len(parts) > 1 and parts[1].lower() == "training-jobs":
+    second = parts[1].lower() if len(parts) > 1 else ""
+    if second == "training-jobs":
         return "train"
+    if second == "inference-jobs" and method == "DELETE":
+        return "infer"  # of its own jobs
     return "infer" if method in (*_READING, "POST") else "admin"
 
 

@@ -122,6 +122,15 @@ class Engine:
         with span("predict", model=reference):
             return await self._queues[reference].submit(model, call)
 
+    async def in_background(self, work: Callable[[], T]) -> T:
+        """Run long work with networks, which calls `give_way` between two passes."""
+        with self.metrics.seconds.labels("background").time():
+            return await self._places.background(work)
+
+    def give_way(self) -> None:
+        """On a thread of `in_background`: let requests that wait for a network go first."""
+        self._places.give_way()
+
     async def decode(
         self,
         contents: Sequence[bytes],

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import anyio
-from anyio import to_thread
+from anyio import from_thread, to_thread
 
 from api.engine.calls import ModelCall
 from api.engine.devices import Streams
@@ -55,6 +55,9 @@ class Places:
         self._semaphore = asyncio.Semaphore(count)
         self._limiter = anyio.CapacityLimiter(count)
         self._streams = Streams(count)
+        # their own, for they keep them while other networks run in their slot
+        self._background = anyio.CapacityLimiter(count)
+        self._background_streams = Streams(count)
 
     async def __aenter__(self) -> None:
         await self._semaphore.acquire()
@@ -65,6 +68,23 @@ class Places:
     async def thread(self, work: Callable[[], T]) -> T:
         """Run blocking work on a thread of its own, and on a GPU on a stream of its own."""
         return await to_thread.run_sync(self._streams.on_one(work), limiter=self._limiter)
+
+    async def background(self, work: Callable[[], T]) -> T:
+        """Run long work on a thread of its own; between two passes it calls `give_way`."""
+        async with self:
+            streamed = self._background_streams.on_one(work)
+            return await to_thread.run_sync(streamed, limiter=self._background)
+
+    def give_way(self) -> None:
+        """Leave this slot to those who wait for it, and return once it is free again.
+
+        On a thread of `background`.
+        """
+        from_thread.run(self._give_way)
+
+    async def _give_way(self) -> None:
+        self._semaphore.release()
+        await self._semaphore.acquire()  # behind those who wait already
 
 
 @dataclass(eq=False)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from anyio import to_thread
@@ -12,47 +10,32 @@ from anyio import to_thread
 from api.jobs.job import Job
 from api.jobs.schemas import JobView
 from api.jobs.service import Jobs
-
-#: Seconds between two polls, and between two keep-alive comments.
-PAUSE, QUIET = 0.5, 15.0
+from api.streams import News
 
 
-async def events(jobs: Jobs, identity: str, stopping: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """``job`` after a change, ``log`` with new lines, ``picture`` with the name of a new one.
-
-    The stream of a finished job ends with ``end``.
+class Listener:
+    """What one client has been sent already: ``job`` after a change, ``log`` with new lines,
+    ``picture`` with the name of a new one.
 
     Args:
-        stopping: whether the service is stopping.
+        identity: of the job.
     """
-    listener, quiet = _Listener(jobs), 0.0
-    while not stopping():
-        job = await to_thread.run_sync(jobs.store.get, identity)
-        news = [] if job is None else await to_thread.run_sync(listener.news, job)
-        for name, data in news:
-            yield f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
-        if job is None or job.final:
-            yield b"event: end\ndata: {}\n\n"
-            return
-        quiet = 0.0 if news else quiet + PAUSE
-        if quiet >= QUIET:
-            yield b": still here\n\n"
-            quiet = 0.0
-        await asyncio.sleep(PAUSE)
 
-
-class _Listener:
-    """What one client has been sent already."""
-
-    def __init__(self, jobs: Jobs) -> None:
-        self._jobs = jobs
+    def __init__(self, jobs: Jobs, identity: str) -> None:
+        self._jobs, self._identity = jobs, identity
         self._view: dict[str, Any] = {}
         self._log: list[str] = []
         self._pictures: set[str] = set()
 
-    def news(self, job: Job) -> list[tuple[str, Any]]:
-        """The events since the last call."""
-        return list(self._news(job))
+    async def poll(self) -> News:
+        """The events since the last call; the last ones if the job is finished or deleted."""
+        return await to_thread.run_sync(self._poll)
+
+    def _poll(self) -> News:
+        job = self._jobs.store.get(self._identity)
+        if job is None:
+            return News([], last=True)
+        return News(list(self._news(job)), job.final)
 
     def _news(self, job: Job) -> Iterator[tuple[str, Any]]:
         view = JobView.of(job, self._jobs).model_dump(mode="json")

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, File, Form, Response, UploadFile
 
-from api.encoding import json_response, negotiate
+from api.background import Work
+from api.encoding import json_response
 from api.engine import Apply
+from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import (
-    Accept,
     EngineDependency,
-    Format,
     Seed,
     SliceIndex,
     answers,
@@ -29,11 +29,12 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
     "/{model}/features",
     summary="Capsules by layer",
     response_class=Response,
-    responses=answers("npz", "png", "json"),
+    responses={**answers("npz", "png", "json"), **ACCEPTED},
 )
 async def features(
     model: str,
     engine: EngineDependency,
+    asked: AskedDependency,
     image: Annotated[
         list[UploadFile] | None,
         File(description="For segmentation models; several parts are the channels of one image."),
@@ -44,8 +45,6 @@ async def features(
     seed: Seed = 0,
     row: Annotated[int | None, Form(description="With column and layer: one pixel.")] = None,
     column: Annotated[int | None, Form()] = None,
-    format: Format = None,
-    accept: Accept = None,
 ) -> Response:
     """As npz: per layer `[J, A, H, W]`, and `lengths/<layer>` `[J, H, W]`.
 
@@ -53,7 +52,8 @@ async def features(
     vectors of `layer` there and their coupling coefficients to the layer above.
     """
     pixel = _pixel(layer, row, column)
-    form = negotiate(format, accept, ["json"] if pixel else ["npz", "png", "json"])
+    forms = ["json"] if pixel else ["npz", "png", "json"]
+    asked.form_of(forms)  # before anything is read
     loaded = await engine.load(model)
     kind: Kind = "labels" if loaded.task == "synthesis" else "image"
     parts = image if kind == "image" else labels and [labels]
@@ -62,11 +62,15 @@ async def features(
     decoded = await decoded_upload(engine, loaded, parts, kind)
     if pixel:
         at: Apply[Point] = Apply(lambda model: model.point(decoded, *pixel, slice, seed))
-        point = await engine.predict(loaded, at)
-        return json_response(point.as_dict(), loaded.provenance)
+        origin = loaded.provenance
+        return await asked.answered(
+            Work(
+                "features", loaded, decoded, at, forms,
+                lambda point, _: json_response(point.as_dict(), origin),
+            )
+        )  # fmt: skip
     work: Apply[Features] = Apply(lambda model: model.features(decoded, layer, slice, seed))
-    found = await engine.predict(loaded, work)
-    return await engine.run("encode", lambda: encode(found, form))
+    return await asked.answered(Work("features", loaded, decoded, work, forms, encode))
 
 
 def _pixel(layer: str | None, row: int | None, column: int | None) -> tuple[str, int, int] | None:

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form, Response
 from numpy.typing import NDArray
 
-from api.encoding import file_response, negotiate, zip_bytes
+from api.background import Work
+from api.encoding import file_response, zip_bytes
 from api.engine import Apply
+from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import (
-    Accept,
     EngineDependency,
-    Format,
     LabelsFile,
     Seed,
     answers,
@@ -33,20 +33,19 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
     "/{model}/interpolate",
     summary="Images between two seeds",
     response_class=Response,
-    responses=answers("zip", "png", "npz", "json"),
+    responses={**answers("zip", "png", "npz", "json"), **ACCEPTED},
 )
 async def interpolate(
     model: str,
     labels: LabelsFile,
     engine: EngineDependency,
+    asked: AskedDependency,
     seed: Seed = 0,
     to_seed: Seed = 1,
     steps: Annotated[int, Form(ge=2, description="Number of images, both ends included.")] = 9,
     features: Annotated[
         bool, Form(description="Include the last layer's capsules; only png and npz.")
     ] = False,
-    format: Format = None,
-    accept: Accept = None,
 ) -> Response:
     """A zip of images in the label map's own format; as PNG, one picture of them side by side.
 
@@ -56,9 +55,12 @@ async def interpolate(
     """
     if steps > engine.settings.max_images:
         raise InvalidParameter(f"steps={steps}: at most {engine.settings.max_images} at once")
-    form = negotiate(format, accept, ["zip", "png", "npz", "json"])
-    if features and form not in ("png", "npz"):
-        raise InvalidParameter(f"features: capsules come as png or npz, not as {form}")
+    forms = ["zip", "png", "npz", "json"]
+    form = asked.form_of(forms)  # before anything is read
+    if features:
+        forms = ["png", "npz"]
+        if form not in forms:
+            raise InvalidParameter(f"features: capsules come as png or npz, not as {form}")
     loaded = await engine.load(model)
     decoded = await decoded_upload(engine, loaded, [labels], "labels")
     work: Apply[tuple[list[SyntheticImage], list[Features]]] = Apply(
@@ -67,11 +69,13 @@ async def interpolate(
             model.interpolate_features(decoded, seed, to_seed, steps) if features else [],
         )
     )
-    images, capsules = await engine.predict(loaded, work)
-    plane = loaded.bundle.card.plane
-    return await engine.run(
-        "encode", lambda: encode(images, capsules, form, decoded.format_of("image"), plane)
-    )
+    own, plane = decoded.format_of("image"), loaded.bundle.card.plane
+    return await asked.answered(
+        Work(
+            "interpolate", loaded, decoded, work, forms,
+            lambda found, form: encode(found[0], found[1], form, own, plane),
+        )
+    )  # fmt: skip
 
 
 def encode(

@@ -6,12 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Response
 
-from api.encoding import negotiate
+from api.background import Work
 from api.engine import Apply
+from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import (
-    Accept,
     EngineDependency,
-    Format,
     ImageFiles,
     SliceIndex,
     answers,
@@ -29,34 +28,33 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
     "/{model}/manipulate",
     summary="Shift an atom, see the reconstruction change",
     response_class=Response,
-    responses=answers("npz", "png", "json"),
+    responses={**answers("npz", "png", "json"), **ACCEPTED},
 )
 async def manipulate(
     model: str,
     image: ImageFiles,
     engine: EngineDependency,
+    asked: AskedDependency,
     capsule: Annotated[int, Form(ge=0, description="Capsule type of the last layer.")] = 0,
     atom: Annotated[int, Form(ge=0)] = 0,
     deltas: Annotated[str, Form(description="Comma-separated shifts.", max_length=1000)] = ",".join(
         f"{delta:g}" for delta in DELTAS
     ),
     slice: SliceIndex = None,
-    format: Format = None,
-    accept: Accept = None,
 ) -> Response:
     """As npz: `reconstructions` `[N, C, H, W]` and `original` `[C, H, W]`.
 
     As PNG: the reconstructions side by side; as JSON: how much each differs from the original.
     """
-    form = negotiate(format, accept, ["npz", "png", "json"])
+    forms = ["npz", "png", "json"]
+    asked.form_of(forms)  # before anything is read
     shifts = _numbers(deltas)
     loaded = await engine.load(model)
     decoded = await decoded_upload(engine, loaded, image, "image")
     work: Apply[Manipulation] = Apply(
         lambda model: model.manipulator(decoded, slice)(capsule, atom, shifts)
     )
-    found = await engine.predict(loaded, work)
-    return await engine.run("encode", lambda: encode(found, form))
+    return await asked.answered(Work("manipulate", loaded, decoded, work, forms, encode))
 
 
 def encode(found: Manipulation, form: str) -> Response:

@@ -7,17 +7,12 @@ from collections.abc import Iterator
 
 from fastapi import APIRouter, Response
 
-from api.encoding import file_response, json_response, negotiate, npz_bytes, zip_bytes
+from api.background import Work
+from api.encoding import file_response, json_response, npz_bytes, zip_bytes
 from api.engine import Segment
 from api.record import note
-from api.routes.common import (
-    Accept,
-    EngineDependency,
-    Format,
-    ImageFiles,
-    answers,
-    decoded_upload,
-)
+from api.routes.asking import ACCEPTED, AskedDependency
+from api.routes.common import EngineDependency, ImageFiles, answers, decoded_upload
 from api.schemas import SegmentationNumbers
 from caps_med.images import CODECS, encode_image
 from caps_med.inference import Segmentation
@@ -29,24 +24,26 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
     "/{model}/segment",
     summary="Segment an image or volume",
     response_class=Response,
-    responses=answers(
-        "nifti",
-        "dicom",
-        "png",
-        "tiff",
-        "npy",
-        "npz",
-        "zip",
-        "json",
-        numbers=SegmentationNumbers,
-    ),
+    responses={
+        **answers(
+            "nifti",
+            "dicom",
+            "png",
+            "tiff",
+            "npy",
+            "npz",
+            "zip",
+            "json",
+            numbers=SegmentationNumbers,
+        ),
+        **ACCEPTED,
+    },
 )
 async def segment(
     model: str,
     image: ImageFiles,
     engine: EngineDependency,
-    format: Format = None,
-    accept: Accept = None,
+    asked: AskedDependency,
 ) -> Response:
     """The label map in the image's own format and geometry; of a DICOM slice or volume, DICOM SEG.
 
@@ -56,15 +53,14 @@ async def segment(
     """
     loaded = await engine.load(model)
     decoded = await decoded_upload(engine, loaded, image, "image")
-    form = negotiate(format, accept, [*decoded.formats_of("labels"), "npz", "zip", "json"])
-    result = await engine.predict(loaded, Segment(decoded))
-    if result.warnings:
-        note(warnings="; ".join(result.warnings))
-    return await engine.run("encode", lambda: encode(result, form))
+    forms = [*decoded.formats_of("labels"), "npz", "zip", "json"]
+    return await asked.answered(Work("segment", loaded, decoded, Segment(decoded), forms, encode))
 
 
 def encode(result: Segmentation, form: str) -> Response:
-    """A segmentation in the form asked for."""
+    """A segmentation in the form asked for; its warnings are sent along."""
+    if result.warnings:
+        note(warnings="; ".join(result.warnings))
     if form == "json":
         return json_response(result.numbers(), result.provenance)
     if form == "npz":

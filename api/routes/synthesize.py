@@ -7,17 +7,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Response
 
-from api.encoding import file_response, json_response, negotiate, npz_bytes, zip_bytes
+from api.background import Work
+from api.encoding import file_response, json_response, npz_bytes, zip_bytes
 from api.engine import Synthesize
-from api.routes.common import (
-    Accept,
-    EngineDependency,
-    Format,
-    LabelsFile,
-    Seed,
-    answers,
-    decoded_upload,
-)
+from api.routes.asking import ACCEPTED, AskedDependency
+from api.routes.common import EngineDependency, LabelsFile, Seed, answers, decoded_upload
 from caps_med.errors import InvalidParameter
 from caps_med.images import CODECS, Plane, as_written, encode_image
 from caps_med.inference import SyntheticImage
@@ -30,16 +24,15 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
     "/{model}/synthesize",
     summary="Synthesize images from a label map",
     response_class=Response,
-    responses=answers("nifti", "png", "tiff", "npy", "npz", "zip", "json"),
+    responses={**answers("nifti", "png", "tiff", "npy", "npz", "zip", "json"), **ACCEPTED},
 )
 async def synthesize(
     model: str,
     labels: LabelsFile,
     engine: EngineDependency,
+    asked: AskedDependency,
     seed: Seed = 0,
     count: Annotated[int, Form(ge=1)] = 1,
-    format: Format = None,
-    accept: Accept = None,
 ) -> Response:
     """One image in the label map's own format; several as a zip of them, or as PNG side by side.
 
@@ -51,10 +44,13 @@ async def synthesize(
     decoded = await decoded_upload(engine, loaded, [labels], "labels")
     own, *others = decoded.formats_of("image")
     forms = [own, *others, "zip"] if count == 1 else ["zip", "png"]
-    form = negotiate(format, accept, [*forms, "npz", "json"])
-    images = await engine.predict(loaded, Synthesize(decoded, seed, count))
-    plane = loaded.bundle.card.plane
-    return await engine.run("encode", lambda: encode(images, form, own, plane))
+    call, plane = Synthesize(decoded, seed, count), loaded.bundle.card.plane
+    return await asked.answered(
+        Work(
+            "synthesize", loaded, decoded, call, [*forms, "npz", "json"],
+            lambda images, form: encode(images, form, own, plane),
+        )
+    )  # fmt: skip
 
 
 def encode(images: Sequence[SyntheticImage], form: str, own: str, plane: Plane) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from anyio import to_thread
 from fastapi import (
@@ -20,12 +20,13 @@ from fastapi import (
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ValidationError
 
-from api.jobs.events import events
+from api.jobs.events import Listener
 from api.jobs.job import NETWORKS, Options
 from api.jobs.schemas import JobList, JobLog, JobView
 from api.jobs.service import Jobs
 from api.record import known, note
 from api.routes.common import EngineDependency, answers, problems
+from api.streams import STREAM, event_stream
 from api.uploads import hashed
 from caps_med.errors import InvalidParameter
 
@@ -161,23 +162,18 @@ async def picture(job: Identity, picture: str, jobs: JobsDependency) -> Response
     return Response(content, media_type="image/png")
 
 
-_STREAM: dict[str, Any] = {
-    "content": {"text/event-stream": {"schema": {"type": "string"}}},
-    "description": "Events job, log, picture, and end.",
-}
-
-
 @router.get(
     "/{job}/events",
     summary="Follow a job",
     response_class=StreamingResponse,
-    responses={200: _STREAM, **problems(404, 422)},
+    responses={
+        200: {**STREAM, "description": "Events job, log, picture, and end."},
+        **problems(404, 422),
+    },
 )
 async def follow(
     job: Identity, jobs: JobsDependency, engine: EngineDependency
 ) -> StreamingResponse:
     """Server-sent events: `job` on every change, `log`, `picture`; `end` when it is finished."""
     await to_thread.run_sync(jobs.get, job)
-    stream = events(jobs, job, lambda: engine.draining)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+    return event_stream(Listener(jobs, job).poll, lambda: engine.draining)

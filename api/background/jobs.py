@@ -1,0 +1,265 @@
+"""The inference jobs of one service: kept in memory, computed in turn, forgotten after a while."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
+
+from fastapi.responses import JSONResponse
+
+from api import record
+from api.background.job import STATES, InferenceJob
+from api.background.room import Room
+from api.background.turns import Turns
+from api.background.work import Work, held_bytes
+from api.engine import Engine
+from api.observe import log_failure
+from api.problems import (
+    DEADLINE,
+    JOB_NOT_FOUND,
+    NOT_READY,
+    OVERLOADED,
+    Refusal,
+    answer_to,
+    problem,
+    unexpected,
+)
+from caps_med.errors import InputTooLarge
+from caps_med.inference.passes import Cancelled, cancelled_unless
+from caps_med.inference.progress import reporting_to
+
+log = logging.getLogger("caps_med.api")
+
+#: ``Retry-After`` of a refused job, in seconds.
+PATIENCE = 30
+#: Weight of the newest duration in the moving average.
+NEWEST = 0.3
+
+
+class InferenceJobs:
+    """Submits, computes, shows and forgets jobs. All methods belong to the event loop.
+
+    A job is known to the key that sent it only. Inputs and results are in memory and nowhere else,
+    so that nothing of a patient outlives the process. A job starts only while there is room for
+    results, and between two passes it lets requests that wait for an answer go first.
+
+    Args:
+        engine: computes them; its settings bound their number, bytes and times.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        settings = self._settings = engine.settings
+        self._engine = engine
+        self._jobs: dict[str, InferenceJob] = {}
+        self._turns = Turns()
+        self._runners: set[asyncio.Task[None] | None] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._count = Room(settings.max_inference_jobs)
+        self._inputs = Room(settings.inference_jobs_max_bytes // 2)
+        self._results = Room(settings.inference_jobs_max_bytes // 2)
+        self._held: dict[str, tuple[Room, int]] = {}
+        self._average = 0.0
+
+    def submit(self, work: Work[Any], form: str | None, token: str | None) -> InferenceJob:
+        """A new job at the end of its key's queue, or the earlier one with this `token`.
+
+        Args:
+            form: of the result, unless the client asks for another one.
+
+        Raises:
+            Refusal: too many jobs or bytes are held (503).
+            InputTooLarge: the input alone is over the limit.
+        """
+        owner = _owner()
+        if token and (earlier := self._with_token(owner, token)):
+            return earlier
+        size = held_bytes(work.source)
+        self._check_room(owner, size)
+        request, warnings = str(record.known("request")), record.known("warnings")
+        job = InferenceJob(
+            work, owner, request, token, form, None if warnings is None else str(warnings)
+        )
+        self._jobs[job.id] = job
+        self._count.take(owner, 1)
+        self._hold(job, self._inputs, size)
+        self._set_timer(job, self._settings.inference_job_seconds, self._expire)
+        self._turns.add(job)
+        self._wake()
+        return job
+
+    def get(self, identity: str) -> InferenceJob:
+        """The job with this id, if it belongs to the key of this request.
+
+        Raises:
+            Refusal: there is none (404).
+        """
+        job = self._jobs.get(identity)
+        if job is None or job.owner != _owner():
+            detail = (
+                "there is no such job: it was deleted, kept for "
+                f"{self._settings.inference_job_keep_seconds:g} s, or lost when the service "
+                "restarted; send the request again"
+            )
+            raise Refusal(JOB_NOT_FOUND, detail)
+        return job
+
+    def __contains__(self, job: InferenceJob) -> bool:
+        return job.id in self._jobs
+
+    def forget(self, job: InferenceJob) -> None:
+        """Delete a job and what it holds; if it is running it ends before its next pass."""
+        if self._jobs.pop(job.id, None) is None:
+            return
+        job.wanted = False
+        self._timers.pop(job.id).cancel()
+        self._count.free(job.owner, 1)
+        if self._turns.remove(job) or job.final:
+            self._release(job)
+        self._note()
+        self._wake()
+
+    def wait(self, job: InferenceJob) -> tuple[int | None, float | None]:
+        """Position in the queue, from 1, and estimated seconds until the start; None if unknown."""
+        if job.state != "queued":
+            return None, None
+        before = list(self._turns).index(job)
+        left = [other.seconds_left for other in self._jobs.values() if other.state == "running"]
+        known = [self._average or None if seconds is None else seconds for seconds in left]
+        if None in known or (before and not self._average):
+            return before + 1, None
+        total = sum(seconds or 0.0 for seconds in known) + before * self._average
+        return before + 1, total / self._engine.settings.workers
+
+    async def close(self) -> None:
+        """Stop all jobs; their threads end before the next pass."""
+        for job in self._jobs.values():
+            job.wanted = False
+        runners = [runner for runner in self._runners if runner is not None]
+        for runner in runners:
+            runner.cancel()
+        await asyncio.gather(*runners, return_exceptions=True)
+
+    def _with_token(self, owner: str | None, token: str) -> InferenceJob | None:
+        same = (job for job in self._jobs.values() if (job.owner, job.token) == (owner, token))
+        return next(same, None)
+
+    def _check_room(self, owner: str | None, size: int) -> None:
+        if size > self._inputs.share:
+            raise InputTooLarge(
+                f"the image has {size} bytes, and a job at most {self._inputs.share}: send it "
+                "without respond-async"
+            )
+        if self._count.fits(owner, 1) and self._inputs.fits(owner, size):
+            return
+        detail = "too many jobs are held: fetch and delete finished ones, or try again later"
+        headers = {"Retry-After": str(PATIENCE)}
+        raise Refusal(OVERLOADED, detail, headers, queue_length=len(self._turns))
+
+    def _wake(self) -> None:
+        """Start another runner if there is work for it."""
+        if self._turns and len(self._runners) < self._settings.workers:
+            self._runners.add(asyncio.create_task(self._run(), context=Context()))
+        self._note()
+
+    async def _run(self) -> None:
+        try:
+            while job := self._turns.take(lambda owner: self._results.fits(owner, 1)):
+                await self._answer(job)
+        finally:
+            # not in a done callback: the next job must see that no runner is left
+            self._runners.discard(asyncio.current_task())
+
+    async def _answer(self, job: InferenceJob) -> None:
+        record.begin(request=job.request, job=job.id)
+        job.start()
+        self._note()
+        try:
+            result = await self._engine.in_background(lambda: self._compute(job))
+        except Exception as error:
+            self._finish(job, refusal=self._refusal(job, error))
+        except BaseException:
+            self._finish(job, refusal=problem(NOT_READY, "the service was stopped"))
+            raise
+        else:
+            self._finish(job, result)
+
+    def _compute(self, job: InferenceJob) -> Any:  # noqa: ANN401 - a result of any kind
+        """The result; on a thread, which asks before each pass whether to go on."""
+
+        def still_wanted() -> bool:
+            if job.wanted:
+                self._engine.give_way()
+            return job.wanted
+
+        if job.work is None or not job.wanted:
+            raise Cancelled
+        with cancelled_unless(still_wanted), reporting_to(job.report):
+            return job.work.call.run(job.work.model)
+
+    def _finish(
+        self, job: InferenceJob, result: object = None, refusal: JSONResponse | None = None
+    ) -> None:
+        self._release(job)
+        if job not in self:
+            return
+        size = held_bytes(result)
+        if refusal is None and size > self._results.size:
+            detail = f"the result has {size} bytes, and at most {self._results.size} are kept"
+            refusal = problem(InputTooLarge.code, detail)
+        if refusal is not None:
+            job.fail(refusal)
+        else:
+            job.succeed(result)
+            self._hold(job, self._results, size)
+            share = NEWEST if self._average else 1.0
+            self._average += share * (job.seconds - self._average)
+        log.info("inference job %s %s", job.id, job.state)
+        self._set_timer(job, self._settings.inference_job_keep_seconds, self.forget)
+        self._note()
+
+    def _refusal(self, job: InferenceJob, error: Exception) -> JSONResponse:
+        if isinstance(error, Cancelled):
+            detail = f"not done within {self._settings.inference_job_seconds:g} s"
+            return problem(DEADLINE, detail)
+        if (answer := answer_to(error)) is None:
+            log_failure(error)
+            answer = unexpected(job.request)
+        return answer
+
+    def _expire(self, job: InferenceJob) -> None:
+        """End a job that is not done in time."""
+        job.wanted = False
+        if self._turns.remove(job):
+            self._finish(job, refusal=self._refusal(job, Cancelled()))
+
+    def _set_timer(
+        self, job: InferenceJob, seconds: float, then: Callable[[InferenceJob], None]
+    ) -> None:
+        if timer := self._timers.get(job.id):
+            timer.cancel()
+        self._timers[job.id] = asyncio.get_running_loop().call_later(seconds, then, job)
+
+    def _hold(self, job: InferenceJob, room: Room, size: int) -> None:
+        room.take(job.owner, size)
+        self._held[job.id] = room, size
+
+    def _release(self, job: InferenceJob) -> None:
+        room, size = self._held.pop(job.id, (None, 0))
+        if room is not None:
+            room.free(job.owner, size)
+
+    def _note(self) -> None:
+        """Update the metrics."""
+        counts = Counter(job.state for job in self._jobs.values())
+        for state in STATES:
+            self._engine.metrics.inference_jobs.labels(state).set(counts[state])
+
+
+def _owner() -> str | None:
+    """The key of this request, if keys are needed."""
+    who = record.known("who")
+    return None if who is None else str(who)
