@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from caps_med.cli.options import AsJson, console, say_json
+from caps_med.cli.tables import print_table
+
 keys_app = typer.Typer(no_args_is_help=True, help="Create, list and revoke keys of the service.")
 
 Keys = Annotated[
@@ -37,20 +40,23 @@ def create(
 
 
 @keys_app.command("list")
-def list_keys(keys: Keys = None) -> None:
+def list_keys(as_json: AsJson = False, keys: Keys = None) -> None:
     """List all keys, without their secrets."""
-    from rich.console import Console
-    from rich.table import Table
+    from dataclasses import asdict
 
     from api.access.keys import KeyStore, default_path
 
-    table = Table("id", "name", "scopes", "per minute", "created", "revoked")
-    for key in KeyStore(keys or default_path()).list():
-        per_minute = str(key.per_minute or "")
-        table.add_row(
-            key.id, key.name, " ".join(key.scopes), per_minute, key.created, key.revoked or ""
-        )
-    Console().print(table)
+    listed = KeyStore(keys or default_path()).list()
+    if as_json:
+        say_json([asdict(key) for key in listed])
+        return
+    rows = [
+        (key.id, key.name, " ".join(key.scopes), str(key.per_minute or ""), key.created,
+         key.revoked or "")
+        for key in listed
+    ]  # fmt: skip
+    headings = ("id", "name", "scopes", "per minute", "created", "revoked")
+    print_table(console, headings, rows)
 
 
 @keys_app.command("revoke")

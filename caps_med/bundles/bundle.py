@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -61,6 +62,15 @@ class Bundle:
     def card(self) -> ModelCard:
         """The section of the metadata that inference needs."""
         return self.metadata.caps_med
+
+    def as_dict(self) -> dict[str, Any]:
+        """Name, version, checksum and model card, for JSON."""
+        return {
+            "name": self.name,
+            "version": self.version,
+            "weights_sha256": self.metadata.weights.sha256,
+            **self.card.model_dump(mode="json"),
+        }
 
     @property
     def weights(self) -> Path:

@@ -143,12 +143,4 @@ def _write_bundle(bundle: Bundle, path: Path) -> None:
 
 
 def _card(bundle: Bundle) -> str:
-    metadata = bundle.metadata
-    return json.dumps(
-        {
-            "name": bundle.name,
-            "version": bundle.version,
-            "weights_sha256": metadata.weights.sha256,
-            **bundle.card.model_dump(mode="json"),
-        }
-    )
+    return json.dumps(bundle.as_dict())

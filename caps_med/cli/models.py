@@ -1,18 +1,23 @@
-"""``caps-med models``: list the models of the repository, show one, verify it."""
+"""``caps-med models``: list, show and verify the models of the repository; remove, rename, copy."""
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
-from rich.markup import escape
 
 import caps_med
-from caps_med.cli.options import Models, console, say
+from caps_med.cli.options import AsJson, Models, console, say, say_json
+from caps_med.cli.tables import print_table
+from caps_med.wording import counted
 
-models_app = typer.Typer(no_args_is_help=True, help="List, show and verify models.")
+if TYPE_CHECKING:
+    from caps_med.inference import Model
+
+models_app = typer.Typer(no_args_is_help=True, help="List, verify and manage models.")
 
 Name: TypeAlias = Annotated[str, typer.Argument(help="Model, or one version of it: name@3.")]
+NewName: TypeAlias = Annotated[str, typer.Argument(help="A name that no model has.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -21,59 +26,126 @@ def register(app: typer.Typer) -> None:
 
 
 @models_app.command("list")
-def list_models(models: Models = None) -> None:
+def list_models(as_json: AsJson = False, models: Models = None) -> None:
     """List the latest version of every model."""
-    from rich.table import Table
-
     from caps_med.bundles import ModelRepository
 
-    table = Table()
-    for heading in ("model", "version", "task", "labels", "scores"):
-        table.add_column(heading, no_wrap=heading == "model", overflow="fold")
-    for bundle in ModelRepository(models).list():
-        card = bundle.card
-        scores = ", ".join(f"{name} {value:g}" for name, value in card.scores.items())
-        labels = ", ".join(card.labels.values())
-        table.add_row(bundle.name, str(bundle.version), card.task, escape(labels), escape(scores))
-    console.print(table)
+    bundles = ModelRepository(models).list()
+    if as_json:
+        say_json([bundle.as_dict() for bundle in bundles])
+        return
+    rows = [
+        (
+            bundle.reference,
+            bundle.card.task,
+            ", ".join(bundle.card.labels.values()),
+            ", ".join(f"{name} {value:g}" for name, value in bundle.card.scores.items()),
+        )
+        for bundle in bundles
+    ]
+    print_table(console, ("model", "task", "labels", "scores"), rows)
 
 
 @models_app.command("show")
-def show_model(name: Name, models: Models = None) -> None:
-    """Show a model's labels, scores, origin and capsule layers.
+def show_model(name: Name, as_json: AsJson = False, models: Models = None) -> None:
+    """Show what a model takes, its labels, scores, origin and capsule layers.
 
     Example: caps-med models show brain-t1-tissue
     """
-    from rich.table import Table
-
     from caps_med.inference.passes import device_of
     from caps_med.routing import active_backend
 
     loaded = caps_med.load_model(name, models)
+    routing = active_backend(device_of(loaded.network))
+    if as_json:
+        say_json(_shown(loaded, routing))
+        return
     card = loaded.bundle.card
     say(f"{loaded.bundle.reference}: {card.description or card.task}")
     say(f"takes: {card.input_description or 'not stated'}")
     say(f"labels: {', '.join(f'{i} {label}' for i, label in card.labels.items())}")
-    if card.task == "segmentation":
-        say(f"channels: {', '.join(card.shown_channels)}")
     for score, value in card.scores.items():
         say(f"{score}: {value:g}")
     say(f"preprocessing: {loaded.provenance.preprocessing}")
-    say(f"routing here: {active_backend(device_of(loaded.network))}")
+    say(f"routing here: {routing}")
     say(f"trained by: {card.provenance.command} (seed {card.provenance.seed})")
     say(f"data: {card.provenance.data}")
     say(f"licence: {card.license}; sha256 {loaded.provenance.weights_sha256}")
-    table = Table("layer", "capsule types", "atoms", "stride")
-    for info in loaded.layers:
-        table.add_row(info.name, str(info.types), str(info.atoms), str(info.stride))
-    console.print(table)
+    rows = [(one.name, str(one.types), str(one.atoms), str(one.stride)) for one in loaded.layers]
+    numbers = ("capsule types", "atoms", "stride")
+    print_table(console, ("layer", *numbers), rows, right=numbers)
+
+
+def _shown(model: Model, routing: str) -> dict[str, Any]:
+    return {
+        **model.bundle.as_dict(),
+        "preprocessing": model.provenance.preprocessing,
+        "routing": routing,
+        "layers": [dict(info.__dict__) for info in model.layers],
+    }
 
 
 @models_app.command("verify")
-def verify_model(name: Name, models: Models = None) -> None:
+def verify_model(name: Name, as_json: AsJson = False, models: Models = None) -> None:
     """Check the checksum of a model, and that its weights match its network.
 
     Example: caps-med models verify brain-t1-tissue
     """
     loaded = caps_med.load_model(name, models)
-    say(f"{loaded.bundle.reference}: valid, {loaded.provenance.weights_sha256}")
+    found = loaded.bundle
+    if as_json:
+        sha256 = loaded.provenance.weights_sha256
+        say_json({"name": found.name, "version": found.version, "weights_sha256": sha256})
+    else:
+        say(f"{found.reference}: valid, {loaded.provenance.weights_sha256}")
+
+
+@models_app.command("remove")
+def remove(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    models: Models = None,
+) -> None:
+    """Delete a model with all its versions, or one version of it.
+
+    Example: caps-med models remove my-organ@1
+    """
+    from caps_med.bundles import ModelRepository
+    from caps_med.bundles.manage import removable, remove_model
+
+    repository = ModelRepository(models)
+    listed = ", ".join(bundle.reference for bundle in removable(repository, name))
+    if not yes:
+        typer.confirm(f"Delete {listed} from {repository.root}?", abort=True)
+    remove_model(repository, name)
+    say(f"removed {listed}")
+
+
+@models_app.command("rename")
+def rename(name: Name, new_name: NewName, models: Models = None) -> None:
+    """Give a model, with all its versions, another name.
+
+    Example: caps-med models rename my-organ liver
+    """
+    from caps_med.bundles import ModelRepository
+    from caps_med.bundles.manage import rename_model
+
+    repository = ModelRepository(models)
+    renamed = rename_model(repository, name, new_name)
+    versions = counted(len(repository.versions(new_name)), "version")
+    say(f"{name} -> {renamed.name}, {versions}")
+
+
+@models_app.command("copy")
+def copy(name: Name, new_name: NewName, models: Models = None) -> None:
+    """Copy a model's newest version, or the one that is named, as version 1 of a new name.
+
+    Example: caps-med models copy brain-t1-tissue@3 my-tissue
+    """
+    from caps_med.bundles import ModelRepository
+    from caps_med.bundles.manage import copy_model
+
+    repository = ModelRepository(models)
+    source = repository.find(name)
+    copied = copy_model(repository, source.reference, new_name)
+    say(f"{source.reference} -> {copied.reference}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -48,6 +49,7 @@ License: TypeAlias = Annotated[
         "--license", "--licence", help="Licence of the weights, as SPDX: Apache-2.0, CC-BY-4.0."
     ),
 ]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 SliceIndex: TypeAlias = Annotated[
     int | None, typer.Option("--slice", help="Slice of a volume; by default the middle one.")
 ]
@@ -56,6 +58,11 @@ SliceIndex: TypeAlias = Annotated[
 def say(text: str, to: Console = console) -> None:
     """Print one line verbatim: brackets in names are no markup, and paths are not wrapped."""
     to.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_json(document: object) -> None:
+    """Print a document as indented JSON, as it is."""
+    say(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def say_input(model: Model) -> None:

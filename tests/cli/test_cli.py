@@ -253,6 +253,35 @@ def test_models(models: Path) -> None:
     assert "tiny-synthesis@1: valid" in verified
 
 
+def test_models_as_json(models: Path) -> None:
+    listed = json.loads(call("models", "list", "--json", "--models", models))
+    assert {one["name"] for one in listed} == {
+        *BUILT_IN_NAMES,
+        "tiny-segmentation",
+        "tiny-synthesis",
+    }
+    shown = json.loads(call("models", "show", "tiny-synthesis", "--json", "--models", models))
+    assert shown["layers"][-1]["name"] == "convcaps10"
+    verified = json.loads(call("models", "verify", "tiny-synthesis", "--json", "--models", models))
+    assert verified["weights_sha256"] == shown["weights_sha256"]
+
+
+def test_models_are_copied_renamed_and_removed(tmp_path: Path) -> None:
+    def models(*arguments: str) -> str:
+        return call("models", *arguments, "--models", tmp_path)
+
+    assert "axon-segmentation@1 -> mine@1" in models("copy", "axon-segmentation", "mine")
+    assert "mine -> yours, 1 version\n" in models("rename", "mine", "yours")
+    assert "yours@1: valid" in models("verify", "yours")
+    refused = run("models", "copy", "axon-segmentation", "yours", "--models", tmp_path)
+    assert refused.returncode == 2 and "model yours exists" in refused.stderr
+    asked = run("models", "remove", "yours", "--models", tmp_path)  # nobody says yes
+    assert asked.returncode == 1 and "Delete yours@1" in asked.stdout
+    assert "yours@1: valid" in models("verify", "yours")
+    assert "removed yours@1" in models("remove", "yours", "--yes")
+    assert not (tmp_path / "yours").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

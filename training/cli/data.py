@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
+from caps_med.cli.options import AsJson, say_json
+from caps_med.cli.tables import Cell, print_table
 from caps_med.errors import InvalidParameter
 from caps_med.wording import counted
-from training.cli.options import SymmetriesOption, Tolerance, command_line, require_outside
+from training.cli.options import (
+    SymmetriesOption,
+    Tolerance,
+    command_line,
+    print_line,
+    progress_bar,
+    require_outside,
+)
 
 if TYPE_CHECKING:
     from training.data import Dataset
@@ -36,6 +46,7 @@ def check_data(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the report; outside the data.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """What is in a folder of labelled images, and all that is wrong with it.
 
@@ -43,16 +54,19 @@ def check_data(
 
     Example: caps-med data check DIR --out report
     """
-    from rich.progress import track
-
     from training.data import open_dataset
 
     if out is not None:
         require_outside(out, path)
-    dataset = open_dataset(path, track=lambda cases: track(cases, "reading", transient=True))
-    _print(dataset)
+    dataset = open_dataset(path, track=partial(progress_bar, what="reading"))
+    if as_json:
+        say_json(_as_dict(dataset))
+    else:
+        _print(dataset)
     if out is not None:
         _write(dataset, out)
+        if not as_json:
+            print_line(console, f"report in {out}")
     if not dataset.trainable:
         raise typer.Exit(1)
 
@@ -70,8 +84,6 @@ def phantoms(
 
     Example: caps-med data phantoms --kind axons --count 24 --out phantoms
     """
-    from rich.progress import track
-
     from training.labelmaps.phantoms import axon_phantoms, write_phantom
 
     if kind != "axons":
@@ -79,7 +91,7 @@ def phantoms(
     if out.exists() and any(out.iterdir()):
         raise InvalidParameter(f"--out {out}: is not empty; name another folder")
     drawn = axon_phantoms(count, seed, size, repeats)
-    for name, phantom in track(drawn, "drawing", total=count * repeats, transient=True):
+    for name, phantom in progress_bar(drawn, "drawing", count * repeats):
         write_phantom(out, name, phantom)
     console.print(f"{counted(count * repeats, 'image')} with label maps in {out}", soft_wrap=True)
 
@@ -112,8 +124,6 @@ def labels(
     """
     from typing import get_args
 
-    from rich.progress import track
-
     from training.data import open_dataset
     from training.labelmaps.generator import LabelMaker, write_labels
     from training.labelmaps.originals import read_originals
@@ -134,7 +144,7 @@ def labels(
         maker = LabelMaker.like(originals, seed, tolerance, symmetries, kind is not None)  # type: ignore[arg-type]
     write_labels(
         maker, count, out, command_line(), workers,
-        lambda drawn: track(drawn, "drawing", total=count, transient=True),
+        partial(progress_bar, what="drawing", total=count),
     )  # fmt: skip
     console.print(f"{counted(count, 'label map')} in {out}", highlight=False, soft_wrap=True)
 
@@ -144,10 +154,9 @@ def _print(dataset: Dataset) -> None:
     if dataset.error:
         console.print(dataset.error, markup=False, highlight=False, soft_wrap=True)
     elif dataset.findings:
-        console.print(_findings_table(dataset))
+        _print_findings(dataset)
     if dataset.card is not None:
-        console.print(_card_table(dataset.card, dataset))
-        console.print(_class_table(dataset.card, dataset))
+        _print_card(dataset.card, dataset)
     errors = sum(found.severity == "error" for found in dataset.findings)
     warnings = len(dataset.findings) - errors
     verdict = "[green]ready to train[/green]" if dataset.trainable else "[red]not ready[/red]"
@@ -156,43 +165,40 @@ def _print(dataset: Dataset) -> None:
     )
 
 
-def _findings_table(dataset: Dataset) -> Table:
+def _print_findings(dataset: Dataset) -> None:
     from training.data.check.check import by_code
 
-    table = Table(title="Findings", title_justify="left")
-    table.add_column("code", no_wrap=True)
-    for heading in ("file", "what", "fix"):
-        table.add_column(heading, overflow="fold")
+    rows: list[tuple[Cell, ...]] = []
     for code, found in by_code(dataset.findings):
         color = "red" if found[0].severity == "error" else "yellow"
-        for one in found[:_SHOWN]:
-            row = (escape(text) for text in (one.file, one.what, one.fix))
-            table.add_row(f"[{color}]{code}[/{color}]", *row)
+        rows += [(Text(code, color), one.file, one.what, one.fix) for one in found[:_SHOWN]]
         if len(found) > _SHOWN:
-            table.add_row("", f"and {len(found) - _SHOWN} more", "", "")
-    return table
+            rows.append((Text(code, color), f"and {len(found) - _SHOWN} more", "", ""))
+    print_table(console, ("code", "file", "what", "fix"), rows, "Findings")
 
 
-def _card_table(card: DataCard, dataset: Dataset) -> Table:
-    from training.reports.card import card_rows
+def _print_card(card: DataCard, dataset: Dataset) -> None:
+    from training.reports.card import card_rows, class_rows
 
-    table = Table(title="Data card", title_justify="left", show_header=False)
-    for name, value in card_rows(card, dataset.channels).items():
-        table.add_row(escape(name), value)
-    return table
-
-
-def _class_table(card: DataCard, dataset: Dataset) -> Table:
-    from training.reports.card import class_rows
-
-    table = Table("label", "name", "share", "voxels", "cases", title="Classes")
-    table.title_justify = "left"
-    rows = class_rows(card, dataset.labels)
-    for one, (name, *numbers) in zip(card.classes[:_SHOWN], rows, strict=False):
-        table.add_row(str(one.label), escape(name), *numbers)
+    print_table(console, ("", ""), list(card_rows(card, dataset.channels).items()), "Data card")
+    named = class_rows(card, dataset.labels)[:_SHOWN]
+    rows = [(str(one.label), *row) for one, row in zip(card.classes, named, strict=False)]
     if len(card.classes) > _SHOWN:
-        table.add_row("...", f"and {len(card.classes) - _SHOWN} more")
-    return table
+        rows.append(("...", f"and {len(card.classes) - _SHOWN} more", "", "", ""))
+    numbers = ("share", "voxels", "cases")
+    print_table(console, ("label", "name", *numbers), rows, "Classes", numbers)
+
+
+def _as_dict(dataset: Dataset) -> dict[str, Any]:
+    """All that the check found, for JSON."""
+    return {
+        "data": str(dataset.data),
+        "layout": dataset.layout,
+        "ready": dataset.trainable,
+        "error": dataset.error,
+        "findings": [found.model_dump() for found in dataset.findings],
+        "card": None if dataset.card is None else dataset.card.model_dump(mode="json"),
+    }
 
 
 def _write(dataset: Dataset, out: Path) -> None:
@@ -206,4 +212,3 @@ def _write(dataset: Dataset, out: Path) -> None:
         (out / name).write_text(text, encoding="utf-8")
     if dataset.sheet is not None:
         dataset.sheet.save(out / "cases.png")
-    console.print(f"report in {escape(str(out))}", highlight=False, soft_wrap=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from caps_med.cli.options import AsJson, say_json
+from caps_med.cli.tables import print_table
 from caps_med.wording import counted
 from training.cli.options import (
     Data,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from caps_med.inference import Model
     from training.data import Dataset
     from training.evaluation.statistics import Spread
-    from training.evaluation.summary import SegmentationSummary, SynthesisSummary
+    from training.evaluation.summary import SegmentationSummary, Summary, SynthesisSummary
 
 console = Console()
 
@@ -57,6 +57,7 @@ def evaluate(
     seed: Annotated[
         int, typer.Option(help="Of the confidence intervals and of synthetic images.", min=0)
     ] = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Score a model on labelled images, case by case, alone or against others.
 
@@ -79,13 +80,20 @@ def evaluate(
     dataset = open_dataset(data)
     if loaded[0].task == "synthesis":
         judge = None if segmenter is None else Model(repository.find(segmenter))
-        _synthesis(dataset, loaded, out, images, seed, judge)
+        summary: Summary = _synthesis(dataset, loaded, out, images, seed, judge)
     else:
-        _segmentation(dataset, loaded, out, seed)
+        summary = _segmentation(dataset, loaded, out, seed)
+    if as_json:
+        say_json(summary.model_dump(mode="json"))
+        return
+    _print_summary(summary)
+    print_notes(console, summary.notes)
     print_line(console, f"report in {out}")
 
 
-def _segmentation(dataset: Dataset, models: Sequence[Model], out: Path, seed: int) -> None:
+def _segmentation(
+    dataset: Dataset, models: Sequence[Model], out: Path, seed: int
+) -> SegmentationSummary:
     from training.evaluation.segmentation import evaluate as evaluate_segmentation
     from training.evaluation.summary import write_results
     from training.reports.segmentation import evaluation_report
@@ -93,10 +101,7 @@ def _segmentation(dataset: Dataset, models: Sequence[Model], out: Path, seed: in
     found = evaluate_segmentation(dataset, models, _evaluating, seed=seed)
     write_results(found.rows, found.summary, out)
     evaluation_report(out / "report.html", found)
-    console.print(_score_table(found.summary))
-    if found.summary.comparisons:
-        console.print(_comparison_table(found.summary))
-    print_notes(console, found.summary.notes)
+    return found.summary
 
 
 def _synthesis(
@@ -106,7 +111,7 @@ def _synthesis(
     images: int,
     seed: int,
     segmenter: Model | None,
-) -> None:
+) -> SynthesisSummary:
     from training.evaluation.summary import write_results
     from training.evaluation.synthesis import evaluate_synthesis
     from training.reports.synthesis import synthesis_report
@@ -116,62 +121,62 @@ def _synthesis(
     )
     write_results(found.rows, found.summary, out)
     synthesis_report(out / "report.html", found)
-    console.print(_measure_table(found.summary))
-    print_notes(console, found.summary.notes)
+    return found.summary
 
 
 _evaluating = partial(progress_bar, what="evaluating")
 
 
-def _table(title: str, headings: Iterable[str]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
+def _print_summary(summary: Summary) -> None:
+    from training.evaluation.summary import SegmentationSummary, SynthesisSummary
+
+    if isinstance(summary, SynthesisSummary):
+        _print_measures(summary)
+    elif isinstance(summary, SegmentationSummary):
+        _print_scores(summary)
+        if summary.comparisons:
+            _print_comparisons(summary)
 
 
-def _measure_table(summary: SynthesisSummary) -> Table:
+def _print_measures(summary: SynthesisSummary) -> None:
     from training.reports.synthesis import measures
 
-    table = _table(counted(summary.cases, "case"), ["", *summary.models])
-    for measure in measures(summary):
-        table.add_row(measure.name, *(escape(cell) for cell in measure.cells))
-    return table
+    rows = [(measure.name, *measure.cells) for measure in measures(summary)]
+    print_table(console, ("", *summary.models), rows, counted(summary.cases, "case"))
 
 
-def _score_table(summary: SegmentationSummary) -> Table:
+def _print_scores(summary: SegmentationSummary) -> None:
     from training.evaluation.metrics.overlap import TITLES
 
     cases = counted(summary.cases, "case")
-    table = _table(
-        f"{cases}: mean ± sd [95 % confidence interval], distances in {summary.unit}",
-        ("model", "class", *TITLES.values(), "missed", "invented"),
-    )
-    for row in summary.scores:
-        counts = (str(row.presence[kind]) for kind in ("missed", "invented"))
-        numbers = (_text(spread) for spread in row.metrics.values())
-        table.add_row(row.model, escape(row.class_name), *numbers, *counts)
-    return table
+    rows = [
+        (
+            f"{row.model}, {row.class_name}",
+            *(_text(spread) for spread in row.metrics.values()),
+            *(str(row.presence[kind]) for kind in ("missed", "invented")),
+        )
+        for row in summary.scores
+    ]
+    title = f"{cases}: mean ± sd [95 % confidence interval], distances in {summary.unit}"
+    headings = ("model, class", *TITLES.values(), "missed", "invented")
+    print_table(console, headings, rows, title)
 
 
-def _comparison_table(summary: SegmentationSummary) -> Table:
+def _print_comparisons(summary: SegmentationSummary) -> None:
     first = summary.models[0]
-    table = _table(
-        f"{first} minus the other, case by case",
-        ("against", "class", "metric", "difference", "interval excludes 0", first),
-    )
     excludes = {True: "yes", False: "no", None: "no interval"}
-    for row in summary.comparisons:
-        table.add_row(
-            row.against,
-            escape(row.class_name),
-            row.metric.replace("_", " "),
+    rows = [
+        (
+            f"against {row.against}, {row.class_name}, {row.metric.replace('_', ' ')}",
             _text(row.difference),
             excludes[row.excludes_zero],
             row.verdict,
         )
-    return table
+        for row in summary.comparisons
+    ]
+    headings = ("", "difference", "interval excludes 0", first)
+    print_table(console, headings, rows, f"{first} minus the other, case by case")
 
 
 def _text(spread: Spread | None) -> str:
-    return "–" if spread is None else escape(spread.text(sd=True, interval=True))
+    return "–" if spread is None else spread.text(sd=True, interval=True)

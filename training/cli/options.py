@@ -11,6 +11,7 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
+from caps_med.cli.options import errors
 from caps_med.errors import InvalidParameter
 
 T = TypeVar("T")
@@ -44,10 +45,10 @@ def require_outside(out: Path, data: Path) -> None:
 
 
 def progress_bar(items: Iterable[T], what: str, total: float | None = None) -> Iterable[T]:
-    """Iterate with a progress bar that disappears at the end."""
+    """Iterate with a progress bar on standard error that disappears at the end."""
     from rich.progress import track
 
-    return track(items, what, total=total, transient=True)
+    return track(items, what, total=total, transient=True, console=errors)
 
 
 def print_line(console: Console, text: str) -> None:

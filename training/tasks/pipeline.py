@@ -10,9 +10,9 @@ from typing import Any
 import ignite.distributed as idist
 import yaml
 from rich.console import Console
-from rich.table import Table
 
 from caps_med.bundles import Bundle, ModelRepository, Statement
+from caps_med.cli.tables import print_table
 from caps_med.errors import InvalidInput, InvalidParameter
 from training.data import Dataset, Source, load_source
 from training.engine import distributed
@@ -178,8 +178,8 @@ def _print_plan(source: Source, recipe: Recipe, console: Console) -> None:
         f"out, labels {', '.join(source.labels.values())}",
         highlight=False,
     )
-    table = Table("recipe", "value", show_edge=False)
+    rows = []
     for name, value in recipe.model_dump(mode="json").items():
         text = yaml.safe_dump(value, default_flow_style=True, width=1000)
-        table.add_row(name, text.removesuffix("...\n").strip())
-    console.print(table)
+        rows.append((name, text.removesuffix("...\n").strip()))
+    print_table(console, ("recipe", "value"), rows)

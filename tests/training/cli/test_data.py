@@ -34,6 +34,15 @@ def test_healthy_data_are_described(pictures: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["data [1]"]
 
 
+def test_all_that_was_found_as_json(pictures: Path) -> None:
+    (pictures / "labels" / "axon-03.png").unlink()
+    answer = run(pictures, "--json")
+    assert answer.exit_code == 1
+    found = json.loads(answer.stdout)
+    assert (found["ready"], found["card"]["cases"]) == (False, 5)
+    assert [one["code"] for one in found["findings"]] == ["unpaired"]
+
+
 def test_one_warning_is_counted_as_one(pictures: Path) -> None:
     empty = read_image(pictures / "labels" / "axon-02.png", kind="labels")
     empty.with_array(empty.array * 0).save(pictures / "labels" / "axon-02.png")
