@@ -7,7 +7,7 @@ resampled to the network's spacing, and each may be joined by its neighbours.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -17,7 +17,17 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from torch import Tensor
 
 from caps_med.errors import InvalidInput
-from caps_med.images import Limits, MedicalImage, Normalization, Plane, SliceStack, slice_count
+from caps_med.images import (
+    Limits,
+    MedicalImage,
+    Normalization,
+    Plane,
+    SliceStack,
+    chosen_slice,
+    slice_count,
+    to_uint8,
+    with_channels,
+)
 
 #: Spacings that differ by less than this share count as equal.
 SPACING_TOLERANCE = 0.01
@@ -111,6 +121,88 @@ class Preprocessing(BaseModel):
         if limits is not None:
             limits.check_array((len(stack.array), *size))
         return size
+
+
+#: How a picture of another shape becomes the network's: see `PicturePreprocessing`.
+Fit = Literal["pad", "crop", "stretch"]
+Edge = Annotated[int, Field(ge=1, le=1024)]
+
+
+class PicturePreprocessing(BaseModel):
+    """How a picture, or one slice of a volume, becomes the input of a classification network.
+
+    Attributes:
+        size: rows and columns that the network takes.
+        channels: 1 (grey), 3 (RGB), or those of other images.
+        fit: of pictures of another shape. ``"pad"`` scales the longer edge to `size` and adds
+            zeros on both sides, ``"crop"`` scales the shorter one and cuts both sides,
+            ``"stretch"`` scales each edge by itself.
+        normalization: of the intensities, over the image or volume as a whole.
+        plane: in which volumes are cut into slices.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    size: tuple[Edge, Edge] = (28, 28)
+    channels: Annotated[int, Field(ge=1, le=64)] = 1
+    fit: Fit = "pad"
+    normalization: Normalization = Normalization()
+    plane: Plane = "axial"
+
+    def __str__(self) -> str:
+        """In one line, for the provenance of an answer."""
+        rows, columns = self.size
+        kind = {1: "grey", 3: "RGB"}.get(self.channels, f"{self.channels} channels")
+        return f"intensity {self.normalization}; {kind} {rows}x{columns} pixels, {self.fit}"
+
+    def __call__(self, image: MedicalImage, slice: int | None = None) -> NDArray[np.uint8]:
+        """The picture as training stores it: `[channels, *size]`, 255 for 1.
+
+        Args:
+            image: a picture or volume; grey and colour are converted into one another.
+            slice: of a volume, counted along `plane`; None for the middle one.
+
+        Raises:
+            InvalidInput: other channels.
+            InvalidParameter: there is no such slice.
+        """
+        stack = SliceStack.from_image(image, single_slice_plane(image) or self.plane)
+        chosen = stack.array[chosen_slice(len(stack.array), slice)]
+        levels = self.normalization.levels(image.array)
+        picture = with_channels(MedicalImage(np.ascontiguousarray(chosen)), self.channels).array
+        if picture.shape[1:] == self.size and picture.dtype == np.uint8 and levels == (0.0, 255.0):
+            return picture
+        scaled = torch.from_numpy(self._scaled(picture, levels))[None]
+        return to_uint8(_fitted(scaled, self.size, self.fit)[0].numpy())
+
+    def _scaled(self, picture: NDArray[Any], levels: tuple[float, float]) -> NDArray[np.float32]:
+        """The slice on the scale of the whole image."""
+        if not levels[1] > levels[0]:
+            return np.zeros(picture.shape, np.float32)
+        window = Normalization(window=levels)
+        scaled = window.apply(picture)
+        if self.normalization.foreground_only:
+            scaled[picture <= 0] = 0
+        return scaled
+
+
+def unit_pictures(pictures: Tensor) -> Tensor:
+    """Stored pictures (uint8) as a network takes them: float32 in [0, 1]."""
+    return pictures.float() / 255
+
+
+def _fitted(picture: Tensor, size: tuple[int, int], fit: Fit) -> Tensor:
+    """`[1, C, H, W]` at `size`."""
+    if fit == "stretch":
+        return resize(picture, size)
+    ratios = [want / have for want, have in zip(size, picture.shape[2:], strict=True)]
+    ratio = min(ratios) if fit == "pad" else max(ratios)
+    rows, columns = (max(1, round(edge * ratio)) for edge in picture.shape[2:])
+    resized = resize(picture, (rows, columns))
+    missing_rows, missing_columns = size[0] - rows, size[1] - columns
+    top, left = missing_rows // 2, missing_columns // 2
+    # negative padding cuts
+    return F.pad(resized, (left, missing_columns - left, top, missing_rows - top))
 
 
 @dataclass(frozen=True, eq=False)

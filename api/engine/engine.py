@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
+import torch
 from anyio import to_thread
 
 from api.decoding.pool import DecodePool
@@ -23,6 +24,7 @@ from api.tracing import span
 from caps_med.bundles import Bundle, ModelRepository
 from caps_med.images import Kind, MedicalImage, read_channels
 from caps_med.inference import Model
+from caps_med.networks import ClassificationNetwork
 
 log = logging.getLogger("caps_med.api")
 
@@ -170,8 +172,10 @@ class Engine:
 
 def _run_once(model: Model) -> None:
     """Run the first pass, whose lazy initialization no request shall wait for."""
-    size = WARM_UP_SIZE[model.network.spatial_dims]
-    if model.task == "synthesis":
+    network, size = model.network, WARM_UP_SIZE[model.network.spatial_dims]
+    if isinstance(network, ClassificationNetwork):
+        network.classify(torch.zeros(1, network.in_channels, *network.image_size))
+    elif model.task == "synthesis":
         size = model.synthesizer.network.image_size or size
         model.synthesizer(MedicalImage(np.zeros((1, *size), np.uint8), kind="labels"))
     else:

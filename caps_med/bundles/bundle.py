@@ -15,6 +15,7 @@ from caps_med.bundles.weights import load_weights, sha256
 from caps_med.errors import InvalidBundle, InvalidParameter
 from caps_med.networks import (
     CapsuleNetwork,
+    ClassificationNetwork,
     SegmentationNetwork,
     SynthesisNetwork,
     build_network,
@@ -113,16 +114,17 @@ class Bundle:
 
 def labels_problem(card: ModelCard, network: CapsuleNetwork) -> str:
     """How the card's labels differ from the network's classes; empty if they do not."""
-    if isinstance(network, SegmentationNetwork):
-        channels = network.out_channels
+    if isinstance(network, ClassificationNetwork):
+        wanted, counted = network.out_channels, ""
+    elif isinstance(network, SegmentationNetwork):
+        wanted, counted = max(2, network.out_channels), ", background included"
     elif isinstance(network, SynthesisNetwork):
-        channels = network.label_channels
+        wanted, counted = max(2, network.label_channels), ", background included"
     else:
         return ""
-    wanted = 2 if channels == 1 else channels
     if len(card.labels) == wanted:
         return ""
-    return f"{len(card.labels)} labels, the network has {wanted} classes, background included"
+    return f"{len(card.labels)} labels, the network has {wanted} classes{counted}"
 
 
 def channels_problem(card: ModelCard, network: CapsuleNetwork) -> str:

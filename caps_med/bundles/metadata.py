@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +15,16 @@ from pydantic import (
     StringConstraints,
     ValidationError,
     field_validator,
+    model_validator,
 )
 
 from caps_med._version import __version__
 from caps_med.errors import InvalidParameter
 from caps_med.images import Normalization, Plane, label_palette
 from caps_med.images.channels import COLOURS
-from caps_med.preprocessing import Millimetres, Preprocessing
+from caps_med.preprocessing import Millimetres, PicturePreprocessing, Preprocessing
 
-Task = Literal["segmentation", "synthesis"]
+Task = Literal["segmentation", "synthesis", "classification"]
 LabelId = Annotated[int, Field(ge=0, le=65535)]
 _Level = Annotated[int, Field(ge=0, le=255)]
 Color = Annotated[tuple[_Level, _Level, _Level], Field(description="red, green, blue")]
@@ -31,6 +32,13 @@ Color = Annotated[tuple[_Level, _Level, _Level], Field(description="red, green, 
 #: In place of a licence or an author whom nobody has named.
 NOT_STATED = "not stated"
 _LINE = StringConstraints(strip_whitespace=True, pattern=r"^[^\x00-\x1f\x7f]*$")
+
+#: What each task's network takes and gives: MONAI's format, and the argument with its channels.
+_FORMATS: Mapping[Task, tuple[tuple[str, str], tuple[str, str]]] = {
+    "segmentation": (("magnitude", "in_channels"), ("probabilities", "out_channels")),
+    "synthesis": (("segmentation", "label_channels"), ("magnitude", "image_channels")),
+    "classification": (("magnitude", "in_channels"), ("probabilities", "out_channels")),
+}
 
 #: MONAI's schema of metadata.json; its tools check against it when given the file.
 SCHEMA = (
@@ -103,12 +111,28 @@ def checked_statement(
         raise InvalidParameter(f"{what}: give one line of at most 300 characters") from error
 
 
+class ClassificationSpec(_Section):
+    """What a classification model needs besides its labels.
+
+    Attributes:
+        pictures: how an image becomes the network's input.
+        exclusive: whether an image belongs to exactly one class; else to any number of them.
+        temperature: probabilities of exclusive classes are proportional to ``score ** (1 /
+            temperature)``; fitted on held-out images.
+    """
+
+    pictures: PicturePreprocessing
+    exclusive: bool = True
+    temperature: Annotated[float, Field(gt=0, le=100)] = 1.0
+
+
 class ModelCard(Statement):
     """The section ``caps_med`` of metadata.json: what inference needs and reports.
 
     Attributes:
         labels: label id -> name, background included, in rising order; the k-th id is class k. A
             network with one output channel or label channel is binary: its class is the second id.
+            Of a classification network the classes, without a background.
         plane: in which plane volumes are cut for a 2-D network.
         spacing_mm: (row, column) distances the network was trained on; None for pictures.
         slice_mm: distance between the slices of its training volumes; None where it is not known.
@@ -116,6 +140,7 @@ class ModelCard(Statement):
             channels in their order.
         channel_names: of the image, in the order in which they are given; may be empty.
         normalization: applied to each image or volume as a whole.
+        classification: of a classification model, else None; it holds its own normalization.
         scores: measured on held-out data, as named.
     """
 
@@ -129,6 +154,7 @@ class ModelCard(Statement):
     neighbours: Annotated[int, Field(ge=0, le=8)] = 0
     channel_names: tuple[str, ...] = ()
     normalization: Normalization = Normalization()
+    classification: ClassificationSpec | None = None
     scores: dict[str, float] = {}
     description: str = ""
     provenance: WeightsProvenance
@@ -137,6 +163,17 @@ class ModelCard(Statement):
     @classmethod
     def _rising(cls, labels: dict[int, str]) -> dict[int, str]:
         return dict(sorted(labels.items()))
+
+    @model_validator(mode="after")
+    def _has_its_section(self) -> Self:
+        if (self.task == "classification") != (self.classification is not None):
+            raise ValueError("classification models, and no others, have a section classification")
+        return self
+
+    @property
+    def preprocessing_text(self) -> str:
+        """The preprocessing in one line, for the provenance of an answer."""
+        return str(self.classification.pictures if self.classification else self.preprocessing)
 
     @property
     def input_channels(self) -> int:
@@ -164,7 +201,7 @@ class ModelCard(Statement):
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """How an image becomes the network's input."""
+        """How an image becomes the input of a segmentation or synthesis network."""
         return Preprocessing(
             normalization=self.normalization,
             plane=self.plane,
@@ -208,30 +245,7 @@ def monai_metadata(
     name: str, version: int, card: ModelCard, weights: WeightsSpec
 ) -> dict[str, Any]:
     """All of metadata.json, in the form that MONAI's bundle commands check."""
-    dims = int(card.network.arguments.get("spatial_dims", 2))
-    segments = card.task == "segmentation"
-    arguments = card.network.arguments
-    around = 2 * card.neighbours + 1
-    inputs = card.input_channels * around if segments else arguments.get("label_channels", 1)
-    outputs = arguments.get("out_channels" if segments else "image_channels", 1)
-    field = {"type": "image", "dtype": "float32", "is_patch_data": False}
-    classes = {str(i): label for i, label in enumerate(card.labels.values())}
-    channels = dict(enumerate(card.shown_channels * around)) if segments else {}
-    seen = {
-        **field,
-        "format": "magnitude" if segments else "segmentation",
-        "modality": "any",
-        "num_channels": inputs,
-        "spatial_shape": list(arguments.get("image_size") or ["8*n"] * dims),
-        "value_range": [0, 1],
-        "channel_def": {str(i): name for i, name in channels.items()} or classes,
-    }
-    answer = {
-        **seen,
-        "format": "probabilities" if segments else "magnitude",
-        "num_channels": outputs,
-        "channel_def": classes if segments else {"0": "image"},
-    }
+    inputs, outputs = _data_formats(card)
     packages = {"safetensors": importlib.metadata.version("safetensors")}
     return {
         "schema": SCHEMA,
@@ -242,13 +256,13 @@ def monai_metadata(
         "numpy_version": importlib.metadata.version("numpy"),
         "required_packages_version": packages,
         "name": name,
-        "task": f"{dims}-D {card.task} by convolutional capsules",
+        "task": f"{_dims(card)}-D {card.task} by convolutional capsules",
         "description": card.description or f"{card.network.name} for {card.task}",
         "authors": NOT_STATED,
         "copyright": card.license,
         "data_source": card.provenance.data,
         "intended_use": intended_use(card),
-        "network_data_format": {"inputs": {"image": seen}, "outputs": {"pred": answer}},
+        "network_data_format": {"inputs": {"image": inputs}, "outputs": {"pred": outputs}},
         "caps_med": card.model_dump(mode="json"),
         "weights": weights.model_dump(mode="json"),
     }
@@ -258,6 +272,46 @@ def intended_use(card: ModelCard) -> str:
     """What the model takes, as far as it is stated, and what it is not for."""
     takes = f"Takes {card.input_description}. " if card.input_description else ""
     return f"{takes}Research only; not a medical device."
+
+
+def _arguments(card: ModelCard) -> dict[str, Any]:
+    """Of the network, or of the members of an ensemble."""
+    found: dict[str, Any] = card.network.arguments.get("arguments", card.network.arguments)
+    return found
+
+
+def _dims(card: ModelCard) -> int:
+    arguments = _arguments(card)
+    if card.task == "classification":
+        return len(arguments.get("image_size", (28, 28)))
+    return int(arguments.get("spatial_dims", 2))
+
+
+def _data_formats(card: ModelCard) -> list[dict[str, Any]]:
+    """MONAI's descriptions of what the network takes and gives."""
+    arguments = _arguments(card)
+    classes = {str(i): label for i, label in enumerate(card.labels.values())}
+    names = card.shown_channels * (2 * card.neighbours + 1)
+    image = {str(i): name for i, name in enumerate(names)}
+    takes, gives = (
+        {
+            "type": "image",
+            "dtype": "float32",
+            "is_patch_data": False,
+            "format": format,
+            "modality": "any",
+            "num_channels": arguments.get(channels, 1),
+            "spatial_shape": list(arguments.get("image_size") or ["8*n"] * _dims(card)),
+            "value_range": [0, 1],
+            "channel_def": image if format == "magnitude" else classes,
+        }
+        for format, channels in _FORMATS[card.task]
+    )
+    if card.task == "synthesis":
+        gives["channel_def"] = {"0": "image"}
+    if card.task == "classification":
+        gives |= {"type": "probabilities", "spatial_shape": []}
+    return [takes, gives]
 
 
 def named_scores(scores: Mapping[str, float]) -> dict[str, float]:

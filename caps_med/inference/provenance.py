@@ -42,7 +42,7 @@ class AnswerProvenance:
             model=bundle.name,
             version=bundle.version,
             weights_sha256=bundle.metadata.weights.sha256,
-            preprocessing=str(bundle.card.preprocessing),
+            preprocessing=bundle.card.preprocessing_text,
             input_description=bundle.card.input_description or None,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,8 @@ class SpreadLoss(nn.Module):
     Attributes:
         margin: m, usually raised from 0.2 to 0.9 during training: see `linear_margin` and
             `sigmoid_margin`.
+        class_weights: one weight per class for the samples of that class, or None for equal
+            weights.
 
     ``loss(activations [B, J], target [B])`` -> scalar; target holds class indices.
 
@@ -26,15 +29,17 @@ class SpreadLoss(nn.Module):
     tensor(0.0400)
     """
 
-    def __init__(self, margin: float = 0.2) -> None:
+    def __init__(self, margin: float = 0.2, class_weights: Sequence[float] | None = None) -> None:
         super().__init__()
         self.margin = margin
+        self.class_weights = None if class_weights is None else tuple(class_weights)
 
     def forward(self, activations: Tensor, target: Tensor) -> Tensor:
         """The mean spread loss.
 
         Raises:
-            InvalidParameter: shapes that do not belong together.
+            InvalidParameter: shapes that do not belong together, or class weights of another
+                count.
         """
         if activations.ndim != 2 or target.shape != activations.shape[:1]:
             raise InvalidParameter(
@@ -44,7 +49,15 @@ class SpreadLoss(nn.Module):
         true = activations.gather(1, target.unsqueeze(1))
         violations = (self.margin - (true - activations)).clamp_min(0).square()
         others = torch.ones_like(violations).scatter(1, target.unsqueeze(1), 0)
-        return (violations * others).sum(1).mean()
+        losses = (violations * others).sum(1)
+        if self.class_weights is not None:
+            if len(self.class_weights) != activations.shape[1]:
+                raise InvalidParameter(
+                    f"class_weights has {len(self.class_weights)} entries: one for each of the "
+                    f"{activations.shape[1]} classes is needed"
+                )
+            losses = losses * activations.new_tensor(self.class_weights)[target]
+        return losses.mean()
 
 
 def linear_margin(progress: float) -> float:

@@ -12,6 +12,7 @@ from caps_med.networks.capsnet import CapsNet
 from caps_med.networks.capspix2pix import CapsPix2Pix
 from caps_med.networks.classes import one_hot, predicted_classes
 from caps_med.networks.classification import ClassificationNetwork
+from caps_med.networks.convolutional import ConvNet, ConvolutionalClassifier, ResNet
 from caps_med.networks.discriminators import (
     CapsNetDiscriminator,
     CapsuleDiscriminator,
@@ -21,21 +22,25 @@ from caps_med.networks.discriminators import (
     build_discriminator,
 )
 from caps_med.networks.efficient_capsnet import EfficientCapsNet
-from caps_med.networks.ensemble import Ensemble
+from caps_med.networks.ensemble import ENSEMBLES, ClassificationEnsemble, Ensemble
 from caps_med.networks.matrix_capsules import MatrixCapsules
 from caps_med.networks.pix2pix import Pix2Pix
 from caps_med.networks.registry import NETWORKS, build_network
 from caps_med.networks.segcaps import SegCaps
 
 __all__ = [
+    "ENSEMBLES",
     "NETWORKS",
     "CapsNet",
     "CapsNetDiscriminator",
     "CapsPix2Pix",
     "CapsuleDiscriminator",
     "CapsuleNetwork",
+    "ClassificationEnsemble",
     "ClassificationNetwork",
     "ConditionalDiscriminator",
+    "ConvNet",
+    "ConvolutionalClassifier",
     "Discriminator",
     "EfficientCapsNet",
     "Ensemble",
@@ -43,6 +48,7 @@ __all__ = [
     "MatrixCapsules",
     "PatchDiscriminator",
     "Pix2Pix",
+    "ResNet",
     "SegCaps",
     "SegmentationNetwork",
     "SynthesisNetwork",

@@ -66,6 +66,14 @@ class ClassificationNetwork(CapsuleNetwork):
         found: tuple[Tensor, Tensor] = self._alone(image)
         return found
 
+    def classify_together(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """As `classify`, but the batch is computed whole in evaluation mode, too.
+
+        Several times as fast for small images; answers are equal up to rounding.
+        """
+        self.check(image)
+        return self._classify(image)
+
     @sample_by_sample
     def _alone(self, image: Tensor) -> tuple[Tensor, Tensor]:
         return self._classify(image)
@@ -102,6 +110,11 @@ class ClassificationNetwork(CapsuleNetwork):
         masked = class_capsules * present.unsqueeze(-1).to(class_capsules.dtype)
         result: Tensor = self.decoder(masked.flatten(1))
         return result
+
+    @property
+    def reconstructs(self) -> bool:
+        """Whether the network has a decoder."""
+        return self.decoder is not None
 
     @property
     def reconstruction_size(self) -> tuple[int, ...]:

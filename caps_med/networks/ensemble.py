@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
-from caps_med.networks.base import SegmentationNetwork
+from caps_med.networks.base import CapsuleNetwork, SegmentationNetwork
 from caps_med.networks.batching import sample_by_sample
+from caps_med.networks.classification import ClassificationNetwork
 from caps_med.networks.single import SINGLE_NETWORKS, build_from
 
 #: A hostile file must not ask for thousands of networks.
 _LARGEST = 32
+
+N = TypeVar("N", bound=CapsuleNetwork)
 
 
 class Ensemble(SegmentationNetwork):
@@ -33,14 +37,8 @@ class Ensemble(SegmentationNetwork):
 
     def __init__(self, network: str, members: int, arguments: dict[str, Any]) -> None:
         super().__init__()
-        if not 1 <= members <= _LARGEST:
-            raise InvalidParameter(f"members={members}: must be 1 to {_LARGEST}")
-        if network == "Ensemble":
-            raise InvalidParameter("an ensemble of ensembles: list the networks themselves")
-        built = [build_from(SINGLE_NETWORKS, network, arguments) for _ in range(members)]
+        built = _members(SegmentationNetwork, network, members, arguments)
         first = built[0]
-        if not isinstance(first, SegmentationNetwork):
-            raise InvalidParameter(f"network={network!r}: members must be segmentation networks")
         self.members = nn.ModuleList(built)
         self.spatial_dims, self.divisor, self.layers = (
             first.spatial_dims,
@@ -68,3 +66,74 @@ class Ensemble(SegmentationNetwork):
         first = self.members[0]
         assert isinstance(first, SegmentationNetwork)  # noqa: S101 - checked above
         return first
+
+
+class ClassificationEnsemble(ClassificationNetwork):
+    """The folds of a cross-validation as one classification network.
+
+    Its capsules and its reconstruction are those of the first member, as those of `Ensemble`.
+
+    Args:
+        network: the members' name in the registry.
+        members: how many there are, at most 32.
+        arguments: of each member.
+
+    Raises:
+        InvalidParameter: the members are not classification networks, or too many.
+    """
+
+    def __init__(self, network: str, members: int, arguments: dict[str, Any]) -> None:
+        built = _members(ClassificationNetwork, network, members, arguments)
+        first = built[0]
+        super().__init__(first.in_channels, first.out_channels, first.image_size)
+        del self.stem  # each member has its own
+        self.members = nn.ModuleList(built)
+        self.layers = first.layers
+
+    def _classify(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean scores, and the class capsules of the first member."""
+        answers = [member._classify(image) for member in self._networks]
+        return torch.stack([scores for scores, _ in answers]).mean(0), answers[0][1]
+
+    def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
+        """The first member's; see `ClassificationNetwork.capsules`."""
+        return self._networks[0].capsules(image)
+
+    def reconstruct(self, class_capsules: Tensor, present: Tensor) -> Tensor:
+        """By the first member; see `ClassificationNetwork.reconstruct`."""
+        return self._networks[0].reconstruct(class_capsules, present)
+
+    @property
+    def reconstruction_size(self) -> tuple[int, ...]:
+        """That of the first member."""
+        return self._networks[0].reconstruction_size
+
+    @property
+    def reconstructs(self) -> bool:
+        """Whether the first member has a decoder."""
+        return self._networks[0].reconstructs
+
+    @property
+    def _networks(self) -> list[ClassificationNetwork]:
+        return [m for m in self.members if isinstance(m, ClassificationNetwork)]
+
+
+#: Kind of network -> what averages several of them.
+ENSEMBLES: Mapping[type[CapsuleNetwork], type[CapsuleNetwork]] = {
+    SegmentationNetwork: Ensemble,
+    ClassificationNetwork: ClassificationEnsemble,
+}
+
+
+def _members(kind: type[N], network: str, members: int, arguments: dict[str, Any]) -> list[N]:
+    """The networks of an ensemble, from untrusted arguments."""
+    if not 1 <= members <= _LARGEST:
+        raise InvalidParameter(f"members={members}: must be 1 to {_LARGEST}")
+    if network.endswith("Ensemble"):
+        raise InvalidParameter("an ensemble of ensembles: list the networks themselves")
+    built = [build_from(SINGLE_NETWORKS, network, arguments) for _ in range(members)]
+    found = [member for member in built if isinstance(member, kind)]
+    if len(found) < members:
+        task = kind.__name__.removesuffix("Network").lower()
+        raise InvalidParameter(f"network={network!r}: members must be {task} networks")
+    return found

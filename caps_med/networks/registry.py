@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from caps_med.networks.base import CapsuleNetwork
-from caps_med.networks.ensemble import Ensemble
+from caps_med.networks.ensemble import ClassificationEnsemble, Ensemble
 from caps_med.networks.single import SINGLE_NETWORKS, build_from
 
-NETWORKS: Mapping[str, type[CapsuleNetwork]] = {**SINGLE_NETWORKS, "Ensemble": Ensemble}
+NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
+    **SINGLE_NETWORKS,
+    "Ensemble": Ensemble,
+    "ClassificationEnsemble": ClassificationEnsemble,
+}
 
 
 def build_network(name: str, arguments: Mapping[str, Any]) -> CapsuleNetwork:

@@ -13,6 +13,7 @@ from caps_med.networks.base import CapsuleNetwork
 from caps_med.networks.baseline import UNet
 from caps_med.networks.capsnet import CapsNet
 from caps_med.networks.capspix2pix import CapsPix2Pix
+from caps_med.networks.convolutional import ConvNet, ResNet
 from caps_med.networks.efficient_capsnet import EfficientCapsNet
 from caps_med.networks.matrix_capsules import MatrixCapsules
 from caps_med.networks.pix2pix import Pix2Pix
@@ -26,6 +27,8 @@ SINGLE_NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
     "CapsNet": CapsNet,
     "MatrixCapsules": MatrixCapsules,
     "EfficientCapsNet": EfficientCapsNet,
+    "ConvNet": ConvNet,
+    "ResNet": ResNet,
 }
 
 #: No argument of a network here is sensibly above this; a hostile file must not ask for terabytes.

@@ -31,3 +31,13 @@ def test_margins_rise_as_published() -> None:
 def test_wrong_shapes_are_refused() -> None:
     with pytest.raises(InvalidParameter, match=r"\[B, J\] and \[B\] are needed"):
         SpreadLoss()(torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.long))
+
+
+def test_class_weights_weight_the_samples_of_a_class() -> None:
+    activations, target = torch.tensor([[0.5, 0.4], [0.2, 0.3]]), torch.tensor([0, 1])
+    first = SpreadLoss(0.2)(activations[:1], target[:1])
+    second = SpreadLoss(0.2)(activations[1:], target[1:])
+    found = SpreadLoss(0.2, class_weights=(3, 1))(activations, target)
+    torch.testing.assert_close(found, (3 * first + second) / 2)
+    with pytest.raises(InvalidParameter, match="class_weights has 3 entries: one for each of the"):
+        SpreadLoss(0.2, class_weights=(1, 1, 1))(activations, target)

@@ -13,6 +13,9 @@ from torch import Tensor
 from caps_med.errors import InvalidParameter
 from caps_med.networks import (
     CapsNet,
+    ClassificationEnsemble,
+    ConvNet,
+    ConvolutionalClassifier,
     EfficientCapsNet,
     MatrixCapsules,
     build_network,
@@ -180,3 +183,100 @@ def test_where_a_capsule_stands_is_seen_by_coordinates_alone() -> None:
                 network.classcaps(below).poses, network.classcaps(moved).poses, atol=1e-4
             )
         assert same is not coordinates
+
+
+#: Networks to compare with, and arguments that make them small.
+CONVOLUTIONAL: dict[str, dict[str, Any]] = {"ConvNet": {}, "ResNet": {"widths": (4, 4, 8, 8)}}
+
+
+def test_a_cnn_of_equal_size_has_as_many_parameters_as_efficient_capsnet() -> None:
+    assert parameters(ConvNet()) == 161_834
+    assert abs(parameters(ConvNet()) - parameters(EfficientCapsNet(decoder=False))) == 10
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONAL)
+class TestConvolutionalNetworks:
+    def network(self, name: str, **arguments: Any) -> ConvolutionalClassifier:  # noqa: ANN401
+        torch.manual_seed(0)
+        built = build_network(name, {**CONVOLUTIONAL[name], "out_channels": 4, **arguments})
+        assert isinstance(built, ConvolutionalClassifier)
+        return built.eval()
+
+    @pytest.mark.parametrize(
+        ("channels", "size"), [(1, (28, 36)), (3, (100, 224)), (1, (8, 8)), (1, (24, 20, 22))]
+    )
+    def test_it_takes_any_size_and_number_of_channels(
+        self, name: str, channels: int, size: tuple[int, ...]
+    ) -> None:
+        network = self.network(name, in_channels=channels, image_size=size)
+        scores, capsules = network.classify(images(network))
+        assert scores.shape == (3, 4) and capsules.shape == (3, 4, 0)
+        torch.testing.assert_close(scores.sum(1), torch.ones(3))
+
+    def test_classes_that_do_not_exclude_each_other_have_probabilities_of_their_own(
+        self, name: str
+    ) -> None:
+        network = self.network(name, activation="sigmoid")
+        batch = images(network)
+        torch.testing.assert_close(network(batch), network.logits(batch).sigmoid())
+        with pytest.raises(InvalidParameter, match="activation"):
+            self.network(name, activation="relu")
+
+    def test_an_answer_does_not_depend_on_its_neighbours(self, name: str) -> None:
+        network = self.network(name)
+        batch = images(network, 3)
+        with torch.no_grad():
+            together = network(batch)
+            assert torch.equal(network(batch[1:2]), together[1:2])
+            whole, _ = network.classify_together(batch)
+        torch.testing.assert_close(whole, together, rtol=0, atol=1e-5)
+
+    def test_gradients_reach_every_parameter(self, name: str) -> None:
+        network = self.network(name).train()
+        network.logits(images(network)).square().sum().backward()
+        assert all(p.grad is not None and p.grad.abs().max() > 0 for p in network.parameters())
+
+    def test_there_are_no_capsules_to_show(self, name: str) -> None:
+        network = self.network(name)
+        assert network.layers == () and not network.reconstructs
+        with pytest.raises(InvalidParameter, match=f"a {name} has no capsules to show"):
+            network.capsules(images(network))
+
+
+class TestEnsemble:
+    def network(self) -> ClassificationEnsemble:
+        arguments = {"out_channels": 4, "image_size": (60, 60)}
+        torch.manual_seed(0)
+        built = build_network(
+            "ClassificationEnsemble",
+            {"network": "EfficientCapsNet", "members": 2, "arguments": arguments},
+        )
+        assert isinstance(built, ClassificationEnsemble)
+        return built.eval()
+
+    def test_it_answers_the_mean_and_reconstructs_by_its_first_member(self) -> None:
+        network = self.network()
+        batch = images(network)
+        first, second = (m for m in network.members if isinstance(m, EfficientCapsNet))
+        scores, capsules = network.classify(batch)
+        torch.testing.assert_close(scores, (first(batch) + second(batch)) / 2)
+        torch.testing.assert_close(capsules, first.classify(batch)[1])
+        assert network.reconstruct(capsules, torch.eye(4)[:3]).shape == (3, 1, 30, 30)
+        assert network.reconstruction_target(batch).shape == (3, 1, 30, 30)
+        assert list(network.capsules(batch)) == [layer.name for layer in network.layers]
+
+    def test_its_weights_are_those_of_its_members(self) -> None:
+        assert all(name.startswith("members.") for name in self.network().state_dict())
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"network": "SegCaps"}, "members must be classification networks"),
+            ({"network": "ClassificationEnsemble"}, "an ensemble of ensembles"),
+            ({"members": 33}, "members=33: must be 1 to 32"),
+        ],
+    )
+    def test_other_members_are_refused(self, arguments: dict[str, Any], message: str) -> None:
+        given = {"network": "ConvNet", "members": 1, "arguments": {}, **arguments}
+        with pytest.raises(InvalidParameter, match=message):
+            build_network("ClassificationEnsemble", given)

@@ -158,19 +158,76 @@ def synthesis(
     _run("synthesis", locals())
 
 
+@train.command("classification")
+def classification(
+    data: Annotated[
+        str,
+        typer.Option(help="A folder per class, a list with classes, IDX files or MedMNIST's npz."),
+    ],
+    name: Name,
+    models: Models = None,
+    runs: Runs = Path("runs"),
+    resume: Resume = False,
+    network: Annotated[
+        str | None,
+        typer.Option(help="efficient, capsnet or matrix; cnn or resnet, to compare with."),
+    ] = None,
+    folds: Annotated[
+        int, typer.Option(help="Cross-validate and publish the folds as one model.", min=0)
+    ] = 0,
+    recipe_file: RecipeFile = None,
+    settings: Settings = None,
+    epochs: Epochs = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Optimizer steps per epoch; 0: once through the images.", min=0),
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step.", min=1)] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Edge to which images are brought.", min=8, max=1024)
+    ] = None,
+    learning_rate: Rate = None,
+    patience: Patience = None,
+    loss: Annotated[str | None, typer.Option(help="margin, spread or cross_entropy.")] = None,
+    iterations: Annotated[
+        int | None, typer.Option(help="Of routing: capsnet and matrix.", min=1, max=10)
+    ] = None,
+    validation: Annotated[
+        float | None, typer.Option(help="Share of the images that is held out.", min=0, max=1)
+    ] = None,
+    start_from: StartFrom = None,
+    seed: Seed = None,
+    workers: Workers = 0,
+    input_description: InputDescription = None,
+    license: License = None,
+) -> None:
+    """Train a network that tells classes apart; values not given are planned from the data.
+
+    A part of the data that is named test is never used.
+
+    Examples:
+      caps-med train classification --data /usr/share/datasets/fashion-mnist --name fashion
+      caps-med train classification --data lesions.csv --name lesions --network capsnet
+    """
+    _run("classification", locals())
+
+
 def _run(task: str, options: Mapping[str, Any]) -> None:
     """Train with the options of a command; on Ctrl-C print how to resume."""
     from caps_med.bundles.metadata import checked_statement
-    from training.data import open_dataset
     from training.engine import distributed
+    from training.engine.recipe import merged
     from training.tasks.overrides import read_overrides
     from training.tasks.pipeline import TrainRequest, train
+    from training.tasks.registry import TASKS
 
     flags = {k: v for k, v in options.items() if k not in _NOT_RECIPE and v is not None}
-    overrides = {**read_overrides(options["recipe_file"], options["settings"] or ()), **flags}
+    if (edge := flags.pop("image_size", None)) is not None:
+        flags["preparation"] = {"size": [edge, edge]}
+    overrides = merged(read_overrides(options["recipe_file"], options["settings"] or ()), flags)
     request = TrainRequest(
         task=task,
-        dataset=open_dataset(options["data"]),
+        dataset=TASKS[task].open(options["data"]),
         name=options["name"],
         overrides=overrides if options["resume"] else {"seed": 0, **overrides},
         dims=options.get("dims"),

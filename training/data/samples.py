@@ -67,6 +67,28 @@ class Source:
         """The samples held out for validation."""
         return self._subset(held_out=True)
 
+    @property
+    def summary(self) -> str:
+        """What there is to learn from, in one line."""
+        kind = "slices" if self.spatial_dims == 2 else "volumes"
+        return (
+            f"{len(self.training)} {kind} to train on, {len(self.validation)} held out, labels "
+            f"{', '.join(self.labels.values())}"
+        )
+
+    def card_values(self) -> dict[str, Any]:
+        """What a model card says about the data."""
+        return {
+            "labels": self.labels,
+            "colors": self.colors,
+            "plane": self.plane or "axial",
+            "spacing_mm": self.spacing_mm,
+            "slice_mm": self.slice_mm,
+            "neighbours": self.neighbours,
+            "channel_names": self.channel_names,
+            "normalization": self.normalization,
+        }
+
     def training_name(self, index: int) -> str:
         """Name of a training sample, for messages."""
         number = self._indices(held_out=False)[index]

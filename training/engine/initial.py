@@ -12,7 +12,7 @@ from caps_med.bundles import ModelRepository
 from caps_med.bundles.shapes import mismatches
 from caps_med.errors import InvalidParameter
 from caps_med.networks import CapsuleNetwork, build_network
-from training.data.samples import Source
+from training.data.interface import TrainingSource
 from training.engine import distributed
 from training.engine.recipe import Recipe
 
@@ -21,7 +21,7 @@ Weights = dict[str, Tensor]
 
 def initial_network(
     recipe: Recipe,
-    source: Source,
+    source: TrainingSource,
     models: Path | None,
     adapt: Callable[[Weights, Weights], Weights] = lambda weights, _: weights,
 ) -> CapsuleNetwork:

@@ -172,6 +172,8 @@ def _seed(engine: Engine, seed: int) -> None:
 
 def _check_images(engine: Engine, names: Callable[[int], str]) -> None:
     batch = engine.state.batch
+    if bool(torch.isfinite(batch["image"]).all()):
+        return
     bad = [
         names(int(index))
         for index, image in zip(batch["index"], batch["image"], strict=True)

@@ -7,16 +7,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
-from pydantic import ValidationError
 
 from training.engine.recipe import Recipe
 from training.engine.run_folder import RunFolder
 
 R = TypeVar("R", bound=Recipe)
 Result = TypeVar("Result")
-
-#: Smaller crops show too little of an image.
-MIN_CROP = 32
 
 
 def with_less_memory(
@@ -37,13 +33,13 @@ def with_less_memory(
         try:
             return train(recipe, resume)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            smaller = _smaller(recipe)
+            smaller = recipe.smaller()
             if not _is_out_of_memory(error) or smaller is None:
                 raise
             changed = ", ".join(
-                f"{name} {getattr(recipe, name)} -> {getattr(smaller, name)}"
-                for name in ("batch_size", "crop")
-                if getattr(recipe, name) != getattr(smaller, name)
+                f"{name} {value} -> {getattr(smaller, name)}"
+                for name, value in dict(recipe).items()
+                if value != getattr(smaller, name)
             )
         gc.collect()
         if torch.cuda.is_available():
@@ -58,15 +54,3 @@ def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return "can't allocate memory" in str(error) or "out of memory" in str(error).lower()
-
-
-def _smaller(recipe: R) -> R | None:
-    if recipe.batch_size > 1:
-        return recipe.model_copy(update={"batch_size": recipe.batch_size // 2})
-    crop = recipe.crop // 2 // 16 * 16
-    if crop < MIN_CROP:
-        return None
-    try:
-        return type(recipe).model_validate({**recipe.model_dump(), "crop": crop})
-    except ValidationError:  # a discriminator needs more
-        return None

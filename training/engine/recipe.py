@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.metadata import Task
 from caps_med.networks import CapsuleNetwork
 from training.data.prepare import Preparation
-from training.data.samples import Source
 
+#: Smaller crops show too little of an image.
+MIN_CROP = 32
 #: Edge of a crop; every network here halves it three times.
 Crop = Annotated[int, Field(ge=8, multiple_of=8)]
 
@@ -24,13 +25,11 @@ class Recipe(BaseModel, ABC):
     Attributes:
         data: a registered data set or a folder.
         epochs, steps: epochs, and optimizer steps in each.
-        batch_size, crop: crops per step, and their edge in pixels (a multiple of 8).
+        batch_size: images or crops per step.
         learning_rate: peak; linear warm-up over the first 5 % of the steps, then cosine decay.
-        atoms: atoms of the first capsules.
         patience: epochs without a better score after which the run ends; 0 disables early stopping.
         keep: ``best`` keeps the weights of the epoch with the best score, ``last`` those of the
             last epoch; with `patience`, always the best.
-        preparation: how a folder's images become samples; a registered data set has its own.
         start_from: a model whose weights initialize the network; None for random weights.
     """
 
@@ -40,21 +39,75 @@ class Recipe(BaseModel, ABC):
     epochs: int
     steps: int
     batch_size: int
-    crop: Crop
     learning_rate: float
     seed: int
-    atoms: int = 16
     start_from: str | None = None
     patience: int = 0
     keep: Literal["best", "last"] = "best"
-    preparation: Preparation | None = None
 
     task: ClassVar[Task]
 
     @abstractmethod
-    def network_spec(self, source: Source) -> NetworkSpec:
+    def network_spec(self, source: Any) -> NetworkSpec:  # noqa: ANN401 - the task's own source
         """Name in the registry and arguments of the network that is trained on `source`."""
 
     @abstractmethod
-    def held_out_scores(self, network: CapsuleNetwork, source: Source) -> Mapping[str, float]:
+    def held_out_scores(
+        self,
+        network: CapsuleNetwork,
+        source: Any,  # noqa: ANN401
+    ) -> Mapping[str, float]:
         """Scores on the validation cases of `source`; ``score`` is the one that decides."""
+
+    def card_values(self, network: CapsuleNetwork, source: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        """What the model card says beyond scores and provenance; by default what `source` says."""
+        found: Mapping[str, Any] = source.card_values()
+        return found
+
+    def completed(self, source: Any) -> Self:  # noqa: ANN401
+        """The recipe with the values that follow from the data to train on."""
+        return self
+
+    def smaller(self) -> Self | None:
+        """The recipe for less memory; None if there is none."""
+        if self.batch_size == 1:
+            return None
+        return self.model_copy(update={"batch_size": self.batch_size // 2})
+
+
+class CropRecipe(Recipe):
+    """The base of recipes that train on crops of images with label maps.
+
+    Attributes:
+        crop: edge of the crops in pixels, a multiple of 8.
+        atoms: atoms of the first capsules.
+        preparation: how a folder's images become samples; a registered data set has its own.
+    """
+
+    crop: Crop
+    atoms: int = 16
+    preparation: Preparation | None = None
+
+    def smaller(self) -> Self | None:
+        """See `Recipe.smaller`; the crop shrinks when a batch is a single one."""
+        if self.batch_size > 1:
+            return super().smaller()
+        crop = self.crop // 2 // 16 * 16
+        if crop < MIN_CROP:
+            return None
+        try:
+            return type(self).model_validate({**self.model_dump(), "crop": crop})
+        except ValidationError:  # a discriminator needs more
+            return None
+
+
+def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Recipe values of two mappings; the second takes precedence, nested ones are merged."""
+    result = dict(values)
+    for key, value in more.items():
+        before = result.get(key)
+        if isinstance(before, BaseModel):
+            before = before.model_dump()
+        nested = isinstance(before, Mapping) and isinstance(value, Mapping)
+        result[key] = merged(before, value) if nested else value  # type: ignore[arg-type]
+    return result

@@ -11,7 +11,7 @@ import torch
 
 from caps_med.errors import InvalidParameter
 from training.atomic import write_text
-from training.engine.recipe import Recipe
+from training.engine.recipe import Recipe, merged
 
 
 class Stateful(Protocol):
@@ -85,7 +85,7 @@ class RunFolder:
         """
         self._require_started()
         recipe = self.read_recipe(kind)
-        self._require_same(recipe, kind.model_validate({**recipe.model_dump(), **overrides}))
+        self._require_same(recipe, kind.model_validate(merged(recipe.model_dump(), overrides)))
         return recipe
 
     def read_recipe(self, kind: type[R]) -> R:

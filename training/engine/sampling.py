@@ -65,17 +65,27 @@ class EpochSampler(Sampler[Draw]):
         return iter(draws[self.rank :: self.processes])
 
 
+def share_of_batch(recipe: Recipe) -> int:
+    """How much of each batch is for this process.
+
+    Raises:
+        InvalidParameter: the batch size is not a multiple of the number of processes.
+    """
+    count = int(idist.get_world_size())
+    if recipe.batch_size % count:
+        raise InvalidParameter(
+            f"batch_size={recipe.batch_size}: must be a multiple of the {count} processes"
+        )
+    return recipe.batch_size // count
+
+
 def epoch_loader(dataset: DrawnDataset, recipe: Recipe, workers: int) -> DataLoader[Any]:
     """The batches of an epoch, or this process' share of each.
 
     Raises:
         InvalidParameter: the batch size is not a multiple of the number of processes.
     """
-    count, rank = idist.get_world_size(), idist.get_rank()
-    if recipe.batch_size % count:
-        raise InvalidParameter(
-            f"batch_size={recipe.batch_size}: must be a multiple of the {count} processes"
-        )
+    count, rank, share = idist.get_world_size(), idist.get_rank(), share_of_batch(recipe)
     size = recipe.steps * recipe.batch_size
     sampler = EpochSampler(len(dataset.samples), size, recipe.seed, rank, count)
-    return DataLoader(dataset, recipe.batch_size // count, sampler=sampler, num_workers=workers)
+    return DataLoader(dataset, share, sampler=sampler, num_workers=workers)

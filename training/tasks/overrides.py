@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from caps_med.errors import InvalidInput, InvalidParameter
-from training.engine.recipe import Recipe
+from training.engine.recipe import Recipe, merged
 
 
 def build_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Recipe:
@@ -21,7 +21,7 @@ def build_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Rec
     """
     values: dict[str, Any] = {}
     for layer in layers:
-        values = _merged(values, layer)
+        values = merged(values, layer)
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -52,7 +52,7 @@ def read_overrides(recipe_file: Path | None, settings: Sequence[str]) -> dict[st
             raise InvalidParameter(f"--set {setting}: {text!r} is not valid YAML") from error
         for part in reversed(name.split(".")):
             value = {part: value}
-        values = _merged(values, value)
+        values = merged(values, value)
     return values
 
 
@@ -64,14 +64,3 @@ def _read_yaml(file: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InvalidInput(f"--recipe {file}: a mapping of names to values is needed")
     return values
-
-
-def _merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(values)
-    for key, value in more.items():
-        before = result.get(key)
-        if isinstance(before, BaseModel):
-            before = before.model_dump()
-        nested = isinstance(before, Mapping) and isinstance(value, Mapping)
-        result[key] = _merged(before, value) if nested else value  # type: ignore[arg-type]
-    return result

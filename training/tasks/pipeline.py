@@ -13,14 +13,18 @@ from rich.console import Console
 
 from caps_med.bundles import Bundle, ModelRepository, Statement
 from caps_med.cli.tables import print_table
-from caps_med.errors import InvalidInput, InvalidParameter
-from training.data import Dataset, Source, load_source
+from caps_med.errors import InvalidInput
+from training.data.check.check import by_code
+from training.data.interface import TrainingData, TrainingSource
 from training.engine import distributed
 from training.engine.recipe import Recipe
 from training.engine.run_folder import RunFolder
 from training.tasks.overrides import build_recipe
 from training.tasks.publish import Trained, publish
 from training.tasks.registry import TASKS, Task
+
+#: Findings of one code that are printed before training.
+_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class TrainRequest:
     """
 
     task: str
-    dataset: Dataset
+    dataset: TrainingData
     name: str
     overrides: Mapping[str, Any]
     dims: str | None = None
@@ -85,7 +89,8 @@ def train(request: TrainRequest, console: Console) -> Bundle | None:
     _check(request.dataset, console)
     recipe = _recipe(request, task)
     with idist.one_rank_first():
-        source = load_source(request.dataset, request.folder.data, recipe.preparation)
+        source = task.load(request.dataset, request.folder.data, recipe)
+    recipe = recipe.completed(source)
     if distributed.first():
         _print_plan(source, recipe, console)
     if request.folds:
@@ -101,16 +106,19 @@ def train(request: TrainRequest, console: Console) -> Bundle | None:
     return bundle
 
 
-def _check(dataset: Dataset, console: Console) -> None:
+def _check(dataset: TrainingData, console: Console) -> None:
     """Print the findings.
 
     Raises:
         InvalidInput: there are errors among them.
     """
     if distributed.first():
-        for found in dataset.findings:
-            line = f"{found}; {found.fix}"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        for _, found in by_code(dataset.findings):
+            lines = [f"{one}; {one.fix}" for one in found[:_SHOWN]]
+            if len(found) > _SHOWN:
+                lines.append(f"and {len(found) - _SHOWN} more")
+            for line in lines:
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
     if not dataset.trainable:
         raise InvalidInput(
             f"{dataset.data}: the data have errors; correct those listed above "
@@ -124,16 +132,12 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
     overrides = {"data": dataset.data, **request.overrides}
     if request.resume:
         return request.first_folder.saved(task.recipe, overrides)
-    planned: Mapping[str, Any] = {}
-    if dataset.card is not None:
-        planned = task.plan(dataset.card, distributed.device(), request.dims)
-    elif request.dims not in (None, "2d"):
-        raise InvalidParameter(f"--dims {request.dims}: {dataset.name} consists of single slices")
+    planned = task.plan(dataset, distributed.device(), request.dims)
     return build_recipe(task.recipe, [planned, overrides])
 
 
 def _train_folds(
-    request: TrainRequest, task: Task, source: Source, recipe: Recipe, console: Console
+    request: TrainRequest, task: Task, source: TrainingSource, recipe: Recipe, console: Console
 ) -> Trained:
     """The networks of a cross-validation, each with its own held-out cases."""
     trained = []
@@ -146,7 +150,7 @@ def _train_folds(
 
 
 def _train_one(
-    request: TrainRequest, task: Task, source: Source, recipe: Recipe, folder: RunFolder
+    request: TrainRequest, task: Task, source: TrainingSource, recipe: Recipe, folder: RunFolder
 ) -> Any:  # noqa: ANN401 - a network of the task
     # a later fold of a resumed run may not have begun
     resume = request.resume and (not request.folds or folder.checkpoint.exists())
@@ -171,13 +175,8 @@ def _report(
     console.print(f"report in {path}", highlight=False, soft_wrap=True)
 
 
-def _print_plan(source: Source, recipe: Recipe, console: Console) -> None:
-    kind = "slices" if source.spatial_dims == 2 else "volumes"
-    console.print(
-        f"{source.name}: {len(source.training)} {kind} to train on, {len(source.validation)} held "
-        f"out, labels {', '.join(source.labels.values())}",
-        highlight=False,
-    )
+def _print_plan(source: TrainingSource, recipe: Recipe, console: Console) -> None:
+    console.print(f"{source.name}: {source.summary}", markup=False, highlight=False)
     rows = []
     for name, value in recipe.model_dump(mode="json").items():
         text = yaml.safe_dump(value, default_flow_style=True, width=1000)

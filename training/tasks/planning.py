@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from caps_med.errors import InvalidParameter
 from caps_med.images import Normalization
+from training.data import Dataset, Preparation, Source, load_source
 from training.data.check.card import Channel, DataCard
-from training.data.prepare import Preparation
+from training.engine.recipe import CropRecipe
 
 #: Slices, slices with neighbours as channels, whole volumes.
 DIMS = ("2d", "2.5d", "3d")
@@ -39,6 +41,35 @@ THICK = 3.0
 RARE = 0.1
 #: Below this intensity an image is a CT in Hounsfield units.
 AIR = -500
+
+
+def plan_for(dataset: Dataset, device: torch.device, dims: str | None = None) -> dict[str, Any]:
+    """`plan` for a data set; a registered one is trained on as it is.
+
+    Raises:
+        InvalidParameter: other `dims` than are possible.
+    """
+    return plan(dataset.card, device, dims) if dataset.card else _registered(dataset, dims)
+
+
+def plan_synthesis_for(
+    dataset: Dataset, device: torch.device, dims: str | None = None
+) -> dict[str, Any]:
+    """`plan_synthesis` for a data set, as `plan_for`."""
+    return (
+        plan_synthesis(dataset.card, device, dims) if dataset.card else _registered(dataset, dims)
+    )
+
+
+def load_samples(dataset: Dataset, store: Path, recipe: CropRecipe) -> Source:
+    """The labelled samples of a data set, prepared as the recipe says."""
+    return load_source(dataset, store, recipe.preparation)
+
+
+def _registered(dataset: Dataset, dims: str | None) -> dict[str, Any]:
+    if dims not in (None, "2d"):
+        raise InvalidParameter(f"--dims {dims}: {dataset.name} consists of single slices")
+    return {}
 
 
 def plan(card: DataCard, device: torch.device, dims: str | None = None) -> dict[str, Any]:

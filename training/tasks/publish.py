@@ -17,12 +17,12 @@ from caps_med.bundles import (
     write_bundle,
 )
 from caps_med.errors import InvalidBundle, InvalidParameter
-from caps_med.networks import CapsuleNetwork, build_network
-from training.data.samples import Source
+from caps_med.networks import ENSEMBLES, CapsuleNetwork, build_network
+from training.data.interface import TrainingSource
 from training.engine.recipe import Recipe
 
 #: Networks, each with the data that it was trained on and the cases that it never saw.
-Trained = Sequence[tuple[CapsuleNetwork, Source]]
+Trained = Sequence[tuple[CapsuleNetwork, TrainingSource]]
 
 
 def publish(
@@ -46,18 +46,20 @@ def publish(
         run.
 
     Raises:
-        InvalidParameter: there are several networks, and they do not segment.
+        InvalidParameter: there are several networks of a kind that cannot form an ensemble.
     """
     scores = _means([_held_out(network, source, recipe) for network, source in trained])
     network, source = trained[0]
     spec = recipe.network_spec(source)
     if len(trained) > 1:
         network, spec = _ensemble([each for each, _ in trained], recipe, spec)
-    card = _card(recipe, spec, source, scores, command, statement or Statement())
+    card = _card(recipe, spec, trained, scores, command, statement or Statement())
     return _write(repository, name, network.cpu(), card)
 
 
-def _held_out(network: CapsuleNetwork, source: Source, recipe: Recipe) -> Mapping[str, float]:
+def _held_out(
+    network: CapsuleNetwork, source: TrainingSource, recipe: Recipe
+) -> Mapping[str, float]:
     """Scores of the network as published: first rounded to the float16 of its file."""
     network.load_state_dict(
         {k: v.half().to(v.dtype) if v.is_floating_point() else v
@@ -78,14 +80,16 @@ def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def _ensemble(
     networks: Sequence[CapsuleNetwork], recipe: Recipe, member: NetworkSpec
 ) -> tuple[CapsuleNetwork, NetworkSpec]:
-    if recipe.task != "segmentation":
-        raise InvalidParameter("folds: only segmentation networks can form an ensemble")
+    kinds = [kind for kind in ENSEMBLES if isinstance(networks[0], kind)]
+    if not kinds:
+        raise InvalidParameter(f"folds: networks for {recipe.task} cannot form an ensemble")
+    name = ENSEMBLES[kinds[0]].__name__
     arguments = {
         "network": member.name,
         "members": len(networks),
         "arguments": member.arguments,
     }
-    ensemble = build_network("Ensemble", arguments)
+    ensemble = build_network(name, arguments)
     ensemble.load_state_dict(
         {
             f"members.{k}.{key}": value
@@ -93,7 +97,7 @@ def _ensemble(
             for key, value in network.state_dict().items()
         }
     )
-    return ensemble, NetworkSpec(name="Ensemble", arguments=arguments)
+    return ensemble, NetworkSpec(name=name, arguments=arguments)
 
 
 def _write(
@@ -118,25 +122,19 @@ def _is_same(bundle: Bundle, network: CapsuleNetwork, card: ModelCard) -> bool:
 def _card(
     recipe: Recipe,
     spec: NetworkSpec,
-    source: Source,
+    trained: Trained,
     scores: Mapping[str, float],
     command: str,
     statement: Statement,
 ) -> ModelCard:
+    network, source = trained[0]
     held_out = {f"held-out {k}": v for k, v in scores.items() if k != "score"}
     return ModelCard.model_validate(
         {
             **statement.model_dump(),
             "task": recipe.task,
             "network": spec,
-            "labels": source.labels,
-            "colors": source.colors,
-            "plane": source.plane or "axial",
-            "spacing_mm": source.spacing_mm,
-            "slice_mm": source.slice_mm,
-            "neighbours": source.neighbours,
-            "channel_names": source.channel_names,
-            "normalization": source.normalization,
+            **recipe.card_values(network, source),
             "scores": named_scores(held_out),
             "description": f"{spec.name} for {recipe.task}, trained on {source.name}.",
             "provenance": WeightsProvenance(

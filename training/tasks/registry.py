@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from training.data import open_classified, open_dataset
+from training.data.interface import TrainingData, TrainingSource
 from training.engine.recipe import Recipe
-from training.tasks.planning import plan, plan_synthesis
+from training.tasks.classification.plan import load, plan_classification
+from training.tasks.classification.recipe import ClassificationRecipe
+from training.tasks.classification.train import train_classification
+from training.tasks.planning import load_samples, plan_for, plan_synthesis_for
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 from training.tasks.synthesis.recipe import SynthesisRecipe
 from training.tasks.synthesis.train import train_synthesis
@@ -24,13 +29,17 @@ class Task:
 
     Attributes:
         recipe: its settings.
-        plan: recipe values that follow from a data card, a device and the wanted dimensions.
+        open: opens a data set by name or path.
+        plan: recipe values that follow from a data set, a device and the wanted dimensions.
+        load: what a recipe trains on: from a data set, and a folder for prepared arrays.
         train: trains a recipe; returns the network and its best score.
         report: writes an HTML report of a finished training; None for none.
     """
 
     recipe: type[Recipe]
+    open: Callable[[str], TrainingData]
     plan: Callable[..., Mapping[str, Any]]
+    load: Callable[[Any, Path, Any], TrainingSource]
     train: Callable[..., Any]
     report: Callable[..., Any] | None = None
 
@@ -42,6 +51,14 @@ def _segmentation_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - pa
 
 
 TASKS: Mapping[str, Task] = {
-    "segmentation": Task(SegmentationRecipe, plan, train_segmentation, _segmentation_report),
-    "synthesis": Task(SynthesisRecipe, plan_synthesis, train_synthesis),
-}
+    "segmentation": Task(
+        SegmentationRecipe, open_dataset, plan_for, load_samples, train_segmentation,
+        _segmentation_report,
+    ),
+    "synthesis": Task(
+        SynthesisRecipe, open_dataset, plan_synthesis_for, load_samples, train_synthesis
+    ),
+    "classification": Task(
+        ClassificationRecipe, open_classified, plan_classification, load, train_classification
+    ),
+}  # fmt: skip

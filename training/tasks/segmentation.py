@@ -22,7 +22,7 @@ from training.engine import distributed
 from training.engine.initial import initial_network
 from training.engine.loop import Best, TrainingRun, run_epochs, schedule
 from training.engine.memory import with_less_memory
-from training.engine.recipe import Crop, Recipe
+from training.engine.recipe import Crop, CropRecipe
 from training.engine.run_folder import RunFolder
 from training.engine.sampling import DrawnDataset, epoch_loader
 from training.evaluation.validation import dice_scores, validation_picture
@@ -34,7 +34,7 @@ RATES = {"segcaps": 5e-3, "unet": 1e-3}
 VALIDATED = 100
 
 
-class SegmentationRecipe(Recipe):
+class SegmentationRecipe(CropRecipe):
     """Settings of the training of a segmentation network.
 
     Attributes:

@@ -17,8 +17,8 @@ import pytest
 import torch
 from PIL import Image
 
+from caps_med.errors import InvalidParameter
 from training.data import load_source, open_dataset
-from training.engine import memory
 from training.engine.loop import LossNotFinite
 from training.engine.run_folder import RunFolder, Stateful
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
@@ -163,10 +163,10 @@ def test_out_of_memory_halves_the_batch_and_continues(
 
 
 def test_after_a_batch_of_one_the_crop_is_halved_down_to_its_minimum(discs: Path) -> None:
-    small = memory._smaller(recipe(discs, batch_size=1, crop=96))
+    small = recipe(discs, batch_size=1, crop=96).smaller()
     assert small is not None
     assert (small.batch_size, small.crop) == (1, 48)
-    assert memory._smaller(recipe(discs, batch_size=1, crop=48)) is None
+    assert recipe(discs, batch_size=1, crop=48).smaller() is None
 
 
 def test_a_nan_in_an_image_names_the_case(tmp_path: Path, store: Path) -> None:
@@ -217,3 +217,15 @@ def test_a_run_reports_its_progress(discs: Path, tmp_path: Path, store: Path) ->
     pictures = sorted((folder.path / "pictures").glob("epoch-*.png"))
     assert len(pictures) == 4
     assert np.asarray(Image.open(pictures[0])).std() > 0
+
+
+def test_a_single_nested_value_may_be_given_again_when_a_run_is_resumed(
+    discs: Path, tmp_path: Path
+) -> None:
+    chosen, folder = recipe(discs, augmentation={"noise": 0.3}), RunFolder(tmp_path)
+    folder.write(chosen)
+    folder.checkpoint.touch()
+    again = folder.saved(type(chosen), {"augmentation": {"noise": 0.3}})
+    assert again == chosen
+    with pytest.raises(InvalidParameter, match="was started with another recipe"):
+        folder.saved(type(chosen), {"augmentation": {"noise": 0.4}})

@@ -189,8 +189,8 @@ class CardBuilder:
             cases=self.cases,
             groups=len(self._groups),
             kind=kinds[min(self._dims)] if len(self._dims) == 1 else "mixed",
-            sizes=_extent(self._sizes),
-            spacing_mm=_extent(self._spacings) if self._spacings else None,
+            sizes=extent_of(self._sizes),
+            spacing_mm=extent_of(self._spacings) if self._spacings else None,
             channels=self._summaries() if len(self._channels) == 1 else (),
             classes=tuple(
                 ClassShare(
@@ -214,7 +214,7 @@ class CardBuilder:
         )
 
 
-def _extent(counted: Counter[tuple[float, ...]]) -> Extent:
+def extent_of(counted: Counter[tuple[float, ...]]) -> Extent:
     """Summarize the sizes with the most common number of axes."""
     axes = Counter(len(size) for size in counted.elements()).most_common(1)[0][0]
     rows = np.array(sorted(size for size in counted.elements() if len(size) == axes))

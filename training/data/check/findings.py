@@ -41,6 +41,15 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "mixed_masks": ("warning", "some masks use 1, others 255"),
     "ignored_value": ("warning", "the label 255 among others, which often means 'not labelled'"),
     "too_few": ("warning", "only one case: none can be held out"),
+    "one_class": ("error", "classified images of a single class"),
+    "unusable": ("error", "an entry of a list without an image or a known class"),
+    "class_conflict": ("warning", "the same image in two classes"),
+    "shared_image": ("warning", "the same image of two patients, or in two parts of the data"),
+    "shared_patient": ("warning", "a patient in two parts of the data"),
+    "empty_class": ("warning", "a class without images"),
+    "imbalance": ("warning", "classes of very different sizes"),
+    "similar_classes": ("warning", "two classes whose names differ only in case or spaces"),
+    "volume": ("warning", "volumes, of which classification takes one slice"),
 }
 #: A class with a smaller share of all voxels is rare.
 RARE = 1e-4

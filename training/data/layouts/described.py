@@ -17,7 +17,7 @@ from training.data.layouts.pairing import finished
 _CHANNEL = re.compile(r"_\d{4}$")
 _DESCRIPTION = "dataset.json"
 #: Column headings of a CSV list, or keys of the entries of a JSON list.
-_IMAGE_KEYS = ("image", "images", "img", "input", "scan", "image_path")
+IMAGE_KEYS = ("image", "images", "img", "input", "scan", "image_path")
 _LABEL_KEYS = (
     "label",
     "labels",
@@ -28,7 +28,7 @@ _LABEL_KEYS = (
     "label_path",
     "mask_path",
 )
-_GROUP_KEYS = ("group", "patient", "subject", "patient_id", "subject_id", "volume")
+GROUP_KEYS = ("group", "patient", "subject", "patient_id", "subject_id", "volume")
 _NAME_KEYS = ("name", "case", "id", "case_id")
 #: A number with more digits than this is not a label id.
 _MAX_DIGITS = 9
@@ -78,7 +78,7 @@ def data_list(path: Path) -> Cases | None:
     if kind != ".json":
         cases, missing = _listed(_rows(path), path.parent)
         return _with_names(path, f"{kind[1:].upper()} list", cases, missing, {})
-    content = _json(path)
+    content = read_json(path)
     if isinstance(content, Mapping):
         found = _decathlon_entries(path) if "training" in content else []
         description: Mapping[str, Any] = content
@@ -127,13 +127,18 @@ def _description(folder: Path) -> Mapping[str, Any]:
     path = folder / _DESCRIPTION
     if not path.is_file():
         return {}
-    content = _json(path)
+    content = read_json(path)
     if not isinstance(content, Mapping):
         raise InvalidInput(f"{path}: must be an object with labels and channel_names")
     return content
 
 
-def _json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
+def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
+    """The content of a JSON file.
+
+    Raises:
+        InvalidInput: it is not JSON.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
@@ -149,17 +154,26 @@ def _decathlon_entries(path: Path) -> list[Any]:
         raise InvalidInput(f"{path}: training must be a list like {_EXAMPLE}: {error}") from error
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
-    """The rows of the table; the delimiter is the most frequent candidate in the header row."""
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a table; the delimiter is the most frequent candidate in the header row.
+
+    Raises:
+        InvalidInput: it cannot be read as text.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path}: cannot be read as text: {error}") from error
     first = text.partition("\n")[0]
     separator = max("\t;,", key=first.count)
-    rows = list(csv.DictReader(text.splitlines(), delimiter=separator))
+    return list(csv.DictReader(text.splitlines(), delimiter=separator))
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a table with the columns image and label."""
+    rows = read_rows(path)
     titles = {title: "x" for title in (rows[0] if rows else {}) if title}
-    if not (_lookup(titles, _IMAGE_KEYS) and _lookup(titles, _LABEL_KEYS)):
+    if not (_lookup(titles, IMAGE_KEYS) and _lookup(titles, _LABEL_KEYS)):
         raise InvalidInput(
             f"{path}: needs a header row with the columns image and label (optionally group and "
             f"name) and one row per case; its columns: {', '.join(titles) or 'none'}"
@@ -172,7 +186,7 @@ def _listed(items: Iterable[Any], base: Path) -> tuple[list[Case], list[Unpaired
     for number, item in enumerate(items, 1):
         entry = item if isinstance(item, Mapping) else {}
         images, label = (
-            _paths(_lookup(entry, _IMAGE_KEYS), base),
+            _paths(_lookup(entry, IMAGE_KEYS), base),
             _paths(_lookup(entry, _LABEL_KEYS), base),
         )
         if not images or len(label) != 1:
@@ -187,7 +201,7 @@ def _listed(items: Iterable[Any], base: Path) -> tuple[list[Case], list[Unpaired
         if not missing:
             name, group = (
                 _lookup(entry, _NAME_KEYS) or stem_of(images[0]),
-                _lookup(entry, _GROUP_KEYS),
+                _lookup(entry, GROUP_KEYS),
             )
             refs = tuple(FileRef(path) for path in images)
             cases.append(Case(str(name), refs, FileRef(label[0]), str(group or "")))

@@ -11,7 +11,7 @@ from caps_med.bundles import NetworkSpec
 from caps_med.bundles.metadata import Task
 from caps_med.networks import CapsuleNetwork, SynthesisNetwork
 from training.data.samples import Source
-from training.engine.recipe import Crop, Recipe
+from training.engine.recipe import Crop, CropRecipe
 from training.evaluation.validation import synthesis_scores
 from training.transforms import Augmentation
 
@@ -43,7 +43,7 @@ PIX2PIX = {
 }
 
 
-class SynthesisRecipe(Recipe):
+class SynthesisRecipe(CropRecipe):
     """How a generator is trained.
 
     Attributes:

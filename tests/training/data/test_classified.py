@@ -1,0 +1,278 @@
+"""Images with classes: every layout, the division into parts, and what is wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from caps_med.errors import InvalidInput, InvalidParameter
+from caps_med.images import Normalization
+from caps_med.preprocessing import PicturePreprocessing
+from tests.training.data.classified_files import (
+    LAYOUTS,
+    Digits,
+    class_folders,
+    digits,
+    idx,
+    write_idx,
+)
+from training.data.classified import ClassifiedDataset, load_classified, open_classified
+from training.data.classified.split import folds_of, hold_out_share, strata_of
+
+TRAIN, TEST = digits(40, kinds=3), digits(12, kinds=3, start=40)
+PICTURES = PicturePreprocessing(size=(8, 8), normalization=Normalization(window=(0, 255)))
+
+
+def contents(found: Digits) -> list[tuple[int, bytes]]:
+    pairs = zip(found.classes.tolist(), found.pictures, strict=True)
+    return sorted((k, picture.tobytes()) for k, picture in pairs)
+
+
+def codes(dataset: ClassifiedDataset) -> set[str]:
+    return {found.code for found in dataset.findings}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+class TestEachLayout:
+    def test_its_images_and_classes_are_found(
+        self, layout: Callable[[Path, Digits, Digits], Path], tmp_path: Path
+    ) -> None:
+        dataset = open_classified(layout(tmp_path, TRAIN, TEST))
+        assert dataset.trainable and not dataset.findings
+        assert dataset.classes == ("0", "1", "2") and dataset.exclusive
+        assert (len(dataset.of("train")), len(dataset.of("test"))) == (40, 12)
+        assert dataset.card is not None
+        assert [c.parts for c in dataset.card.classes] == [
+            {"test": int((TEST.classes == k).sum()), "train": int((TRAIN.classes == k).sum())}
+            for k in range(3)
+        ]
+        assert dataset.card.eight_bits and dataset.card.sizes.median == (8, 8)
+
+    def test_training_never_sees_the_test_part(
+        self, layout: Callable[[Path, Digits, Digits], Path], tmp_path: Path
+    ) -> None:
+        (tmp_path / "data").mkdir()
+        dataset = open_classified(layout(tmp_path / "data", TRAIN, TEST))
+        source = load_classified(dataset, tmp_path / "store", PICTURES, 0.25, 0)
+        given = Digits(source.pictures[:, 0], source.targets.argmax(1).astype(np.uint8))
+        assert contents(given) == contents(TRAIN)
+        assert len(source.training) + len(source.validation) == 40
+        held_out = np.bincount(source.validation.chosen_targets.argmax(1))
+        assert np.abs(held_out - np.bincount(TRAIN.classes) / 4).max() <= 0.5
+
+
+def test_the_validation_part_of_the_data_is_the_one_held_out(tmp_path: Path) -> None:
+    folder = class_folders(tmp_path / "data", TRAIN, TEST)
+    (folder / "test").rename(folder / "val")
+    source = load_classified(open_classified(folder), tmp_path / "store", PICTURES, 0.5, 0)
+    assert source.held_out == {n for n in source.names if n.startswith("val/")}
+
+
+def test_images_of_one_patient_stay_together() -> None:
+    groups = [f"patient {k // 4}" for k in range(80)]
+    strata = np.array([k % 2 for k in range(80)])
+    for seed in range(5):
+        held_out = hold_out_share(strata, groups, 0.2, seed)
+        assert 8 <= held_out.sum() <= 24
+        sides = {(group, bool(out)) for group, out in zip(groups, held_out, strict=True)}
+        assert len(sides) == 20, "a patient on both sides"
+    folds = folds_of(strata, groups, 5, seed=1)
+    assert set(folds) == set(range(5))
+    assert len(set(zip(groups, folds, strict=True))) == 20
+    with pytest.raises(InvalidParameter, match="folds=21: only 20 images or patients"):
+        folds_of(strata, groups, 21, seed=1)
+
+
+def test_a_choice_of_images_to_hold_out_follows_from_the_seed() -> None:
+    strata, groups = np.arange(60) % 3, [""] * 60
+    first, again, other = (hold_out_share(strata, groups, 0.1, seed) for seed in (0, 0, 1))
+    assert (first == again).all() and (first != other).any()
+    assert np.bincount(strata[first]).tolist() == [2, 2, 2]
+
+
+def test_of_several_classes_the_rarest_one_counts() -> None:
+    targets = np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 0, 1], [0, 0, 0]], np.uint8)
+    assert strata_of(targets).tolist() == [0, 1, 2, 2, 3]
+
+
+def test_several_classes_and_patients_from_a_list(tmp_path: Path) -> None:
+    for name in "abcd":
+        Image.fromarray(np.full((9, 9), ord(name), np.uint8)).save(tmp_path / f"{name}.png")
+    (tmp_path / "list.csv").write_text(
+        "Image;Diagnosis;Patient\na.png;oedema|effusion;1\nb.png;effusion;1\nc.png;oedema;2\n"
+    )
+    dataset = open_classified(tmp_path / "list.csv")
+    assert not dataset.exclusive and dataset.classes == ("effusion", "oedema")
+    assert dataset.targets(dataset.images).tolist() == [[1, 1], [1, 0], [0, 1]]
+    assert [image.group for image in dataset.images] == ["1", "1", "2"]
+
+
+def test_multilabel_medmnist(tmp_path: Path) -> None:
+    labels = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0]], np.uint8)
+    np.savez(tmp_path / "chest.npz", train_images=TRAIN.pictures[:3], train_labels=labels)
+    (tmp_path / "classes.txt").write_text("atelectasis\ncardiomegaly\neffusion\n")
+    dataset = open_classified(tmp_path / "chest.npz")
+    assert dataset.classes == ("atelectasis", "cardiomegaly", "effusion")
+    assert dataset.targets(dataset.images).tolist() == labels.tolist()
+
+
+def test_numbers_in_names_sort_as_numbers(tmp_path: Path) -> None:
+    for k in (10, 9, 2):
+        (tmp_path / f"stage {k}").mkdir()
+        Image.fromarray(TRAIN.pictures[k]).save(tmp_path / f"stage {k}" / "a.png")
+    assert open_classified(tmp_path).classes == ("stage 2", "stage 9", "stage 10")
+
+
+class TestFindings:
+    """Each fault is told by name."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        (tmp_path / "data").mkdir()
+        folder = class_folders(tmp_path / "data", TRAIN, TEST)
+        shutil.rmtree(folder / "test")
+        return folder / "train"
+
+    def found(self, folder: Path, code: str) -> list[str]:
+        return [str(f) for f in open_classified(folder).findings if f.code == code]
+
+    def test_the_same_image_in_two_classes(self, folder: Path) -> None:
+        shutil.copy(folder / "0" / "0000.png", folder / "1" / "copy.png")
+        assert self.found(folder, "class_conflict") == [
+            "warning: class_conflict: 1/copy.png is the same image as 0000.png, but of class 1, "
+            "not 0"
+        ]
+
+    def test_the_same_image_twice_in_a_class(self, folder: Path) -> None:
+        shutil.copy(folder / "0" / "0000.png", folder / "0" / "copy.png")
+        assert self.found(folder, "duplicate") == [
+            "warning: duplicate: 0/copy.png is the same image as 0000.png"
+        ]
+
+    def test_the_same_image_of_two_patients(self, folder: Path) -> None:
+        for patient in ("p1", "p2"):
+            (folder / "0" / patient).mkdir()
+            shutil.copy(folder / "0" / "0000.png", folder / "0" / patient / "x.png")
+        assert any("of another patient" in text for text in self.found(folder, "shared_image"))
+
+    def test_the_same_image_in_the_training_and_the_test_part(self, tmp_path: Path) -> None:
+        folder = idx(tmp_path, TRAIN, Digits(TRAIN.pictures[:2], TRAIN.classes[:2]))
+        texts = self.found(folder, "shared_image")
+        assert len(texts) == 2 and "in another part" in texts[0]
+
+    def test_a_patient_in_two_parts(self, tmp_path: Path) -> None:
+        rows = []
+        for k in range(4):
+            Image.fromarray(TRAIN.pictures[k]).save(tmp_path / f"{k}.png")
+            part = "test" if k > 1 else "train"
+            rows.append({"image": f"{k}.png", "class": k % 2, "patient": "x", "split": part})
+        (tmp_path / "list.json").write_text(json.dumps(rows))
+        assert self.found(tmp_path / "list.json", "shared_patient") == [
+            "warning: shared_patient: the patient x is in test and train"
+        ]
+
+    def test_a_single_class(self, folder: Path) -> None:
+        for other in ("1", "2"):
+            shutil.rmtree(folder / other)
+            (folder / other).mkdir()
+        assert self.found(folder, "one_class") == [
+            "error: one_class: all images belong to one class"
+        ]
+        assert len(self.found(folder, "empty_class")) == 2
+
+    def test_classes_that_are_small_or_written_differently(self, folder: Path) -> None:
+        for name in ("Zero", "zero "):
+            (folder / name).mkdir()
+            shutil.copy(folder / "0" / "0000.png", folder / name / "a.png")
+        assert len(self.found(folder, "rare_class")) == 2
+        assert "'Zero' and 'zero '" in self.found(folder, "similar_classes")[0]
+        assert "imbalance" in codes(open_classified(folder))
+
+    def test_an_unreadable_image(self, folder: Path) -> None:
+        (folder / "0" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
+        (text,) = self.found(folder, "unreadable")
+        assert "0/broken.png cannot be read" in text
+
+    @pytest.mark.parametrize(
+        ("entry", "what"),
+        [
+            ({"image": "a.png"}, "a.png has no class in entry 2"),
+            ({"image": "a.png", "class": ""}, "a.png has no class in entry 2"),
+            ({"image": "lost.png", "class": "x"}, "lost.png is named in entry 2 of the list but"),
+            ({"class": "x"}, "entry 2 of the list does not name an image"),
+            ({"image": "a.png", "class": "y"}, "a.png has the class 'y' in entry 2, which the li"),
+            ({"image": "a.png", "class": "x", "split": "all"}, "a.png is in the part 'all' in ent"),
+        ],
+    )
+    def test_a_wrong_entry_of_a_list(
+        self, tmp_path: Path, entry: dict[str, str], what: str
+    ) -> None:
+        Image.fromarray(TRAIN.pictures[0]).save(tmp_path / "a.png")
+        images = [{"image": "a.png", "class": "x"}, entry]
+        (tmp_path / "list.json").write_text(json.dumps({"classes": ["x"], "images": images}))
+        (text,) = self.found(tmp_path / "list.json", "unusable")
+        assert what in text
+
+    def test_a_folder_of_anything_else_is_told_what_is_supported(self, tmp_path: Path) -> None:
+        (tmp_path / "notes.txt").write_text("hello")
+        (finding,) = open_classified(tmp_path).findings
+        assert finding.code == "layout" and "notes.txt" in finding.what
+        assert "a folder per class" in finding.fix
+        with pytest.raises(InvalidInput, match="no such folder, list or archive"):
+            open_classified(tmp_path / "nowhere")
+
+
+class TestHostileFiles:
+    """They are findings and take neither memory nor time."""
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"",
+            b"\0\0\x08",
+            b"\0\0\x08\x01\0\0\0\x05ab",
+            b"\0\0\x08\x01\xff\xff\xff\xff",
+            b"\0\0\x08\x04" + b"\xff" * 16,
+            b"\0\0\x55\x01\0\0\0\x01a",
+            b"\1\2\3\4",
+        ],
+    )
+    @pytest.mark.parametrize("kind", ["images", "labels"])
+    def test_a_damaged_idx_file(self, tmp_path: Path, content: bytes, kind: str) -> None:
+        idx(tmp_path, TRAIN, TEST)
+        other = {"images": "train-images-idx3-ubyte.gz", "labels": "train-labels-idx1-ubyte"}[kind]
+        zipped = other.endswith(".gz")
+        (tmp_path / other).write_bytes(gzip.compress(content) if zipped else content)
+        dataset = open_classified(tmp_path)
+        assert not dataset.trainable and "layout" in codes(dataset)
+
+    def test_labels_of_another_number_of_pictures(self, tmp_path: Path) -> None:
+        idx(tmp_path, TRAIN, TEST)
+        write_idx(tmp_path / "train-labels-idx1-ubyte", TRAIN.classes[:-1])
+        (finding,) = [f for f in open_classified(tmp_path).findings if f.code == "unusable"]
+        assert "holds 40 pictures, for which there are labels of shape (39,)" in finding.what
+
+    def test_a_damaged_npz_file(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "x.npz", train_images=TRAIN.pictures, train_labels=TRAIN.classes)
+        content = bytearray((tmp_path / "x.npz").read_bytes())
+        content[200:900] = b"\xff" * 700
+        (tmp_path / "x.npz").write_bytes(content)
+        assert not open_classified(tmp_path / "x.npz").trainable
+
+    def test_pickles_are_not_loaded(self, tmp_path: Path) -> None:
+        labels = np.array([{"a": 1}] * 40, dtype=object)
+        np.savez(tmp_path / "x.npz", train_images=TRAIN.pictures, train_labels=labels)
+        (finding,) = open_classified(tmp_path / "x.npz").findings
+        assert "truncated or corrupt" in finding.what
+
+    def test_a_list_that_is_no_list(self, tmp_path: Path) -> None:
+        (tmp_path / "list.json").write_text("[" * 10_000)
+        (finding,) = open_classified(tmp_path / "list.json").findings
+        assert finding.code == "layout" and "cannot be read as JSON" in finding.what

@@ -1,0 +1,257 @@
+"""Training of classification networks, from files to a model in the repository."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+
+import caps_med
+from caps_med.bundles import Bundle
+from caps_med.errors import InvalidInput, InvalidParameter
+from caps_med.networks import (
+    CapsNet,
+    ClassificationEnsemble,
+    ConvNet,
+    EfficientCapsNet,
+    MatrixCapsules,
+    ResNet,
+)
+from tests.training.data.classified_files import Digits, class_folders, digits, idx
+from training.data.classified import open_classified
+from training.tasks.classification.augmentation import PictureAugmentation
+from training.tasks.classification.objective import Objective
+from training.tasks.classification.recipe import ClassificationRecipe
+from training.tasks.overrides import build_recipe
+from training.tasks.pipeline import TrainRequest, train
+
+TINY = {"epochs": 1, "steps": 2, "batch_size": 8, "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return idx(tmp_path_factory.mktemp("digits"), digits(300), digits(60, start=300))
+
+
+def trained(
+    data: Path,
+    root: Path,
+    resume: bool = False,
+    folds: int = 0,
+    **overrides: Any,  # noqa: ANN401
+) -> Bundle:
+    request = TrainRequest(
+        "classification", open_classified(data), "digits", {**TINY, **overrides}, folds=folds,
+        models=root / "models", runs=root / "runs", resume=resume,
+    )  # fmt: skip
+    bundle = train(request, Console(quiet=True))
+    assert bundle is not None
+    return bundle
+
+
+def test_a_capsule_network_learns_digits(data: Path, tmp_path: Path) -> None:
+    bundle = trained(data, tmp_path, epochs=3, steps=12, batch_size=32, learning_rate=5e-3)
+    assert bundle.card.scores["held-out accuracy"] > 0.6
+    spec = bundle.card.classification
+    assert spec is not None and spec.pictures.size == (8, 8) and spec.exclusive
+    assert spec.pictures.normalization.window == (0.0, 255.0)
+    assert list(bundle.card.labels.values()) == list("0123456789")
+    network = caps_med.load_model("digits", tmp_path / "models").network
+    assert isinstance(network, EfficientCapsNet)
+
+
+@pytest.mark.parametrize(
+    ("network", "built"),
+    [("capsnet", CapsNet), ("matrix", MatrixCapsules), ("cnn", ConvNet), ("resnet", ResNet)],
+)
+def test_every_network_is_trained_and_published(
+    data: Path, tmp_path: Path, network: str, built: type
+) -> None:
+    small = {"matrix": {"width": 8, "types": [2, 2, 2]}, "capsnet": {"width": 16}}
+    arguments = small.get(network, {})
+    bundle = trained(data, tmp_path, network=network, steps=1, batch_size=2, arguments=arguments)
+    assert isinstance(bundle.load_network(), built)
+
+
+def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dropout, batch normalization and every augmentation."""
+    overrides: dict[str, Any] = {
+        "network": "cnn", "epochs": 3, "steps": 2,
+        "augmentation": {"rotation": 10, "zoom": 0.1, "flip": 0.5, "erase": 0.5, "noise": 0.1},
+    }  # fmt: skip
+    whole = trained(data, tmp_path / "a", **overrides)
+    call, calls = PictureAugmentation.__call__, 0
+
+    def stop(self: PictureAugmentation, *arguments: Any) -> torch.Tensor:  # noqa: ANN401
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise KeyboardInterrupt
+        return call(self, *arguments)
+
+    monkeypatch.setattr(PictureAugmentation, "__call__", stop)
+    with pytest.raises(KeyboardInterrupt):
+        trained(data, tmp_path / "b", **overrides)
+    monkeypatch.undo()
+    again = trained(data, tmp_path / "b", resume=True, **overrides)
+    assert again.metadata.weights.sha256 == whole.metadata.weights.sha256
+
+
+def test_folds_become_one_model(data: Path, tmp_path: Path) -> None:
+    bundle = trained(data, tmp_path, folds=2)
+    assert bundle.card.network.name == "ClassificationEnsemble"
+    network, image = bundle.load_network(), torch.rand(2, 1, 8, 8)
+    assert isinstance(network, ClassificationEnsemble)
+    members = torch.stack([member(image) for member in network.members])
+    torch.testing.assert_close(network(image), members.mean(0))
+    assert not torch.equal(members[0], members[1])
+
+
+def test_uneven_classes_are_weighted(tmp_path: Path) -> None:
+    found = digits(300, kinds=2)
+    kept = np.concatenate([np.flatnonzero(found.classes == 0), np.flatnonzero(found.classes)[:20]])
+    few = Digits(found.pictures[kept], found.classes[kept])
+    folder = class_folders(tmp_path / "data", few, digits(4, kinds=2, start=300))
+    recipe = trained(folder, tmp_path).card.provenance.recipe
+    assert recipe["score"] == "balanced_accuracy"
+    rare, common = recipe["class_weights"][1], recipe["class_weights"][0]
+    assert rare / common == pytest.approx((sum(few.classes == 0) / 20) ** 0.5, rel=1e-4)
+
+
+def test_images_of_several_classes(tmp_path: Path) -> None:
+    found = digits(60)
+    labels = np.stack([found.classes % 2, found.classes > 4], 1).astype(np.uint8)
+    np.savez(tmp_path / "x.npz", train_images=found.pictures, train_labels=labels)
+    for network in ("efficient", "cnn"):
+        bundle = trained(tmp_path / "x.npz", tmp_path / network, network=network)
+        spec = bundle.card.classification
+        assert spec is not None and not spec.exclusive
+        assert bundle.card.provenance.recipe["score"] == "auroc"
+    with pytest.raises(InvalidParameter, match="loss=spread: images of several classes need mar"):
+        trained(tmp_path / "x.npz", tmp_path / "matrix", network="matrix")
+
+
+def test_data_of_one_class_are_refused(tmp_path: Path) -> None:
+    found = digits(20, kinds=1)
+    folder = class_folders(tmp_path / "data", found, found)
+    (folder / "train" / "1").mkdir()
+    with pytest.raises(InvalidInput, match="the data have errors"):
+        trained(folder, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"network": "cnn", "loss": "margin"}, "loss margin: cnn is trained with cross_entropy"),
+        ({"loss": "cross_entropy"}, "efficient is trained with margin or spread"),
+        ({"network": "cnn", "reconstruction_weight": 1}, "cnn has no capsules"),
+        ({"network": "efficient", "iterations": 3}, "efficient does not route in iterations"),
+        ({"network": "vgg"}, "network: Input should be 'efficient'"),
+    ],
+)
+def test_an_impossible_recipe_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        build_recipe(ClassificationRecipe, [{"data": "x", "seed": 0}, values])
+
+
+class TestAugmentation:
+    pictures = torch.from_numpy(digits(64).pictures)[:, None]
+
+    def augmented(self, seed: int = 0, **values: Any) -> torch.Tensor:  # noqa: ANN401
+        augmentation = PictureAugmentation(**{"shift": 0, **values})
+        found = augmentation(self.pictures, np.random.default_rng(seed))
+        assert found.shape == self.pictures.shape and found.dtype == torch.float32
+        assert found.min() >= 0 and found.max() <= 1
+        return found
+
+    def test_without_any_the_pictures_stay(self) -> None:
+        assert torch.equal(self.augmented(), self.pictures.float() / 255)
+
+    def test_each_picture_is_shifted_by_whole_pixels_and_zeros_come_in(self) -> None:
+        padded = torch.nn.functional.pad(self.pictures, (2,) * 4).float() / 255
+        offsets = set()
+        for number, picture in enumerate(self.augmented(shift=2)):
+            places = [
+                (y, x)
+                for y in range(5)
+                for x in range(5)
+                if torch.equal(picture, padded[number, :, y : y + 8, x : x + 8])
+            ]
+            assert places, "no shift of the picture"
+            offsets.update(places)
+        assert len(offsets) > 15
+
+    def test_colours_stay_together(self) -> None:
+        coloured = self.pictures.repeat(1, 3, 1, 1)
+        found = PictureAugmentation(shift=2, flip=0.5)(coloured, np.random.default_rng(0))
+        assert torch.equal(found[:, 0], found[:, 2])
+
+    def test_about_half_are_mirrored(self) -> None:
+        found, plain = self.augmented(flip=0.5), self.pictures.float() / 255
+        mirrored = sum(bool(torch.equal(a, b.flip(-1))) for a, b in zip(found, plain, strict=True))
+        assert 20 < mirrored < 44
+
+    def test_a_quarter_turn_is_a_quarter_turn(self) -> None:
+        """Of a picture that is not square, too."""
+        wide = torch.zeros(1, 1, 9, 15, dtype=torch.uint8)
+        wide[0, 0, 4, 4:11] = 255
+
+        class QuarterTurn(np.random.Generator):
+            def uniform(self, low: float, high: float, size: int) -> NDArray[np.float64]:  # type: ignore[override]
+                return np.full(size, high)
+
+        drawn = QuarterTurn(np.random.PCG64(0))
+        turned = PictureAugmentation(shift=0, rotation=90)(wide, drawn)
+        expected = torch.zeros(9, 15)
+        expected[1:8, 7] = 1
+        torch.testing.assert_close(turned[0, 0], expected, rtol=0, atol=1e-5)
+
+    def test_rectangles_are_erased(self) -> None:
+        full = torch.full((200, 1, 20, 20), 255, dtype=torch.uint8)
+        augmentation = PictureAugmentation(shift=0, erase=1.0, erased=0.2)
+        found = augmentation(full, np.random.default_rng(0))
+        gone = (found == 0).float().mean((1, 2, 3))
+        assert gone.min() > 0 and gone.max() < 0.35 and gone.std() > 0.03
+
+    def test_the_generator_decides(self) -> None:
+        values = {"shift": 2, "rotation": 20, "zoom": 0.2, "flip": 0.5, "erase": 0.5, "noise": 0.1}
+        first, again, other = (self.augmented(seed, **values) for seed in (0, 0, 1))
+        assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+class TestObjective:
+    def test_reconstruction_is_of_the_true_class(self) -> None:
+        torch.manual_seed(0)
+        network = EfficientCapsNet(1, 3, (8, 8)).eval()
+        image, target = torch.rand(4, 1, 8, 8), torch.eye(3)[[0, 1, 2, 0]]
+        _, capsules = network.classify(image)
+        wanted = (
+            Objective(network, "margin")(image, target)
+            + 0.392 * (network.reconstruct(capsules, target) - image).square().mean()
+        )
+        found = Objective(network, "margin", 0.392)(image, target)
+        torch.testing.assert_close(found, wanted)
+
+    def test_the_margin_of_the_spread_loss_rises(self) -> None:
+        torch.manual_seed(0)
+        objective = Objective(MatrixCapsules(1, 3, (8, 8), width=4, types=(2, 2, 2)), "spread")
+        image, target = torch.rand(2, 1, 8, 8), torch.eye(3)[:2]
+        losses = []
+        for objective.progress in (0, 0.5, 1):
+            losses.append(objective(image, target).item())
+        assert losses == sorted(losses) and losses[0] < losses[-1]
+
+
+def test_the_steps_of_an_epoch_go_once_through_the_images(data: Path, tmp_path: Path) -> None:
+    bundle = trained(data, tmp_path, steps=0, batch_size=64)
+    assert bundle.card.provenance.recipe["steps"] == 270 // 64
+    scores = (tmp_path / "runs" / "digits" / "scores.jsonl").read_text().splitlines()
+    assert json.loads(scores[0])["epoch"] == 1

@@ -1,0 +1,117 @@
+"""Data sets of classified images: opened by path, and checked only once per process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caps_med.errors import CapsMedError, InvalidInput
+from caps_med.images import MedicalImage
+from training.data.cases import Track
+from training.data.check.check import quiet_libraries
+from training.data.check.findings import Finding
+from training.data.classified.check import ClassCard, ClassReport, check
+from training.data.classified.images import ClassifiedImage, ClassifiedImages
+from training.data.classified.layouts import LAYOUTS, Layout, discover, unsupported
+from training.data.classified.reading import read
+
+
+@dataclass(frozen=True)
+class ClassifiedDataset(ClassifiedImages):
+    """Images and their classes; created by `open_classified`.
+
+    Attributes:
+        data: the path, as given.
+    """
+
+    data: str = ""
+    _track: Track[ClassifiedImage] = field(default=iter, repr=False, compare=False)
+
+    @cached_property
+    def _report(self) -> ClassReport:
+        return check(self, self._track)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All problems, errors first; first access reads every file."""
+        return self._report.findings
+
+    @property
+    def trainable(self) -> bool:
+        """Whether there are no errors."""
+        return all(found.severity != "error" for found in self.findings)
+
+    @property
+    def card(self) -> ClassCard | None:
+        """Statistics; None if no image is readable."""
+        return self._report.card
+
+    @property
+    def sheet(self) -> MedicalImage | None:
+        """A picture of some images of each class; None if no image is readable."""
+        return self._report.sheet
+
+    def read(self, image: ClassifiedImage) -> MedicalImage:
+        """One image ``[C, *S]``.
+
+        Raises:
+            CapsMedError: it cannot be read.
+        """
+        return read(image.image)
+
+    def targets(self, images: Sequence[ClassifiedImage]) -> NDArray[np.uint8]:
+        """``[N, J]``, 1 for the classes of each of these images."""
+        targets = np.zeros((len(images), len(self.classes)), np.uint8)
+        for row, image in zip(targets, images, strict=True):
+            row[list(image.classes)] = 1
+        return targets
+
+
+_opened: dict[str, tuple[list[list[str | int]], ClassifiedDataset]] = {}
+
+
+def find_classified(
+    path: Path, layouts: Sequence[Layout] = LAYOUTS, track: Track[ClassifiedImage] = iter
+) -> ClassifiedDataset | None:
+    """The classified images at a path, checked when first needed; None if no layout applies.
+
+    Opening it again in the same process returns the same object while its files are unchanged.
+    """
+    try:
+        with quiet_libraries():
+            found = discover(path, layouts)
+    except (CapsMedError, OSError) as error:
+        found = ClassifiedImages(path.name, path, "unreadable", (), (), error=str(error))
+    if found is None:
+        return None
+    key, fingerprint = str(path.absolute()), found.fingerprint()
+    known = _opened.get(key)
+    if known is not None and known[0] == fingerprint and known[1].images == found.images:
+        return known[1]
+    dataset = ClassifiedDataset(**vars(found), data=str(path), _track=track)
+    _opened[key] = fingerprint, dataset
+    return dataset
+
+
+def open_classified(data: str | Path, track: Track[ClassifiedImage] = iter) -> ClassifiedDataset:
+    """Open classified images by path; for the layouts see `training.data.classified.layouts`.
+
+    What has no supported layout can be opened too: this is reported as a finding.
+
+    Raises:
+        InvalidInput: the path does not exist.
+    """
+    path = Path(data)
+    if not path.exists():
+        raise InvalidInput(f"{data}: no such folder, list or archive of classified images")
+    found = find_classified(path, track=track)
+    if found is not None:
+        return found
+    return ClassifiedDataset(
+        path.name, path, "unsupported layout", (), (), error=unsupported(path), data=str(data)
+    )

@@ -1,0 +1,131 @@
+"""The images of a data set and their classes, before any pixels are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from training.data.cases import FileRef, Unpaired
+
+#: The part of a data set that an image was published in.
+Part: TypeAlias = Literal["train", "validation", "test"]
+
+#: Names of parts in folders, files and lists.
+PARTS: Mapping[str, Part] = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+    "t10k": "test",
+}
+
+
+class Found(NamedTuple):
+    """One image as a layout finds it, with the names of its classes."""
+
+    name: str
+    image: FileRef
+    classes: tuple[str, ...]
+    group: str = ""
+    part: Part | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifiedImage:
+    """One image and its classes.
+
+    Attributes:
+        name: unique within the data set.
+        image: its file, or its place in a file of many.
+        classes: indices into the names of the data set's classes; exactly one if they exclude one
+            another.
+        group: images of one group (a patient) must not be split between training and validation;
+            empty for an image on its own.
+        part: as published; None if the data set is not divided.
+    """
+
+    name: str
+    image: FileRef
+    classes: tuple[int, ...]
+    group: str = ""
+    part: Part | None = None
+
+
+@dataclass(frozen=True)
+class ClassifiedImages:
+    """A data set found on disk.
+
+    Attributes:
+        name: of the folder or file.
+        root: its path.
+        layout: the detected layout, described for the user.
+        images: in the order in which they were found.
+        classes: the names of the classes.
+        exclusive: whether each image belongs to exactly one class.
+        unusable: files and entries of lists that cannot be used, and why.
+        error: why no layout applies, in which case there are no images; else empty.
+    """
+
+    name: str
+    root: Path
+    layout: str
+    images: tuple[ClassifiedImage, ...]
+    classes: tuple[str, ...]
+    exclusive: bool = True
+    unusable: tuple[Unpaired, ...] = ()
+    error: str = ""
+
+    def of(self, *parts: Part | None) -> tuple[ClassifiedImage, ...]:
+        """The images of some parts."""
+        return tuple(image for image in self.images if image.part in parts)
+
+    def fingerprint(self) -> list[list[str | int]]:
+        """Path, size and modification time (ns) of every file, and the classes of each image."""
+        paths = dict.fromkeys(image.image.path for image in self.images)
+        files = [f for path in paths for f in (path.iterdir() if path.is_dir() else [path])]
+        stats = [(file, file.stat()) for file in sorted(files) if file.exists()]
+        return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
+
+
+def collected(
+    path: Path,
+    layout: str,
+    found: Iterable[Found],
+    classes: Sequence[str] | None = None,
+    unusable: Iterable[Unpaired] = (),
+) -> ClassifiedImages:
+    """What a layout found as a data set.
+
+    Args:
+        classes: the names of all classes in their order; None sorts those of the images.
+    """
+    listed = list(found)
+    if classes is None:
+        classes = sorted({name for each in listed for name in each.classes}, key=natural)
+    index = {name: k for k, name in enumerate(classes)}
+    sets = {each.classes: tuple(sorted(index[name] for name in each.classes)) for each in listed}
+    images = tuple(
+        ClassifiedImage(f.name, f.image, sets[f.classes], f.group, f.part) for f in listed
+    )
+    return ClassifiedImages(
+        name=path.stem if path.is_file() else path.resolve().name,
+        root=path,
+        layout=layout,
+        images=images,
+        classes=tuple(classes),
+        exclusive=all(len(each) == 1 for each in sets.values()),
+        unusable=tuple(unusable),
+    )
+
+
+def natural(name: str) -> list[tuple[int, int | str]]:
+    """A key for sorting names that sorts ``stage 2`` before ``stage 10``."""
+    parts = re.split(r"(\d+)", name.casefold())
+    return [(0, int(p)) if p.isdecimal() and len(p) < 10 else (1, p) for p in parts]

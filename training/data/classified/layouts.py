@@ -1,0 +1,261 @@
+"""Layouts of classified images on disk, detected automatically.
+
+A layout is a function that takes a path and returns the images found there, or None if it does not
+apply. To add one, write the function and list it here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from caps_med.errors import InvalidInput
+from training.data.cases import FileRef, Unpaired
+from training.data.classified.arrays import ArrayRef, names_in, read_array
+from training.data.classified.images import PARTS, ClassifiedImages, Found, Part, collected, natural
+from training.data.layouts.described import GROUP_KEYS, IMAGE_KEYS, read_json, read_rows
+from training.data.layouts.naming import entries
+
+#: Column headings of a CSV list, or keys of the entries of a JSON list.
+_CLASS_KEYS = ("class", "classes", "class_name", "diagnosis", "category", "finding", "findings")
+#: Also a heading of label maps: taken for classes where it names no files.
+_LABEL_KEYS = ("label", "labels", "target")
+_PART_KEYS = ("part", "split", "subset", "set")
+#: Several classes in one cell of a table.
+_SEPARATOR = re.compile(r"\s*[|;]\s*")
+_IDX = re.compile(
+    r"^(?P<part>.*?)[-_.]?(?P<kind>images|labels)[-_.]idx(?P<axes>\d)[-_.]ubyte(\.gz)?$", re.I
+)
+#: Names of classes, one a line, beside IDX and npz files, which hold numbers.
+_NAMES = "classes.txt"
+_EXAMPLE = '[{"image": "a.png", "class": "benign", "patient": "17"}, ...]'
+_SHOWN = 8
+
+_SUPPORTED = """\
+  benign/a.png + malignant/b.png          a folder per class; also inside train/, val/ and test/
+  list.csv or list.json                   columns image and class; optional patient and part
+  train-images-idx3-ubyte.gz + train-labels-idx1-ubyte.gz (MNIST, Fashion-MNIST)
+  pathmnist.npz                           MedMNIST: train_images, train_labels, ..."""
+
+Layout = Callable[[Path], ClassifiedImages | None]
+
+
+def idx_files(folder: Path) -> ClassifiedImages | None:
+    """``train-images-idx3-ubyte.gz`` with ``train-labels-idx1-ubyte.gz``, as MNIST is published."""
+    if not folder.is_dir():
+        return None
+    files: dict[str, dict[str, Path]] = {}
+    for path in sorted(folder.iterdir()):
+        if match := _IDX.match(path.name):
+            files.setdefault(match["part"].lower(), {})[match["kind"].lower()] = path
+    if not any(len(pair) == 2 for pair in files.values()):
+        return None
+    found: list[Found] = []
+    unusable: list[Unpaired] = []
+    for part, pair in files.items():
+        if len(pair) < 2:
+            (path,) = pair.values()
+            what = "has no counterpart of the same part"
+            unusable.append(Unpaired(path, what, "add it or remove the file"))
+            continue
+        images, labels = ArrayRef(pair["images"], 0), read_array(pair["labels"])
+        named = part or pair["images"].stem
+        found += _of_arrays(images, labels, named, PARTS.get(part), unusable)
+    names = _class_names(folder, found)
+    return collected(folder, "IDX files of images and labels", found, names, unusable)
+
+
+def medmnist(path: Path) -> ClassifiedImages | None:
+    """``train_images`` and ``train_labels`` in an npz file, as MedMNIST is published."""
+    file = path
+    if path.is_dir():
+        archives = sorted(path.glob("*.npz"))
+        if len(archives) != 1:
+            return None
+        (file,) = archives
+    if file.suffix.lower() != ".npz":
+        return None
+    names = names_in(file)
+    parts = [n.removesuffix("_images") for n in names if n.endswith("_images")]
+    pairs = [part for part in parts if f"{part}_labels" in names]
+    if not pairs:
+        return None
+    found: list[Found] = []
+    unusable: list[Unpaired] = []
+    for part in sorted(pairs, key=lambda p: list(PARTS).index(p) if p in PARTS else len(PARTS)):
+        labels = read_array(file, f"{part}_labels")
+        images = ArrayRef(file, 0, f"{part}_images")
+        found += _of_arrays(images, labels, part, PARTS.get(part), unusable)
+    named = _class_names(file.parent, found)
+    return collected(path, "npz of images and labels (MedMNIST)", found, named, unusable)
+
+
+def class_list(path: Path) -> ClassifiedImages | None:
+    """A CSV or JSON list with an image and its class, or classes, in each entry."""
+    kind = path.suffix.lower()
+    if not path.is_file() or kind not in (".json", ".csv", ".tsv"):
+        return None
+    content = read_json(path) if kind == ".json" else read_rows(path)
+    described = content if isinstance(content, Mapping) else {}
+    items = described.get("images") if described else content
+    items = [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+    if not any(_classes(item, path.parent) is not None for item in items):
+        return None
+    declared = described.get("classes")
+    names = [str(name) for name in declared] if isinstance(declared, list) else None
+    found: list[Found] = []
+    unusable: list[Unpaired] = []
+    for number, item in enumerate(items, 1):
+        entry = _entry(item, number, path, names)
+        (found if isinstance(entry, Found) else unusable).append(entry)  # type: ignore[arg-type]
+    return collected(path, f"{kind[1:].upper()} list of classes", found, names, unusable)
+
+
+def class_folders(folder: Path) -> ClassifiedImages | None:
+    """A folder per class; inside ``train``, ``val`` and ``test`` where these exist."""
+    if not folder.is_dir():
+        return None
+    divided = [f for f in _folders(folder) if f.name.lower() in PARTS]
+    parts = [(f, PARTS[f.name.lower()]) for f in divided] if divided else [(folder, None)]
+    classes = dict.fromkeys(f.name for parent, _ in parts for f in _folders(parent))
+    found: list[Found] = []
+    unusable: list[Unpaired] = []
+    for parent, part in parts:
+        for each in _folders(parent):
+            files, bad = entries(each)
+            unusable += bad
+            found += [_of_folder(e.path, each, folder, part) for e in files]
+    if not found or len(classes) < 2 - bool(divided):
+        return None
+    return collected(folder, "a folder per class", found, sorted(classes, key=natural), unusable)
+
+
+#: The first layout that applies is used; those before `class_folders` can be nothing else.
+CERTAIN: tuple[Layout, ...] = (idx_files, medmnist, class_list)
+LAYOUTS: tuple[Layout, ...] = (*CERTAIN, class_folders)
+
+
+def discover(path: Path, layouts: Iterable[Layout] = LAYOUTS) -> ClassifiedImages | None:
+    """The classified images in a folder, list or archive; None if no layout applies.
+
+    Raises:
+        InvalidInput: labels or a list cannot be read.
+    """
+    return next((found for layout in layouts if (found := layout(path)) is not None), None)
+
+
+def unsupported(path: Path) -> str:
+    """What is there instead of classified images, and what is supported."""
+    there = "a file"
+    if path.is_dir():
+        names = sorted(p.name + "/" * p.is_dir() for p in path.iterdir() if p.name[0] != ".")
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        there = ", ".join(names[:_SHOWN]) + more if names else "nothing"
+    return f"{path}: no classified images. Found: {there}.\nSupported layouts:\n{_SUPPORTED}"
+
+
+def _of_arrays(
+    images: ArrayRef, labels: np.ndarray[Any, Any], name: str, part: Part | None,
+    unusable: list[Unpaired],
+) -> Iterator[Found]:  # fmt: skip
+    """The pictures of one array; labels ``[N]``, ``[N, 1]`` or, several classes, ``[N, J]``."""
+    count = len(read_array(images.path, images.array))
+    if labels.ndim not in (1, 2) or len(labels) != count or labels.dtype.kind not in "iub":
+        what = f"holds {count} pictures, for which there are labels of shape {labels.shape}"
+        unusable.append(Unpaired(images.path, what, "provide one whole number, or row, a picture"))
+        return
+    several = labels.ndim == 2 and labels.shape[1] > 1
+    rows = labels.astype(int).tolist() if several else labels.reshape(-1).astype(int).tolist()
+    digits = len(str(max(count - 1, 0)))
+    names: dict[Any, tuple[str, ...]] = {}
+    for index, row in enumerate(rows):
+        key = tuple(row) if several else row
+        if key not in names:
+            present = [k for k, on in enumerate(row) if on] if several else [row]
+            names[key] = tuple(map(str, present))
+        ref = ArrayRef(images.path, index, images.array)
+        yield Found(f"{name}-{index:0{digits}}", ref, names[key], "", part)
+
+
+def _class_names(folder: Path, found: list[Found]) -> list[str] | None:
+    """Replace the numbers of classes by the lines of ``classes.txt``, if it is there.
+
+    Raises:
+        InvalidInput: it has too few lines.
+    """
+    file = folder / _NAMES
+    if not file.is_file():
+        return None
+    names = [line.strip() for line in file.read_text("utf-8-sig").splitlines() if line.strip()]
+    highest = max((int(n) for each in found for n in each.classes), default=-1)
+    if highest >= len(names) or len(set(names)) < len(names):
+        raise InvalidInput(
+            f"{file}: {len(set(names))} different names, but the labels run to {highest}: write "
+            "one name a line"
+        )
+    found[:] = [each._replace(classes=tuple(names[int(n)] for n in each.classes)) for each in found]
+    return names
+
+
+def _entry(
+    item: Mapping[Any, Any], number: int, path: Path, declared: list[str] | None
+) -> Found | Unpaired:
+    """One entry of a list, or what is wrong with it."""
+    image, classes = _lookup(item, IMAGE_KEYS), _classes(item, path.parent)
+    if not isinstance(image, str) or not image.strip():
+        what = f"entry {number} of the list does not name an image"
+        return Unpaired(path, what, f"write it like {_EXAMPLE}")
+    file = path.parent / image.strip()
+    if not file.exists():
+        what = f"is named in entry {number} of the list but does not exist"
+        return Unpaired(file, what, "correct the path (relative to the folder of the list)")
+    if classes is None or (not classes and not isinstance(_lookup(item, _CLASS_KEYS), list)):
+        what = f"has no class in entry {number} of the list"
+        return Unpaired(file, what, "name its class or remove the entry")
+    unknown = [name for name in classes if declared is not None and name not in declared]
+    if unknown:
+        what = f"has the class {unknown[0]!r} in entry {number}, which the list does not declare"
+        return Unpaired(file, what, f"correct it to one of {', '.join(declared or ())}")
+    part = str(_lookup(item, _PART_KEYS) or "").strip().lower()
+    if part and part not in PARTS:
+        what = f"is in the part {part!r} in entry {number} of the list"
+        return Unpaired(file, what, "name one of train, validation and test")
+    group = str(_lookup(item, GROUP_KEYS) or "").strip()
+    return Found(image.strip(), FileRef(file), classes, group, PARTS.get(part))
+
+
+def _classes(item: Mapping[Any, Any], base: Path) -> tuple[str, ...] | None:
+    """The classes of an entry; None if it names none, or a label map instead."""
+    value = _lookup(item, _CLASS_KEYS)
+    if value is None:
+        value = _lookup(item, _LABEL_KEYS)
+        if isinstance(value, str) and (base / value.strip()).is_file():
+            return None
+    if isinstance(value, list):
+        return tuple(dict.fromkeys(str(name).strip() for name in value))
+    if value is None or isinstance(value, Mapping):
+        return None
+    names = [name for name in _SEPARATOR.split(str(value).strip()) if name]
+    return tuple(dict.fromkeys(names)) or None
+
+
+def _lookup(entry: Mapping[Any, Any], keys: Iterable[str]) -> Any:  # noqa: ANN401
+    """The value of the first of `keys` in the entry, ignoring case; 0 is a value, "" is none."""
+    folded = {str(key).strip().casefold(): value for key, value in entry.items()}
+    return next((folded[key] for key in keys if folded.get(key) not in (None, "")), None)
+
+
+def _of_folder(file: Path, class_folder: Path, root: Path, part: Part | None) -> Found:
+    """An image below the folder of its class; a folder in between is its patient."""
+    between = file.relative_to(class_folder).parts[:-1]
+    group = between[0] if between else ""
+    name = file.relative_to(root).as_posix()
+    return Found(name, FileRef(file), (class_folder.name,), group, part)
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.is_dir() and p.name[0] != ".")

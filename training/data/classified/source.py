@@ -1,0 +1,220 @@
+"""Classified images as training takes them: decoded once, kept as bytes.
+
+Every image is read once, preprocessed as at inference, and written into one array of bytes, which
+the system keeps in memory and all processes share.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caps_med.bundles.metadata import ClassificationSpec
+from caps_med.errors import CapsMedError, InvalidInput
+from caps_med.preprocessing import PicturePreprocessing
+from training.atomic import write_text
+from training.data.cases import Track
+from training.data.classified.dataset import ClassifiedDataset
+from training.data.classified.images import ClassifiedImage
+from training.data.classified.split import folds_of, hold_out_share, strata_of
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Some of the images, with their classes.
+
+    Attributes:
+        pictures: ``[N, C, H, W]`` of all images, 255 for 1.
+        targets: ``[N, J]`` of all images, 1 for the classes of an image.
+        indices: of those that are meant.
+    """
+
+    pictures: Bytes
+    targets: Bytes
+    indices: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def batch(self, positions: Sequence[int]) -> tuple[Bytes, Bytes]:
+        """Pictures ``[B, C, H, W]`` and targets ``[B, J]`` of some positions among these."""
+        chosen = self.indices[positions]
+        return np.asarray(self.pictures[chosen]), self.targets[chosen]
+
+    @property
+    def chosen_targets(self) -> Bytes:
+        """Targets of all of these, ``[len(self), J]``."""
+        return self.targets[self.indices]
+
+
+@dataclass(frozen=True, eq=False)
+class ClassifiedSource:
+    """Images of one size with their classes, some of them held out.
+
+    Attributes:
+        pictures, targets: see `Pictures`.
+        names, groups: of each image.
+        held_out_indices: of the images for validation.
+        classes: names of the classes.
+        exclusive: whether each image belongs to exactly one.
+        preparation: how an image becomes a picture.
+    """
+
+    name: str
+    pictures: Bytes
+    targets: Bytes
+    names: Sequence[str]
+    groups: Sequence[str]
+    held_out_indices: NDArray[np.int64]
+    classes: tuple[str, ...]
+    exclusive: bool
+    preparation: PicturePreprocessing
+    description: str
+    seed: int = 0
+
+    @cached_property
+    def training(self) -> Pictures:
+        """The images to train on."""
+        mask = np.ones(len(self.pictures), bool)
+        mask[self.held_out_indices] = False
+        return Pictures(self.pictures, self.targets, np.flatnonzero(mask))
+
+    @cached_property
+    def validation(self) -> Pictures:
+        """The images held out."""
+        return Pictures(self.pictures, self.targets, self.held_out_indices)
+
+    @property
+    def held_out(self) -> frozenset[str]:
+        """Names of the images held out."""
+        return frozenset(self.names[i] for i in self.held_out_indices)
+
+    @property
+    def labels(self) -> Mapping[int, str]:
+        """Class index -> name."""
+        return dict(enumerate(self.classes))
+
+    @property
+    def summary(self) -> str:
+        """What there is to learn from, in one line."""
+        return (
+            f"{len(self.training)} images to train on, {len(self.validation)} held out, classes "
+            f"{', '.join(self.classes)}"
+        )
+
+    def training_name(self, index: int) -> str:
+        """Name of a training image, for messages."""
+        return self.names[int(self.training.indices[index])]
+
+    def card_values(self) -> dict[str, Any]:
+        """What a model card says about the data."""
+        return {
+            "labels": self.labels,
+            "classification": ClassificationSpec(
+                pictures=self.preparation, exclusive=self.exclusive
+            ),
+        }
+
+    def folds(self, count: int) -> list[Self]:
+        """The parts of a cross-validation; each image is held out once.
+
+        Raises:
+            InvalidParameter: there are fewer images or patients than folds.
+        """
+        folds = folds_of(strata_of(self.targets), self.groups, count, self.seed)
+        return [replace(self, held_out_indices=np.flatnonzero(folds == k)) for k in range(count)]
+
+
+def load_classified(
+    dataset: ClassifiedDataset,
+    store: Path,
+    preparation: PicturePreprocessing,
+    validation: float,
+    seed: int,
+    track: Track[ClassifiedImage] = iter,
+) -> ClassifiedSource:
+    """The images of a data set but for its test part.
+
+    Args:
+        store: folder of the prepared array; reused if it was made of the same files in the same
+            way.
+        validation: share of the images that is held out if the data set has no validation part.
+        seed: of that choice.
+
+    Raises:
+        InvalidInput: there are no images, or one cannot be read.
+    """
+    images = dataset.of("train", "validation", None)
+    if not images:
+        raise InvalidInput(f"{dataset.root}: no images outside the test part")
+    pictures = _prepared(dataset, images, store, preparation, track)
+    targets = dataset.targets(images)
+    groups = [image.group for image in images]
+    published = np.array([image.part == "validation" for image in images])
+    held_out = (
+        published
+        if published.any()
+        else hold_out_share(strata_of(targets), groups, validation, seed)
+    )
+    if held_out.all() or not held_out.any():
+        raise InvalidInput(f"{dataset.root}: too few images to hold some out; add images")
+    return ClassifiedSource(
+        name=dataset.name,
+        pictures=pictures,
+        targets=targets,
+        names=[image.name for image in images],
+        groups=groups,
+        held_out_indices=np.flatnonzero(held_out),
+        classes=dataset.classes,
+        exclusive=dataset.exclusive,
+        preparation=preparation,
+        description=f"{len(images)} images of {dataset.name} in {len(dataset.classes)} classes",
+        seed=seed,
+    )
+
+
+def _digest(images: Sequence[ClassifiedImage]) -> str:
+    """A hash of which images there are, in which order."""
+    listed = "\n".join(f"{i.image.path} {i.image.index} {i.image}" for i in images)
+    return hashlib.sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _prepared(
+    dataset: ClassifiedDataset,
+    images: Sequence[ClassifiedImage],
+    store: Path,
+    preparation: PicturePreprocessing,
+    track: Track[ClassifiedImage],
+) -> Bytes:
+    """The array of all pictures; its manifest is written last and so marks it complete."""
+    manifest, file = store / "manifest.json", store / "pictures.npy"
+    made_of = {
+        "preparation": preparation.model_dump(mode="json"),
+        "files": dataset.fingerprint(),
+        "images": _digest(images),
+    }
+    if not manifest.is_file() or json.loads(manifest.read_text()) != made_of:
+        shutil.rmtree(store, ignore_errors=True)
+        store.mkdir(parents=True)
+        shape = (len(images), preparation.channels, *preparation.size)
+        pictures = np.lib.format.open_memmap(file, "w+", np.uint8, shape)
+        for number, image in enumerate(track(images)):
+            try:
+                pictures[number] = preparation(dataset.read(image))
+            except CapsMedError as error:
+                raise InvalidInput(f"{image.image}: {error}") from error
+        pictures.flush()
+        write_text(manifest, json.dumps(made_of))
+    found: Bytes = np.load(file, mmap_mode="r")
+    return found

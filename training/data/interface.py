@@ -1,0 +1,73 @@
+"""What the training of every task needs to know about its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Sized
+from typing import Any, Protocol, Self
+
+from training.data.check.findings import Finding
+
+
+class TrainingData(Protocol):
+    """A data set on disk, checked before anything is trained."""
+
+    @property
+    def data(self) -> str:
+        """The name or path, as given."""
+
+    @property
+    def name(self) -> str:
+        """Of the data set."""
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """All problems, errors first."""
+
+    @property
+    def trainable(self) -> bool:
+        """Whether there are no errors."""
+
+
+class TrainingSource(Protocol):
+    """What is trained on, and what is held out for validation."""
+
+    @property
+    def name(self) -> str:
+        """Of the data set."""
+
+    @property
+    def description(self) -> str:
+        """Content, origin and licence of the data."""
+
+    @property
+    def summary(self) -> str:
+        """What there is to learn from, in one line."""
+
+    @property
+    def training(self) -> Sized:
+        """What is trained on."""
+
+    @property
+    def validation(self) -> Sized:
+        """What is held out."""
+
+    @property
+    def held_out(self) -> frozenset[str]:
+        """Names of the cases or images held out."""
+
+    @property
+    def labels(self) -> Mapping[int, str]:
+        """Label id -> name."""
+
+    def training_name(self, index: int) -> str:
+        """Name of a training sample, for messages."""
+
+    def card_values(self) -> Mapping[str, Any]:
+        """What a model card says about the data."""
+
+    def folds(self, count: int) -> Sequence[Self]:
+        """The parts of a cross-validation.
+
+        Raises:
+            InvalidParameter: there is too little for so many.
+        """

@@ -1,0 +1,78 @@
+"""A network's answers to many pictures, and how good they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from caps_med.networks import ClassificationNetwork
+from caps_med.preprocessing import unit_pictures
+from training.data.classified.source import Pictures
+
+#: Pictures of one forward pass.
+BATCH = 64
+
+Scores = NDArray[np.float64]
+
+
+def answers(network: ClassificationNetwork, pictures: Pictures) -> Scores:
+    """Scores ``[N, J]`` of the network, whose mode is restored afterwards."""
+    device, training = next(network.parameters()).device, network.training
+    network.eval()
+    found = []
+    with torch.inference_mode():
+        for start in range(0, len(pictures), BATCH):
+            batch, _ = pictures.batch(range(start, min(start + BATCH, len(pictures))))
+            scores, _ = network.classify_together(unit_pictures(torch.from_numpy(batch).to(device)))
+            found.append(scores.double().cpu().numpy())
+    network.train(training)
+    return np.concatenate(found)
+
+
+def classification_scores(
+    network: ClassificationNetwork, pictures: Pictures, exclusive: bool
+) -> dict[str, float]:
+    """``accuracy``, ``balanced_accuracy`` and ``auroc``, see `scores_of`."""
+    return scores_of(answers(network, pictures), pictures.chosen_targets, exclusive)
+
+
+def scores_of(scores: Scores, targets: NDArray[np.uint8], exclusive: bool) -> dict[str, float]:
+    """Accuracy, balanced accuracy and area under the ROC curve.
+
+    Args:
+        scores: ``[N, J]``, higher for a more likely class.
+        targets: ``[N, J]``, 1 for the classes of an image.
+        exclusive: whether each image belongs to exactly one class: the answer is the class of the
+            highest score. Else it is every class with a score of at least a half, and accuracy and
+            balanced accuracy are means over the classes.
+
+    Returns:
+        ``auroc`` is the mean over the classes, each against the rest, that some but not all images
+        belong to; 0.5 if there are none.
+    """
+    if exclusive:
+        found = {**_of_classes(scores.argmax(1), targets.argmax(1))}
+    else:
+        each = [_of_classes(scores[:, k] >= 0.5, targets[:, k] > 0) for k in range(scores.shape[1])]
+        found = {name: float(np.mean([one[name] for one in each])) for name in each[0]}
+    return {**found, "auroc": _auroc(scores, targets)}
+
+
+def _of_classes(predicted: NDArray[Any], true: NDArray[Any]) -> dict[str, float]:
+    recalls = [float((predicted[true == k] == k).mean()) for k in np.unique(true)]
+    return {
+        "accuracy": float((predicted == true).mean()),
+        "balanced_accuracy": float(np.mean(recalls)),
+    }
+
+
+def _auroc(scores: Scores, targets: NDArray[np.uint8]) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    possible = [k for k in range(targets.shape[1]) if 0 < targets[:, k].sum() < len(targets)]
+    if not possible:
+        return 0.5
+    return float(np.mean([roc_auc_score(targets[:, k], scores[:, k]) for k in possible]))

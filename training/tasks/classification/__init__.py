@@ -1,0 +1,1 @@
+"""Classification: recipe, plan from the data, augmentation, training."""

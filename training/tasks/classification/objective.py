@@ -1,0 +1,72 @@
+"""What a classification network is trained to minimize."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from caps_med.losses import MarginLoss, SpreadLoss, linear_margin
+from caps_med.networks import ClassificationNetwork, ConvolutionalClassifier
+from training.tasks.classification.recipe import Loss
+
+
+class Objective(nn.Module):
+    """The loss of a network on a batch, as a module whose gradients can be shared by processes.
+
+    Args:
+        network: is trained.
+        loss: ``margin`` (Sabour et al. 2017, summed over the classes), ``spread`` (Hinton et al.
+            2018) or ``cross_entropy``.
+        reconstruction_weight: of the mean squared error of the image that the capsules of the true
+            classes stand for.
+        class_weights: one for each class, or None.
+
+    Attributes:
+        progress: of the training, 0 to 1; the margin of the spread loss rises with it.
+    """
+
+    def __init__(
+        self,
+        network: ClassificationNetwork,
+        loss: Loss,
+        reconstruction_weight: float = 0.0,
+        class_weights: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        self.network, self.kind, self.progress = network, loss, 0.0
+        self.reconstruction_weight, self.class_weights = reconstruction_weight, class_weights
+        self.margin = MarginLoss(class_weights=class_weights, sum_classes=True)
+
+    def forward(self, image: Tensor, target: Tensor) -> Tensor:
+        """The mean loss of a batch.
+
+        Args:
+            image: ``[B, C, *S]``.
+            target: ``[B, J]``, 1 for the classes of an image.
+        """
+        if isinstance(self.network, ConvolutionalClassifier):
+            return self._cross_entropy(self.network, image, target)
+        scores, capsules = self.network.classify(image)
+        loss: Tensor
+        if self.kind == "margin":
+            loss = self.margin(scores, target)
+        else:
+            loss = SpreadLoss(linear_margin(self.progress), self.class_weights)(
+                scores, target.argmax(1)
+            )
+        if self.reconstruction_weight:
+            found = self.network.reconstruct(capsules, target)
+            wanted = self.network.reconstruction_target(image)
+            loss = loss + self.reconstruction_weight * F.mse_loss(found, wanted)
+        return loss
+
+    def _cross_entropy(
+        self, network: ConvolutionalClassifier, image: Tensor, target: Tensor
+    ) -> Tensor:
+        logits = network.logits(image)
+        weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
+        if network.activation == "softmax":
+            return F.cross_entropy(logits, target.argmax(1), weights)
+        return F.binary_cross_entropy_with_logits(logits, target, weights)

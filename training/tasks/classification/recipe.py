@@ -1,0 +1,145 @@
+"""The recipe of a classification network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from caps_med.bundles import NetworkSpec
+from caps_med.bundles.metadata import Task
+from caps_med.errors import InvalidParameter
+from caps_med.networks import CapsuleNetwork, ClassificationNetwork
+from caps_med.preprocessing import PicturePreprocessing
+from training.data.classified import ClassifiedSource
+from training.engine.recipe import Recipe
+from training.evaluation.classification.scores import classification_scores
+from training.tasks.classification.augmentation import PictureAugmentation
+
+Loss = Literal["margin", "spread", "cross_entropy"]
+Network = Literal["efficient", "capsnet", "matrix", "cnn", "resnet"]
+
+#: Name in the registry of networks.
+NETWORKS: Mapping[str, str] = MappingProxyType(
+    {
+        "efficient": "EfficientCapsNet",
+        "capsnet": "CapsNet",
+        "matrix": "MatrixCapsules",
+        "cnn": "ConvNet",
+        "resnet": "ResNet",
+    }
+)
+#: The published weight of the reconstruction, 0.0005 of the summed squared error at 28 x 28
+#: pixels, as a factor of the mean squared error, which does not depend on the size.
+RECONSTRUCTION = 0.392
+#: The smaller of the published networks of matrix capsules, with a fifth of the parameters.
+SMALL_MATRIX_CAPSULES = {"width": 64, "types": [8, 16, 16]}
+#: Defaults that depend on the network.
+DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "efficient": {
+            "loss": "margin", "learning_rate": 2e-3, "reconstruction_weight": RECONSTRUCTION,
+        },
+        "capsnet": {
+            "loss": "margin", "learning_rate": 1e-3, "reconstruction_weight": RECONSTRUCTION,
+        },
+        "matrix": {
+            "loss": "spread", "learning_rate": 3e-3, "arguments": SMALL_MATRIX_CAPSULES,
+        },
+        "cnn": {"loss": "cross_entropy", "learning_rate": 2e-3, "weight_decay": 1e-2},
+        "resnet": {"loss": "cross_entropy", "learning_rate": 1e-3, "weight_decay": 1e-2},
+    }
+)  # fmt: skip
+
+
+class ClassificationRecipe(Recipe):
+    """Settings of the training of a classification network.
+
+    Attributes:
+        network: ``efficient`` (Efficient-CapsNet), ``capsnet`` (Sabour et al. 2017), ``matrix``
+            (matrix capsules with EM routing), ``cnn`` (convolutions of equal size) or ``resnet``
+            (MONAI's). Defaults below depend on it, see `DEFAULTS`.
+        steps: optimizer steps of an epoch; 0 goes once through the training images.
+        loss: ``margin``, ``spread`` or ``cross_entropy``.
+        reconstruction_weight: of the mean squared error of the reconstruction by the capsules of
+            the true classes; 0 trains without a decoder.
+        weight_decay: of AdamW.
+        iterations: of routing; None for the network's own.
+        arguments: other arguments of the network, such as ``width`` or ``types``.
+        class_weights: of the loss, for classes of different sizes; None for equal weights.
+        score: that chooses the checkpoint: ``accuracy``, ``balanced_accuracy`` or ``auroc``.
+        validation: share of the images that is held out where the data have no validation part.
+        augmentation: of the training images.
+        preparation: how an image becomes the network's input.
+    """
+
+    epochs: Annotated[int, Field(ge=1)] = 20
+    steps: Annotated[int, Field(ge=0)] = 0
+    batch_size: Annotated[int, Field(ge=1)] = 64
+    task: ClassVar[Task] = "classification"
+
+    network: Network = "efficient"
+    loss: Loss
+    reconstruction_weight: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    iterations: Annotated[int, Field(ge=1, le=10)] | None = None
+    arguments: Mapping[str, Any] = Field(default_factory=dict)
+    class_weights: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    score: Literal["accuracy", "balanced_accuracy", "auroc"] = "accuracy"
+    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    augmentation: PictureAugmentation = PictureAugmentation()
+    preparation: PicturePreprocessing = PicturePreprocessing()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_network(cls, values: Any) -> Any:  # noqa: ANN401 - any input of a validator
+        if not isinstance(values, dict):
+            return values
+        given = {key: value for key, value in values.items() if value is not None}
+        defaults = DEFAULTS.get(values.get("network", "efficient"), DEFAULTS["efficient"])
+        return {**values, **{k: v for k, v in defaults.items() if k not in given}}
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        convolutional = self.network in ("cnn", "resnet")
+        if convolutional != (self.loss == "cross_entropy"):
+            possible = "cross_entropy" if convolutional else "margin or spread"
+            raise ValueError(f"loss {self.loss}: {self.network} is trained with {possible}")
+        if self.reconstruction_weight and convolutional:
+            raise ValueError(f"reconstruction_weight: {self.network} has no capsules")
+        if self.iterations and self.network not in ("capsnet", "matrix"):
+            raise ValueError(f"iterations: {self.network} does not route in iterations")
+        return self
+
+    def network_spec(self, source: ClassifiedSource) -> NetworkSpec:
+        """The network for the images and classes of `source`."""
+        arguments: dict[str, Any] = {
+            "in_channels": self.preparation.channels,
+            "out_channels": len(source.classes),
+            "image_size": list(self.preparation.size),
+        }
+        if self.network in ("cnn", "resnet"):
+            arguments["activation"] = "softmax" if source.exclusive else "sigmoid"
+        else:
+            arguments["decoder"] = self.reconstruction_weight > 0
+        if self.iterations:
+            arguments["iterations"] = self.iterations
+        return NetworkSpec(name=NETWORKS[self.network], arguments={**arguments, **self.arguments})
+
+    def completed(self, source: ClassifiedSource) -> Self:
+        """With the steps of one pass through the training images."""
+        if self.loss == "spread" and not source.exclusive:
+            raise InvalidParameter("loss=spread: images of several classes need margin")
+        if self.steps:
+            return self
+        return self.model_copy(update={"steps": max(1, len(source.training) // self.batch_size)})
+
+    def held_out_scores(
+        self, network: CapsuleNetwork, source: ClassifiedSource
+    ) -> Mapping[str, float]:
+        """Accuracy, balanced accuracy and AUROC on the images held out."""
+        assert isinstance(network, ClassificationNetwork)  # noqa: S101 - of this recipe
+        scores = classification_scores(network, source.validation, source.exclusive)
+        return {**scores, "score": scores[self.score]}
