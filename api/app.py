@@ -16,6 +16,7 @@ from api.access.headers import SecurityHeaders
 from api.access.keys import KeyStore, default_path
 from api.background import InferenceJobs
 from api.engine import Engine
+from api.heads import HeadRequests
 from api.lifetime import Lifetime
 from api.metrics import Metrics
 from api.observe import Observe
@@ -30,6 +31,7 @@ from api.routes import (
     page,
     samples,
     segment,
+    swagger,
     synthesize,
 )
 from api.routes.common import known_parameters
@@ -69,7 +71,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,  # its page loads scripts from another host
+        docs_url=None,  # its page loads scripts from another host: see api.routes.swagger
         redoc_url=None,
         dependencies=[Depends(known_parameters)],
         form_limits={
@@ -87,7 +89,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     ):  # fmt: skip
         app.include_router(router.router)
     page.install(app)
+    app.include_router(swagger.router)
     training = jobs.install(app, engine)
+    app.add_middleware(HeadRequests)
     app.add_middleware(BodyLimit, bounds=settings.body_bounds)
     app.add_middleware(Lifetime, seconds=settings.request_seconds)
     _guard(app, settings)

@@ -53,6 +53,19 @@ def call(document: Mapping[str, Any], method: str, path: str, operation: Mapping
     return " ".join([*words, ADDRESS + path])
 
 
+def upload(document: Mapping[str, Any], path: str, address: str) -> str | None:
+    """A curl command that posts a file to a path of the document; None if it takes no file.
+
+    Args:
+        address: of the path, with its parameters.
+    """
+    fields = list(_fields(document, document["paths"][path]["post"]))
+    if not any(is_file for _, is_file in fields):
+        return None
+    parts = (f"-F {name}={'@FILE' if is_file else name.upper()}" for name, is_file in fields)
+    return " ".join(["curl", *parts, address])
+
+
 def _fields(
     document: Mapping[str, Any], operation: Mapping[str, Any]
 ) -> Iterator[tuple[str, bool]]:
@@ -68,5 +81,7 @@ def _fields(
 
 
 def _is_file(field: Mapping[str, Any]) -> bool:
-    kinds = [field, *field.get("anyOf", ())]
-    return any("contentMediaType" in k or k.get("format") == "binary" for k in kinds)
+    """Whether a field is a file, a list of files, or either of them or nothing."""
+    kinds = [*field.get("anyOf", ()), *([field["items"]] if "items" in field else [])]
+    binary = "contentMediaType" in field or field.get("format") == "binary"
+    return binary or any(map(_is_file, kinds))

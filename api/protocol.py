@@ -7,12 +7,15 @@ import json
 from typing import ClassVar
 
 import h11
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from api.problems import MEDIA_TYPE, PROBLEMS, SLOW_BODY, document
 
 #: Bytes that the request line and all headers may have together.
 MAX_HEAD_BYTES = 32 * 1024
+#: Headers that each say where a body ends.
+_AMBIGUOUS = {b"content-length", b"transfer-encoding"}
 
 
 class BoundedHttp(H11Protocol):
@@ -34,6 +37,17 @@ class BoundedHttp(H11Protocol):
         """Start the clock with the first byte of a request, stop it with its last header."""
         super().data_received(data)
         self._watch()
+
+    def handle_events(self) -> None:
+        """Let the answer to an ambiguous request be the last one of its connection.
+
+        With both a length and chunks, a proxy may have seen another end of the request than this
+        server (RFC 9112, section 6.3).
+        """
+        super().handle_events()
+        names = {name for name, _ in self.headers or ()}
+        if names >= _AMBIGUOUS and CLOSE_HEADER not in self.headers:
+            self.headers.append(CLOSE_HEADER)  # uvicorn repeats it in the answer
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock."""

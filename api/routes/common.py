@@ -11,10 +11,11 @@ from pydantic import BaseModel
 
 from api.encoding import MEDIA_TYPES, file_response, json_response, npz_bytes
 from api.engine import Engine
+from api.examples import upload
 from api.problems import MEDIA_TYPE
 from api.schemas import Problem
 from api.uploads import read_upload
-from caps_med.errors import InvalidParameter
+from caps_med.errors import InvalidParameter, UnsupportedFormat
 from caps_med.images import Kind, MedicalImage, encode_image
 from caps_med.inference import AnswerProvenance, Model
 from caps_med.inference.synthesizer import LARGEST_SEED
@@ -33,11 +34,13 @@ async def known_parameters(request: Request) -> None:
     """Refuse unknown form parts and query parameters of a POST, such as misspelt ones.
 
     Raises:
+        UnsupportedFormat: the body is not a form, such as the bare file.
         InvalidParameter: a part or query parameter is unknown.
     """
     if request.method != "POST":
         return
     parts, query = _documented(request.app.openapi(), request.scope["route"].path_format)
+    await _check_form(request, parts)
     given = (
         ("part", await request.form(), parts),
         ("query parameter", request.query_params, query),
@@ -47,6 +50,26 @@ async def known_parameters(request: Request) -> None:
             if name not in known:
                 listed = ", ".join(known) or "none"
                 raise InvalidParameter(f"there is no {kind} {name!r}: known are {listed}")
+
+
+async def _check_form(request: Request, parts: Sequence[str]) -> None:
+    """Refuse a file that is sent as the body itself, and say how it is sent."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type == "multipart/form-data":
+        return
+    if media_type == "application/x-www-form-urlencoded" and all(
+        name in parts for name in await request.form()
+    ):
+        return
+    if not media_type and request.headers.get("content-length", "0") == "0":
+        return  # nothing at all: the missing part is named
+    document, path = request.app.openapi(), request.scope["route"].path_format
+    address = str(request.url.replace(query="", fragment=""))
+    command = upload(document, path, address)
+    hint = "" if command is None else f", as `{command}` does (not --data-binary)"
+    raise UnsupportedFormat(
+        f"the body is not a form: send files as parts of a multipart form{hint}"
+    )
 
 
 def _documented(document: dict[str, Any], path: str) -> tuple[list[str], list[str]]:

@@ -31,7 +31,7 @@ _MISSING = """<!doctype html>
 <p>in the folder of the source code, and reload this page. The API works without it:</p>
 <pre>curl -F image=@t1.nii.gz \\
      http://localhost:8000/v1/models/brain-t1-tissue/segment -o tissue.nii.gz</pre>
-<p>All calls: <a href="/openapi.json">openapi.json</a>.
+<p>All calls: <a href="/docs">docs</a>, <a href="/openapi.json">openapi.json</a>.
 State: <a href="/healthz">healthz</a>, <a href="/readyz">readyz</a>,
 <a href="/metrics">metrics</a>.</p>
 </body>

@@ -1,0 +1,124 @@
+"""HEAD, bodies that are no form, ambiguous requests, and the page that lists all calls."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from api.settings import Settings
+from tests.api.running import Running, running, until
+
+SEGMENT = "/v1/models/tiny-segmentation/segment"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/", "/docs", "/docs/start.js", "/healthz", "/openapi.json", "/v1/models",
+        "/v1/models/tiny-segmentation", "/v1/models/nope", "/v1/samples/t1", "/nope", "/metrics",
+    ],
+)  # fmt: skip
+def test_head_is_get_without_a_body(client: TestClient, path: str) -> None:
+    got, head = client.get(path), client.head(path)
+    assert (head.status_code, head.content) == (got.status_code, b"")
+    assert head.headers["content-type"] == got.headers["content-type"]
+    if path != "/metrics":  # which counts
+        assert head.headers["content-length"] == got.headers["content-length"]
+
+
+def test_head_of_what_is_only_posted_is_refused(client: TestClient) -> None:
+    assert client.head(SEGMENT).status_code == 405
+
+
+def test_a_stream_ends_with_the_headers_of_head(models: Path, picture: bytes) -> None:
+    """And nothing of it goes on: the connection is used again."""
+    with (
+        running(Settings(models=models, preload=())) as server,
+        server.held("tiny-segmentation"),
+        httpx.Client(base_url=server.address, timeout=60) as client,
+    ):
+        accepted = client.post(f"{SEGMENT}?async", files={"image": picture})
+        events = f"{accepted.headers['Location']}/events"
+        assert client.head(events).headers["content-type"].startswith("text/event-stream")
+        assert client.get("/healthz").status_code == 200
+        counted = {"route": "/v1/inference-jobs/{job}/events", "outcome": "200"}
+        until(lambda: server.count(**counted) == 1)
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    ["application/x-www-form-urlencoded", "application/octet-stream", "image/png", ""],
+)
+def test_a_bare_file_gets_the_right_curl_line(
+    client: TestClient, picture: bytes, media_type: str
+) -> None:
+    """As `curl --data-binary @file` sends it."""
+    headers = {"Content-Type": media_type} if media_type else {}
+    answer = client.post(f"{SEGMENT}?format=png", content=picture, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_format")
+    assert f"`curl -F image=@FILE http://testserver{SEGMENT}`" in answer.json()["detail"]
+    assert "PNG" not in answer.text  # nothing of the file
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        ("/v1/models/tiny-synthesis/synthesize", "curl -F labels=@FILE http"),
+        ("/v1/models/tiny-segmentation/features", "curl -F image=@FILE http"),
+        ("/v1/images", "curl -F image=@FILE http"),
+        ("/v1/training-jobs", "curl -F task=TASK -F name=NAME -F archive=@FILE http"),
+    ],
+)
+def test_every_upload_is_explained(client: TestClient, path: str, command: str) -> None:
+    answer = client.post(path, content=b"x", headers={"Content-Type": "application/gzip"})
+    assert command in answer.json()["detail"]
+
+
+def test_a_form_without_files_may_be_url_encoded(client: TestClient) -> None:
+    form = {"task": "segmentation", "name": "x", "data": "nope"}
+    answer = client.post("/v1/training-jobs", data=form)
+    assert "no such data set" in answer.json()["detail"]
+
+
+def exchange(server: Running, *requests: bytes) -> bytes:
+    """All that a connection answers until the server closes it or says nothing for a while."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=2) as connection:
+        connection.sendall(b"".join(requests))
+        found = b""
+        try:
+            while piece := connection.recv(65536):
+                found += piece
+        except TimeoutError:
+            found += b"<open>"
+        return found
+
+
+def test_a_request_with_two_ends_is_the_last_one_of_its_connection(models: Path) -> None:
+    plain = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    body = b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    with running(Settings(models=models, preload=())) as server:
+        answers = exchange(server, plain, plain)
+        assert (answers.count(b"HTTP/1.1 200"), answers[-6:]) == (2, b"<open>")
+        for method in (b"GET /healthz", b"POST /v1/images", b"HEAD /", b"PUT /nope"):
+            ambiguous = method + b" HTTP/1.1\r\nHost: x\r\n" + body
+            answers = exchange(server, ambiguous, plain)
+            assert answers.count(b"HTTP/1.1") == 1, method
+            assert re.search(rb"(?i)connection: close", answers)
+            assert not answers.endswith(b"<open>")
+
+
+def test_the_page_of_all_calls_comes_from_here_alone(client: TestClient) -> None:
+    page = client.get("/docs")
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    addresses = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert addresses == ["data:,", "docs/swagger-ui.css", "docs/swagger-ui-bundle.js",
+                         "docs/start.js"]  # fmt: skip
+    for address in addresses[1:]:
+        assert client.get(f"/{address}").status_code == 200
+    for name in ("redoc.standalone.js", "..%2f__init__.py", "nope"):
+        assert client.get(f"/docs/{name}").status_code == 404
