@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+import logging
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request
@@ -13,6 +17,8 @@ from starlette.exceptions import HTTPException
 from api.decoding.pool import DecoderDied, DecodeTimeout
 from api.engine.queue import Busy
 from caps_med import errors
+
+log = logging.getLogger("caps_med.api")
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -27,6 +33,9 @@ JOB_NOT_FOUND, PICTURE_NOT_FOUND = "job_not_found", "picture_not_found"
 NOT_FINISHED = "not_finished"
 SAMPLE_NOT_FOUND = "sample_not_found"
 DATA_NOT_FIT, QUOTA = "data_not_fit", "quota_exceeded"
+NAME_TAKEN = "name_taken"
+#: The disk of the models and jobs: full, or not usable at all.
+DISK_FULL, STORAGE = "disk_full", "storage_unavailable"
 
 
 class ProblemType(NamedTuple):
@@ -64,10 +73,13 @@ PROBLEMS: Mapping[str, ProblemType] = {
     DecodeTimeout.code: ProblemType(422, "Decoding the file takes too long."),
     DecoderDied.code: ProblemType(422, "The process that decoded the file died."),
     DATA_NOT_FIT: ProblemType(422, "The data cannot be trained on; see `findings`."),
+    NAME_TAKEN: ProblemType(409, "The model's name belongs to a built-in model or to others."),
     RATE_LIMITED: ProblemType(429, "The key sends too many requests; see Retry-After."),
     UNEXPECTED: ProblemType(500, "A fault of the service; see its log for the request's id."),
     OVERLOADED: ProblemType(503, "Too many requests are waiting; see Retry-After."),
     NOT_READY: ProblemType(503, "The service is starting or stopping; see Retry-After."),
+    STORAGE: ProblemType(503, "The service cannot read or write its records on disk."),
+    DISK_FULL: ProblemType(507, "The disk of the service is full."),
     QUOTA: ProblemType(507, "The disk quota of training jobs is used up."),
     DEADLINE: ProblemType(504, "The answer did not come in time."),
 }
@@ -120,6 +132,26 @@ def document(code: str, detail: str, **more: object) -> dict[str, object]:
         "detail": detail,
         **more,
     }
+
+
+@contextmanager
+def stored() -> Iterator[None]:
+    """Answer what the disk refuses inside this block with a problem that names no path.
+
+    Raises:
+        Refusal: the disk is full (507), or cannot be used (503).
+    """
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        log.error("the disk refuses: %s: %s", type(error).__name__, error)
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        full = full or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        if full:
+            detail = "the disk of the service is full: its operator must make room"
+            raise Refusal(DISK_FULL, detail) from error
+        detail = "the service cannot use its disk: its operator must look into the log"
+        raise Refusal(STORAGE, detail, {"Retry-After": "60"}) from error
 
 
 def install(app: FastAPI) -> None:

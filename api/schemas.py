@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import BaseModel, Field
 
-from caps_med.bundles import Bundle
+from caps_med.bundles import Bundle, ModelRepository
 from caps_med.bundles.metadata import Color
 from caps_med.inference import Model
 
@@ -30,9 +32,12 @@ class ModelSummary(BaseModel):
     data: str = Field(description="What it was trained on.")
     license: str = Field(description="Licence of the weights.", examples=["Apache-2.0"])
     size_bytes: int = Field(description="Size of the weights' file.")
+    warnings: list[str] = Field(
+        default=[], description="Why newer versions do not answer.", examples=[[]]
+    )
 
     @classmethod
-    def of(cls, bundle: Bundle) -> ModelSummary:
+    def of(cls, bundle: Bundle, warnings: Sequence[str] = ()) -> ModelSummary:
         """From the bundle's metadata."""
         card = bundle.card
         return cls(
@@ -48,11 +53,12 @@ class ModelSummary(BaseModel):
             data=card.provenance.data,
             license=card.license,
             size_bytes=bundle.weights.stat().st_size if bundle.weights.is_file() else 0,
+            warnings=list(warnings),
         )
 
 
 class ModelList(BaseModel):
-    """Every model's latest version."""
+    """Of every model the version that answers."""
 
     models: list[ModelSummary]
     preloaded: list[str] = Field(
@@ -89,9 +95,10 @@ class ModelDetail(ModelSummary):
     layers: list[Layer]
     weights: Weights
     versions: list[int]
+    candidates: list[int] = Field(description="Versions for which the bare name does not stand.")
 
     @classmethod
-    def of_model(cls, model: Model, versions: list[int]) -> ModelDetail:
+    def of_model(cls, model: Model, repository: ModelRepository) -> ModelDetail:
         """From a loaded model."""
         card = model.bundle.card
         source = card.provenance
@@ -109,7 +116,8 @@ class ModelDetail(ModelSummary):
                 seed=source.seed,
                 caps_med_version=source.caps_med_version,
             ),
-            versions=versions,
+            versions=repository.versions(model.name),
+            candidates=repository.candidates(model.name),
         )
 
 

@@ -173,6 +173,10 @@ class Client:
         job: dict[str, Any] = answer.json()
         return job
 
+    def promote(self, version: str) -> dict[str, Any]:
+        """Let a model's name stand for the version ``name@3``; needs a key of the scope admin."""
+        return self._json("PUT", f"/v1/models/{version}/promoted")
+
     def jobs(self) -> list[dict[str, Any]]:
         """The newest training jobs."""
         found: list[dict[str, Any]] = self._json("GET", "/v1/training-jobs")["jobs"]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -14,6 +15,8 @@ from api.access.rates import Rates
 from api.problems import FORBIDDEN, RATE_LIMITED, UNAUTHORIZED, problem
 from api.record import note
 
+#: In the scope of a request: whether its key may do everything; absent if none is needed.
+ADMIN = "caps_med.admin"
 #: Any valid key is sufficient.
 ANY = "any"
 _READING = ("GET", "HEAD", "OPTIONS")
@@ -63,10 +66,11 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        refusal = self._refusal(scope["method"], scope["path"], Headers(scope=scope))
+        refusal = self._refusal(scope, Headers(scope=scope))
         await (refusal or self.app)(scope, receive, send)
 
-    def _refusal(self, method: str, path: str, headers: Headers) -> JSONResponse | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
+        method, path = scope["method"], scope["path"]
         if refusal := self._foreign(method, headers):
             return refusal
         needed = scope_of(method, path)
@@ -83,6 +87,7 @@ class Gate:
                 {"WWW-Authenticate": 'Bearer realm="caps_med"'},
             )
         note(who=f"{key.name} {key.id}")
+        scope[ADMIN] = key.may("admin")
         if needed != ANY and not key.may(needed):
             return problem(FORBIDDEN, f"this key lacks the scope {needed!r}")
         return self._too_often(key)
@@ -105,6 +110,11 @@ class Gate:
         if host and _parts(origin).netloc == host:
             return None
         return problem(FORBIDDEN, "pages of another site may not call this service")
+
+
+def is_admin(request: Request) -> bool:
+    """Whether the key of this request may do everything; false if no key is needed."""
+    return bool(request.scope.get(ADMIN, False))
 
 
 def _parts(text: str) -> SplitResult:

@@ -65,7 +65,7 @@ class Engine:
         """The model of that name, or ``name@version``.
 
         A new version is loaded and warmed up while the one in memory goes on answering; an invalid
-        version never replaces it.
+        version never replaces it, and at a start an earlier one answers in its place.
 
         Raises:
             ModelNotFound, InvalidBundle: see `ModelRepository.find`.
@@ -76,6 +76,32 @@ class Engine:
         if queue := self._queues.get(model.bundle.reference):
             queue.check_room()
         return model
+
+    async def listed(self) -> list[tuple[Bundle, list[str]]]:
+        """The version of each model that answers, and warnings about newer ones that cannot."""
+        return await self.run("list", self._versions.listed)
+
+    async def bundle(self, reference: str) -> Bundle:
+        """The files of the model that `load` would load, without its weights.
+
+        Raises:
+            ModelNotFound: see `ModelRepository.find`.
+        """
+        return await self.run("list", lambda: self._bundle(reference))
+
+    def _bundle(self, reference: str) -> Bundle:
+        return self._versions.answering(reference) or self.repository.find(reference)
+
+    async def promote(self, reference: str) -> Bundle:
+        """Let a model's bare name stand for the version ``name@3``.
+
+        Raises:
+            ModelNotFound, InvalidParameter, OSError: see `ModelRepository.promote`.
+        """
+        bundle = await to_thread.run_sync(self.repository.promote, reference)
+        await self._versions.refresh()
+        note(model=bundle.name, version=bundle.version)
+        return bundle
 
     async def watch(self) -> None:
         """Poll for new versions of the models in memory, until cancelled."""

@@ -7,26 +7,47 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 from anyio import to_thread
 
 from api.engine.pool import ModelPool
 from caps_med.bundles import Bundle, ModelRepository
-from caps_med.errors import ModelNotFound
+from caps_med.errors import InvalidBundle, ModelNotFound
 from caps_med.inference import Model
 
 log = logging.getLogger("caps_med.api")
 
-#: Seconds after which a version that could not be loaded is tried again.
+#: Seconds after which a version that could not be loaded is tried again, though nothing changed.
 RETRY_SECONDS = 60.0
+
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """A version that could not be served.
+
+    Attributes:
+        why: for the list of models; holds no path.
+        error: what loading or running it raised.
+        stamp: of its files; it is tried again once they have changed, or after a while.
+        until: of the monotonic clock.
+    """
+
+    why: str
+    error: Exception
+    stamp: Stamp
+    until: float
 
 
 class Versions:
     """From a reference to a model in memory.
 
-    A name stands for the version in use until the repository has another latest one, which is then
-    loaded, warmed up and put in its place. A version that cannot be loaded is logged and left out.
-    Models that are deleted from the repository are evicted.
+    A name stands for the newest version that can be served; what cannot is logged, and tried again
+    when its files change. A version in use goes on answering until a newer one is loaded and warmed
+    up. Models that are deleted from the repository are evicted.
 
     Args:
         load: loads a bundle's model, off the event loop.
@@ -43,23 +64,87 @@ class Versions:
         self._repository, self._pool = repository, pool
         self._load, self._warm = load, warm
         self._current: dict[str, str] = {}
-        self._refused: dict[str, float] = {}
+        self._refused: dict[str, _Refused] = {}
         self._wake: Callable[[], object] = lambda: None
 
     async def find(self, reference: str) -> Model:
         """The model of that name, or ``name@version``.
 
         Raises:
-            ModelNotFound, InvalidBundle: see `ModelRepository.find`.
+            ModelNotFound: see `ModelRepository.find`. InvalidBundle: no version can be loaded.
         """
         known = self._current.get(reference, reference)
         if model := self._pool.loaded(known):
             return model
-        bundle = await to_thread.run_sync(self._repository.find, reference)
-        model = await self._load(bundle)
-        if "@" not in reference:
-            self._current[reference] = bundle.reference
-        return model
+        if "@" in reference:
+            return await self._load(await to_thread.run_sync(self._repository.find, reference))
+        return await self._newest_valid(reference)
+
+    async def _newest_valid(self, name: str) -> Model:
+        bundles = await to_thread.run_sync(self._repository.newest_first, name)
+        for bundle in bundles:
+            if await to_thread.run_sync(self._is_refused, bundle):
+                continue
+            try:
+                model = await self._load(bundle)
+            except InvalidBundle as error:
+                await to_thread.run_sync(self._refuse, bundle, error)
+                continue
+            self._current[name] = bundle.reference
+            if bundle is not bundles[0]:
+                log.warning("%s answers instead of %s", bundle.reference, bundles[0].reference)
+            return model
+        raise self._refused[bundles[0].reference].error
+
+    def listed(self) -> list[tuple[Bundle, list[str]]]:
+        """The version of each model that answers, and warnings about newer ones that cannot.
+
+        Versions whose metadata cannot be read are passed over. Blocks.
+        """
+        found = ((name, self.answering(name)) for name in self._repository.names())
+        return [(bundle, self.warnings(name, bundle)) for name, bundle in found if bundle]
+
+    def answering(self, name: str) -> Bundle | None:
+        """The version that a bare name stands for; None if there is none. Blocks."""
+        try:
+            bundles = self._repository.newest_first(name)
+        except ModelNotFound:
+            return None
+        usable = [b for b in bundles if not self._is_refused(b) and not self._unreadable(b)]
+        current = self._current.get(name)
+        return next((b for b in usable if b.reference == current), next(iter(usable), None))
+
+    def warnings(self, name: str, answering: Bundle) -> list[str]:
+        """What the newer versions lack. Blocks."""
+        newer = [
+            bundle
+            for bundle in self._repository.newest_first(name)
+            if bundle.version > answering.version and self._is_refused(bundle)
+        ]
+        return [
+            f"version {bundle.version} cannot be served, version {answering.version} answers: "
+            f"{self._refused[bundle.reference].why}"
+            for bundle in newer
+        ]
+
+    def _unreadable(self, bundle: Bundle) -> bool:
+        try:
+            bundle.metadata  # noqa: B018 - reading it is the check
+        except InvalidBundle as error:
+            self._refuse(bundle, error)
+            return True
+        return False
+
+    def _is_refused(self, bundle: Bundle) -> bool:
+        refused = self._refused.get(bundle.reference)
+        fresh = refused is not None and time.monotonic() < refused.until
+        return refused is not None and fresh and refused.stamp == stamp(bundle.path)
+
+    def _refuse(self, bundle: Bundle, error: Exception) -> None:
+        why = str(error) if isinstance(error, InvalidBundle) else type(error).__name__
+        until = time.monotonic() + RETRY_SECONDS
+        self._refused[bundle.reference] = _Refused(why, error, stamp(bundle.path), until)
+        log.error("%s cannot be served: %s: %s", bundle.reference, type(error).__name__, error)
 
     async def watch(self, seconds: float) -> None:
         """Refresh every so many seconds and after `check_now`, until cancelled."""
@@ -84,12 +169,13 @@ class Versions:
             await self._drop_deleted(reference)
         for name, reference in list(self._current.items()):
             try:
-                bundle = await to_thread.run_sync(self._repository.find, name)
+                bundles = await to_thread.run_sync(self._repository.newest_first, name)
             except ModelNotFound:
                 del self._current[name]
                 continue
-            if bundle.reference != reference:
-                await self._replace(bundle)
+            for bundle in bundles:
+                if bundle.reference == reference or await self._replace(bundle):
+                    break
 
     async def _drop_deleted(self, reference: str) -> None:
         try:
@@ -98,14 +184,25 @@ class Versions:
             self._pool.evict(reference)
             log.info("%s was deleted", reference)
 
-    async def _replace(self, bundle: Bundle) -> None:
-        if time.monotonic() < self._refused.get(bundle.reference, 0):
-            return
+    async def _replace(self, bundle: Bundle) -> bool:
+        """Put a version in place; False if it cannot be served."""
+        if await to_thread.run_sync(self._is_refused, bundle):
+            return False
         try:
             await self._warm(await self._load(bundle))
         except Exception as error:
-            self._refused[bundle.reference] = time.monotonic() + RETRY_SECONDS
-            log.error("%s cannot be served: %s: %s", bundle.reference, type(error).__name__, error)
-            return
+            await to_thread.run_sync(self._refuse, bundle, error)
+            return False
         self._current[bundle.name] = bundle.reference
         log.info("%s is in use", bundle.reference)
+        return True
+
+
+def stamp(folder: Path) -> Stamp:
+    """Names, sizes and times of the files of a version: another one after any change."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            found.append((str(path), status.st_size, status.st_mtime_ns))
+    return tuple(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -62,13 +62,20 @@ class LocalExecutor:
         root: the jobs' folder.
         models: the repository of the trained models.
         program: the command of a job's process; the job's folder is added as its last argument.
+        is_foreign: whether a model's name does not belong to the owner of a job; its version is
+            then a candidate.
     """
 
     def __init__(
-        self, root: Path, models: Path, limits: JobLimits, program: Sequence[str] = WORKER
+        self,
+        root: Path,
+        models: Path,
+        limits: JobLimits,
+        program: Sequence[str] = WORKER,
+        is_foreign: Callable[[str, str | None], bool] = lambda _name, _owner: False,
     ) -> None:
         self._root, self._models, self._limits = root, models, limits
-        self._program = program
+        self._is_foreign, self._program = is_foreign, program
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def files(self, job: Job) -> JobFiles:
@@ -78,7 +85,12 @@ class LocalExecutor:
     def submit(self, job: Job) -> None:
         """See `Executor.submit`."""
         files = self.files(job)
-        spec = {"models": str(self._models), "job": _plain(job), **asdict(self._limits)}
+        spec = {
+            "models": str(self._models),
+            "job": _plain(job),
+            "candidate": self._is_foreign(job.name, job.owner),
+            **asdict(self._limits),
+        }
         write_json(files.spec, spec)
         with files.log.open("ab") as log:
             self._processes[job.id] = subprocess.Popen(  # noqa: S603 - our own interpreter and module

@@ -78,16 +78,21 @@ class Job:
         """Whether it is finished."""
         return self.state in FINAL
 
-    def command(self, resume: bool) -> list[str]:
+    def command(self, resume: bool, candidate: bool = False) -> list[str]:
         """The arguments of the training command, which runs in the job's folder and names no path.
 
         The bundle records the command and with it the job's id, by which a published model is
         recognized.
+
+        Args:
+            resume: whether to continue from the last checkpoint.
+            candidate: whether the model awaits its promotion.
         """
         chosen: dict[str, Any] = self.options.model_dump(exclude_none=True)
         flags = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items()]
         command = ["train", self.task, "--data", self.data, "--name", self.name]
-        return [*command, *self.marker, *flags, *(["--resume"] if resume else [])]
+        switches = {"--candidate": candidate, "--resume": resume}
+        return [*command, *self.marker, *flags, *(name for name, on in switches.items() if on)]
 
     @property
     def marker(self) -> list[str]:

@@ -32,6 +32,9 @@ class JobView(BaseModel):
     scores: list[dict[str, Any]] = Field(description="Scores of each epoch on held-out data.")
     pictures: list[str] = Field(description="Names of validation pictures.")
     model: str | None = Field(description="name@version, once it is published.")
+    candidate: bool = Field(
+        description="Whether its model answers under name@version alone, until it is promoted."
+    )
     code: str | None = Field(description="Stable code of the failure.")
     error: str | None
 
@@ -53,6 +56,7 @@ class JobView(BaseModel):
             scores=progress.scores,
             pictures=jobs.pictures(job),
             model=None if job.version is None else f"{job.name}@{job.version}",
+            candidate=jobs.is_candidate(job),
             code=job.code,
             error=job.error,
         )

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
+import threading
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from api.jobs.executor import JobLimits, LocalExecutor
 from api.jobs.files import JobFiles, size_of
 from api.jobs.job import NETWORKS, Job, Options
 from api.jobs.locks import FileLock
+from api.jobs.names import ModelNames
 from api.jobs.progress import RunProgress, log_lines, progress_of
 from api.jobs.store import JobStore
 from api.jobs.supervisor import Supervisor
@@ -50,7 +52,8 @@ class Jobs:
         metrics: Metrics,
         published: Callable[[str], None] = lambda _: None,
     ) -> None:
-        models = ModelRepository(settings.models).root.absolute()
+        self._repository = repository = ModelRepository(settings.models)
+        models = repository.root.absolute()
         self.settings, self.metrics = settings, metrics
         self.root = (settings.jobs_folder or models / ".jobs").absolute()
         self.store = JobStore(self.root / "jobs.sqlite3")
@@ -60,10 +63,12 @@ class Jobs:
             settings.job_memory_bytes,
             settings.job_devices,
         )
+        self.names = ModelNames(self.store, repository)
+        self._adding = threading.Lock()
         self.supervisor = Supervisor(
             self.root,
             self.store,
-            LocalExecutor(self.root, models, limits),
+            LocalExecutor(self.root, models, limits, is_foreign=self.names.is_foreign),
             settings.jobs_at_once,
             settings.job_seconds,
             settings.jobs_max_bytes,
@@ -108,12 +113,16 @@ class Jobs:
         archive: BinaryIO | None,
         owner: str | None,
         token: str | None,
+        admin: bool = False,
     ) -> Job:
         """Add a job to the end of the queue, after a check of its data.
 
+        Args:
+            admin: whether `owner` may train candidates under names of others.
+
         Raises:
-            Refusal: the data cannot be trained on (422), the queue is full (503), the quota is used
-                up (507).
+            Refusal: the name belongs to others (409), the data cannot be trained on (422), the
+                queue is full (503), the quota is used up (507).
             InvalidParameter: no such network or data set, or not exactly one of `data` and
                 `archive`.
             InvalidInput, InputTooLarge, UnsupportedFormat: see `api.jobs.archive.unpack`.
@@ -127,6 +136,7 @@ class Jobs:
         if data is not None and data not in self.data_sets:
             listed = ", ".join(self.data_sets)
             raise InvalidParameter(f"data={data!r}: no such data set; known are {listed}")
+        await to_thread.run_sync(self.names.check, name, owner, admin)
         await to_thread.run_sync(self._check_room)
         identity = uuid.uuid4().hex
         files = JobFiles(self.root / identity)
@@ -135,9 +145,16 @@ class Jobs:
         lock.take()
         try:
             where = await self._take_data(files, name, data, archive)
-            return self.store.add(
-                identity, task, name, where, archive is not None, options, owner, token
-            )
+
+            def added() -> Job:
+                with self._adding:
+                    self.names.check(name, owner, admin)
+                    self.names.take(name, owner)
+                    return self.store.add(
+                        identity, task, name, where, archive is not None, options, owner, token
+                    )
+
+            return await to_thread.run_sync(added)
         finally:
             lock.release()
             if self.store.get(identity) is None:
@@ -204,6 +221,10 @@ class Jobs:
     def progress(self, job: Job) -> RunProgress:
         """The progress of its run."""
         return progress_of(JobFiles(self.root / job.id).run(job))
+
+    def is_candidate(self, job: Job) -> bool:
+        """Whether the job's model awaits its promotion."""
+        return job.version in self._repository.candidates(job.name)
 
     def log(self, job: Job, lines: int = _LOG_LINES) -> list[str]:
         """The end of its log."""

@@ -36,7 +36,13 @@ CREATE TABLE IF NOT EXISTS jobs (
     error TEXT
 );
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, number);
+CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, owner TEXT);
 """
+#: Of models that were trained before names had owners.
+_FIRST_OWNERS = (
+    "INSERT OR IGNORE INTO names SELECT name, owner FROM jobs "
+    "WHERE state = 'succeeded' AND version = 1"
+)
 _LAST_SECONDS = "SELECT seconds FROM jobs WHERE state = 'succeeded' ORDER BY number DESC LIMIT 20"
 _COLUMNS = (
     "id, number, state, task, name, data, uploaded, options, owner, created, started, finished, "
@@ -60,6 +66,7 @@ class JobStore:
             if found not in (0, VERSION):
                 raise RuntimeError(f"{path.name} has version {found}, but {VERSION} is needed")
             connection.executescript(_SCHEMA)
+            connection.execute(_FIRST_OWNERS)
             connection.execute(f"PRAGMA user_version = {VERSION}")
 
     @contextmanager
@@ -145,6 +152,23 @@ class JobStore:
             marks = ", ".join("?" * len(FINAL))
             query = f"DELETE FROM jobs WHERE id = ? AND state IN ({marks})"  # noqa: S608
             return connection.execute(query, (job.id, *FINAL)).rowcount == 1
+
+    def owner(self, name: str) -> tuple[str | None] | None:
+        """The owner of a model's name; None if nobody has taken it."""
+        with self._connection() as connection:
+            query = "SELECT owner FROM names WHERE name = ?"
+            found: tuple[str | None] | None = connection.execute(query, (name,)).fetchone()
+        return found
+
+    def set_owner(self, name: str, owner: str | None) -> None:
+        """Make `owner`, a key or None, the owner of a model's name."""
+        with self._transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (name, owner))
+
+    def is_wanted(self, name: str) -> bool:
+        """Whether a job that is not finished will give this name to its model."""
+        marks = ", ".join("?" * len(FINAL))
+        return bool(self._select(f"WHERE name = ? AND state NOT IN ({marks})", name, *FINAL))
 
     def counts(self) -> dict[State, int]:
         """Number of jobs by state."""

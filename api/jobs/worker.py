@@ -45,7 +45,8 @@ def main(folder: Path) -> int:
     keep_freed_memory()
     job = Job(**{**spec["job"], "options": Options(**spec["job"]["options"])})
     os.chdir(folder)
-    write_json(files.result, _outcome(job, Path(spec["models"]), files))
+    outcome = _outcome(job, Path(spec["models"]), files, spec.get("candidate", False))
+    write_json(files.result, outcome)
     return 0
 
 
@@ -57,11 +58,11 @@ def _limit(spec: dict[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
 
 
-def _outcome(job: Job, models: Path, files: JobFiles) -> dict[str, Any]:
+def _outcome(job: Job, models: Path, files: JobFiles, candidate: bool) -> dict[str, Any]:
     from caps_med.errors import CapsMedError
 
     try:
-        return {"version": published_version(job, models) or _train(job, models)}
+        return {"version": published_version(job, models) or _train(job, models, candidate)}
     except CapsMedError as error:
         return {"code": error.code, "error": str(error)}
     except MemoryError:
@@ -76,7 +77,7 @@ def _outcome(job: Job, models: Path, files: JobFiles) -> dict[str, Any]:
         return {"code": "unexpected", "error": type(error).__name__}
 
 
-def _train(job: Job, models: Path) -> int | None:
+def _train(job: Job, models: Path, candidate: bool) -> int | None:
     """Run the training command and return the version that it published."""
     import click
 
@@ -85,7 +86,7 @@ def _train(job: Job, models: Path) -> int | None:
 
     _clear_drafts(models / job.name)
     checkpoint = Path(job.run_folder) / "checkpoint.pt"
-    arguments = job.command(resume=checkpoint.exists())
+    arguments = job.command(checkpoint.exists(), candidate)
     sys.argv = ["caps-med", *arguments]  # the bundle records the command
     add_plugins(app)
     try:

@@ -61,7 +61,7 @@ async def convert(
     content = await read_upload(image)
     decoded = await engine.decode([content], kind, _first_channel)
     if model and kind == "labels":
-        bundle = await engine.run("list", lambda: engine.repository.find(model))
+        bundle = await engine.bundle(model)
         decoded = decoded.with_array(decoded.array, palette=bundle.card.palette)
     if form == "nifti" and slice is None and _is_gzipped_nifti(content, decoded):
         answer = content

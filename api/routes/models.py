@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.routes.common import EngineDependency, answers
+from api.problems import stored
+from api.routes.common import EngineDependency, answers, problems
 from api.schemas import ModelDetail, ModelList, ModelSummary
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
-@router.get("", summary="Every model's latest version")
+@router.get("", summary="The version of every model that answers")
 async def list_models(engine: EngineDependency) -> ModelList:
-    """Names, tasks, labels and scores."""
-    bundles = await engine.run("list", engine.repository.list)
+    """Names, tasks, labels and scores; `warnings` if a newer version cannot be served."""
+    found = [ModelSummary.of(bundle, warnings) for bundle, warnings in await engine.listed()]
     preloaded = [reference.partition("@")[0] for reference in engine.settings.preload]
-    return ModelList(models=[ModelSummary.of(b) for b in bundles], preloaded=preloaded)
+    return ModelList(models=found, preloaded=preloaded)
 
 
 @router.get("/{model}", summary="One model: layers, labels, scores, provenance",
@@ -23,4 +24,14 @@ async def list_models(engine: EngineDependency) -> ModelList:
 async def show_model(model: str, engine: EngineDependency) -> ModelDetail:
     """`model` is a name, or `name@version`."""
     loaded = await engine.load(model)
-    return ModelDetail.of_model(loaded, engine.repository.versions(loaded.name))
+    return ModelDetail.of_model(loaded, engine.repository)
+
+
+@router.put("/{model}/promoted", summary="Let a model's name stand for this version",
+            responses=problems(404, 422, 503, 507))  # fmt: skip
+async def promote(model: str, engine: EngineDependency) -> ModelSummary:
+    """`model` is `name@version`: a candidate, or an earlier version. Newer ones become candidates,
+    which answer under `name@version` alone. Needs the scope `admin`.
+    """
+    with stored():
+        return ModelSummary.of(await engine.promote(model))

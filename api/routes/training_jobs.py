@@ -20,6 +20,7 @@ from fastapi import (
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ValidationError
 
+from api.access.gate import is_admin
 from api.jobs.events import Listener
 from api.jobs.job import NETWORKS, Options
 from api.jobs.schemas import JobList, JobLog, JobView
@@ -76,10 +77,11 @@ async def chosen_options(
     "",
     status_code=202,
     summary="Train a model",
-    responses=problems(400, 404, 413, 415, 422, 503, 504, 507),
+    responses=problems(400, 404, 409, 413, 415, 422, 503, 504, 507),
 )
 async def submit(
     jobs: JobsDependency,
+    request: Request,
     response: Response,
     task: Annotated[Literal["segmentation", "synthesis"], Form()],
     name: Annotated[str, Form(description="Name of the new model.", examples=["axons"])],
@@ -93,13 +95,17 @@ async def submit(
     """The data are checked first: `data_not_fit` (422) lists what is wrong with them.
 
     A request with the `Idempotency-Key` of an earlier one gets that request's job.
+
+    A name that is new, or that an earlier job of the same key has given, stands for the new model
+    as soon as it is trained. Names of built-in models and of others are refused (409
+    `name_taken`); for a key with the scope `admin`, the model becomes a candidate.
     """
     note(input_sha256=None if archive is None else await hashed(archive))
     owner = known("who")
     token = f"{owner}:{idempotency_key}" if idempotency_key else None
     file = None if archive is None else archive.file
     who = None if owner is None else str(owner)
-    job = await jobs.submit(task, name, options, data, file, who, token)
+    job = await jobs.submit(task, name, options, data, file, who, token, is_admin(request))
     note(job=job.id)
     response.headers["Location"] = f"{router.prefix}/{job.id}"
     return await to_thread.run_sync(lambda: JobView.of(job, jobs))

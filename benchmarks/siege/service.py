@@ -96,6 +96,7 @@ class Siege:
             raise Breach(f"the service did not start: {error}") from error
         service = Service(self, server, memory)
         try:
+            service.wait_until_ready()
             service.check()
             yield service
             service.check()
@@ -130,6 +131,18 @@ class Service:
     def port(self) -> int:
         """The port it listens on."""
         return int(self.address.rsplit(":", 1)[1])
+
+    def wait_until_ready(self) -> None:
+        """Wait until the models are loaded.
+
+        Raises:
+            Breach: they are not.
+        """
+        end = time.monotonic() + PATIENCE
+        while self.ask("GET", "/readyz").status_code != 200:
+            if time.monotonic() > end:
+                raise Breach("the service does not become ready")
+            time.sleep(0.05)
 
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:  # noqa: ANN401
         """One request; how long its answer came after the deadline is recorded.

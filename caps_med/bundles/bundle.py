@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import ValidationError
+from torch import Tensor
 
 from caps_med.bundles.metadata import BundleMetadata, ModelCard
-from caps_med.bundles.weights import load_weights, sha256
+from caps_med.bundles.weights import fill, parse_weights, read_weights
 from caps_med.errors import InvalidBundle, InvalidParameter
 from caps_med.networks import (
     CapsuleNetwork,
@@ -23,6 +27,10 @@ from caps_med.networks import (
 
 #: metadata.json above this is no metadata.
 LARGEST_METADATA = 2**20
+
+#: An empty file that marks a version as a candidate: it answers as ``name@3``, but the bare name
+#: does not stand for it until it is promoted.
+CANDIDATE = "CANDIDATE"
 
 
 @dataclass(frozen=True)
@@ -81,35 +89,57 @@ class Bundle:
     def load_network(self) -> CapsuleNetwork:
         """The network in evaluation mode, its weights verified.
 
+        No memory is taken for a network before there are weights of its shapes.
+
         Raises:
             InvalidBundle: the checksum, the network's arguments, the labels or a tensor does not
                 match.
         """
-        self.verify()
-        spec = self.card.network
-        try:
-            network = build_network(spec.name, spec.arguments)
-        except InvalidParameter as error:
-            raise InvalidBundle(f"{self.reference}: {error}") from error
-        if problem := labels_problem(self.card, network) or channels_problem(self.card, network):
-            raise InvalidBundle(f"{self.reference}: {problem}")
-        load_weights(network, self.weights)
+        with torch.device("meta"):
+            needed = self._network().state_dict()
+        state = parse_weights(self._verified(needed), self.weights.name, needed)
+        network = self._network()
+        fill(network, state)
         return network.eval()
 
     def verify(self) -> None:
         """Check the weights against the recorded checksum.
 
         Raises:
-            InvalidBundle: they are missing or differ.
+            InvalidBundle: they are missing or differ, or the network's arguments are not valid.
         """
+        with torch.device("meta"):
+            needed = self._network().state_dict()
+        self._verified(needed)
+
+    def _network(self) -> CapsuleNetwork:
+        """The network with random weights."""
+        spec = self.card.network
+        try:
+            network = build_network(spec.name, spec.arguments)
+        except InvalidParameter as error:
+            raise InvalidBundle(f"{self.reference}: {error}") from error
+        if problem := labels_problem(self.card, network):
+            raise InvalidBundle(f"{self.reference}: {problem}")
+        return network
+
+    def _verified(self, needed: Mapping[str, Tensor]) -> bytes:
+        """The content of the weights' file, which has the recorded checksum."""
         if not self.weights.is_file():
             raise InvalidBundle(f"{self.reference}: {self.metadata.weights.file} is missing")
-        found = sha256(self.weights)
+        content = read_weights(self.weights, needed)
+        found = hashlib.sha256(content).hexdigest()
         if found != self.metadata.weights.sha256:
             raise InvalidBundle(
                 f"{self.reference}: the weights have sha256 {found}, the metadata say "
                 f"{self.metadata.weights.sha256}: the file was changed or damaged; fetch it again"
             )
+        return content
+
+
+def is_candidate(folder: Path) -> bool:
+    """Whether the version in this folder waits to be promoted."""
+    return (folder / CANDIDATE).exists()
 
 
 def labels_problem(card: ModelCard, network: CapsuleNetwork) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from caps_med.bundles.bundle import Bundle
+from caps_med.bundles.bundle import CANDIDATE, Bundle
 from caps_med.bundles.repository import BUILT_IN, ModelRepository
 from caps_med.errors import InvalidParameter
 
@@ -61,6 +61,7 @@ def copy_model(repository: ModelRepository, reference: str, name: str) -> Bundle
     _check_new(repository, name)
     with _new_home(repository, name) as home:
         _copy(source, home, name, 1)
+        (home / "1" / CANDIDATE).unlink(missing_ok=True)
     return repository.find(name)
 
 

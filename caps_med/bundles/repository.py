@@ -6,9 +6,10 @@ import logging
 import os
 import re
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-from caps_med.bundles.bundle import Bundle
+from caps_med.bundles.bundle import CANDIDATE, Bundle, is_candidate
 from caps_med.errors import InvalidBundle, InvalidParameter, ModelNotFound
 
 log = logging.getLogger(__name__)
@@ -75,15 +76,58 @@ class ModelRepository:
         """Versions of that model in ascending order; none if it does not exist."""
         return sorted(self._folders(name))
 
+    def candidates(self, name: str) -> list[int]:
+        """Versions that wait for `promote`, in ascending order."""
+        return sorted(v for v, path in self._folders(name).items() if is_candidate(path))
+
+    def newest_first(self, name: str) -> list[Bundle]:
+        """The versions that the bare name may stand for, the newest first.
+
+        Raises:
+            ModelNotFound: there is none; the message lists what there is.
+        """
+        folders = self._folders(name)
+        found = [v for v in sorted(folders, reverse=True) if not is_candidate(folders[v])]
+        if found:
+            return [Bundle(name, version, folders[version]) for version in found]
+        if folders:
+            there = ", ".join(f"{name}@{version}" for version in sorted(folders))
+            raise ModelNotFound(f"no version of {name} is promoted: there is {there}")
+        raise ModelNotFound(f"no model {name!r}: {self._known()}")
+
+    def promote(self, reference: str) -> Bundle:
+        """Let the bare name stand for ``name@3``; newer versions become candidates.
+
+        Raises:
+            ModelNotFound: there is no such version. InvalidParameter: `reference` has none.
+            OSError: the repository cannot be written.
+        """
+        bundle = self.find(reference)
+        if "@" not in reference:
+            raise InvalidParameter(f"{reference}: name the version, as {bundle.reference}")
+        for version, path in self._folders(bundle.name).items():
+            if version > bundle.version:
+                (path / CANDIDATE).touch()
+        (bundle.path / CANDIDATE).unlink(missing_ok=True)
+        return bundle
+
+    def is_built_in(self, name: str) -> bool:
+        """Whether a model of this name comes with the package."""
+        return bool(_NAME.fullmatch(name)) and (BUILT_IN / name).is_dir()
+
     def list(self) -> list[Bundle]:
         """The latest version of every model; those with damaged metadata are logged, not listed.
 
-        The damage of one model must not hide the others. `find` and `Bundle.verify` name it.
+        The damage of one model must not hide the others. `Bundle.load_network` names it.
         """
-        return [bundle for name in self.names() if _readable(bundle := self.find(name))]
+        found = []
+        for name in self.names():
+            with suppress(ModelNotFound):  # there are only candidates
+                found.append(self.find(name))
+        return [bundle for bundle in found if _readable(bundle)]
 
     def find(self, reference: str) -> Bundle:
-        """The model ``name`` in its latest version, or ``name@3``.
+        """The model ``name`` in its latest version that is not a candidate, or ``name@3``.
 
         Raises:
             ModelNotFound: there is no such model or version; the message lists what there is.
@@ -92,9 +136,9 @@ class ModelRepository:
         if match is None or not _NAME.fullmatch(match["name"]):
             raise ModelNotFound(f"no model {reference!r}: {self._known()}")
         name, folders = match["name"], self._folders(match["name"])
-        if not folders:
-            raise ModelNotFound(f"no model {name!r}: {self._known()}")
-        version = int(match["version"]) if match["version"] else max(folders)
+        if not folders or not match["version"]:
+            return self.newest_first(name)[0]
+        version = int(match["version"])
         if version not in folders:
             there = ", ".join(map(str, sorted(folders)))
             raise ModelNotFound(f"no version {version} of {name}: there is {there}")

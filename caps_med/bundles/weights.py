@@ -1,17 +1,22 @@
-"""Weights as safetensors: checked key by key, never unpickled."""
+"""Weights as safetensors: checked key by key, never unpickled, never mapped into memory."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import nn
+from safetensors.torch import load, save_file
+from torch import Tensor, nn
 
 from caps_med.bundles.shapes import mismatches
 from caps_med.errors import InvalidBundle
+
+#: Bytes of the widest number, and of the longest header.
+_WIDEST, _HEADER = 8, 2**24
 
 
 def save_weights(network: nn.Module, path: Path, half: bool = False) -> str:
@@ -28,17 +33,59 @@ def load_weights(network: nn.Module, path: Path) -> None:
     """Fill the network from a safetensors file; float16 is widened.
 
     Raises:
-        InvalidBundle: the file is missing or broken, or its tensors are not the network's; the
-            message lists each missing, extra and misshapen tensor with both shapes.
+        InvalidBundle: see `read_weights`, `parse_weights` and `fill`.
+    """
+    needed = network.state_dict()
+    fill(network, parse_weights(read_weights(path, needed), path.name, needed))
+
+
+def read_weights(path: Path, needed: Mapping[str, Tensor]) -> bytes:
+    """The file's content, read once: what is checked is what is used, whatever becomes of the file.
+
+    Args:
+        needed: the network's state dict, on any device; a file that is much larger is not read.
+
+    Raises:
+        InvalidBundle: the file cannot be read, or is too large.
+    """
+    most = _HEADER + _WIDEST * sum(tensor.numel() for tensor in needed.values())
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
+                raise InvalidBundle(f"the weights {path.name} are larger than the network can be")
+            return file.read(size)  # as much memory is taken as is asked for
+    except OSError as error:
+        raise InvalidBundle(f"the weights {path.name} cannot be read: {error.strerror}") from error
+
+
+def parse_weights(content: bytes, name: str, needed: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Args:
+        name: of the file, for messages.
+        needed: the network's state dict, on any device.
+
+    Raises:
+        InvalidBundle: the file is broken, or its tensors are not the network's; the message lists
+            each missing, extra and misshapen tensor with both shapes.
     """
     try:
-        state = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InvalidBundle(f"the weights {path.name} cannot be read: {error}") from error
+        state = load(content)
+    except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        raise InvalidBundle(f"the weights {name} cannot be read: {error}") from error
+    if problems := mismatches(state, needed):
+        raise InvalidBundle(f"the weights do not fit the network: {problems}")
+    return state
+
+
+def fill(network: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Put weights of the right names and shapes into the network; float16 is widened.
+
+    Raises:
+        InvalidBundle: a value is not finite.
+    """
     wanted = network.state_dict()
-    problems = mismatches(state, wanted)
-    if problems:
-        raise InvalidBundle(f"the weights do not fit {type(network).__name__}: {problems}")
     network.load_state_dict({k: v.to(wanted[k].dtype) for k, v in state.items()})
     if not all(torch.isfinite(v).all() for v in network.state_dict().values()):
         raise InvalidBundle("the weights hold values that are not finite")

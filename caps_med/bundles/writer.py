@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from caps_med.bundles.bundle import Bundle, channels_problem, labels_problem
+from caps_med.bundles.bundle import CANDIDATE, Bundle, channels_problem, labels_problem
 from caps_med.bundles.metadata import (
     NOT_STATED,
     ModelCard,
@@ -30,11 +30,14 @@ def write_bundle(
     network: CapsuleNetwork,
     card: ModelCard,
     half: bool = False,
+    candidate: bool = False,
 ) -> Bundle:
     """Write the next version of ``name``; a crash leaves the repository as it was.
 
     Args:
         half: weights as float16, half the size; check beforehand that the result holds.
+        candidate: the bare name goes on standing for an earlier version, until this one is
+            promoted.
 
     Raises:
         InvalidParameter: the name is not valid, or the card's labels or channels are not the
@@ -54,6 +57,8 @@ def write_bundle(
         digest = save_weights(network, draft / "models" / "model.safetensors", half)
         _sync(draft / "models" / "model.safetensors")
         weights = WeightsSpec(sha256=digest, dtype="float16" if half else "float32")
+        if candidate:
+            (draft / CANDIDATE).touch()
         draft.chmod(0o755)
         return _publish(repository, name, draft, card, weights)
     except BaseException:

@@ -1,4 +1,4 @@
-"""``caps-med models``: list, show and verify the models of the repository; remove, rename, copy."""
+"""``caps-med models``: list, show, verify; promote, remove, rename, copy."""
 
 from __future__ import annotations
 
@@ -83,6 +83,23 @@ def _shown(model: Model, routing: str) -> dict[str, Any]:
         "routing": routing,
         "layers": [dict(info.__dict__) for info in model.layers],
     }
+
+
+@models_app.command("promote")
+def promote_model(
+    version: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="As name@3.")],
+    models: Models = None,
+) -> None:
+    """Let a model's bare name stand for this version: a candidate, or an earlier one.
+
+    Newer versions remain available as name@version.
+
+    Example: caps-med models promote my-organ@3
+    """
+    from caps_med.bundles import ModelRepository
+
+    bundle = ModelRepository(models).promote(version)
+    say(f"{bundle.name} is now {bundle.reference}")
 
 
 @models_app.command("verify")

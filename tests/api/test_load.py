@@ -9,6 +9,7 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -241,6 +242,53 @@ def test_a_damaged_new_version_never_answers(
         weights.write_bytes(weights.read_bytes()[:-1] + b"x")
         until(lambda: f"{NAME}@2 cannot be served: InvalidBundle" in caplog.text)
         assert version(post(server, picture)) == 1
+
+
+def test_a_half_copied_newest_version_at_the_start_gives_way_until_it_is_whole(
+    tmp_path: Path, picture: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    card = tiny_card("segmentation")
+    for _ in range(3):
+        write_tiny(tmp_path, NAME, card)
+    weights = ModelRepository(tmp_path).find(NAME).weights
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    metadata = tmp_path / NAME / "2" / "configs" / "metadata.json"
+    text = metadata.read_text()
+    metadata.write_text(text[:100])
+    with running(Settings(models=tmp_path, preload=(NAME,), reload_seconds=0.05)) as server:
+        until(lambda: httpx.get(f"{server.address}/readyz").status_code == 200)
+        assert version(post(server, picture)) == 1
+        assert f"{NAME}@1 answers instead of {NAME}@3" in caplog.text
+        (listed,) = [m for m in models_of(server) if m["name"] == NAME]
+        assert listed["version"] == 1
+        assert [warning.partition(": ")[0] for warning in listed["warnings"]] == [
+            "version 3 cannot be served, version 1 answers",
+            "version 2 cannot be served, version 1 answers",
+        ]
+        assert str(tmp_path) not in str(listed)
+        assert post(server, picture, f"/v1/models/{NAME}@3/segment").status_code == 500
+        metadata.write_text(text)
+        until(lambda: version(post(server, picture)) == 2)
+        weights.write_bytes(whole)
+        until(lambda: version(post(server, picture)) == 3)
+        (listed,) = [m for m in models_of(server) if m["name"] == NAME]
+        assert (listed["version"], listed["warnings"]) == (3, [])
+
+
+def test_a_damaged_version_is_listed_with_a_warning_before_it_is_asked_for(tmp_path: Path) -> None:
+    card = tiny_card("segmentation")
+    for _ in range(2):
+        write_tiny(tmp_path, NAME, card)
+    (tmp_path / NAME / "2" / "configs" / "metadata.json").write_text("{")
+    with running(Settings(models=tmp_path, preload=())) as server:
+        (listed,) = [m for m in models_of(server) if m["name"] == NAME]
+        assert (listed["version"], len(listed["warnings"])) == (1, 1)
+
+
+def models_of(server: Running) -> list[dict[str, Any]]:
+    models: list[dict[str, Any]] = httpx.get(f"{server.address}/v1/models").json()["models"]
+    return models
 
 
 def test_a_deleted_version_gives_way(tmp_path: Path, picture: bytes) -> None:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from safetensors.torch import load_file, save_file
 
-from caps_med.bundles import ModelRepository, write_bundle
+from caps_med.bundles import ModelRepository, weights, write_bundle
 from caps_med.bundles.repository import default_root
 from caps_med.bundles.weights import sha256
 from caps_med.errors import InvalidBundle, InvalidParameter, ModelNotFound
@@ -76,6 +78,39 @@ def test_versions_count_up_and_are_found(tmp_path: Path) -> None:
         repository.find("mine@9")
 
 
+def test_a_candidate_answers_under_its_version_alone_until_it_is_promoted(tmp_path: Path) -> None:
+    card, repository = tiny_card("segmentation"), ModelRepository(tmp_path)
+    network = build_network(card.network.name, card.network.arguments)
+    for candidate in (False, True, False, True):
+        write_bundle(repository, "mine", network, card, candidate=candidate)
+    assert repository.versions("mine") == [1, 2, 3, 4]
+    assert repository.candidates("mine") == [2, 4]
+    assert repository.find("mine").version == 3
+    assert repository.find("mine@4").version == 4
+    assert [bundle.version for bundle in repository.newest_first("mine")] == [3, 1]
+
+    assert repository.promote("mine@4").version == 4
+    assert repository.find("mine").version == 4
+    assert repository.promote("mine@1").version == 1
+    assert repository.find("mine").version == 1
+    assert repository.candidates("mine") == [2, 3, 4]
+    with pytest.raises(InvalidParameter, match="mine: name the version, as mine@1"):
+        repository.promote("mine")
+    with pytest.raises(ModelNotFound, match="no version 5 of mine"):
+        repository.promote("mine@5")
+
+
+def test_a_model_of_candidates_alone_has_no_bare_name(tmp_path: Path) -> None:
+    card, repository = tiny_card("segmentation"), ModelRepository(tmp_path)
+    network = build_network(card.network.name, card.network.arguments)
+    write_bundle(repository, "mine", network, card, candidate=True)
+    with pytest.raises(ModelNotFound, match="no version of mine is promoted: there is mine@1"):
+        repository.find("mine")
+    assert "mine" not in [bundle.name for bundle in repository.list()]
+    repository.promote("mine@1")
+    assert repository.find("mine").version == 1
+
+
 def test_built_in_models_are_always_there(tmp_path: Path) -> None:
     names = [bundle.name for bundle in ModelRepository(tmp_path / "none").list()]
     assert tuple(names) == BUILT_IN_NAMES
@@ -139,6 +174,37 @@ def test_a_truncated_file_is_refused(copy: ModelRepository) -> None:
     bundle.weights.write_bytes(bundle.weights.read_bytes()[:100])
     edit(copy, lambda m: m["weights"].update(sha256=sha256(bundle.weights)))
     with pytest.raises(InvalidBundle, match=r"the weights model.safetensors cannot be read"):
+        copy.find("tiny-segmentation").load_network()
+
+
+def test_weights_that_are_cut_while_they_are_loaded_are_the_ones_that_were_checked(
+    copy: ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file mapped into memory would kill the process (SIGBUS)."""
+    bundle = copy.find("tiny-segmentation")
+    wanted = bundle.load_network().state_dict()
+    parse = safetensors.torch.load
+
+    def cut(content: bytes) -> dict[str, torch.Tensor]:
+        os.truncate(bundle.weights, 100)
+        return parse(content)
+
+    monkeypatch.setattr(weights, "load", cut)
+    found = bundle.load_network().state_dict()
+    assert bundle.weights.stat().st_size == 100
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
+def test_no_memory_is_taken_for_a_network_without_weights(copy: ModelRepository) -> None:
+    """2048 atoms would be 93 GB."""
+    edit(copy, lambda m: m["caps_med"]["network"]["arguments"].update(atoms=2048))
+    with pytest.raises(InvalidBundle, match=r"wrong shape .*2048"):
+        copy.find("tiny-segmentation").load_network()
+
+
+def test_a_file_that_is_larger_than_the_network_is_not_read_whole(copy: ModelRepository) -> None:
+    os.truncate(copy.find("tiny-segmentation").weights, 2**40)  # holes take no room
+    with pytest.raises(InvalidBundle, match="are larger than the network can be"):
         copy.find("tiny-segmentation").load_network()
 
 

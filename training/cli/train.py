@@ -45,9 +45,16 @@ Patience = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(help="Same seed, data and machine: same weights.", min=0)]
 Workers = Annotated[int, typer.Option(help="Processes that prepare crops.", min=0)]
+Candidate = Annotated[
+    bool,
+    typer.Option(
+        "--candidate",
+        help="Keep the version that the bare name stands for; see `caps-med models promote`.",
+    ),
+]
 #: Options that are not recipe values.
 _NOT_RECIPE = ("name", "models", "runs", "resume", "recipe_file", "settings", "workers", "dims",
-               "folds", "data", "input_description", "license")  # fmt: skip
+               "folds", "data", "input_description", "license", "candidate")  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -103,6 +110,7 @@ def segmentation(
     workers: Workers = 0,
     input_description: InputDescription = None,
     license: License = None,
+    candidate: Candidate = False,
 ) -> None:
     """Train a SegCaps; values not given are planned from the data and the machine.
 
@@ -150,6 +158,7 @@ def synthesis(
     workers: Workers = 0,
     input_description: InputDescription = None,
     license: License = None,
+    candidate: Candidate = False,
 ) -> None:
     """Train a CapsPix2Pix to synthesize images from label maps.
 
@@ -238,6 +247,7 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
         workers=options["workers"],
         command=command_line(without="--resume"),
         statement=checked_statement(options["license"], options["input_description"]),
+        candidate=options["candidate"],
     )
     try:
         bundle = distributed.in_parallel(lambda: train(request, console))

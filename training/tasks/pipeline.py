@@ -44,6 +44,7 @@ class TrainRequest:
         workers: processes that prepare crops.
         command: the command line, for the model's provenance.
         statement: licence and suitable input, for the model's card.
+        candidate: leave it to `ModelRepository.promote` to let the name stand for the new version.
     """
 
     task: str
@@ -58,6 +59,7 @@ class TrainRequest:
     workers: int = 0
     command: str = ""
     statement: Statement | None = None
+    candidate: bool = False
 
     @property
     def folder(self) -> RunFolder:
@@ -100,7 +102,10 @@ def train(request: TrainRequest, console: Console) -> Bundle | None:
         held_out = source.held_out
     if not distributed.first():
         return None
-    bundle = publish(repository, request.name, trained, recipe, request.command, request.statement)
+    bundle = publish(
+        repository, request.name, trained, recipe, request.command, request.statement,
+        request.candidate,
+    )  # fmt: skip
     if task.report is not None:
         _report(request, task, bundle, held_out, console)
     return bundle

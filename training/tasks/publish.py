@@ -32,6 +32,7 @@ def publish(
     recipe: Recipe,
     command: str,
     statement: Statement | None = None,
+    candidate: bool = False,
 ) -> Bundle:
     """Write a network, or those of a cross-validation as one `Ensemble`, with held-out scores.
 
@@ -40,6 +41,7 @@ def publish(
     Args:
         command: the training, as it can be typed again.
         statement: licence and suitable input; None states neither.
+        candidate: see `write_bundle`.
 
     Returns:
         The new version; or the newest one if it is the same model, as after resuming a finished
@@ -54,7 +56,7 @@ def publish(
     if len(trained) > 1:
         network, spec = _ensemble([each for each, _ in trained], recipe, spec)
     card = _card(recipe, spec, trained, scores, command, statement or Statement())
-    return _write(repository, name, network.cpu(), card)
+    return _write(repository, name, network.cpu(), card, candidate)
 
 
 def _held_out(
@@ -101,12 +103,17 @@ def _ensemble(
 
 
 def _write(
-    repository: ModelRepository, name: str, network: CapsuleNetwork, card: ModelCard
+    repository: ModelRepository,
+    name: str,
+    network: CapsuleNetwork,
+    card: ModelCard,
+    candidate: bool,
 ) -> Bundle:
-    newest = repository.find(name) if repository.versions(name) else None
-    if newest is not None and _is_same(newest, network, card):
-        return newest
-    return write_bundle(repository, name, network, card, half=True)
+    if versions := repository.versions(name):
+        newest = repository.find(f"{name}@{versions[-1]}")
+        if _is_same(newest, network, card):
+            return newest
+    return write_bundle(repository, name, network, card, half=True, candidate=candidate)
 
 
 def _is_same(bundle: Bundle, network: CapsuleNetwork, card: ModelCard) -> bool:
