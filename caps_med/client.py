@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,6 +23,8 @@ import httpx  # noqa: E402
 
 #: A file: its path or its bytes.
 Content = str | Path | bytes
+#: Called with the document of a job.
+Progress = Callable[[dict[str, Any]], None]
 #: Seconds between two polls of a job.
 PAUSE = 0.5
 
@@ -98,7 +101,13 @@ class Client:
         return self._json("GET", f"/v1/models/{name}")
 
     def segment(
-        self, model: str, image: Content | Sequence[Content], format: str | None = None
+        self,
+        model: str,
+        image: Content | Sequence[Content],
+        format: str | None = None,
+        *,
+        wait: bool = False,
+        progress: Progress | None = None,
     ) -> bytes:
         """The label map of an image, by default in the image's format.
 
@@ -106,22 +115,40 @@ class Client:
             model: its name.
             image: one file, or one for each channel of the image, in the model's order.
             format: of the answer.
+            wait: compute it in the background and wait for it, however long it takes; for volumes.
+                Ctrl-C cancels it.
+            progress: with `wait`, called with the job as it is: `state`, `position` in the queue,
+                `progress` (`done` and `total` slices), `seconds_left`.
 
         Raises:
             ServiceError: the service refused the request.
         """
-        return self._infer(model, "segment", {"image": image}, {}, format)
+        return self._infer(model, "segment", {"image": image}, {}, format, wait, progress)
 
     def synthesize(
-        self, model: str, labels: Content, seed: int = 0, count: int = 1, format: str | None = None
+        self,
+        model: str,
+        labels: Content,
+        seed: int = 0,
+        count: int = 1,
+        format: str | None = None,
+        *,
+        wait: bool = False,
+        progress: Progress | None = None,
     ) -> bytes:
         """An image synthesized from a label map; several come as a zip.
+
+        Args:
+            model: its name.
+            labels: the label map.
+            seed, count: image i of `count` has the seed `seed + i`.
+            format, wait, progress: see `segment`.
 
         Raises:
             ServiceError: the service refused the request.
         """
         form = {"seed": str(seed), "count": str(count)}
-        return self._infer(model, "synthesize", {"labels": labels}, form, format)
+        return self._infer(model, "synthesize", {"labels": labels}, form, format, wait, progress)
 
     def features(
         self,
@@ -230,10 +257,34 @@ class Client:
         parts: Mapping[str, Content | Sequence[Content]],
         form: Mapping[str, str],
         format: str | None,
+        wait: bool = False,
+        progress: Progress | None = None,
     ) -> bytes:
-        params = {} if format is None else {"format": format}
-        path = f"/v1/models/{model}/{call}"
-        return self._send("POST", path, files=_files(parts), data=form, params=params).content
+        answer = self._send(
+            "POST",
+            f"/v1/models/{model}/{call}",
+            files=_files(parts),
+            data=form,
+            params={} if format is None else {"format": format},
+            headers={"Prefer": "respond-async"} if wait else {},
+        )
+        if answer.status_code != httpx.codes.ACCEPTED:
+            return answer.content
+        return self._awaited(answer.headers["Location"], progress)
+
+    def _awaited(self, path: str, progress: Progress | None) -> bytes:
+        """The result of the inference job at `path`, which is deleted whatever happens."""
+        try:
+            while True:
+                job = self._json("GET", path)
+                if progress is not None:
+                    progress(job)
+                if job["state"] in ("succeeded", "failed"):
+                    return self._send("GET", f"{path}/result").content
+                time.sleep(PAUSE)
+        finally:
+            with suppress(httpx.HTTPError):
+                self._http.delete(path)
 
     def _json(self, method: str, path: str) -> dict[str, Any]:
         found: dict[str, Any] = self._send(method, path).json()

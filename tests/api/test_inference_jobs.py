@@ -23,6 +23,7 @@ from api.access.keys import KeyStore
 from api.background.job import InferenceJob
 from api.background.turns import Turns
 from api.settings import Settings
+from caps_med.client import Client, ServiceError
 from caps_med.images import MedicalImage, encode_image
 from caps_med.inference import Segmenter, passes
 from tests.api.running import PATIENCE, Running, running, until
@@ -426,6 +427,43 @@ class TestOthers:
             gate.let(1)
         assert gate.passes <= 2
         gate.open()
+
+
+class TestClient:
+    """The Python client."""
+
+    def test_it_waits_and_tells_how_far_it_is(self, models: Path, sliced: bytes) -> None:
+        with serve(models) as server, Client(server.address) as client, gated(server) as gate:
+            told: list[int] = []
+
+            def tell(job: dict[str, Any]) -> None:
+                told.append(job["progress"]["done"])
+                gate.let(1)
+
+            found = client.segment(NAME, sliced, "nifti", wait=True, progress=tell)
+            gate.open()
+            assert found == client.segment(NAME, sliced, "nifti")
+            assert told[-1] == SLICES and len(set(told)) > 2
+            assert held(server) == {}  # it is deleted once it is fetched
+            plain = client.synthesize("tiny-synthesis", found, seed=3)
+            assert client.synthesize("tiny-synthesis", found, seed=3, wait=True) == plain
+
+    def test_what_fails_says_why(self, models: Path, sliced: bytes) -> None:
+        limit = 5 * (16 * 16 * SLICES * 4 + GEOMETRY)
+        with serve(models, inference_jobs_max_bytes=limit) as server:
+            client = Client(server.address)
+            with client, pytest.raises(ServiceError, match="413 input_too_large: the result"):
+                client.segment(NAME, sliced, wait=True)
+            assert held(server) == {}
+
+    def test_interrupting_it_cancels_the_job(self, models: Path, sliced: bytes) -> None:
+        def interrupt(_: dict[str, Any]) -> None:
+            raise KeyboardInterrupt
+
+        with serve(models) as server, Client(server.address) as client, gated(server):
+            with pytest.raises(KeyboardInterrupt):
+                client.segment(NAME, sliced, wait=True, progress=interrupt)
+            assert held(server) == {}
 
 
 def test_nothing_of_a_job_is_on_disk(models: Path, sliced: bytes, tmp_path: Path) -> None:
