@@ -17,10 +17,11 @@ from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, chosen_slice
-from caps_med.inference.passes import cropped, input_of_slice
+from caps_med.inference.passes import input_of_slice
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.strip import rows_of, tiled
 from caps_med.networks import SegCaps, capsule_lengths, one_hot, predicted_classes
+from caps_med.networks.padding import cropped
 
 FloatArray = NDArray[np.float32]
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from caps_med.errors import InputTooLarge
 from caps_med.inference.progress import count_steps
 from caps_med.networks import CapsuleNetwork
+from caps_med.networks.padding import cropped, padded
 from caps_med.wording import size_text
 
 Call = Callable[..., Tensor]
@@ -55,7 +55,7 @@ def in_passes(
     """`call`, which runs `network`, over slices of any size.
 
     A 2-D network takes slices as a batch, a 3-D network takes them as one volume. Both are padded
-    with zeros to the network's divisor and cropped back. Maps over `PASS_POSITIONS` go through
+    to the network's divisor, see `padded`, and cropped back. Maps over `PASS_POSITIONS` go through
     MONAI's sliding window with Gaussian blending. Steps are reported as `reporting_to` has it:
     slices, or volumes, each of them in windows where these are used.
 
@@ -86,9 +86,9 @@ def in_passes(
     def forward(part: Tensor, vector: Tensor | None) -> Tensor:
         if not wanted():
             raise Cancelled
-        padded = pad_to(part.to(device), network.divisor)
+        whole = padded(network, part.to(device))
         noise = () if vector is None else (vector.to(device).expand(len(part), -1),)
-        answer = cropped(call(padded, *noise), part.shape[2:]).float().cpu()
+        answer = cropped(call(whole, *noise), part.shape[2:]).float().cpu()
         advance(len(part))
         return answer
 
@@ -123,7 +123,7 @@ def input_of_slice(network: CapsuleNetwork, slices: Tensor, index: int) -> Tenso
     flat = network.spatial_dims == 2
     maps = as_batch(network, slices[index : index + 1] if flat else slices)
     check_whole(maps)
-    return pad_to(maps.to(device_of(network)), network.divisor)
+    return padded(network, maps.to(device_of(network)))
 
 
 def as_batch(network: CapsuleNetwork, slices: Tensor) -> Tensor:
@@ -147,24 +147,11 @@ def device_of(network: CapsuleNetwork) -> torch.device:
     return next(network.parameters()).device
 
 
-def pad_to(maps: Tensor, divisor: int) -> Tensor:
-    """`[N, C, *S]` with zeros after each spatial axis up to a multiple of `divisor`."""
-    after = [-size % divisor for size in reversed(maps.shape[2:])]
-    return F.pad(maps, [width for more in after for width in (0, more)])
-
-
-def cropped(maps: Tensor, sizes: torch.Size) -> Tensor:
-    """The first `sizes` of the spatial axes of maps `[N, C, *S]`."""
-    for axis, size in enumerate(sizes, start=2):
-        maps = maps.narrow(axis, 0, size)
-    return maps
-
-
 def _in_windows(network: CapsuleNetwork, forward: Call, maps: Tensor) -> Tensor:
     """As few windows as possible, all of one size, blended where they overlap."""
     from monai.inferers import SlidingWindowInferer
 
-    whole = pad_to(maps, network.divisor)
+    whole = padded(network, maps)
     axes = _window_axes(network, whole.shape[2:])
     # MONAI rounds edge x (1 - overlap) down to the distance between two windows.
     overlap = [max(0.0, 1 - (distance + 0.5) / edge) for edge, distance in axes]

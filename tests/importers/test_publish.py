@@ -59,7 +59,7 @@ def image() -> MedicalImage:
 
 @pytest.fixture(scope="module")
 def expected(segcaps_weights: Weights, image: MedicalImage) -> Outputs:
-    padded = np.pad(image.array[0].astype(np.float64), ((0, 3), (0, 3)))
+    padded = np.pad(image.array[0].astype(np.float64), ((0, 3), (0, 3)), mode="edge")
     return segcaps(segcaps_weights, padded, "r3")
 
 

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import caps_med
+from caps_med import samples
 from caps_med.bundles import ModelCard, ModelRepository, NetworkSpec
 from caps_med.errors import InputTooLarge, InvalidInput, InvalidParameter
 from caps_med.images import Limits, MedicalImage, SliceStack
 from caps_med.inference import Model, passes
-from caps_med.inference.passes import cropped, pad_to
-from caps_med.networks import one_hot
+from caps_med.networks import CapsPix2Pix, SegCaps, one_hot
+from caps_med.networks.padding import cropped, padded
 from tests.conftest import tiny_card, write_tiny
 
 
@@ -38,11 +39,31 @@ def label_volume(shape: tuple[int, ...] = (18, 20, 13)) -> MedicalImage:
 
 @pytest.mark.parametrize("sizes", [(8, 16), (1, 9), (3, 8, 15)])
 def test_padding_is_undone_by_cropping(sizes: tuple[int, ...]) -> None:
-    maps = torch.rand(2, 3, *sizes)
-    padded = pad_to(maps, 8)
-    assert all(size % 8 == 0 for size in padded.shape[2:])
-    assert torch.equal(cropped(padded, maps.shape[2:]), maps)
-    assert padded.sum() == pytest.approx(maps.sum().item(), rel=1e-5)
+    maps, dims = torch.rand(2, 3, *sizes), len(sizes)
+    for network in (SegCaps(dims, 3, atoms=2), CapsPix2Pix(dims, label_channels=3)):
+        whole = padded(network, maps)
+        assert all(size % 8 == 0 for size in whole.shape[2:])
+        assert torch.equal(cropped(whole, maps.shape[2:]), maps)
+
+
+def test_images_are_continued_by_their_edges_and_label_maps_by_the_first_class() -> None:
+    maps = torch.arange(1.0, 7).reshape(1, 1, 2, 3)
+    image = padded(SegCaps(2, 1, atoms=2), maps)
+    assert image[0, 0, 5].tolist() == [4, 5, 6, 6, 6, 6, 6, 6]
+    labels = padded(CapsPix2Pix(2), maps)
+    assert labels.sum() == maps.sum()
+
+
+def test_the_edge_of_a_tile_is_not_an_edge_in_the_image() -> None:
+    """A tile whose size is no multiple of 8, against the same place of the whole image."""
+    model = caps_med.load_model("axon-segmentation")
+    image = model.read(samples.AXONS, "image")
+    whole = model.segment(image)
+    tile = MedicalImage(image.array[:, :, :83], format="png")
+    cut = model.segment(tile).array[0, :, -8:] > 0
+    wanted = whole.array[0, :, 75:83] > 0
+    assert (cut & ~wanted).sum() < 40  # continued with zeros: 362 of 1024 pixels
+    assert 2 * (cut & wanted).sum() / (cut.sum() + wanted.sum()) > 0.7
 
 
 def test_a_three_dimensional_network_sees_the_volume(tmp_path: Path) -> None:
@@ -50,8 +71,8 @@ def test_a_three_dimensional_network_sees_the_volume(tmp_path: Path) -> None:
     model, image = written(tmp_path, "segmentation", spatial_dims=3), volume(affine)
     result = model.segment(image)
     scaled = model.bundle.card.normalization.apply(SliceStack.from_image(image).array)
-    maps = torch.zeros(1, 1, 16, 24, 24)
-    maps[0, 0, :13, :20, :18] = torch.from_numpy(scaled[:, 0])
+    continued = np.pad(scaled[:, 0], ((0, 3), (0, 4), (0, 6)), mode="edge")
+    maps = torch.from_numpy(continued)[None, None]
     with torch.inference_mode():
         wanted = model.segmenter.network(maps.to(passes.device_of(model.network))).cpu()
     found = SliceStack.from_image(result.probabilities).array

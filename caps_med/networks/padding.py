@@ -1,0 +1,30 @@
+"""Maps of any size for networks that halve them several times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from caps_med.networks.base import CapsuleNetwork, SegmentationNetwork
+
+
+def padded(network: CapsuleNetwork, maps: Tensor) -> Tensor:
+    """`[N, C, *S]`, with each spatial axis prolonged to a multiple of the network's divisor.
+
+    Images are continued by their last pixels: zeros would be an edge that is not in the image, and
+    networks find structures along it (measured: docs/results/models.md). Label maps are continued
+    by the first class.
+    """
+    after = [-size % network.divisor for size in reversed(maps.shape[2:])]
+    widths = [width for more in after for width in (0, more)]
+    image = isinstance(network, SegmentationNetwork)
+    return F.pad(maps, widths, mode="replicate" if image else "constant")
+
+
+def cropped(maps: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The first `sizes` of the spatial axes of maps `[N, C, *S]`."""
+    for axis, size in enumerate(sizes, start=2):
+        maps = maps.narrow(axis, 0, size)
+    return maps
