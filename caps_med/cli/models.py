@@ -64,8 +64,8 @@ def show_model(name: Name, as_json: AsJson = False, models: Models = None) -> No
     say(f"{loaded.bundle.reference}: {card.description or card.task}")
     say(f"takes: {card.input_description or 'not stated'}")
     say(f"labels: {', '.join(f'{i} {label}' for i, label in card.labels.items())}")
-    if card.channels:
-        say(f"channels: {', '.join(card.channels)}")
+    if card.task == "segmentation":
+        say(f"channels: {', '.join(card.shown_channels)}")
     for score, value in card.scores.items():
         say(f"{score}: {value:g}")
     say(f"preprocessing: {loaded.provenance.preprocessing}")
