@@ -23,8 +23,9 @@ from caps_med.networks import (
     MatrixCapsules,
     ResNet,
 )
+from caps_med.preprocessing import PicturePreprocessing
 from tests.training.data.classified_files import Digits, class_folders, digits, idx
-from training.data.classified import open_classified
+from training.data.classified import load_classified, open_classified
 from training.tasks.classification.augmentation import PictureAugmentation
 from training.tasks.classification.objective import Objective
 from training.tasks.classification.recipe import ClassificationRecipe
@@ -240,6 +241,17 @@ class TestObjective:
         found = Objective(network, "margin", 0.392)(image, target)
         torch.testing.assert_close(found, wanted)
 
+    def test_lower_precision_gives_nearly_the_same_loss_and_finite_gradients(self) -> None:
+        torch.manual_seed(0)
+        network = EfficientCapsNet(1, 3, (28, 28)).train()
+        image, target = torch.rand(8, 1, 28, 28), torch.eye(3)[[0, 1, 2, 0] * 2]
+        whole = Objective(network, "margin", 0.392)(image, target)
+        found = Objective(network, "margin", 0.392, precision=torch.bfloat16)(image, target)
+        assert found.dtype == torch.float32 and not torch.equal(found, whole)
+        torch.testing.assert_close(found, whole, rtol=0.05, atol=0.02)
+        found.backward()
+        assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
+
     def test_the_margin_of_the_spread_loss_rises(self) -> None:
         torch.manual_seed(0)
         objective = Objective(MatrixCapsules(1, 3, (8, 8), width=4, types=(2, 2, 2)), "spread")
@@ -248,6 +260,23 @@ class TestObjective:
         for objective.progress in (0, 0.5, 1):
             losses.append(objective(image, target).item())
         assert losses == sorted(losses) and losses[0] < losses[-1]
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_precision_follows_from_processor_and_network(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool
+) -> None:
+    monkeypatch.setattr("training.tasks.classification.recipe.has_bfloat16", lambda _: fast)
+    dataset = open_classified(data)
+    source = load_classified(dataset, tmp_path, PicturePreprocessing(size=(8, 8)), 0.1, 0)
+
+    def chosen(**values: str) -> str | None:
+        recipe = build_recipe(ClassificationRecipe, [{"data": "x", "seed": 0, **values}])
+        assert isinstance(recipe, ClassificationRecipe)
+        return recipe.completed(source).precision
+
+    assert chosen() == ("bfloat16" if fast else "float32")
+    assert chosen(network="matrix") == chosen(precision="float32") == "float32"
 
 
 def test_the_steps_of_an_epoch_go_once_through_the_images(data: Path, tmp_path: Path) -> None:

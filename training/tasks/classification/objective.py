@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -22,6 +23,7 @@ class Objective(nn.Module):
         reconstruction_weight: of the mean squared error of the image that the capsules of the true
             classes stand for.
         class_weights: one for each class, or None.
+        precision: of the network's numbers; losses are computed in float32.
 
     Attributes:
         progress: of the training, 0 to 1; the margin of the spread loss rises with it.
@@ -33,8 +35,10 @@ class Objective(nn.Module):
         loss: Loss,
         reconstruction_weight: float = 0.0,
         class_weights: Sequence[float] | None = None,
+        precision: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
+        self.precision = precision
         self.network, self.kind, self.progress = network, loss, 0.0
         self.reconstruction_weight, self.class_weights = reconstruction_weight, class_weights
         self.margin = MarginLoss(class_weights=class_weights, sum_classes=True)
@@ -46,26 +50,30 @@ class Objective(nn.Module):
             image: ``[B, C, *S]``.
             target: ``[B, J]``, 1 for the classes of an image.
         """
-        if isinstance(self.network, ConvolutionalClassifier):
-            return self._cross_entropy(self.network, image, target)
-        scores, capsules = self.network.classify(image)
+        network, reduced = self.network, self.precision != torch.float32
+        with torch.autocast(image.device.type, self.precision, enabled=reduced):
+            if isinstance(network, ConvolutionalClassifier):
+                return self._cross_entropy(network, network.logits(image).float(), target)
+            scores, capsules = network.classify(image)
+            loss = self._of_scores(scores.float(), target)
+            if self.reconstruction_weight:
+                found = network.reconstruct(capsules, target).float()
+                wanted = network.reconstruction_target(image)
+                loss = loss + self.reconstruction_weight * F.mse_loss(found, wanted)
+        return loss
+
+    def _of_scores(self, scores: Tensor, target: Tensor) -> Tensor:
         loss: Tensor
         if self.kind == "margin":
             loss = self.margin(scores, target)
         else:
-            loss = SpreadLoss(linear_margin(self.progress), self.class_weights)(
-                scores, target.argmax(1)
-            )
-        if self.reconstruction_weight:
-            found = self.network.reconstruct(capsules, target)
-            wanted = self.network.reconstruction_target(image)
-            loss = loss + self.reconstruction_weight * F.mse_loss(found, wanted)
+            spread = SpreadLoss(linear_margin(self.progress), self.class_weights)
+            loss = spread(scores, target.argmax(1))
         return loss
 
     def _cross_entropy(
-        self, network: ConvolutionalClassifier, image: Tensor, target: Tensor
+        self, network: ConvolutionalClassifier, logits: Tensor, target: Tensor
     ) -> Tensor:
-        logits = network.logits(image)
         weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
         if network.activation == "softmax":
             return F.cross_entropy(logits, target.argmax(1), weights)
