@@ -158,5 +158,5 @@ class ClassificationRecipe(Recipe):
 def has_bfloat16(device: torch.device) -> bool:
     """Whether the device computes in bfloat16 faster than in float32."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.cpu._is_avx512_bf16_supported())

@@ -98,7 +98,7 @@ def _order_convolutions(network: nn.Module, order: torch.memory_format) -> None:
     """Order the weights of convolutions in memory; with channels last they are a quarter faster."""
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):
-            layer.to(memory_format=order)
+            layer.weight.data = layer.weight.data.contiguous(memory_format=order)
 
 
 class _Batches(Dataset[Mapping[str, Tensor]]):
