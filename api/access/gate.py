@@ -11,8 +11,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.access.keys import Key, KeyStore
+from api.access.live import KeysUnavailable, LiveKeys
 from api.access.rates import Rates
-from api.problems import FORBIDDEN, RATE_LIMITED, UNAUTHORIZED, problem
+from api.problems import FORBIDDEN, RATE_LIMITED, STORAGE, UNAUTHORIZED, problem
 from api.record import note
 
 #: In the scope of a request: whether its key may do everything; absent if none is needed.
@@ -43,7 +44,8 @@ def scope_of(method: str, path: str) -> str | None:
 
 
 class Gate:
-    """ASGI middleware: 401 without a key, 403 without its scope, 429 for too many requests.
+    """ASGI middleware: 401 without a key, 403 without its scope, 429 for too many requests, 503 if
+    the keys cannot be read.
 
     Args:
         keys: once it has held a key, one is needed; before that, anyone on this machine may call.
@@ -57,7 +59,7 @@ class Gate:
         self, app: ASGIApp, *, keys: KeyStore, required: bool, per_minute: int,
         hosts: Sequence[str], origins: Sequence[str],
     ) -> None:  # fmt: skip
-        self.app, self._keys, self._required = app, keys, required
+        self.app, self._keys, self._required = app, LiveKeys(keys), required
         self._per_minute, self._rates = per_minute, Rates()
         self._hosts, self._origins = frozenset(hosts), frozenset(origins)
 
@@ -66,20 +68,25 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        refusal = self._refusal(scope, Headers(scope=scope))
+        refusal = await self._refusal(scope, Headers(scope=scope))
         await (refusal or self.app)(scope, receive, send)
 
-    def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
+    async def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         method, path = scope["method"], scope["path"]
         if refusal := self._foreign(method, headers):
             return refusal
         needed = scope_of(method, path)
         if needed is None:
             return None
-        self._required = self._required or self._keys.holds_any()
+        try:
+            keys = await self._keys.current()
+        except KeysUnavailable:
+            detail = "the keys cannot be read: the operator must look into the log"
+            return problem(STORAGE, detail, {"Retry-After": "5"})
+        self._required = self._required or keys.ever
         if not self._required:
             return None
-        key = self._keys.find(_presented(headers))
+        key = keys.find(_presented(headers))
         if key is None:
             return problem(
                 UNAUTHORIZED,

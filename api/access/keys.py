@@ -7,8 +7,8 @@ import os
 import re
 import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hmac import compare_digest
@@ -55,6 +55,31 @@ class Key:
     def may(self, scope: str) -> bool:
         """Whether it has this scope."""
         return scope in self.scopes or "admin" in self.scopes
+
+
+@dataclass(frozen=True)
+class StoredKeys:
+    """What a file of keys holds.
+
+    Attributes:
+        keys: by identifier, each with its hash.
+        ever: whether a key was ever created.
+    """
+
+    keys: Mapping[str, tuple[Key, bytes]]
+    ever: bool
+
+    def find(self, text: str) -> Key | None:
+        """The key of this text; None if it is unknown or revoked.
+
+        The hashes are compared in constant time; the identifier is not secret.
+        """
+        parts = _KEY.fullmatch(text)
+        if parts is None:
+            return None
+        key, wanted = self.keys.get(parts["id"], (None, bytes(32)))
+        right = compare_digest(wanted, _hash(parts["secret"]))
+        return key if key is not None and right and key.revoked is None else None
 
 
 class KeyStore:
@@ -118,33 +143,45 @@ class KeyStore:
         return [_key(row) for row in rows]
 
     def holds_any(self) -> bool:
-        """Whether a key was ever created."""
-        if not self.path.exists():
-            return False
-        with self._opened() as database:
-            return database.execute("SELECT 1 FROM keys LIMIT 1").fetchone() is not None
+        """Whether a key was ever created, even if its file is lost."""
+        return self.read().ever
 
     def find(self, text: str) -> Key | None:
-        """The key of this text; None if it is unknown or revoked.
+        """The key of this text; None if it is unknown or revoked."""
+        return self.read().find(text)
 
-        The hashes are compared in constant time; the identifier is not secret.
+    def read(self) -> StoredKeys:
+        """All keys, with the hashes of their texts. Blocks, and waits for no lock.
+
+        Raises:
+            OSError, sqlite3.Error: the file is locked or cannot be read.
+            InvalidParameter: it is not a file of keys.
         """
-        parts = _KEY.fullmatch(text)
-        if parts is None or not self.path.exists():
-            return None
-        with self._opened() as database:
-            row = database.execute("SELECT * FROM keys WHERE id = ?", (parts["id"],)).fetchone()
-        wanted = row["hash"] if row is not None else bytes(32)
-        right = compare_digest(wanted, _hash(parts["secret"]))
-        return _key(row) if row is not None and right and row["revoked"] is None else None
+        if not self.path.exists():
+            return StoredKeys({}, self._trace.exists())
+        with self._opened(timeout=0) as database:
+            rows = database.execute("SELECT * FROM keys").fetchall()
+        if rows and not self._trace.exists():  # keys from before there were traces
+            with suppress(OSError):
+                self._trace.touch()
+        found = {row["id"]: (_key(row), row["hash"]) for row in rows}
+        return StoredKeys(found, bool(rows) or self._trace.exists())
+
+    @property
+    def _trace(self) -> Path:
+        """An empty file beside the keys; while it is there, their loss opens no service."""
+        return self.path.with_name(f"{self.path.name}.created")
 
     @contextmanager
-    def _opened(self, create: bool = False) -> Iterator[sqlite3.Connection]:
-        if create and not self.path.exists():
+    def _opened(self, create: bool = False, timeout: float = 10) -> Iterator[sqlite3.Connection]:
+        if create:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
+            self._trace.touch(mode=0o600)
+            if not self.path.exists():
+                os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
         try:
-            opened = sqlite3.connect(self.path, timeout=10)
+            address = f"{self.path.absolute().as_uri()}?mode=rw"  # never makes an empty file
+            opened = sqlite3.connect(address, timeout=timeout, uri=True)
             opened.execute(_TABLE)
         except sqlite3.DatabaseError as error:
             raise InvalidParameter(f"{self.path} is not a file of API keys: {error}") from error

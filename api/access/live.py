@@ -1,0 +1,101 @@
+"""The keys as a running service sees them: read anew for each request, off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+
+from api.access.keys import KeyStore, StoredKeys
+from caps_med.errors import InvalidParameter
+
+log = logging.getLogger("caps_med.api")
+
+#: Seconds that a request waits for the file of keys before the keys last read are used.
+PATIENCE = 0.5
+#: Seconds for which the keys last read are valid while the file cannot be read.
+KEPT = 60.0
+
+#: What reading the file raises when it is locked, damaged or out of reach.
+_UNREADABLE = (OSError, sqlite3.Error, InvalidParameter)
+
+
+class KeysUnavailable(Exception):
+    """The keys cannot be read, and those last read are too old."""
+
+
+class LiveKeys:
+    """The keys of a file. One thread reads at a time, so a file system that hangs costs one thread.
+
+    A key that is revoked is gone with the next request. While the file is locked, damaged or hangs,
+    the keys last read stay valid for `KEPT` seconds; a file that is gone holds no key.
+
+    Args:
+        clock: a monotonic clock in seconds.
+    """
+
+    def __init__(self, store: KeyStore, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._clock = store, clock
+        self._reading: asyncio.Future[StoredKeys] | None = None
+        self._last: tuple[StoredKeys, float] | None = None
+
+    async def current(self) -> StoredKeys:
+        """The keys, from a reading that began after this call, or else the last ones.
+
+        Raises:
+            KeysUnavailable: they cannot be read, and the last ones are too old.
+        """
+        asked = self._clock()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                keys = await self._read()
+        except _UNREADABLE as error:
+            return self._kept(asked, f"{type(error).__name__}: {error}")
+        except TimeoutError:
+            return self._kept(asked, "the file system hangs")
+        self._last = keys, asked
+        return keys
+
+    async def _read(self) -> StoredKeys:
+        if self._reading is not None and not self._reading.done():
+            await asyncio.wait([self._reading])  # it may have begun before a key was revoked
+        if self._reading is None or self._reading.done():
+            self._reading = _in_daemon_thread(self._store.read)
+        return await asyncio.shield(self._reading)
+
+    def _kept(self, now: float, why: str) -> StoredKeys:
+        if self._last is not None and now - self._last[1] <= KEPT:
+            log.warning("the keys last read are used (%s)", why)
+            return self._last[0]
+        log.error("the keys cannot be read (%s)", why)
+        raise KeysUnavailable
+
+
+def _in_daemon_thread(work: Callable[[], StoredKeys]) -> asyncio.Future[StoredKeys]:
+    """The outcome of blocking work in a thread that does not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[StoredKeys] = loop.create_future()
+    outcome.add_done_callback(lambda done: done.exception())  # seen, though nobody may wait for it
+
+    def settle(keys: StoredKeys | None, error: Exception | None) -> None:
+        if error is not None:
+            outcome.set_exception(error)
+        elif keys is not None:
+            outcome.set_result(keys)
+
+    def run() -> None:
+        keys, failure = None, None
+        try:
+            keys = work()
+        except Exception as error:
+            failure = error
+        try:
+            loop.call_soon_threadsafe(settle, keys, failure)
+        except RuntimeError:  # the service has ended meanwhile
+            return
+
+    threading.Thread(target=run, name="keys", daemon=True).start()
+    return outcome
