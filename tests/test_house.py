@@ -26,7 +26,9 @@ def blocks(language: str) -> list[str]:
 def workplace(tmp_path: Path) -> Path:
     """A folder with the files that the README's commands read."""
     shutil.copy(samples.T1, tmp_path / "t1.nii.gz")
-    shutil.copy(samples.TISSUE, tmp_path / "tissue.nii.gz")
+    (tmp_path / "scans").mkdir()
+    shutil.copy(samples.T1, tmp_path / "scans" / "a.nii.gz")
+    shutil.copy(samples.COLIN27_SLICE, tmp_path / "scans" / "b.png")
     return tmp_path
 
 
@@ -49,6 +51,7 @@ def test_the_readmes_commands_run(workplace: Path) -> None:
     subprocess.run(["/bin/bash", "-e", "-c", script], cwd=workplace, check=True, env=environment)
     assert (workplace / "capsules" / "capsules.png").stat().st_size > 1000
     assert (workplace / "synthetic.nii.gz").exists()
+    assert (workplace / "tissues" / "cases.csv").exists()
 
 
 def test_the_readmes_links_lead_somewhere() -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import caps_med
+from caps_med.cli import batch
 from caps_med.cli.options import (
     Images,
     Labels,
@@ -64,7 +65,7 @@ def interpolate(
         below = loaded.interpolate_features(source, seed, to_seed, steps) if features else []
     strip(images, loaded.bundle.card.plane, below).save(out)
     say(f"{loaded.bundle.reference}, seed {seed} to {to_seed} in {steps} images -> {out}")
-    say_input(loaded)
+    say_input(loaded.bundle)
 
 
 def manipulate(
@@ -86,28 +87,44 @@ def manipulate(
     loaded = caps_med.load_model(model, models)
     loaded.manipulator(images, slice).sheet(capsule, deltas).save(out)
     say(f"{loaded.bundle.reference}, capsule {capsule} -> {out}")
-    say_input(loaded)
+    say_input(loaded.bundle)
 
 
 def features(
-    images: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Image (several files: its channels), or label map for a synthesis model."
-        ),
-    ],
     model: ModelName,
-    out: Annotated[Path, typer.Option("--out", help="Folder, or FILE.npz for the arrays only.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder, or FILE.npz for the arrays only.")
+    ],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="IMAGES",
+            help="Image (several files: its channels), or label map for a synthesis model. With "
+            "--input: more inputs.",
+        ),
+    ] = None,
+    inputs: batch.Inputs = None,
     layer: Annotated[str | None, typer.Option(help="Only this capsule layer.")] = None,
     slice: SliceIndex = None,
     seed: Seed = 0,
+    jobs: batch.Jobs = 1,
+    resume: batch.Resume = False,
     overwrite: Overwrite = False,
     models: Models = None,
 ) -> None:
     """Show what each capsule sees: arrays per layer and a contact sheet of capsule lengths.
 
-    Example: caps-med features --model brain-t1-tissue t1.nii.gz --out capsules
+    Examples:
+      caps-med features --model brain-t1-tissue t1.nii.gz --out capsules
+      caps-med features --model brain-t1-tissue -i scans -o capsules --jobs 2
     """
+    if inputs:
+        from caps_med.batch import FeatureFiles
+
+        action = FeatureFiles(model, models, layer=layer, slice=slice, seed=seed)
+        batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite)
+        return
+    images = batch.check_single(files, jobs=jobs > 1, resume=resume)
     from caps_med.inference.features import FOLDER_FILES
 
     if out.suffix == ".npz":
@@ -125,7 +142,7 @@ def features(
         kinds, poses = counted(types, "capsule type"), counted(atoms, "atom")
         say(f"{name}: {kinds} of {poses}, {rows} x {columns}")
     say(f"{loaded.bundle.reference} -> {out}")
-    say_input(loaded)
+    say_input(loaded.bundle)
 
 
 def spread(text: str) -> list[float]:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from caps_med.inference import Model
+    from caps_med.bundles import Bundle
 
 console, errors = Console(), Console(stderr=True)
 
@@ -24,7 +24,9 @@ Images: TypeAlias = Annotated[
 Labels: TypeAlias = Annotated[
     Path, typer.Argument(help="Label map: NIfTI, NRRD, PNG, TIFF, npy or npz.")
 ]
-Out: TypeAlias = Annotated[Path, typer.Option(help="File to write; its suffix sets the format.")]
+Out: TypeAlias = Annotated[
+    Path, typer.Option("--out", "-o", help="File to write; its suffix sets the format.")
+]
 Overwrite: TypeAlias = Annotated[
     bool, typer.Option("--overwrite", help="Replace files that are already there.")
 ]
@@ -65,10 +67,10 @@ def say_json(document: object) -> None:
     say(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def say_input(model: Model) -> None:
+def say_input(bundle: Bundle) -> None:
     """What the model takes, if that is stated: of other images its answer means nothing."""
-    if takes := model.bundle.card.input_description:
+    if takes := bundle.card.input_description:
         say(
-            f"note: {model.bundle.reference} takes {takes}; of others its answer means nothing",
+            f"note: {bundle.reference} takes {takes}; of others its answer means nothing",
             errors,
         )

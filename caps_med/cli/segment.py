@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 import caps_med
+from caps_med.cli import batch
+from caps_med.cli.batch import Files, Format, Inputs, Jobs, OutPath, Resume
 from caps_med.cli.options import (
-    Images,
+    AsJson,
     ModelName,
     Models,
-    Out,
     Overwrite,
     console,
     errors,
     say,
     say_input,
+    say_json,
 )
 from caps_med.cli.output import check_file, check_format
 from caps_med.cli.progress import progress_bar
@@ -30,24 +31,38 @@ if TYPE_CHECKING:
 
 
 def segment(
-    images: Images,
     model: ModelName,
-    out: Out,
+    out: OutPath,
+    files: Files = None,
+    inputs: Inputs = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Write one channel per class, not labels.")
     ] = False,
+    format: Format = None,
+    jobs: Jobs = 1,
+    resume: Resume = False,
     overwrite: Overwrite = False,
-    json_: Annotated[
-        bool, typer.Option("--json", help="Print the measures of each label as JSON.")
-    ] = False,
+    as_json: AsJson = False,
     models: Models = None,
 ) -> None:
-    """Segment an image into a label map of the same geometry.
+    """Segment an image into a label map of the same geometry, or all images of a folder.
+
+    With --input, cases.csv and cases.json in --out have the measures of each image; a file that
+    cannot be segmented is listed at the end and sets the exit status to 1.
 
     Examples:
       caps-med segment --model brain-t1-tissue t1.nii.gz --out tissue.nii.gz
       caps-med segment --model my-tumours flair.nii.gz t1.nii.gz --out tumour.nii.gz
+      caps-med segment --model brain-t1-tissue -i scans -o tissues --jobs 4
     """
+    if inputs:
+        from caps_med.batch import SegmentFiles
+
+        action = SegmentFiles(model, models, format=format, probabilities=probabilities)
+        batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite,
+                  as_json=as_json)  # fmt: skip
+        return
+    images = batch.check_single(files, format=format, jobs=jobs > 1, resume=resume)
     check_file(out, images, overwrite)
     loaded = caps_med.load_model(model, models)
     classes = loaded.segmenter.network.out_channels
@@ -57,11 +72,11 @@ def segment(
         result = loaded.segment(source, progress=progress)
     written = result.probabilities if probabilities else result
     written.save(out)
-    say_input(loaded)
+    say_input(loaded.bundle)
     for note in result.warnings:
         say(f"note: {note}", errors)
-    if json_:
-        say(json.dumps(result.numbers(), indent=2))
+    if as_json:
+        say_json(result.numbers())
         return
     console.print(measures_table(result))
     say(f"{loaded.bundle.reference} -> {out}")

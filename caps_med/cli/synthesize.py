@@ -2,40 +2,56 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import caps_med
-from caps_med.cli.options import (
-    Labels,
-    ModelName,
-    Models,
-    Out,
-    Overwrite,
-    Seed,
-    say,
-    say_input,
-)
+from caps_med.cli import batch
+from caps_med.cli.batch import Format, Inputs, Jobs, OutPath, Resume
+from caps_med.cli.options import ModelName, Models, Overwrite, Seed, say, say_input
 from caps_med.cli.output import check_file, check_format, seeded_path
 from caps_med.cli.progress import progress_bar
+from caps_med.errors import InvalidParameter
 
 
 def synthesize(
-    labels: Labels,
     model: ModelName,
-    out: Out,
+    out: OutPath,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="LABELS",
+            help="Label map: NIfTI, NRRD, PNG, TIFF, npy or npz. With --input: more inputs.",
+        ),
+    ] = None,
+    inputs: Inputs = None,
     seed: Seed = 0,
     count: Annotated[int, typer.Option(help="Images, with seeds SEED, SEED+1, ...", min=1)] = 1,
+    format: Format = None,
+    jobs: Jobs = 1,
+    resume: Resume = False,
     overwrite: Overwrite = False,
     models: Models = None,
 ) -> None:
-    """Synthesize images from a label map.
-
-    Example: caps-med synthesize --model brain-t1-synthesis tissue.nii.gz --out t1.nii.gz --seed 7
+    """Synthesize images from a label map, or from all label maps of a folder.
 
     With --count, each file name has its seed added: t1-seed7.nii.gz, t1-seed8.nii.gz, ...
+
+    Examples:
+      caps-med synthesize --model brain-t1-synthesis tissue.nii.gz --out t1.nii.gz --seed 7
+      caps-med synthesize --model brain-t1-synthesis -i tissues -o synthetic --count 5
     """
+    if inputs:
+        from caps_med.batch import SynthesizeFiles
+
+        action = SynthesizeFiles(model, models, format=format, seed=seed, count=count)
+        batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite)
+        return
+    [labels, *others] = batch.check_single(files, format=format, jobs=jobs > 1, resume=resume)
+    if others:
+        raise InvalidParameter("several label maps: give them with --input, and --out a folder")
     seeds = range(seed, seed + count)
     paths = {each: out if count == 1 else seeded_path(out, each) for each in seeds}
     for path in paths.values():
@@ -48,4 +64,4 @@ def synthesize(
         with progress_bar(f"synthesizing {path.name}") as progress:
             loaded.synthesize(source, current, progress=progress).save(path)
         say(f"{loaded.bundle.reference}, seed {current} -> {path}")
-    say_input(loaded)
+    say_input(loaded.bundle)

@@ -221,7 +221,7 @@ class Model:
         Raises:
             LayerNotFound: no such layer. InvalidParameter: no such slice or pixel.
         """
-        FeatureExplorer(self.network, self.provenance).check_layer(layer)
+        self.check_layer(layer)
         read = self.read(source, "labels" if self.task == "synthesis" else "image")
         with InputRecorder(self.network, layer) as recorder:
             found = self.features(read, layer, slice, seed)
@@ -283,6 +283,10 @@ class Model:
             return network.capsules(one_hot(part, network.label_channels), noise)
 
         return FeatureExplorer(network, provenance)(classes, capsules, layer, slice)
+
+    def check_layer(self, layer: str | None) -> None:
+        """Raise `LayerNotFound` if the network has no capsule layer of that name."""
+        FeatureExplorer(self.network, self.provenance).check_layer(layer)
 
     def read(self, source: ImageSource, kind: Kind) -> MedicalImage:
         """`source` itself, or the image read from it within this model's limits."""

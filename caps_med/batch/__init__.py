@@ -1,0 +1,27 @@
+"""A folder in, a folder out: one model over many images, with a table of what was found.
+
+>>> from caps_med.batch import SegmentFiles, run_batch
+>>> run = run_batch(SegmentFiles("brain-t1-tissue"), ["scans"], "tissues")  # doctest: +SKIP
+>>> [result.error for result in run.failed]  # doctest: +SKIP
+"""
+
+from caps_med.batch.actions import Action, FeatureFiles, SegmentFiles, SynthesizeFiles
+from caps_med.batch.cases import Case
+from caps_med.batch.inputs import Found, Skipped, find_cases
+from caps_med.batch.run import BatchRun, Listener, run_batch
+from caps_med.batch.table import CaseResult
+
+__all__ = [
+    "Action",
+    "BatchRun",
+    "Case",
+    "CaseResult",
+    "FeatureFiles",
+    "Found",
+    "Listener",
+    "SegmentFiles",
+    "Skipped",
+    "SynthesizeFiles",
+    "find_cases",
+    "run_batch",
+]

@@ -1,0 +1,243 @@
+"""What is done with each case of a batch. Another task is another `Action`."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from caps_med.batch.cases import Case, split_suffix
+from caps_med.batch.table import CaseResult
+from caps_med.errors import InvalidParameter
+from caps_med.images import CODECS, Kind, MedicalImage, codec_of_path
+from caps_med.inference import Model, load_model
+from caps_med.inference.features import FOLDER_FILES
+
+
+@dataclass(frozen=True)
+class Action(ABC):
+    """One model, and what it does with a case. Sent to worker processes, so it holds no model.
+
+    Attributes:
+        model: its name, or one version of it: ``name@3``.
+        models: the model repository; see `load_model`.
+    """
+
+    model: str
+    models: Path | None = None
+
+    #: Its name in the tables.
+    command: ClassVar[str]
+
+    def load(self) -> Model:
+        """The model.
+
+        Raises:
+            ModelNotFound, InvalidBundle: see `load_model`. WrongTask: it cannot do this.
+            InvalidParameter: an attribute is out of its range.
+        """
+        model = load_model(self.model, self.models)
+        self.check(model)
+        return model
+
+    @abstractmethod
+    def check(self, model: Model) -> None:
+        """Raise what `load` raises, for an action that this model cannot do."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What decides the outputs, beside the model; for JSON."""
+
+    @abstractmethod
+    def claimed(self, name: str) -> Iterable[str]:
+        """The outputs of a case of that name, without suffixes."""
+
+    @abstractmethod
+    def run(self, model: Model, case: Case, folder: Path) -> CaseResult:
+        """Process a case: its outputs in `folder`, and what is to be reported of them.
+
+        Raises:
+            CapsMedError: the case cannot be read, processed or written.
+        """
+
+    def kind_of(self, model: Model) -> Kind:
+        """Whether the model's inputs are images or label maps."""
+        return "labels" if model.task == "synthesis" else "image"
+
+    def channels(self, model: Model) -> int:
+        """Channels of the images that the model takes; those of a case may lie in several files."""
+        return model.segmenter.channels if self.kind_of(model) == "image" else 1
+
+
+@dataclass(frozen=True)
+class SegmentFiles(Action):
+    """Segment each image, and measure its labels.
+
+    Attributes:
+        format: of the label maps: a name of `caps_med.images.CODECS` or a suffix; None for each
+            image's own.
+        probabilities: also write the probabilities, one channel per class, of volumes as
+            ``NAME_probabilities.nii.gz``, of pictures as ``NAME_probabilities.npz``.
+    """
+
+    format: str | None = None
+    probabilities: bool = False
+
+    command = "segment"
+
+    def check(self, model: Model) -> None:  # noqa: D102 - see the base
+        _ = model.segmenter
+        _suffix_of(self.format)
+
+    def settings(self) -> dict[str, Any]:  # noqa: D102
+        return {"format": self.format, "probabilities": self.probabilities}
+
+    def claimed(self, name: str) -> Iterable[str]:  # noqa: D102
+        return [name, f"{name}_probabilities"] if self.probabilities else [name]
+
+    def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
+        result = model.segment(case.source)
+        written = [_save(result, folder, case.name, case, self.format)]
+        if self.probabilities:
+            name = f"{case.name}_probabilities"
+            suffix = ".npz" if result.spatial_dims == 2 else ".nii.gz"
+            written.append(_save(result.probabilities, folder, name, case, suffix))
+        return CaseResult(
+            case.name,
+            case.input,
+            outputs=dict(written),
+            warnings=result.warnings,
+            unit=result.volume_unit,
+            labels=result.measures,
+        )
+
+
+@dataclass(frozen=True)
+class SynthesizeFiles(Action):
+    """Synthesize images of each label map.
+
+    Attributes:
+        format: as of `SegmentFiles`.
+        seed: of the first image of each.
+        count: images of each, named ``NAME-seed7`` and so on if there are several.
+    """
+
+    format: str | None = None
+    seed: int = 0
+    count: int = 1
+
+    command = "synthesize"
+
+    def check(self, model: Model) -> None:  # noqa: D102
+        if self.count < 1:
+            raise InvalidParameter(f"count={self.count}: must be at least 1")
+        for seed in (self.seed, self.seed + self.count - 1):
+            model.synthesizer.noise(seed)
+        _suffix_of(self.format)
+
+    def settings(self) -> dict[str, Any]:  # noqa: D102
+        return {"format": self.format, "seed": self.seed, "count": self.count}
+
+    def claimed(self, name: str) -> Iterable[str]:  # noqa: D102
+        return [output for _, output in self._outputs(name)]
+
+    def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
+        labels = model.read(case.source, "labels")
+        images = model.synthesize_many(labels, self.seed, self.count)
+        outputs = (output for _, output in self._outputs(case.name))
+        written = [
+            _save(image, folder, output, case, self.format)
+            for image, output in zip(images, outputs, strict=True)
+        ]
+        return CaseResult(case.name, case.input, outputs=dict(written), warnings=labels.warnings)
+
+    def _outputs(self, name: str) -> Iterator[tuple[int, str]]:
+        """The outputs of a case by their seeds."""
+        for seed in range(self.seed, self.seed + self.count):
+            yield seed, name if self.count == 1 else f"{name}-seed{seed}"
+
+
+@dataclass(frozen=True)
+class FeatureFiles(Action):
+    """Compute the capsules of each image, or label map: a folder each, as `Features.save` has it.
+
+    Attributes:
+        layer, slice, seed: as of `Model.features`.
+    """
+
+    layer: str | None = None
+    slice: int | None = None
+    seed: int = 0
+
+    command = "features"
+
+    def check(self, model: Model) -> None:  # noqa: D102
+        model.check_layer(self.layer)
+
+    def settings(self) -> dict[str, Any]:  # noqa: D102
+        return {"layer": self.layer, "slice": self.slice, "seed": self.seed}
+
+    def claimed(self, name: str) -> Iterable[str]:  # noqa: D102
+        return [name, *(f"{name}/{split_suffix(file)[0]}" for file in FOLDER_FILES)]
+
+    def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
+        source = model.read(case.source, self.kind_of(model))
+        found = model.features(source, self.layer, self.slice, self.seed)
+        path = _place(folder, case.name)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        try:
+            found.save(draft)
+            shutil.rmtree(path, ignore_errors=True)
+            draft.replace(path)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        written = {f"{case.name}/{file}": (path / file).stat().st_size for file in FOLDER_FILES}
+        return CaseResult(case.name, case.input, outputs=written, warnings=source.warnings)
+
+
+def _suffix_of(format: str | None) -> str | None:
+    """The suffix of a format's name, or of a suffix with or without its dot.
+
+    Raises:
+        UnsupportedFormat: there is no such format.
+    """
+    if format is None:
+        return None
+    if format in CODECS:
+        return CODECS[format].suffixes[0]
+    suffix = f".{format.lower().removeprefix('.')}"
+    codec_of_path(Path(f"x{suffix}"))
+    return suffix
+
+
+def _save(
+    image: MedicalImage, folder: Path, name: str, case: Case, format: str | None
+) -> tuple[str, int]:
+    """Write an answer; the file's name below the folder and its size.
+
+    Without a format its own is taken, and if that is the input's, its suffix.
+    """
+    suffix = _suffix_of(format) or CODECS[image.format].suffixes[0]
+    if format is None and case.suffix in CODECS[image.format].suffixes:
+        suffix = case.suffix
+    path = _place(folder, f"{name}{suffix}")
+    image.save(path)
+    return f"{name}{suffix}", path.stat().st_size
+
+
+def _place(folder: Path, name: str) -> Path:
+    """The path of an output, its folder made; never one that a link leads out of `folder`.
+
+    Raises:
+        InvalidParameter: a link on the way leads elsewhere.
+    """
+    path = folder / name
+    for parent in path.relative_to(folder).parents:
+        if (folder / parent).is_symlink() and parent != Path():
+            raise InvalidParameter(f"{folder / parent} is a link: outputs are not written into it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path

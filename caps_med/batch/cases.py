@@ -1,0 +1,88 @@
+"""A case: what is one input, and the name of its outputs."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from caps_med.images import CODECS
+
+
+@dataclass(frozen=True)
+class Case:
+    """One image: a file, the files of its channels, or those of a DICOM series.
+
+    Attributes:
+        name: of its outputs without their suffix, below the output folder, with ``/``.
+        files: in the order in which they are read.
+        input: the file or folder as it is shown, below the common folder of all inputs.
+        suffix: of the file, in lower case with its dot; empty for a series.
+    """
+
+    name: str
+    files: tuple[Path, ...]
+    input: str
+    suffix: str = ""
+
+    @property
+    def source(self) -> Path | list[Path]:
+        """What `caps_med.read_image` is given."""
+        return self.files[0] if len(self.files) == 1 else list(self.files)
+
+    def fingerprint(self) -> str:
+        """Changes when a file is replaced: from the sizes and times of all files."""
+        states = [path.stat() for path in self.files]
+        text = repr([(state.st_size, state.st_mtime_ns) for state in states])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def split_suffix(name: str) -> tuple[str, str]:
+    """A file name as stem and the suffix of an image format, which is empty if it has none.
+
+    >>> split_suffix("t1.NII.GZ"), split_suffix("README.txt")
+    (('t1', '.nii.gz'), ('README.txt', ''))
+    """
+    suffixes = (suffix for codec in CODECS.values() for suffix in codec.suffixes)
+    for suffix in sorted(suffixes, key=len, reverse=True):
+        if name.lower().endswith(suffix) and len(name) > len(suffix):
+            return name[: -len(suffix)], suffix
+    return name, ""
+
+
+def with_unambiguous_names(
+    cases: Sequence[Case], claimed: Callable[[str], Iterable[str]]
+) -> list[Case]:
+    """The cases, renamed where outputs would meet: ``a.png`` and ``a.tif`` become a_png and a_tif.
+
+    Names that differ in case or Unicode form alone count as equal, as some file systems have it.
+
+    Args:
+        claimed: the outputs of a case's name, without suffixes.
+    """
+    renamed = list(cases)
+    for rename in (_with_suffix, _numbered):
+        owners = Counter(each for case in renamed for each in _folded(claimed(case.name)))
+        renamed = [
+            rename(case, number)
+            if any(owners[each] > 1 for each in _folded(claimed(case.name)))
+            else case
+            for number, case in enumerate(renamed, start=1)
+        ]
+    return renamed
+
+
+def _folded(names: Iterable[str]) -> set[str]:
+    return {unicodedata.normalize("NFC", name).casefold() for name in names}
+
+
+def _with_suffix(case: Case, _: int) -> Case:
+    suffix = case.suffix.replace(".", "_")
+    return replace(case, name=f"{case.name}{suffix}") if suffix else case
+
+
+def _numbered(case: Case, number: int) -> Case:
+    return replace(case, name=f"{case.name}-{number}")

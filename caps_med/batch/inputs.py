@@ -1,0 +1,207 @@
+"""From folders, patterns, lists and files to cases; strangers are skipped and named."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from caps_med.batch.cases import Case, split_suffix
+from caps_med.batch.series import Series, is_dicom, series_of
+from caps_med.errors import InvalidInput
+from caps_med.images import CODECS, Kind
+
+#: Suffixes of a text file that lists inputs, one a line.
+LIST_SUFFIXES = (".txt", ".lst")
+_START = 2**10
+#: The channel's number at the end of a file name, as nnU-Net and the Medical Segmentation
+#: Decathlon have it.
+_CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that is no input.
+
+    Attributes:
+        path: below the common folder of all inputs.
+        reason: why it is skipped.
+    """
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """All cases in the order of their names, and what was skipped."""
+
+    cases: tuple[Case, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def find_cases(
+    inputs: Sequence[str | Path],
+    *,
+    kind: Kind = "image",
+    channels: int = 1,
+    leave_out: Path | None = None,
+) -> Found:
+    """The cases in files, folders (with their subfolders), patterns and text lists.
+
+    A file with the suffix of an image format is a case. The files of a DICOM series are one case;
+    where a model takes several channels, so are ``a_0000.nii.gz``, ``a_0001.nii.gz``, ... Hidden
+    files, other files and links that lead out of a folder are skipped. Outputs are named below the
+    common folder of all inputs.
+
+    Args:
+        inputs: files, folders, patterns with ``*``; or one ``.txt`` or ``.lst`` file with one of
+            these a line, relative to the list itself; ``#`` begins a comment.
+        kind: "labels" takes DICOM SEG, too.
+        channels: that the model takes.
+        leave_out: a folder that is not searched: that of the outputs.
+
+    Raises:
+        InvalidInput: an input does not exist, or there is no image in all of them.
+    """
+    paths = _expanded(inputs)
+    root = _common_folder(paths)
+    found: dict[Path, None] = {}
+    skipped: list[Skipped] = []
+    for path in paths:
+        for file in _walk(path, leave_out) if path.is_dir() else [path]:
+            reason = _why_not(file, path)
+            if reason:
+                skipped.append(Skipped(_below(root, file), reason))
+            else:
+                found[file] = None
+    dicom = [file for file in found if is_dicom(file)]
+    images = [file for file in found if file not in set(dicom)]
+    series, others = series_of(dicom, kind)
+    skipped += [Skipped(_below(root, file), reason) for file, reason in others]
+    cases = [*_picture_cases(images, root, channels), *_series_cases(series, root)]
+    if not cases:
+        names = ", ".join(str(each) for each in inputs)
+        raise InvalidInput(f"{names}: no image found, {len(skipped)} other files skipped")
+    return Found(tuple(sorted(cases, key=lambda case: (case.name, case.input))), tuple(skipped))
+
+
+def _expanded(inputs: Sequence[str | Path], base: Path | None = None) -> list[Path]:
+    """Absolute paths of existing files and folders."""
+    paths: list[Path] = []
+    for given in inputs:
+        path = Path(os.path.abspath((base or Path.cwd()) / given))  # noqa: PTH100 - keeps links
+        if path.exists():
+            paths.append(path)
+        elif matches := sorted(glob.glob(str(path), recursive=True)):  # noqa: PTH207 - absolute
+            paths += [Path(match) for match in matches]
+        else:
+            raise InvalidInput(f"{given}: there is no such file or folder")
+    if base is None and len(paths) == 1 and paths[0].suffix.lower() in LIST_SUFFIXES:
+        return _expanded(_listed(paths[0]), paths[0].parent)
+    return paths
+
+
+def _listed(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path}: a list of inputs is a text file in UTF-8") from error
+    return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def _common_folder(paths: Sequence[Path]) -> Path:
+    """The folder of a single input, else the common folder of all."""
+    if not paths:
+        raise InvalidInput("no input is given: name files, folders or patterns")
+    folders = {path if path.is_dir() else path.parent for path in paths}
+    return Path(os.path.commonpath(folders))
+
+
+def _walk(folder: Path, leave_out: Path | None) -> Iterator[Path]:
+    """All files below a folder in the order of their names, and links to folders, unentered."""
+    hidden = None if leave_out is None else leave_out.resolve()
+    for parent, folders, files in os.walk(folder):
+        here = Path(parent)
+        folders.sort()
+        links = [name for name in folders if (here / name).is_symlink()]
+        yield from (here / name for name in links)
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".") and name not in links and (here / name).resolve() != hidden
+        ]
+        yield from (here / name for name in sorted(files))
+
+
+def _why_not(file: Path, given: Path) -> str:
+    """Why a file is no input; empty if it is one.
+
+    Args:
+        given: the folder in which it was found, or the file itself if it was named.
+    """
+    if file == given:
+        return "" if _is_image(file, by_content=True) else "not an image"
+    if file.name.startswith("."):
+        return "hidden"
+    if file.is_symlink() and not file.resolve().is_relative_to(given.resolve()):
+        return "a link out of the folder"
+    if not file.is_file():
+        return "a link to a folder" if file.is_dir() else "not a file"
+    return "" if _is_image(file, by_content=False) else "not an image"
+
+
+def _is_image(file: Path, *, by_content: bool) -> bool:
+    """By its suffix, as DICOM whatever its name, or by its content (and a zip, for a series)."""
+    if split_suffix(file.name)[1] or is_dicom(file):
+        return True
+    if not by_content:
+        return False
+    with file.open("rb") as opened:
+        start = opened.read(_START)
+    zipped = file.suffix.lower() == ".zip"
+    return zipped or any(codec.recognises(start) for codec in CODECS.values())
+
+
+def _picture_cases(files: Sequence[Path], root: Path, channels: int) -> Iterator[Case]:
+    """A case for each file, or for the files of its channels."""
+    grouped: dict[Path, dict[int, Path]] = defaultdict(dict)
+    for file in files if channels > 1 else ():
+        stem, suffix = split_suffix(file.name)
+        if match := _CHANNEL.fullmatch(stem):
+            grouped[file.with_name(match["case"] + suffix)][int(match["number"])] = file
+    whole = {name: group for name, group in grouped.items() if len(group) == channels}
+    in_groups = {file for group in whole.values() for file in group.values()}
+    for file in files:
+        if file not in in_groups:
+            yield _case(file, (file,), root)
+    for name, group in whole.items():
+        yield _case(name, tuple(group[number] for number in sorted(group)), root)
+
+
+def _case(file: Path, files: tuple[Path, ...], root: Path) -> Case:
+    stem, suffix = split_suffix(file.name)
+    name = _below(root, file.with_name(stem))
+    return Case(name, files, _below(root, files[0]), suffix)
+
+
+def _series_cases(series: Sequence[Series], root: Path) -> Iterator[Case]:
+    """A series that is alone in its folder is named like that; one of several by its number."""
+    in_folder = Counter(one.folder for one in series)
+    for one in series:
+        if len(one.files) == 1:
+            yield _case(one.files[0], one.files, root)
+            continue
+        below = _below(root, one.folder)
+        name = below if below != "." else one.folder.name or "series"
+        if in_folder[one.folder] > 1:
+            name = f"{'' if below == '.' else below + '/'}{one.label}"
+        yield Case(name, one.files, below)
+
+
+def _below(root: Path, path: Path) -> str:
+    return path.relative_to(root).as_posix()

@@ -1,0 +1,215 @@
+"""Cases on one process or several, with the same results in either."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+
+from caps_med.batch.actions import Action
+from caps_med.batch.cases import Case
+from caps_med.batch.table import CaseResult
+from caps_med.errors import CapsMedError
+from caps_med.inference import Model
+from caps_med.inference.passes import Cancelled, cancelled_unless
+from caps_med.inference.progress import reporting_to
+
+#: Called with the index of a case and its result.
+CaseListener: TypeAlias = Callable[[int, CaseResult], None]
+#: Called with the index of a case that is being worked on, its steps that are done and all.
+StepListener: TypeAlias = Callable[[int, int, int], None]
+#: Seconds between two looks at what the processes have done.
+_POLL = 0.2
+
+_Numbered = tuple[int, Case]
+
+
+def run_case(action: Action, model: Model, case: Case, folder: Path) -> CaseResult:
+    """The case's result; whatever goes wrong with it becomes its error."""
+    start = time.perf_counter()
+    fingerprint = ""
+    try:
+        fingerprint = case.fingerprint()
+        result = action.run(model, case, folder)
+    except Cancelled:
+        raise
+    except CapsMedError as error:
+        result = CaseResult(case.name, case.input, error=f"{error.code}: {error}")
+    except OSError as error:
+        result = CaseResult(case.name, case.input, error=f"file: {error.strerror or error}")
+    except Exception as error:  # one bad case stops no other
+        result = CaseResult(case.name, case.input, error=f"{type(error).__name__}: {error}")
+    seconds = round(time.perf_counter() - start, 3)
+    return replace(result, fingerprint=fingerprint, seconds=seconds)
+
+
+def run_here(
+    action: Action,
+    model: Model,
+    cases: Sequence[_Numbered],
+    folder: Path,
+    step: StepListener,
+    finish: CaseListener,
+) -> None:
+    """Process the cases one after the other in this process."""
+    for index, case in cases:
+        with reporting_to(functools.partial(step, index)):
+            result = run_case(action, model, case, folder)
+        finish(index, result)
+
+
+def run_in_processes(
+    action: Action,
+    cases: Sequence[_Numbered],
+    folder: Path,
+    jobs: int,
+    step: StepListener,
+    finish: CaseListener,
+) -> None:
+    """Process the cases in several processes that share the threads of this one.
+
+    A case whose process ends, for want of memory for example, is tried once more by itself and then
+    fails. On Ctrl-C the processes stop between two passes of the network.
+    """
+    pools = _Pools(action, folder, _Shared.make(1 + max(index for index, _ in cases)), step, finish)
+    waiting = list(reversed(cases))
+    lost: list[_Numbered] = []
+    while waiting:
+        lost += pools.run(waiting, jobs)
+    for one in lost:
+        for index, case in pools.run([one], 1):
+            error = "the process ended: out of memory?"
+            finish(index, CaseResult(case.name, case.input, error=error))
+
+
+@dataclass(frozen=True)
+class _Pools:
+    """Pools of processes, one after the other: what ends a process ends its pool."""
+
+    action: Action
+    folder: Path
+    shared: _Shared
+    step: StepListener
+    finish: CaseListener
+
+    def run(self, waiting: list[_Numbered], jobs: int) -> list[_Numbered]:
+        """Take cases from the end of `waiting`, until none is left or a process has ended.
+
+        Returns the cases that were worked on when it did.
+        """
+        setup = (self.action, self.folder, max(1, torch.get_num_threads() // jobs), self.shared)
+        pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start, setup)
+        running: dict[Future[CaseResult | None], _Numbered] = {}
+        try:
+            while running or waiting:
+                while waiting and len(running) < jobs:
+                    numbered = waiting.pop()
+                    running[pool.submit(_work, *numbered)] = numbered
+                done, _ = wait(running, _POLL, FIRST_COMPLETED)
+                for index, _case in running.values():
+                    self.step(index, *self.shared.steps_of(index))
+                for future in done:
+                    future.result()
+                    self._settle(future, running.pop(future))
+        except BrokenProcessPool:
+            pass
+        finally:
+            self.shared.stop()
+            pool.shutdown(cancel_futures=True)
+            lost = [one for future, one in running.items() if not self._settle(future, one)]
+            self.shared.go_on()
+        return lost
+
+    def _settle(self, future: Future[CaseResult | None], numbered: _Numbered) -> bool:
+        """Report a case's result, if it has one."""
+        if future.cancelled() or future.exception() is not None:
+            return False
+        result = future.result()
+        if result is not None:
+            self.finish(numbered[0], result)
+        return result is not None
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Memory that all processes share, without locks that one could take to its grave.
+
+    Attributes:
+        steps: done and all of each case.
+        stopped: whether the work is given up.
+    """
+
+    steps: Any
+    stopped: Any
+
+    @classmethod
+    def make(cls, cases: int) -> _Shared:
+        context = multiprocessing.get_context("spawn")
+        return cls(context.RawArray("q", 2 * cases), context.RawValue("b", 0))
+
+    def report(self, index: int, done: int, total: int) -> None:
+        self.steps[2 * index], self.steps[2 * index + 1] = done, total
+
+    def steps_of(self, index: int) -> tuple[int, int]:
+        return self.steps[2 * index], self.steps[2 * index + 1]
+
+    def stop(self) -> None:
+        self.stopped.value = 1
+
+    def go_on(self) -> None:
+        self.stopped.value = 0
+
+    def is_wanted(self) -> bool:
+        return not self.stopped.value
+
+
+_here: tuple[Action, Path, _Shared] | None = None
+
+
+def _start(action: Action, folder: Path, threads: int, shared: _Shared) -> None:
+    """Set up a process; Ctrl-C is the parent's to handle, and its end is this one's."""
+    global _here
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    _here = action, folder, shared
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+@functools.cache
+def _model(action: Action) -> Model:
+    return action.load()
+
+
+def _work(index: int, case: Case) -> CaseResult | None:
+    """The result of a case in a worker process; None if it was given up."""
+    if _here is None:
+        raise RuntimeError("the process was not set up")
+    action, folder, shared = _here
+    with (
+        cancelled_unless(shared.is_wanted),
+        reporting_to(functools.partial(shared.report, index)),
+    ):
+        try:
+            return run_case(action, _model(action), case, folder)
+        except Cancelled:
+            return None

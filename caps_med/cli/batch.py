@@ -1,0 +1,181 @@
+"""A folder in, a folder out: the options and the output that the batch commands share."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
+
+import typer
+from rich.markup import escape
+
+from caps_med.cli.options import errors, say, say_input
+from caps_med.cli.progress import new_bars
+from caps_med.errors import InvalidParameter
+from caps_med.wording import counted
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from caps_med.batch import Action, BatchRun, Case, CaseResult
+
+Inputs: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input", "-i",
+        help="A folder, a pattern such as 'scans/**/*.nii.gz', or a text file with one input a "
+        "line: each image in it is a case, and --out is a folder. May be repeated.",
+    ),
+]  # fmt: skip
+Files: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="NIfTI, NRRD, PNG, JPEG, TIFF, npy, npz, DICOM (file, folder or zip); several files "
+        "are the channels of one image, in the model's order, or the slices of a DICOM series. "
+        "With --input: more inputs.",
+    ),
+]
+OutPath: TypeAlias = Annotated[
+    Path,
+    typer.Option(
+        "--out", "-o", help="File to write, its suffix sets the format; with --input a folder."
+    ),
+]
+Format: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="With --input: suffix of the outputs, such as nii.gz; default: the input's."),
+]
+Jobs: TypeAlias = Annotated[
+    int, typer.Option("--jobs", "-j", min=1, help="With --input: processes that share the cores.")
+]
+Resume: TypeAlias = Annotated[
+    bool, typer.Option("--resume", help="With --input: leave out the cases that are done.")
+]
+
+#: Exit statuses: some case failed; Ctrl-C.
+SOME_FAILED, INTERRUPTED = 1, 130
+
+
+def check_single(files: Sequence[Path] | None, **batch_only: object) -> list[Path]:
+    """The files of a single input, after a check that nothing is asked for that a batch has.
+
+    Raises:
+        InvalidParameter: there is no file, or an option needs ``--input``.
+    """
+    for name, value in batch_only.items():
+        if value:
+            raise InvalidParameter(f"--{name}: only with --input, for many images")
+    if not files:
+        raise InvalidParameter("no image is given: name a file, or a folder with --input")
+    if files[0].is_dir() and len(files) == 1 and not _holds_dicom(files[0]):
+        raise InvalidParameter(f"{files[0]} is a folder: give it with --input, and --out a folder")
+    return list(files)
+
+
+def _holds_dicom(folder: Path) -> bool:
+    from caps_med.batch.series import is_dicom
+
+    return any(path.is_file() and is_dicom(path) for path in folder.iterdir())
+
+
+def run(
+    action: Action,
+    inputs: Sequence[str],
+    files: Sequence[Path] | None,
+    out: Path,
+    *,
+    jobs: int,
+    resume: bool,
+    overwrite: bool,
+    as_json: bool = False,
+) -> None:
+    """Run a batch and say what came of it.
+
+    Raises:
+        typer.Exit: a case failed (status 1), or Ctrl-C (130).
+    """
+    from caps_med.batch import run_batch
+    from caps_med.bundles import ModelRepository
+
+    signal.signal(signal.SIGTERM, _interrupt)  # as cluster schedulers end a job
+    with new_bars() as bars:
+        listener = _Bars(bars, action.command)
+        try:
+            result = run_batch(
+                action, [*inputs, *map(str, files or ())], out,
+                jobs=jobs, resume=resume, overwrite=overwrite, listener=listener,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            bars.stop()
+            say(
+                f"stopped: {counted(listener.done, 'case')} of {listener.total} done in {out}; the "
+                "same command with --resume goes on",
+                errors,
+            )
+            raise typer.Exit(INTERRUPTED) from None
+    say_input(ModelRepository(action.models).find(action.model))
+    _say(result, out, listener.left_out, as_json)
+    if result.failed:
+        raise typer.Exit(SOME_FAILED)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _say(result: BatchRun, out: Path, left_out: int, as_json: bool) -> None:
+    """The files that were skipped, the cases that failed, and where the tables are."""
+    from caps_med.batch.table import CSV_NAME, JSON_NAME
+
+    for reason, count in Counter(one.reason for one in result.skipped).items():
+        say(f"note: {counted(count, 'file')} skipped: {reason}", errors)
+    for one in result.results:
+        for warning in one.warnings:
+            say(f"note: {one.input}: {warning}", errors)
+    for one in result.failed:
+        say(f"failed: {one.input}: {one.error}", errors)
+    if as_json:
+        say((out / JSON_NAME).read_text(encoding="utf-8").rstrip())
+        return
+    done = len(result.results) - len(result.failed)
+    before = f", {left_out} of them before" if left_out else ""
+    failed = f"; {len(result.failed)} failed" if result.failed else ""
+    say(f"{counted(done, 'case')} done{before}{failed} -> {out / CSV_NAME}")
+
+
+class _Bars:
+    """A bar for all cases, whose parts count, and one for each that is being worked on."""
+
+    def __init__(self, bars: Any, text: str) -> None:  # noqa: ANN401 - rich is imported late
+        self._bars, self._text = bars, text
+        self._names: list[str] = []
+        self._tasks: dict[int, TaskID] = {}
+        self._shares: dict[int, float] = {}
+        self.done = self.left_out = self.total = 0
+
+    def begin(self, cases: Sequence[Case], done: Sequence[CaseResult]) -> None:
+        self._names = [case.name for case in cases]
+        self.left_out = self.done = len(done)
+        self.total = len(cases)
+        self._all = self._bars.add_task(self._text, total=self.total - self.left_out)
+
+    def step(self, index: int, done: int, total: int) -> None:
+        if index not in self._tasks:
+            self._tasks[index] = self._bars.add_task(f"  {escape(self._names[index])}", total=None)
+        if total:
+            self._bars.update(self._tasks[index], completed=done, total=total)
+            self._shares[index] = done / total
+            self._advance()
+
+    def finish(self, index: int, result: CaseResult) -> None:
+        if index in self._tasks:
+            self._bars.remove_task(self._tasks.pop(index))
+        self._shares.pop(index, None)
+        self.done += 1
+        self._advance()
+
+    def _advance(self) -> None:
+        share = self.done - self.left_out + sum(self._shares.values())
+        self._bars.update(self._all, completed=share)

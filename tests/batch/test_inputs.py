@@ -1,0 +1,158 @@
+"""What is found in folders, patterns and lists, and how outputs are named."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from caps_med.batch import Case, Found, find_cases
+from caps_med.batch.cases import with_unambiguous_names
+from caps_med.errors import InvalidInput
+from caps_med.images import MedicalImage
+from tests.images.dicom_files import slice_file, zipped_series
+
+
+def picture(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    MedicalImage(np.zeros((1, 8, 8), np.uint8), format="png").save(path)
+    return path
+
+
+def volume(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    MedicalImage(np.zeros((1, 8, 8, 2), np.uint8), format="nifti").save(path)
+    return path
+
+
+def names(found: Found) -> list[str]:
+    return [case.name for case in found.cases]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "in"
+    picture(root / "b.png")
+    picture(root / "a.TIF")
+    volume(root / "sub/deep/scan.1.nii.gz")
+    for name in ("Thumbs.db", "notes.txt", "table.csv", ".DS_Store", ".hidden/c.png", "sub/x.json"):
+        stranger = root / name
+        stranger.parent.mkdir(parents=True, exist_ok=True)
+        stranger.write_bytes(b"not an image")
+    return root
+
+
+def test_a_folder_with_strangers(folder: Path) -> None:
+    found = find_cases([folder])
+    assert names(found) == ["a", "b", "sub/deep/scan.1"]
+    assert [case.suffix for case in found.cases] == [".tif", ".png", ".nii.gz"]
+    reasons = {one.path: one.reason for one in found.skipped}
+    assert reasons == {
+        ".DS_Store": "hidden",
+        "Thumbs.db": "not an image",
+        "notes.txt": "not an image",
+        "table.csv": "not an image",
+        "sub/x.json": "not an image",
+    }
+
+
+def test_the_folder_of_the_outputs_is_no_input(folder: Path) -> None:
+    picture(folder / "out/b.png")
+    assert "out/b" in names(find_cases([folder]))
+    assert "out/b" not in names(find_cases([folder], leave_out=folder / "out"))
+
+
+def test_links_are_followed_inside_the_folder_alone(folder: Path, tmp_path: Path) -> None:
+    outside = picture(tmp_path / "elsewhere/secret.png")
+    (folder / "link.png").symlink_to(outside)
+    (folder / "folder").symlink_to(outside.parent)
+    (folder / "same.png").symlink_to("b.png")
+    (folder / "lost.png").symlink_to("nowhere.png")
+    found = find_cases([folder])
+    assert names(found) == ["a", "b", "same", "sub/deep/scan.1"]
+    reasons = {one.path: one.reason for one in found.skipped}
+    assert reasons["link.png"] == "a link out of the folder"
+    assert reasons["folder"] == "a link out of the folder"
+    assert reasons["lost.png"] == "not a file"
+    assert names(find_cases([folder / "link.png"])) == ["link"], "named by hand it is meant"
+
+
+def test_patterns_files_and_lists(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert names(find_cases(["in/**/*.nii.gz"])) == ["scan.1"]
+    assert names(find_cases(["in/*", "in/b.png"])) == ["a", "b", "sub/deep/scan.1"]
+    assert names(find_cases([Path("in/b.png"), "in/sub"])) == ["b", "sub/deep/scan.1"]
+    listed = tmp_path / "in/list.txt"
+    listed.write_text("# of the study\nb.png\n\n  sub/deep  \n")
+    assert names(find_cases(["in/list.txt"])) == ["b", "sub/deep/scan.1"]
+    other = picture(tmp_path / "other/b.png")
+    assert names(find_cases([other, "in/b.png"])) == ["in/b", "other/b"]
+
+
+def test_what_is_not_there(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"nowhere\*: there is no such file or folder"):
+        find_cases([tmp_path / "nowhere*"])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/notes.md").write_text("-")
+    with pytest.raises(InvalidInput, match="empty: no image found, 1 other files skipped"):
+        find_cases([tmp_path / "empty"])
+    with pytest.raises(InvalidInput, match="no input is given"):
+        find_cases([])
+    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInput, match="a list of inputs is a text file in UTF-8"):
+        find_cases([tmp_path / "binary.txt"])
+
+
+def test_a_study_is_a_case_for_each_series(tmp_path: Path) -> None:
+    """Series in folders of their own or in one; radiographs, which are no volume, by themselves."""
+    study = tmp_path / "study"
+    with zipfile.ZipFile(io.BytesIO(zipped_series())) as archive:
+        slices = [archive.read(name) for name in sorted(archive.namelist())]
+    for series, directory in (("1.2.3", "t1"), ("1.2.4", "both"), ("1.2.5", "both")):
+        for number in range(2):
+            file = study / directory / f"{series}-{number}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            position = [0, 0, 2.5 * number]
+            file.write_bytes(
+                slice_file(
+                    SeriesInstanceUID=series, SeriesNumber=series[-1],
+                    ImagePositionPatient=position,
+                )
+            )  # fmt: skip
+    (study / "t1/README").write_text("not DICOM")
+    (study / "broken.dcm").write_bytes(slices[0][:140])
+    found = find_cases([study])
+    assert names(found) == ["both/series4", "both/series5", "broken", "t1"]
+    sizes = {case.name: len(case.files) for case in found.cases}
+    assert sizes == {"both/series4": 2, "both/series5": 2, "broken": 1, "t1": 2}
+    assert names(find_cases([study / "t1"])) == ["t1"]
+
+
+def test_channels_in_files_of_their_own_are_one_case(tmp_path: Path) -> None:
+    for name in ("p1_0000", "p1_0001", "p2_0000", "single"):
+        volume(tmp_path / f"{name}.nii.gz")
+    found = find_cases([tmp_path], channels=2)
+    assert names(found) == ["p1", "p2_0000", "single"]
+    assert [path.name for path in found.cases[0].files] == ["p1_0000.nii.gz", "p1_0001.nii.gz"]
+    assert names(find_cases([tmp_path])) == ["p1_0000", "p1_0001", "p2_0000", "single"]
+
+
+def test_outputs_never_meet() -> None:
+    cases = [
+        Case(name, (Path(file),), file, Path(file).suffix)
+        for name, file in (
+            ("a", "a.png"), ("a", "a.tif"), ("B", "B.png"), ("b", "b.png"), ("c", "c.png"),
+            ("c_probabilities", "c_probabilities.png"), ("d", "d.png"),
+        )
+    ]  # fmt: skip
+    renamed = with_unambiguous_names(cases, lambda name: [name, f"{name}_probabilities"])
+    outputs = [case.name for case in renamed]
+    assert outputs[:2] == ["a_png", "a_tif"]
+    assert outputs[-1] == "d"
+    every = [each.casefold() for name in outputs for each in (name, f"{name}_probabilities")]
+    assert len(set(every)) == len(every)

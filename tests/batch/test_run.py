@@ -1,0 +1,261 @@
+"""Batches: outputs, tables, failures, resuming, several processes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import caps_med
+from caps_med.batch import (
+    BatchRun,
+    Case,
+    CaseResult,
+    FeatureFiles,
+    SegmentFiles,
+    SynthesizeFiles,
+    run_batch,
+)
+from caps_med.errors import InvalidParameter, LayerNotFound, UnsupportedFormat, WrongTask
+from caps_med.images import MedicalImage, read_image
+from caps_med.inference import Model
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    """A picture, the same as a TIFF, a volume in a subfolder, and a broken file."""
+    rng = np.random.default_rng(4)
+    folder = tmp_path / "scans"
+    (folder / "sub").mkdir(parents=True)
+    pixels = rng.integers(0, 255, (1, 20, 28), dtype=np.uint8)
+    MedicalImage(pixels, format="png").save(folder / "a.png")
+    MedicalImage(pixels, format="tiff").save(folder / "a.tif")
+    voxels = rng.uniform(0, 1, (1, 20, 28, 3)).astype(np.float32)
+    MedicalImage(voxels, np.diag([-1.0, 1, 2, 1]), format="nifti").save(folder / "sub/v.nii")
+    (folder / "broken.png").write_bytes((folder / "a.png").read_bytes()[:60])
+    return folder
+
+
+@pytest.fixture
+def action(models: Path) -> SegmentFiles:
+    return SegmentFiles("tiny-segmentation", models)
+
+
+def files_of(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def table_of(folder: Path) -> dict[str, dict[str, object]]:
+    """Case -> entry of the table, without what differs from run to run."""
+    cases = json.loads((folder / "cases.json").read_text())["cases"]
+    return {case["case"]: {k: v for k, v in case.items() if k != "seconds"} for case in cases}
+
+
+OUTPUTS = {"a_png.png", "a_tif.tif", "sub/v.nii", "cases.csv", "cases.json"}
+
+
+def test_a_folder_is_segmented_with_a_table(
+    action: SegmentFiles, scans: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    run = run_batch(action, [scans], out)
+    assert files_of(out) == OUTPUTS
+    assert [result.case for result in run.results] == ["a_png", "a_tif", "broken", "sub/v"]
+    [broken] = run.failed
+    assert broken.error is not None and broken.error.startswith("invalid_input: PNG")
+    model = action.load()
+    for result in (one for one in run.results if one.error is None):
+        wanted = model.segment(scans / result.input)
+        [output] = result.outputs
+        found = read_image(out / output, kind="labels")
+        np.testing.assert_array_equal(found.array, wanted.array)
+        np.testing.assert_array_equal(found.affine, wanted.affine)
+        assert result.labels == wanted.measures
+    document = json.loads((out / "cases.json").read_text())
+    assert (document["model"], document["version"]) == ("tiny-segmentation", 1)
+    with (out / "cases.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    nucleus = run.results[3].labels[0]
+    assert rows[3]["unit"] == "mm3" and rows[0]["unit"] == "pixels"
+    assert float(rows[3]["nucleus volume"]) == nucleus.volume
+    assert int(rows[3]["nucleus objects"]) == nucleus.objects
+    assert rows[2]["error"] == broken.error and rows[2]["nucleus volume"] == ""
+
+
+def test_formats_and_probabilities(models: Path, scans: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    action = SegmentFiles("tiny-segmentation", models, format="nii.gz", probabilities=True)
+    run_batch(action, [scans / "a.png", scans / "sub"], out)
+    assert files_of(out) == {
+        "a.nii.gz", "a_probabilities.npz", "sub/v.nii.gz", "sub/v_probabilities.nii.gz",
+        "cases.csv", "cases.json",
+    }  # fmt: skip
+    with np.load(out / "a_probabilities.npz") as stored:
+        assert stored["image"].shape == (3, 20, 28)
+    with pytest.raises(UnsupportedFormat, match=r"x\.bmp has no known suffix"):
+        run_batch(SegmentFiles("tiny-segmentation", models, format="bmp"), [scans], out / "n")
+    with pytest.raises(WrongTask, match="tiny-synthesis is a synthesis model"):
+        run_batch(SegmentFiles("tiny-synthesis", models), [scans], out / "n")
+    assert not (out / "n").exists()
+
+
+def test_a_run_goes_on_where_it_ended(action: SegmentFiles, scans: Path, tmp_path: Path) -> None:
+    """Cases are done again whose input or output changed, or with another model or setting."""
+    out = tmp_path / "out"
+    first = run_batch(action, [scans], out)
+    asked: list[str] = []
+
+    class Watch:
+        cases: Sequence[Case] = ()
+
+        def begin(self, cases: Sequence[Case], done: Sequence[CaseResult]) -> None:
+            self.cases = cases
+
+        def step(self, index: int, done: int, total: int) -> None: ...
+
+        def finish(self, index: int, result: CaseResult) -> None:
+            asked.append(result.case)
+
+    def resumed(by: SegmentFiles = action) -> list[str]:
+        asked.clear()
+        run = run_batch(by, [scans], out, resume=True, listener=Watch())
+        assert [result.case for result in run.results] == [one.case for one in first.results]
+        return asked
+
+    assert resumed() == ["broken"]
+    (out / "sub/v.nii").unlink()
+    (out / "a_png.png").write_bytes(b"half")
+    assert resumed() == ["a_png", "broken", "sub/v"]
+    (scans / "broken.png").write_bytes((scans / "a.png").read_bytes())
+    (scans / "a.tif").touch()
+    assert resumed() == ["a_tif", "broken"]
+    assert resumed() == []
+    other = SegmentFiles(action.model, action.models, probabilities=True)
+    assert len(resumed(other)) == 4
+
+
+def test_a_folder_that_is_not_empty(action: SegmentFiles, scans: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("mine")
+    with pytest.raises(InvalidParameter, match="out is not empty: add --resume to go on"):
+        run_batch(action, [scans], out)
+    assert files_of(out) == {"mine.txt"}
+    run_batch(action, [scans], out, overwrite=True)
+    assert files_of(out) == {*OUTPUTS, "mine.txt"}
+    with pytest.raises(InvalidParameter, match="scans is the input: name another folder"):
+        run_batch(action, [scans], scans, overwrite=True)
+    with pytest.raises(InvalidParameter, match="is a file: name a folder"):
+        run_batch(action, [scans], out / "mine.txt")
+
+
+def test_outputs_are_not_written_through_links(
+    action: SegmentFiles, scans: Path, tmp_path: Path
+) -> None:
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    out.mkdir()
+    outside.mkdir()
+    (out / "sub").symlink_to(outside)
+    run = run_batch(action, [scans], out, overwrite=True)
+    assert {result.case for result in run.failed} == {"broken", "sub/v"}
+    assert "is a link: outputs are not written into it" in str(run.failed[1].error)
+    assert list(outside.iterdir()) == []
+
+
+def test_an_interruption_keeps_what_is_done(
+    action: SegmentFiles, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment, count = Model.segment, [0]
+
+    def interrupted(self: Model, *arguments: object, **more: object) -> object:
+        count[0] += 1
+        if count[0] == 2:
+            raise KeyboardInterrupt
+        return segment(self, *arguments, **more)  # type: ignore[arg-type]
+
+    out = tmp_path / "out"
+    monkeypatch.setattr(Model, "segment", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_batch(action, [scans], out)
+    assert files_of(out) == {"a_png.png", "cases.csv", "cases.json"}
+    assert list(table_of(out)) == ["a_png"]
+    monkeypatch.setattr(Model, "segment", segment)
+    run_batch(action, [scans], out, resume=True)
+    assert files_of(out) == OUTPUTS
+
+
+def test_a_full_disk_leaves_no_half_file(
+    action: SegmentFiles, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        write(path, data[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    run = run_batch(action, [scans], tmp_path / "out")
+    assert "file: No space left on device" in {result.error for result in run.failed}
+    assert files_of(tmp_path / "out") == {"cases.csv", "cases.json"}
+
+
+class Fatal(SegmentFiles):
+    """Its process ends with every case named a.tif."""
+
+    def run(self, model: Model, case: Case, folder: Path) -> CaseResult:
+        if case.suffix == ".tif":
+            os._exit(9)
+        return super().run(model, case, folder)
+
+
+def test_the_number_of_processes_changes_nothing(
+    action: SegmentFiles, scans: Path, tmp_path: Path
+) -> None:
+    """Nor does the end of one of them, but for its case."""
+    run_batch(action, [scans], tmp_path / "one")
+    several = run_batch(Fatal(action.model, action.models), [scans], tmp_path / "two", jobs=2)
+    assert [result.case for result in several.results] == ["a_png", "a_tif", "broken", "sub/v"]
+    one, two = table_of(tmp_path / "one"), table_of(tmp_path / "two")
+    assert two.pop("a_tif")["error"] == "the process ended: out of memory?"
+    one.pop("a_tif")
+    assert one == two
+    for name in OUTPUTS - {"a_tif.tif", "cases.csv", "cases.json"}:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_label_maps_become_images(models: Path, tmp_path: Path) -> None:
+    ids = np.zeros((1, 20, 28), np.uint8)
+    ids[0, 4:12, 6:20] = 2
+    folder, out = tmp_path / "labels", tmp_path / "out"
+    folder.mkdir()
+    MedicalImage(ids, format="png", kind="labels").save(folder / "x.png")
+    MedicalImage(ids + 1, format="png", kind="labels").save(folder / "y.png")
+    action = SynthesizeFiles("tiny-synthesis", models, seed=3, count=2)
+    run = run_batch(action, [folder], out)
+    assert files_of(out) == {"x-seed3.png", "x-seed4.png", "cases.csv", "cases.json"}
+    assert str(run.failed[0].error).startswith("unknown_label: the label map holds the ids 1, 3")
+    model = caps_med.load_model("tiny-synthesis", models)
+    model.synthesize(folder / "x.png", 4).save(tmp_path / "alone.png")
+    assert (out / "x-seed4.png").read_bytes() == (tmp_path / "alone.png").read_bytes()
+    with pytest.raises(InvalidParameter, match="count=0: must be at least 1"):
+        run_batch(SynthesizeFiles("tiny-synthesis", models, count=0), [folder], out / "n")
+
+
+def test_capsules_of_a_folder(models: Path, scans: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    action = FeatureFiles("tiny-segmentation", models, layer="seg_caps")
+    run: BatchRun = run_batch(action, [scans / "sub", scans / "a.png"], out)
+    assert files_of(out) == {
+        *(f"{case}/{file}" for case in ("a", "sub/v")
+          for file in ("features.npz", "capsules.png", "statistics.json")),
+        "cases.csv", "cases.json",
+    }  # fmt: skip
+    assert run.failed == () and run.results[0].labels == ()
+    run_batch(action, [scans / "sub", scans / "a.png"], out, overwrite=True)
+    with pytest.raises(LayerNotFound, match="no layer 'nope'"):
+        run_batch(FeatureFiles("tiny-segmentation", models, layer="nope"), [scans], out / "n")

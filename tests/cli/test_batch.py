@@ -1,0 +1,147 @@
+"""A folder in, a folder out, from the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from caps_med import cli
+from caps_med.cli import progress as cli_progress
+from caps_med.images import MedicalImage
+from caps_med.inference import Model
+
+COMMAND = Path(sys.executable).parent / "caps-med"
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    folder = tmp_path / "scans"
+    (folder / "sub").mkdir(parents=True)
+    pixels = np.random.default_rng(4).integers(0, 255, (1, 20, 28), dtype=np.uint8)
+    for name in ("a.png", "b.png", "sub/c.png"):
+        MedicalImage(pixels, format="png").save(folder / name)
+    (folder / "Thumbs.db").write_bytes(b"-")
+    return folder
+
+
+def call(status: int, *arguments: str | Path) -> str:
+    """A command in this process; what it prints, after a check of its exit status."""
+    result = CliRunner().invoke(cli.app, list(map(str, arguments)))
+    assert result.exit_code == status, (result.output, result.exception)
+    return result.output if status < 2 else f"{result.output}{result.exception}"
+
+
+def segment(status: int, models: Path, out: Path, *more: str | Path) -> str:
+    return call(status, "segment", "--model", "tiny-segmentation", "--models", models,
+                "-o", out, *more)  # fmt: skip
+
+
+def test_a_folder_in_a_folder_out(models: Path, scans: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    printed = segment(0, models, out, "-i", scans)
+    assert f"3 cases done -> {out / 'cases.csv'}" in printed
+    assert "note: 1 file skipped: not an image" in printed
+    assert (out / "sub/c.png").is_file()
+    (scans / "sub/c.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    printed = segment(1, models, out, "-i", scans, "--resume")
+    assert f"2 cases done, 2 of them before; 1 failed -> {out / 'cases.csv'}" in printed
+    assert "failed: sub/c.png: invalid_input: PNG" in printed
+
+
+def test_what_the_shell_made_of_a_pattern(models: Path, scans: Path, tmp_path: Path) -> None:
+    """``-i scans/*.png``: the option takes the first, the others are arguments."""
+    out = tmp_path / "out"
+    printed = segment(0, models, out, "-i", scans / "a.png", scans / "b.png", "--json")
+    assert [case["case"] for case in json.loads(printed)["cases"]] == ["a", "b"]
+
+
+def test_the_other_commands(models: Path, scans: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    call(0, "features", "--model", "tiny-segmentation", "--models", models, "-i", scans, "-o", out,
+         "--layer", "seg_caps")  # fmt: skip
+    assert (out / "sub/c/capsules.png").is_file()
+    ids = MedicalImage(np.full((1, 8, 8), 2, np.uint8), format="png", kind="labels")
+    ids.save(tmp_path / "labels.png")
+    call(0, "synthesize", "--model", "tiny-synthesis", "--models", models, "-i",
+         tmp_path / "labels.png", "-o", tmp_path / "images", "--count", "2")  # fmt: skip
+    assert (tmp_path / "images/labels-seed1.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--resume",), "--resume: only with --input"),
+        (("--jobs", "2"), "--jobs: only with --input"),
+        (("--format", "png"), "--format: only with --input"),
+        ((), "scans is a folder: give it with --input"),
+    ],
+)
+def test_a_single_image_is_no_batch(
+    models: Path, scans: Path, tmp_path: Path, more: tuple[str, ...], message: str
+) -> None:
+    result = CliRunner().invoke(cli.app, ["segment", str(scans), "--model", "tiny-segmentation",
+        "--models", str(models), "--out", str(tmp_path / "o.png"), *more])  # fmt: skip
+    assert message in str(result.exception)
+
+
+def test_no_input_at_all(models: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli.app, ["segment", "--model", "tiny-segmentation", "--models",
+        str(models), "--out", str(tmp_path / "o.png")])  # fmt: skip
+    assert "no image is given: name a file, or a folder with --input" in str(result.exception)
+
+
+def test_bars_for_all_cases_and_the_one_at_work(
+    models: Path, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=100)
+    monkeypatch.setattr(cli_progress, "errors", terminal)
+    segment(0, models, tmp_path / "out", "-i", scans)
+    assert "3/3" in screen.getvalue()
+    assert "sub/c" in screen.getvalue()
+
+
+def test_ctrl_c_says_how_to_go_on(
+    models: Path, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: Model, *_: object, **__: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Model, "segment", interrupted)
+    printed = segment(130, models, tmp_path / "out", "-i", scans)
+    assert "stopped: 0 cases of 3 done" in printed and "--resume goes on" in printed
+
+
+def test_a_signal_ends_processes_and_keeps_the_table(models: Path, tmp_path: Path) -> None:
+    """As Ctrl-C in a shell does: every process of the group is told."""
+    folder, out = tmp_path / "scans", tmp_path / "out"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        pixels = rng.integers(0, 255, (1, 480, 480), dtype=np.uint8)
+        MedicalImage(pixels, format="png").save(folder / f"{number:02}.png")
+    command = [str(COMMAND), "segment", "-i", str(folder), "-o", str(out), "--jobs", "2",
+               "--model", "tiny-segmentation", "--models", str(models)]  # fmt: skip
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    end = time.monotonic() + 120
+    while not (out / "cases.json").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)
+    said = running.communicate(timeout=60)[1]
+    assert running.returncode == 130, said
+    assert "--resume goes on" in said and "Traceback" not in said
+    done = {case["case"] for case in json.loads((out / "cases.json").read_text())["cases"]}
+    written = {path.stem for path in out.iterdir() if path.suffix == ".png"}
+    assert done == written and 0 < len(done) < 60
+    assert not [path for path in out.iterdir() if path.name.startswith(".")]
