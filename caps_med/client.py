@@ -183,8 +183,8 @@ class Client:
             name: name of the new model.
             archive: zip or tar of labelled images; or
             data: name of a data set of the service.
-            options: epochs, steps, batch_size, crop, learning_rate, atoms, network,
-                start_from, seed, license, input_description.
+            options: as of `caps-med train`: epochs, steps, batch_size, crop, learning_rate,
+                network, start_from, seed, license and so on; `/docs` lists them.
 
         Raises:
             ServiceError: ``data_not_fit`` holds what is wrong with the data as `findings`.

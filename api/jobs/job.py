@@ -9,16 +9,40 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from caps_med.errors import InvalidParameter
+
 State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
 
 #: States of finished jobs.
 FINAL: tuple[State, ...] = ("succeeded", "failed", "cancelled")
 STATES: tuple[State, ...] = ("queued", "running", "cancelling", *FINAL)
-#: Networks that each task can train, the recipe's default first. Written down here: recipes would
-#: import the training engine into the service.
+#: Named values that the options of each task can have; of `network` the recipe's default first.
+#: Written down here: recipes would import the training engine into the service.
+CHOICES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "segmentation": {
+        "network": ("segcaps", "unet"),
+        "dims": ("2d", "2.5d", "3d"),
+        "loss": (
+            "dice_ce", "dice", "dice_focal", "bce", "weighted_bce", "margin", "weighted_margin",
+        ),
+        "variant": ("r3", "r1"),
+    },
+    "synthesis": {
+        "network": ("capspix2pix", "pix2pix"),
+        "noise_source": (
+            "field", "input", "broadcast", "broadcast_conv", "broadcast_latent", "dropout",
+        ),
+        "discriminator": ("convolutional", "patch", "capsule", "capsnet"),
+        "adversarial_loss": ("bce", "lsgan", "hinge"),
+    },
+}  # fmt: skip
+#: Other options that only one task has.
+OWN: Mapping[str, tuple[str, ...]] = {
+    "segmentation": ("foreground", "plain", "individuals"),
+    "synthesis": ("noise_size", "adversarial_weight"),
+}
 NETWORKS: Mapping[str, tuple[str, ...]] = {
-    "segmentation": ("segcaps", "unet"),
-    "synthesis": ("capspix2pix", "pix2pix"),
+    task: choices["network"] for task, choices in CHOICES.items()
 }
 _LINE = r"^[^\x00-\x1f\x7f]*$"
 _REFERENCE = r"^[a-z0-9][a-z0-9-]{0,63}(@[1-9][0-9]{0,8})?$"
@@ -35,11 +59,38 @@ class Options(BaseModel):
     crop: int | None = Field(default=None, ge=64, le=1024, multiple_of=8)
     learning_rate: float | None = Field(default=None, ge=1e-7, le=1)
     atoms: int | None = Field(default=None, ge=1, le=64)
+    patience: int | None = Field(default=None, ge=0, le=10_000)
     network: str | None = None
+    dims: str | None = None
+    loss: str | None = None
+    variant: str | None = None
+    foreground: float | None = Field(default=None, ge=0, le=1)
+    plain: float | None = Field(default=None, ge=0, le=1)
+    individuals: float | None = Field(default=None, ge=0, le=1)
+    noise_source: str | None = None
+    noise_size: int | None = Field(default=None, ge=2, le=1024)
+    adversarial_weight: float | None = Field(default=None, ge=0, le=1000)
+    discriminator: str | None = None
+    adversarial_loss: str | None = None
     start_from: str | None = Field(default=None, pattern=_REFERENCE)
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
     license: str | None = Field(default=None, min_length=1, max_length=300, pattern=_LINE)
     input_description: str | None = Field(default=None, max_length=300, pattern=_LINE)
+
+    def check(self, task: str) -> None:
+        """Refuse options of other tasks, and values that the task does not know.
+
+        Raises:
+            InvalidParameter: it names what is allowed.
+        """
+        specific = {name for names in (*CHOICES.values(), *OWN.values()) for name in names}
+        for name, value in self.model_dump(exclude_none=True).items():
+            choices = CHOICES[task].get(name)
+            if name in specific and choices is None and name not in OWN[task]:
+                raise InvalidParameter(f"{name}: {task} has no such option")
+            if choices is not None and value not in choices:
+                listed = ", ".join(choices)
+                raise InvalidParameter(f"{name}={value!r}: {task} knows {listed}")
 
 
 @dataclass(frozen=True)

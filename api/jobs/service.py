@@ -19,7 +19,7 @@ from api.jobs.archive import ArchiveLimits, unpack
 from api.jobs.check import findings
 from api.jobs.executor import JobLimits, LocalExecutor
 from api.jobs.files import JobFiles, size_of
-from api.jobs.job import NETWORKS, Job, Options
+from api.jobs.job import Job, Options
 from api.jobs.locks import FileLock
 from api.jobs.names import ModelNames
 from api.jobs.progress import RunProgress, log_lines, progress_of
@@ -123,12 +123,12 @@ class Jobs:
         Raises:
             Refusal: the name belongs to others (409), the data cannot be trained on (422), the
                 queue is full (503), the quota is used up (507).
-            InvalidParameter: no such network or data set, or not exactly one of `data` and
+            InvalidParameter: no such option or data set, or not exactly one of `data` and
                 `archive`.
             InvalidInput, InputTooLarge, UnsupportedFormat: see `api.jobs.archive.unpack`.
         """
         ModelRepository.check_name(name)
-        _check_network(task, options.network)
+        options.check(task)
         if token and (before := self.store.by_token(token)):
             return before
         if (data is None) == (archive is None):
@@ -259,12 +259,6 @@ class Jobs:
             return len(before) + 1, None
         total = sum(seconds or 0.0 for seconds in known) + len(before) * (usual or 0.0)
         return len(before) + 1, total / self.settings.jobs_at_once
-
-
-def _check_network(task: str, network: str | None) -> None:
-    if network is not None and network not in NETWORKS[task]:
-        listed = ", ".join(NETWORKS[task])
-        raise InvalidParameter(f"network={network!r}: {task} trains one of {listed}")
 
 
 def _data_root(target: Path) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from anyio import to_thread
 from fastapi import (
@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from api.access.gate import is_admin
 from api.jobs.events import Listener
-from api.jobs.job import NETWORKS, Options
+from api.jobs.job import CHOICES, NETWORKS, Options
 from api.jobs.schemas import JobList, JobLog, JobView
 from api.jobs.service import Jobs
 from api.record import known, note
@@ -44,6 +44,13 @@ JobsDependency = Annotated[Jobs, Depends(jobs_of)]
 Identity = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="A job's id.")]
 
 
+def _choice(option: str, more: str = "") -> Any:  # noqa: ANN401 - FastAPI's own type
+    """The form field of an option with named values."""
+    tasks = ((task, choices[option]) for task, choices in CHOICES.items() if option in choices)
+    listed = "; ".join(f"{task.capitalize()}: {', '.join(known)}" for task, known in tasks)
+    return Form(description=f"{listed}. {more}".strip())
+
+
 async def chosen_options(
     epochs: Annotated[int | None, Form()] = None,
     steps: Annotated[int | None, Form(description="Optimizer steps per epoch.")] = None,
@@ -54,6 +61,29 @@ async def chosen_options(
     network: Annotated[
         str | None, Form(description="One of `networks` of the task; see the list of jobs.")
     ] = None,
+    patience: Annotated[
+        int | None, Form(description="Epochs without a better score before stopping early.")
+    ] = None,
+    dims: Annotated[str | None, _choice("dims", "2.5d: slices with neighbours.")] = None,
+    loss: Annotated[str | None, _choice("loss")] = None,
+    variant: Annotated[str | None, _choice("variant", "r3: as published; r1: faster.")] = None,
+    foreground: Annotated[
+        float | None, Form(description="Segmentation: share of crops around a label.")
+    ] = None,
+    plain: Annotated[
+        float | None, Form(description="Segmentation: share of crops only cut and flipped.")
+    ] = None,
+    individuals: Annotated[
+        float | None,
+        Form(description="Segmentation, mni152: share of crops drawn as other individuals."),
+    ] = None,
+    noise_source: Annotated[str | None, _choice("noise_source")] = None,
+    noise_size: Annotated[int | None, Form(description="Synthesis: length of z.")] = None,
+    adversarial_weight: Annotated[
+        float | None, Form(description="Synthesis: weight of the adversarial loss beside L1.")
+    ] = None,
+    discriminator: Annotated[str | None, _choice("discriminator")] = None,
+    adversarial_loss: Annotated[str | None, _choice("adversarial_loss")] = None,
     start_from: Annotated[
         str | None, Form(description="Model whose weights to start from.")
     ] = None,

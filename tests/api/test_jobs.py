@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import subprocess
@@ -9,17 +10,19 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import httpx
 import pytest
 
 import caps_med
+import training.cli.train
 from api.jobs.files import JobFiles
-from api.jobs.job import Job, Options
+from api.jobs.job import CHOICES, OWN, Job, Options
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.client import Client, ServiceError
+from caps_med.errors import InvalidParameter
 from caps_med.images import encode_image
 from tests.api.jobs import PATIENCE, TINY, zipped
 from tests.api.running import Running, running, until
@@ -60,8 +63,9 @@ def test_an_archive_becomes_a_model_that_is_served_at_once(
 ) -> None:
     archive, once = zipped(discs, "my discs/"), "asked once"
     stated = {"license": "CC-BY-4.0", "input_description": "--grey discs, 1 µm"}
-    asked = client.train("segmentation", "mine", archive, token=once, **stated, **TINY)
-    again = client.train("segmentation", "mine", archive, token=once, **stated, **TINY)
+    chosen = {**TINY, "loss": "margin", "foreground": "0.25", "patience": "5"}
+    asked = client.train("segmentation", "mine", archive, token=once, **stated, **chosen)
+    again = client.train("segmentation", "mine", archive, token=once, **stated, **chosen)
     assert again["id"] == asked["id"]
     events = list(client.follow(asked["id"]))
     job = client.job(asked["id"])
@@ -70,6 +74,8 @@ def test_an_archive_becomes_a_model_that_is_served_at_once(
     assert [events[0][0], events[-1][0]] == ["job", "end"]
     states = [data["state"] for name, data in events if name == "job"]
     assert states[-1] == "succeeded"
+    recipe = json.loads(next(jobs_folder(tmp_path).rglob("recipe.json")).read_text())
+    assert (recipe["loss"], recipe["foreground"], recipe["patience"]) == ("margin", 0.25, 5)
     lines = [line for name, data in events if name == "log" for line in data["lines"]]
     assert any("mine@1" in line for line in lines)
     assert str(tmp_path) not in str(lines) + str(client.job_log(job["id"])) + str(job)
@@ -141,7 +147,7 @@ def test_a_description_that_leads_outside_is_refused(
 
 
 def test_the_networks_offered_are_those_of_the_recipes(server: Running) -> None:
-    fields = {task: known.recipe.model_fields["network"] for task, known in TASKS.items()}
+    fields = {task: TASKS[task].recipe.model_fields["network"] for task in CHOICES}
     offered = httpx.get(f"{server.address}/v1/training-jobs").json()["networks"]
     assert {task: set(names) for task, names in offered.items()} == {
         task: set(get_args(field.annotation)) for task, field in fields.items()
@@ -157,12 +163,55 @@ def test_the_network_reaches_the_command() -> None:
     assert "--network=unet" in job.command(resume=False)
 
 
+#: Options of the command that are not for clients: places and processes of the server, other files,
+#: and what a job asks for in its own way.
+SERVERS = {
+    "data", "name", "models", "runs", "resume", "candidate", "recipe_file", "settings", "workers",
+    "folds",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", CHOICES)
+def test_jobs_take_the_options_of_the_command(task: str) -> None:
+    """Under the same names and with the same values; what the command adds is added here."""
+    command = getattr(training.cli.train, task)
+    wanted = set(inspect.signature(command).parameters) - SERVERS
+    others = {name for other in CHOICES for name in (*CHOICES[other], *OWN[other])}
+    ours = {*CHOICES[task], *OWN[task]}
+    assert set(Options.model_fields) - (others - ours) == wanted
+    recipe = TASKS[task].recipe.model_fields
+    for name, choices in CHOICES[task].items():
+        if allowed := get_args(recipe[name].annotation) if name in recipe else ():
+            assert choices == allowed, name
+        for value in choices:
+            Options.model_validate({name: value}).check(task)
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "named"),
+    [
+        ("segmentation", {"noise_size": 8}, "noise_size: segmentation has no such option"),
+        ("synthesis", {"loss": "dice"}, "loss: synthesis has no such option"),
+        ("segmentation", {"loss": "nonsense"}, "segmentation knows dice_ce, dice"),
+        ("segmentation", {"dims": "4d"}, "segmentation knows 2d, 2.5d, 3d"),
+    ],
+)
+def test_options_of_another_task_are_refused(task: str, option: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidParameter, match=named):
+        Options.model_validate(option).check(task)
+
+
 def test_bad_requests(client: Client, discs: Path) -> None:
     train = client.train
     refused(lambda: train("segmentation", "../x", data="discs"), 422, "invalid_parameter")
     wrong = {"data": "mni152", "network": "pix2pix"}
     error = refused(lambda: train("segmentation", "x", **wrong), 422, "invalid_parameter")
     assert "segcaps, unet" in str(error)
+    wrong = {"data": "mni152", "noise_size": "8"}
+    error = refused(lambda: train("segmentation", "x", **wrong), 422, "invalid_parameter")
+    assert "segmentation has no such option" in str(error)
+    bound = {"data": "discs", "noise_size": "1000000000"}
+    refused(lambda: train("synthesis", "x", **bound), 422, "invalid_parameter")
     refused(lambda: train("segmentation", "x", data="nope"), 422, "invalid_parameter")
     refused(lambda: train("segmentation", "x"), 422, "invalid_parameter")
     refused(lambda: train("x", "x", data="discs"), 422, "invalid_parameter")
