@@ -7,10 +7,12 @@ in favour of it, and a `.pt2` program checks the sizes it is given.
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,6 +20,7 @@ import torch
 from torch import Tensor
 
 from caps_med.bundles.bundle import Bundle
+from caps_med.bundles.onnx_sizes import Mode, take_any_size
 from caps_med.errors import InvalidParameter
 from caps_med.extras import require_extra
 from caps_med.networks import CapsuleNetwork, SegmentationNetwork, SynthesisNetwork
@@ -29,13 +32,14 @@ Inputs = tuple[Tensor, ...]
 CARD = "caps_med.json"
 #: In multiples of the divisor; any other sizes would trace the same program.
 _TRACED_SIZE = (2, 3, 2)
+_AXES = {2: ("height", "width"), 3: ("x", "y", "z")}
 
 
 def export_model(bundle: Bundle, format: Format, out: Path | str) -> Path:
     """Write a model for another tool.
 
     - ``"bundle"``: a MONAI bundle folder, with `models/model.pt` beside the safetensors.
-    - ``"onnx"``: one file; any batch size, height and width.
+    - ``"onnx"``: one file; any batch size, height and width: padding and cropping are inside.
     - ``"torch"``: a `torch.export` program, `.pt2`; any batch size, height and width from 16.
 
     A CapsPix2Pix with dense noise keeps its one size, a Pix2Pix takes 256 x 256. Nothing is left
@@ -101,7 +105,7 @@ def _dynamic(network: CapsuleNetwork) -> dict[str, dict[int, Any]]:
     batch = torch.export.Dim("batch")
     maps: dict[int, Any] = {0: batch}
     if _fixed_size(network) is None:
-        names = ("height", "width") if network.spatial_dims == 2 else ("x", "y", "z")
+        names = _AXES[network.spatial_dims]
         dims = (torch.export.Dim(f"{name}_over_{network.divisor}", min=2) for name in names)
         maps |= {axis: network.divisor * dim for axis, dim in enumerate(dims, start=2)}
     if isinstance(network, SynthesisNetwork):
@@ -121,8 +125,7 @@ def _write_torch(bundle: Bundle, path: Path) -> None:
 def _write_onnx(bundle: Bundle, path: Path) -> None:
     require_extra("export", "export to ONNX")  # torch.onnx names another package
     network = bundle.load_network()
-    with warnings.catch_warnings():  # torch warns about its own internals
-        warnings.simplefilter("ignore")
+    with _quiet():
         program = torch.onnx.export(
             export_program(network),
             input_names=list(_dynamic(network)),
@@ -133,7 +136,25 @@ def _write_onnx(bundle: Bundle, path: Path) -> None:
     if program is None:
         raise RuntimeError("torch.onnx gave no program")
     program.model.metadata_props[CARD] = _card(bundle)
-    program.save(path, external_data=False)
+    model = program.model_proto
+    if _fixed_size(network) is None:
+        mode: Mode = "edge" if isinstance(network, SegmentationNetwork) else "constant"
+        model = take_any_size(model, network.divisor, _AXES[network.spatial_dims], mode)
+    path.write_bytes(model.SerializeToString())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch says about its own internals, and about torchvision, which is not used."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _write_bundle(bundle: Bundle, path: Path) -> None:
