@@ -14,6 +14,7 @@ from api import document, examples, jobs, problems
 from api.access.gate import Gate
 from api.access.headers import SecurityHeaders
 from api.access.keys import KeyStore, default_path
+from api.audit import AuditFirst
 from api.background import InferenceJobs
 from api.engine import Engine
 from api.heads import HeadRequests
@@ -97,6 +98,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     _guard(app, settings)
     document.install(app)
     examples.install(app)
+    if settings.audit_required:
+        app.add_middleware(AuditFirst)
     app.add_middleware(Observe, metrics=engine.metrics)
     app.add_middleware(SecurityHeaders)
     return app

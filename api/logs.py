@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import logging.handlers
 from datetime import UTC, datetime
 from pathlib import Path
 
+from api.audit import AUDIT, AuditFile
 from api.record import known
-
-#: The logger that records who requested what.
-AUDIT = "caps_med.audit"
 
 
 class JsonLines(logging.Formatter):
@@ -49,7 +46,8 @@ def _where(traceback: object) -> str:
 def configure(audit_log: Path | None) -> None:
     """Write all logs to standard error, except the audit log if it has a file.
 
-    The file is only appended to, and reopened after it was moved (logrotate).
+    Raises:
+        InvalidParameter: the file cannot be opened.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
@@ -57,8 +55,6 @@ def configure(audit_log: Path | None) -> None:
     for noisy in ("httpx", "torch", "numba"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     if audit_log is not None:
-        file = logging.handlers.WatchedFileHandler(audit_log)
-        file.setFormatter(JsonLines())
         audit = logging.getLogger(AUDIT)
-        audit.addHandler(file)
+        audit.addHandler(AuditFile(audit_log, JsonLines()))
         audit.propagate = False

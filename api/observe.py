@@ -11,17 +11,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import record
-from api.logs import AUDIT
+from api.audit import route_of, write_once
 from api.metrics import Metrics
 from api.problems import unexpected
 from api.tracing import server_span
 from caps_med.errors import InvalidBundle
 
 log = logging.getLogger("caps_med.api")
-audit = logging.getLogger(AUDIT)
-
-#: Facts in the audit log.
-AUDITED = ("request", "who", "model", "version", "input_sha256", "job")
 
 
 class Observe:
@@ -57,8 +53,9 @@ class Observe:
                     await unexpected(identity)(scope, receive, noting)
             finally:
                 facts.setdefault("outcome", str(status or "gone"))
-                facts["route"] = getattr(scope.get("route"), "path", "unmatched")
+                facts["route"] = route_of(scope)
                 self._note(scope["method"], facts, time.perf_counter() - start)
+                write_once(scope, facts, str(facts["outcome"]))
                 for key in ("route", "outcome", "model"):
                     attribute(key, str(facts.get(key, "-")))
 
@@ -70,11 +67,6 @@ class Observe:
         line = {**facts, "method": method, "milliseconds": round(1000 * seconds, 1)}
         line.pop("input_sha256", None)
         log.info("answered", extra={"facts": line})
-        if route.startswith("/v1/") and method != "OPTIONS":
-            action = f"{method} {route}"
-            audited = {key: facts[key] for key in AUDITED if key in facts}
-            entry = {"action": action, **audited, "outcome": outcome}
-            audit.info("audit", extra={"facts": entry})
 
 
 def log_failure(error: Exception) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request
@@ -93,6 +92,11 @@ _OF_STATUS: Mapping[int, str] = {
 }
 
 
+#: Errors of a disk that is full, and of one that cannot be written or read.
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNUSABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ENODEV)
+
+
 class Refusal(Exception):
     """Raised to answer a request with a problem document.
 
@@ -134,32 +138,14 @@ def document(code: str, detail: str, **more: object) -> dict[str, object]:
     }
 
 
-@contextmanager
-def stored() -> Iterator[None]:
-    """Answer what the disk refuses inside this block with a problem that names no path.
-
-    Raises:
-        Refusal: the disk is full (507), or cannot be used (503).
-    """
-    try:
-        yield
-    except (OSError, sqlite3.Error) as error:
-        log.error("the disk refuses: %s: %s", type(error).__name__, error)
-        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-        full = full or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-        if full:
-            detail = "the disk of the service is full: its operator must make room"
-            raise Refusal(DISK_FULL, detail) from error
-        detail = "the service cannot use its disk: its operator must look into the log"
-        raise Refusal(STORAGE, detail, {"Retry-After": "60"}) from error
-
-
 def install(app: FastAPI) -> None:
     """Answer every error of a caller with a problem document."""
     for kind in (errors.CapsMedError, Busy, Refusal):
         app.add_exception_handler(kind, _expected)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(OSError, _disk)
+    app.add_exception_handler(sqlite3.Error, _disk)
 
 
 def answer_to(error: Exception) -> JSONResponse | None:
@@ -191,6 +177,19 @@ async def _http(_: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, HTTPException) or error.status_code not in _OF_STATUS:
         raise error
     return problem(_OF_STATUS[error.status_code], str(error.detail), error.headers)
+
+
+async def _disk(_: Request, error: Exception) -> JSONResponse:
+    """What the disk refuses: full (507), or not to be used (503)."""
+    number = getattr(error, "errno", None)
+    kind = getattr(error, "sqlite_errorcode", None)
+    if isinstance(error, OSError) and number not in (*_FULL, *_UNUSABLE):
+        raise error
+    log.error("the disk refuses: %s: %s", type(error).__name__, error)
+    if number in _FULL or kind == sqlite3.SQLITE_FULL:
+        return problem(DISK_FULL, "the disk of the service is full: its operator must make room")
+    detail = "the service cannot use its disk: its operator must look into the log"
+    return problem(STORAGE, detail, {"Retry-After": "60"})
 
 
 def unexpected(identity: str) -> JSONResponse:

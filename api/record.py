@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 Fact = str | int | float | None
+Facts = dict[str, Fact]
 
 _FACTS: ContextVar[dict[str, Fact] | None] = ContextVar("caps_med_request", default=None)
 
@@ -20,6 +21,11 @@ def note(**facts: Fact) -> None:
     """Add facts to the record of this request, if there is one."""
     if (record := _FACTS.get()) is not None:
         record.update(facts)
+
+
+def facts() -> Facts:
+    """All facts about this request."""
+    return dict(_FACTS.get() or {})
 
 
 def known(name: str) -> Fact:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from api.bounds import BodyBounds
@@ -38,6 +38,7 @@ class Settings(BaseSettings):
         max_model_bytes: weights in memory; the least recently used model is evicted.
         reload_seconds: interval of the search for new versions of models in memory.
         audit_log: file of the audit log; None for the other logs.
+        audit_required: whether answers whose audit record cannot be written are withheld (503).
         training: whether training jobs are offered, if the extra `train` is installed.
         jobs_folder: their folder; None for `.jobs` in the model repository.
         jobs_at_once, max_jobs_waiting: jobs that run at a time, and that may wait.
@@ -87,6 +88,7 @@ class Settings(BaseSettings):
     max_model_bytes: int = Field(default=4096 * MIB, gt=0)
     reload_seconds: float = Field(default=5, gt=0)
     audit_log: Path | None = None
+    audit_required: bool = False
     training: bool = True
     jobs_folder: Path | None = None
     jobs_at_once: int = Field(default=1, gt=0, le=64)
@@ -123,6 +125,12 @@ class Settings(BaseSettings):
         if any("*" in origin for origin in origins):
             raise ValueError("name each site, as https://viewer.example: '*' would admit all")
         return origins
+
+    @model_validator(mode="after")
+    def _has_audit_log(self) -> Self:
+        if self.audit_required and self.audit_log is None:
+            raise ValueError("audit_required needs audit_log: the file of the audit log")
+        return self
 
     @property
     def body_bounds(self) -> BodyBounds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,8 @@ log = logging.getLogger("caps_med.jobs")
 def install(app: FastAPI, engine: Engine) -> Jobs | None:
     """Add the routes of training jobs, unless the settings or the system rule them out.
 
-    Jobs need the extra ``train``, POSIX process groups and a writable folder.
+    Jobs need the extra ``train`` and POSIX process groups. Without a folder that can be written, or
+    with a damaged file of jobs, the routes answer 503, and everything else works.
     """
     if not engine.settings.training:
         return None
@@ -28,13 +30,14 @@ def install(app: FastAPI, engine: Engine) -> Jobs | None:
         log.info("no training jobs: they need the extra 'train' and a POSIX system")
         return None
     from api.jobs.service import Jobs
+    from api.jobs.store import UnknownVersion
     from api.routes import training_jobs
 
+    app.include_router(training_jobs.router)
+    jobs = None
     try:
         jobs = Jobs(engine.settings, engine.metrics, engine.model_published)
-    except OSError as error:
-        log.warning("no training jobs: %s cannot be written", error.filename)
-        return None
+    except (OSError, sqlite3.Error, UnknownVersion) as error:
+        log.error("no training jobs until the service is started again: %s", error)
     app.state.jobs = jobs
-    app.include_router(training_jobs.router)
     return jobs

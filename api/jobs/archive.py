@@ -58,6 +58,7 @@ def unpack(file: BinaryIO, target: Path, limits: ArchiveLimits) -> int:
         UnsupportedFormat: it is neither zip nor tar (plain, gz, bz2).
         InputTooLarge: its content exceeds the limits.
         InvalidInput: it is corrupt or encrypted, or a member is a link or device or lies outside.
+        OSError: the disk is full, or cannot be written.
     """
     target.mkdir(mode=0o700, parents=True)
     try:
@@ -66,13 +67,19 @@ def unpack(file: BinaryIO, target: Path, limits: ArchiveLimits) -> int:
             writer.write(name, content)
     except CapsMedError:
         raise
+    except OSError as error:
+        if error.errno is not None:  # the disk's; those of gzip and tarfile have no number
+            raise
+        raise _corrupt(error) from error
     except Exception as error:  # whatever a library raises for a corrupt archive
-        raise InvalidInput(
-            f"the archive is corrupt ({type(error).__name__}): pack it again"
-        ) from error
+        raise _corrupt(error) from error
     if not writer.files:
         raise InvalidInput("the archive is empty")
     return writer.files
+
+
+def _corrupt(error: Exception) -> InvalidInput:
+    return InvalidInput(f"the archive is corrupt ({type(error).__name__}): pack it again")
 
 
 class _Writer:

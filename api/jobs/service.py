@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
+import sqlite3
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -87,16 +88,22 @@ class Jobs:
             driving.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await driving
-            await to_thread.run_sync(self.supervisor.stop)
+            try:
+                await to_thread.run_sync(self.supervisor.stop)
+            except (OSError, sqlite3.Error):  # the service ends nevertheless
+                log.exception("the jobs cannot be stopped; the next service finds them")
 
     async def _drive(self) -> None:
+        trouble = ""
         while True:
             try:
                 await to_thread.run_sync(self.supervisor.tick)
                 for state, count in (await to_thread.run_sync(self.store.counts)).items():
                     self.metrics.jobs.labels(state).set(count)
-            except Exception:
-                log.exception("the supervisor of jobs failed")
+                trouble = ""
+            except Exception as error:
+                if trouble != (trouble := repr(error)):  # not twice a second on a full disk
+                    log.exception("the supervisor of jobs failed")
             await asyncio.sleep(PAUSE)
 
     @property

@@ -50,21 +50,32 @@ _COLUMNS = (
 )
 
 
+class UnknownVersion(RuntimeError):
+    """The file of jobs is of another version of the service."""
+
+
 class JobStore:
     """All jobs of one folder. Safe for several threads and processes.
 
     Args:
         path: the SQLite file; created if it does not exist.
+
+    Raises:
+        OSError, sqlite3.Error: the file cannot be written, or is damaged.
+        UnknownVersion: it is of another version of the service.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._connection() as connection:
+            (state,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if state != "ok":
+                raise sqlite3.DatabaseError(f"{path.name} is damaged: {state}")
             connection.execute("PRAGMA journal_mode = WAL")
             found = connection.execute("PRAGMA user_version").fetchone()[0]
             if found not in (0, VERSION):
-                raise RuntimeError(f"{path.name} has version {found}, but {VERSION} is needed")
+                raise UnknownVersion(f"{path.name} has version {found}, but {VERSION} is needed")
             connection.executescript(_SCHEMA)
             connection.execute(_FIRST_OWNERS)
             connection.execute(f"PRAGMA user_version = {VERSION}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.problems import stored
 from api.routes.common import EngineDependency, answers, problems
 from api.schemas import ModelDetail, ModelList, ModelSummary
 
@@ -33,5 +32,4 @@ async def promote(model: str, engine: EngineDependency) -> ModelSummary:
     """`model` is `name@version`: a candidate, or an earlier version. Newer ones become candidates,
     which answer under `name@version` alone. Needs the scope `admin`.
     """
-    with stored():
-        return ModelSummary.of(await engine.promote(model))
+    return ModelSummary.of(await engine.promote(model))

@@ -25,6 +25,7 @@ from api.jobs.events import Listener
 from api.jobs.job import CHOICES, NETWORKS, Options
 from api.jobs.schemas import JobList, JobLog, JobView
 from api.jobs.service import Jobs
+from api.problems import STORAGE, Refusal
 from api.record import known, note
 from api.routes.common import EngineDependency, answers, problems
 from api.streams import STREAM, event_stream
@@ -35,8 +36,15 @@ router = APIRouter(prefix="/v1/training-jobs", tags=["training"])
 
 
 def jobs_of(request: Request) -> Jobs:
-    """The app's jobs."""
-    jobs: Jobs = request.app.state.jobs
+    """The app's jobs.
+
+    Raises:
+        Refusal: they cannot be stored (503).
+    """
+    jobs: Jobs | None = request.app.state.jobs
+    if jobs is None:
+        detail = "training jobs cannot be stored: the operator must look into the log"
+        raise Refusal(STORAGE, detail, {"Retry-After": "60"})
     return jobs
 
 

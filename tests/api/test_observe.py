@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from api import logs
 from api.app import create_app
+from api.audit import AUDIT
 from api.settings import Settings
 
 SEGMENT = "/v1/models/tiny-segmentation/segment"
@@ -25,7 +26,7 @@ SEGMENT = "/v1/models/tiny-segmentation/segment"
 @pytest.fixture
 def fresh_logging() -> Iterator[None]:
     """Logging as it was, whatever `configure` does to it."""
-    root, audit = logging.getLogger(), logging.getLogger(logs.AUDIT)
+    root, audit = logging.getLogger(), logging.getLogger(AUDIT)
     before = root.handlers[:], root.level, audit.handlers[:], audit.propagate
     yield
     root.handlers[:], audit.handlers[:], audit.propagate = before[0], before[2], before[3]

@@ -1,0 +1,219 @@
+"""A disk that is full, read-only or damaged: inference goes on, jobs and audit say so."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import logging
+import shutil
+import sqlite3
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from pydantic import ValidationError
+
+from api import logs
+from api.app import create_app
+from api.audit import AUDIT
+from api.jobs.archive import ArchiveLimits, unpack
+from api.jobs.store import JobStore
+from api.settings import Settings
+from caps_med.bundles import ModelRepository
+from caps_med.errors import InvalidInput, InvalidParameter
+from tests.api.jobs import zipped
+from tests.conftest import tiny_card, write_tiny
+
+NAME = "tiny-segmentation"
+SEGMENT = f"/v1/models/{NAME}/segment"
+JOBS = "/v1/training-jobs"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_tiny(tmp_path / "models", NAME, tiny_card("segmentation"))
+    return tmp_path / "models"
+
+
+def damaged(folder: Path) -> None:
+    (folder / "jobs.sqlite3").write_bytes(b"no database" * 1000)
+
+
+def damaged_inside(folder: Path) -> None:
+    """The header is right, a page is not."""
+    store = JobStore(folder / "jobs.sqlite3")
+    with store._connection() as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    content = bytearray((folder / "jobs.sqlite3").read_bytes())
+    content[4096:8192] = b"x" * 4096
+    (folder / "jobs.sqlite3").write_bytes(content)
+
+
+def of_the_future(folder: Path) -> None:
+    with sqlite3.connect(folder / "jobs.sqlite3") as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+
+def a_file(folder: Path) -> None:
+    folder.rmdir()
+    folder.write_bytes(b"")
+
+
+@pytest.mark.parametrize("breaks", [damaged, damaged_inside, of_the_future, a_file])
+def test_jobs_that_cannot_be_stored_leave_inference_alone(
+    breaks: Callable[[Path], None], root: Path, picture: bytes, discs: Path
+) -> None:
+    (root / ".jobs").mkdir()
+    breaks(root / ".jobs")
+    with TestClient(create_app(Settings(models=root, preload=()))) as client:
+        assert client.post(SEGMENT, files={"image": picture}).status_code == 200
+        for answer in (
+            client.get(JOBS),
+            client.post(
+                JOBS,
+                data={"task": "segmentation", "name": "x"},
+                files={"archive": zipped(discs)},
+            ),
+        ):
+            assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")
+            assert str(root) not in answer.text
+
+
+def test_a_file_of_jobs_that_is_damaged_later_is_a_503(root: Path, picture: bytes) -> None:
+    app = create_app(Settings(models=root, preload=()))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        assert client.get(JOBS).status_code == 200
+        for path in (root / ".jobs").glob("jobs.sqlite3*"):
+            path.write_bytes(b"no database" * 1000)
+        answer = client.get(JOBS)
+        assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")
+        assert client.post(SEGMENT, files={"image": picture}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "code"),
+    [
+        (errno.ENOSPC, 507, "disk_full"),
+        (errno.EDQUOT, 507, "disk_full"),
+        (errno.EROFS, 503, "storage_unavailable"),
+        (errno.EIO, 503, "storage_unavailable"),
+    ],
+)
+def test_what_the_disk_refuses_during_an_upload_is_a_problem(
+    number: int, status: int, code: str, root: Path, discs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, "no", str(root / "secret"))
+
+    monkeypatch.setattr("api.jobs.archive._Writer.write", refuse)
+    app = create_app(Settings(models=root, preload=()))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        answer = client.post(
+            JOBS, data={"task": "segmentation", "name": "x"}, files={"archive": zipped(discs)}
+        )
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+        assert "secret" not in answer.text
+        assert client.get(JOBS).json()["jobs"] == []
+    assert [path.name for path in (root / ".jobs").iterdir() if path.is_dir()] == []
+
+
+def test_a_full_disk_under_the_file_of_jobs_is_a_507(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    app = create_app(Settings(models=root, preload=()))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        monkeypatch.setattr(JobStore, "newest", full)
+        answer = client.get(JOBS)
+        assert (answer.status_code, answer.json()["code"]) == (507, "disk_full")
+
+
+def test_damage_inside_an_archive_is_not_the_disks(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a", b"x" * 1000)
+    broken = io.BytesIO(file.getvalue().replace(b"x" * 1000, b"y" * 1000))
+    with pytest.raises(InvalidInput, match=r"the archive is corrupt \(BadZipFile\)"):
+        unpack(broken, tmp_path / "out", ArchiveLimits(10**6, 10))
+    with pytest.raises(InvalidInput, match=r"the archive is corrupt \(BadGzipFile\)"):
+        unpack(io.BytesIO(b"\x1f\x8b" * 99), tmp_path / "other", ArchiveLimits(10**6, 10))
+
+
+def test_a_promotion_that_cannot_be_written_is_a_503(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(root))
+
+    monkeypatch.setattr(ModelRepository, "promote", read_only)
+    app = create_app(Settings(models=root, preload=()))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        answer = client.put(f"/v1/models/{NAME}@1/promoted")
+    assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")
+    assert str(root) not in answer.text
+
+
+class TestAudit:
+    @pytest.fixture(autouse=True)
+    def _logging(self) -> Iterator[None]:
+        root, audit = logging.getLogger(), logging.getLogger(AUDIT)
+        before = root.handlers[:], root.level, audit.handlers[:], audit.propagate
+        yield
+        root.handlers[:], audit.handlers[:], audit.propagate = before[0], before[2], before[3]
+        root.setLevel(before[1])
+
+    def test_a_lost_record_is_said(
+        self, root: Path, picture: bytes, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        logs.configure(Path("/dev/full"))
+        with TestClient(create_app(Settings(models=root, preload=()))) as client:
+            assert client.post(SEGMENT, files={"image": picture}).status_code == 200
+        assert "an audit record cannot be written" in capfd.readouterr().err
+
+    def test_a_required_record_comes_before_the_answer(self, root: Path, picture: bytes) -> None:
+        full = Path("/dev/full")
+        logs.configure(full)
+        settings = Settings(models=root, preload=(), audit_log=full, audit_required=True)
+        with TestClient(create_app(settings)) as client:
+            answer = client.post(SEGMENT, files={"image": picture})
+            assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert client.get("/healthz").status_code == 200
+
+    def test_a_required_record_is_written_once(
+        self, root: Path, picture: bytes, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "audit.jsonl"
+        logs.configure(path)
+        settings = Settings(models=root, preload=(), audit_log=path, audit_required=True)
+        with TestClient(create_app(settings)) as client:
+            assert client.post(SEGMENT, files={"image": picture}).status_code == 200
+            assert client.get("/v1/models/none").status_code == 404
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        assert [record["outcome"] for record in records] == ["200", "404"]
+        assert records[0]["model"] == NAME
+        assert records[0]["input_sha256"]
+
+    def test_a_requirement_needs_a_file(self) -> None:
+        with pytest.raises(ValidationError, match="audit_required needs audit_log"):
+            Settings(audit_required=True)
+
+    def test_a_file_that_cannot_be_opened_is_said_in_one_line(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidParameter, match=r"CAPS_MED_AUDIT_LOG=.*: Is a directory"):
+            logs.configure(tmp_path)
+
+
+def test_a_repository_that_is_gone_leaves_the_loaded_models(root: Path, picture: bytes) -> None:
+    with TestClient(create_app(Settings(models=root, preload=(NAME,)))) as client:
+        assert client.post(SEGMENT, files={"image": picture}).status_code == 200
+        shutil.move(root / ".jobs", root.parent / "moved")
+        assert client.post(SEGMENT, files={"image": picture}).status_code == 200
+        answer = client.get(JOBS)
+        assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")
