@@ -93,7 +93,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.include_router(swagger.router)
     training = jobs.install(app, engine)
     app.add_middleware(HeadRequests)
-    app.add_middleware(BodyLimit, bounds=settings.body_bounds)
+    app.add_middleware(BodyLimit, bounds=settings.body_bounds, memory=engine.budget)
     app.add_middleware(Lifetime, seconds=settings.request_seconds)
     _guard(app, settings)
     document.install(app)

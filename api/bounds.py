@@ -12,8 +12,9 @@ class BodyBounds:
     Args:
         size: bytes of one body.
         together: bytes of all bodies that are in memory at a time.
-        grace: seconds that a body may take at any rate.
-        rate: average bytes per second that it must arrive at after that.
+        grace: seconds that a body may take at any rate, and that it may pause.
+        rate: bytes per second that it must arrive at on average, whenever one looks back further
+            than `grace`.
     """
 
     size: int

@@ -26,6 +26,7 @@ class Metrics:
         seconds: time by stage: load, decode, queue, predict, background, encode, warm-up.
         batch_size: requests in one pass of a network.
         queue_length: requests that wait for a model.
+        memory_bytes, memory_used: the budget of all requests, and what they claim of it.
         models_loaded, models_bytes: models in memory and the bytes of their weights.
         jobs: training jobs by state.
         inference_jobs: inference jobs by state.
@@ -50,6 +51,12 @@ class Metrics:
         )
         self.queue_length = Gauge(
             "caps_med_queue_length", "Requests that wait", ("model",), registry=registry
+        )
+        self.memory_bytes = Gauge(
+            "caps_med_request_memory_budget_bytes", "Bytes for all requests", registry=registry
+        )
+        self.memory_used = Gauge(
+            "caps_med_request_memory_bytes", "Bytes that requests claim", registry=registry
         )
         self.models_loaded = Gauge("caps_med_models_loaded", "Models in memory", registry=registry)
         self.models_bytes = Gauge("caps_med_models_bytes", "Weights in memory", registry=registry)

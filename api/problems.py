@@ -13,8 +13,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from api.decoding.pool import DecoderDied, DecodeTimeout
-from api.engine.queue import Busy
+from api.budget import Busy, NoRoom
+from api.decoding.decoder import DecoderDied, DecodeTimeout
 from caps_med import errors
 
 log = logging.getLogger("caps_med.api")
@@ -140,7 +140,7 @@ def document(code: str, detail: str, **more: object) -> dict[str, object]:
 
 def install(app: FastAPI) -> None:
     """Answer every error of a caller with a problem document."""
-    for kind in (errors.CapsMedError, Busy, Refusal):
+    for kind in (errors.CapsMedError, Busy, NoRoom, Refusal):
         app.add_exception_handler(kind, _expected)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
@@ -152,6 +152,8 @@ def answer_to(error: Exception) -> JSONResponse | None:
     """The problem document of a caller's mistake or a busy service; None for anything else."""
     if isinstance(error, Refusal):
         return problem(error.code, error.detail, error.headers, **error.more)
+    if isinstance(error, NoRoom):
+        return problem(OVERLOADED, str(error), {"Retry-After": str(error.retry_after)})
     if isinstance(error, Busy):
         headers = {"Retry-After": str(error.retry_after)}
         return problem(OVERLOADED, str(error), headers, queue_length=error.waiting)

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from api.bounds import BodyBounds
+from api.budget.memory import available_memory
 from caps_med.images import Limits
 
 MIB = 2**20
@@ -54,11 +55,14 @@ class Settings(BaseSettings):
         max_images: images of one synthesis request.
         max_parts: parts of one upload.
         max_held_bytes: bodies of all requests together; more are answered 503.
+        memory_bytes: what all requests together may hold, bodies, images, passes and answers; None
+            for half of the memory of the machine or container.
         header_seconds: time in which the headers of a request must arrive.
         body_seconds, min_body_rate: time that a body may take at any rate, and the average bytes a
             second that it needs after that.
         decoders: processes that decode uploads.
-        decode_seconds, decode_memory_bytes: bounds on the decoding of one file.
+        decode_seconds, decode_memory_bytes: bounds on the decoding of one file; None for an eighth
+            of the memory of the machine or container, 256 MiB to 4 GiB.
         keys: file of the API keys; None for one in the user's data folder. Once it holds a key,
             every call needs one.
         require_keys: calls need a key even if there is none.
@@ -107,12 +111,13 @@ class Settings(BaseSettings):
     max_images: int = Field(default=64, gt=0)
     max_parts: int = Field(default=16, gt=0)
     max_held_bytes: int = Field(default=1024 * MIB, gt=0)
+    memory_bytes: int | None = Field(default=None, ge=64 * MIB)
     header_seconds: float = Field(default=10, gt=0)
     body_seconds: float = Field(default=15, gt=0)
     min_body_rate: float = Field(default=16 * 1024, gt=0)
     decoders: int = Field(default=2, gt=0, le=64)
     decode_seconds: float = Field(default=30, gt=0)
-    decode_memory_bytes: int = Field(default=4096 * MIB, ge=256 * MIB)
+    decode_memory_bytes: int | None = Field(default=None, ge=256 * MIB)
     keys: Path | None = None
     require_keys: bool = False
     rate_per_minute: int = Field(default=600, gt=0)
@@ -131,6 +136,16 @@ class Settings(BaseSettings):
         if self.audit_required and self.audit_log is None:
             raise ValueError("audit_required needs audit_log: the file of the audit log")
         return self
+
+    @property
+    def memory_for_requests(self) -> int:
+        """`memory_bytes`, or its default."""
+        return self.memory_bytes or max(available_memory() // 2, 64 * MIB)
+
+    @property
+    def memory_of_decoder(self) -> int:
+        """`decode_memory_bytes`, or its default."""
+        return self.decode_memory_bytes or min(max(available_memory() // 8, 256 * MIB), 4096 * MIB)
 
     @property
     def body_bounds(self) -> BodyBounds:

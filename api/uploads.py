@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections.abc import Sequence
 
 from fastapi import UploadFile
 from starlette.datastructures import Headers
@@ -14,7 +15,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.bounds import BodyBounds
-from api.problems import OVERLOADED, SLOW_BODY, problem
+from api.budget import Budget, Claim, NoRoom
+from api.problems import SLOW_BODY, answer_to, problem
 from api.record import known, note
 from caps_med.errors import InputTooLarge, InvalidInput
 
@@ -32,11 +34,15 @@ class _Refused(HTTPException):
 
 
 class BodyLimit:
-    """ASGI middleware that refuses a body over `bounds`, by its header or while it arrives."""
+    """ASGI middleware that refuses a body over `bounds`, by its header or while it arrives.
 
-    def __init__(self, app: ASGIApp, bounds: BodyBounds) -> None:
-        self.app, self.bounds = app, bounds
-        self._held = 0
+    Args:
+        memory: the budget of all requests; each makes its claim here.
+    """
+
+    def __init__(self, app: ASGIApp, bounds: BodyBounds, memory: Budget) -> None:
+        self.app, self.bounds, self._memory = app, bounds, memory
+        self._bodies = Budget(bounds.together)
         # Parts of any size stay in memory: no scan is spooled to disk.
         MultiPartParser.spool_max_size = bounds.size
 
@@ -45,40 +51,43 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        body = _Body(self, receive, send, _declared(scope))
-        try:
-            body.check()
-            await self.app(scope, body.receive, body.send)
-        except _Refused as refused:
-            body.refused = refused
-        finally:
-            self._held -= body.arrived
+        who = known("who")
+        client = str(who or (scope.get("client") or ("",))[0])
+        with (
+            self._bodies.claim(client, limited=who is not None) as held,
+            self._memory.claim(client, limited=who is not None) as claim,
+        ):
+            body = _Body(self.bounds, (held, claim), receive, send, _declared(scope))
+            try:
+                body.check()
+                await self.app(scope, body.receive, body.send)
+            except _Refused as refused:
+                body.refused = refused
         if body.refused is not None and not body.answered:
             await body.refuse(scope, body.refused)
-
-    def hold(self, size: int) -> None:
-        """Count bytes that are held in memory."""
-        self._held += size
-        if self._held > self.bounds.together:
-            answer = problem(
-                OVERLOADED, "too much is being uploaded at the moment", {"Retry-After": "2"}
-            )
-            raise _Refused(answer)
 
 
 class _Body:
     """One body between the client and the app."""
 
-    def __init__(self, limit: BodyLimit, receive: Receive, send: Send, declared: int) -> None:
-        self._limit, self._receive, self._send = limit, receive, send
-        self._declared, self._start = declared, time.monotonic()
+    def __init__(
+        self,
+        bounds: BodyBounds,
+        claims: Sequence[Claim],
+        receive: Receive,
+        send: Send,
+        declared: int,
+    ) -> None:
+        self._bounds, self._claims = bounds, claims
+        self._receive, self._send = receive, send
+        self._declared, self._deadline = declared, time.monotonic() + bounds.grace
         self._whole = self.answered = False
         self.arrived = 0
         self.refused: _Refused | None = None
 
     def check(self) -> None:
         """Raise `_Refused` if the body is, or is declared, too large."""
-        size = self._limit.bounds.size
+        size = self._bounds.size
         if max(self._declared, self.arrived) > size:
             raise _Refused(problem(InputTooLarge.code, f"the request is over {size} bytes"))
 
@@ -90,9 +99,7 @@ class _Body:
             raise self.refused
         try:
             message = await self._in_time()
-            size = len(message.get("body", b""))
-            self.arrived += size
-            self._limit.hold(size)
+            self._count(len(message.get("body", b"")))
             self.check()
         except _Refused as refused:
             self.refused = refused
@@ -100,14 +107,29 @@ class _Body:
         self._whole = not message.get("more_body", False)
         return message
 
+    def _count(self, size: int) -> None:
+        """Claim bytes that have arrived; they buy time, but never more than the grace."""
+        self.arrived += size
+        bounds = self._bounds
+        later = self._deadline + size / bounds.rate
+        self._deadline = min(later, time.monotonic() + bounds.grace)
+        try:
+            for claim in self._claims:
+                claim.add(size)
+        except (InputTooLarge, NoRoom) as error:
+            if (answer := answer_to(error)) is None:
+                raise
+            raise _Refused(answer) from error
+
     async def _in_time(self) -> Message:
-        bounds = self._limit.bounds
-        allowed = bounds.grace + self.arrived / bounds.rate
-        left = self._start + allowed - time.monotonic()
+        left = self._deadline - time.monotonic()
         try:
             return await asyncio.wait_for(self._receive(), max(left, 0))
         except TimeoutError:
-            detail = f"the body came at less than {bounds.rate:g} bytes a second"
+            detail = (
+                f"the body paused, or came at less than {self._bounds.rate:g} bytes a second: "
+                "send it without breaks"
+            )
             raise _Refused(problem(SLOW_BODY, detail), linger=False) from None
 
     async def send(self, message: Message) -> None:
@@ -153,6 +175,7 @@ async def read_upload(upload: UploadFile) -> bytes:
         InvalidInput: it is empty.
     """
     content = await upload.read()
+    await upload.close()  # its buffer is a second copy
     if not content:
         raise InvalidInput("the uploaded file is empty")
     earlier, digest = known("input_sha256"), hashlib.sha256(content).hexdigest()

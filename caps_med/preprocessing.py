@@ -28,6 +28,7 @@ from caps_med.images import (
     to_uint8,
     with_channels,
 )
+from caps_med.images.slices import stack_shape
 
 #: Spacings that differ by less than this share count as equal.
 SPACING_TOLERANCE = 0.01
@@ -98,29 +99,47 @@ class Preprocessing(BaseModel):
         ids = torch.from_numpy(stack.array.astype(np.float32, order="C"))
         return PreparedSlices(stack, resize(ids, self._size(stack, limits), labels=True))
 
+    def grid(self, image: MedicalImage) -> tuple[int, int, int]:
+        """(slices, rows, columns) at the network's spacing; nothing is computed of the image.
+
+        Raises:
+            InvalidInput: as `image`.
+        """
+        (depth, rows, columns), spacing = stack_shape(image, self._plane_of(image))
+        return depth, *self._resampled((rows, columns), spacing)
+
     def _stack(self, image: MedicalImage) -> SliceStack:
-        """The slices; a network of pictures takes a volume of one slice as that picture."""
+        return SliceStack.from_image(image, self._plane_of(image))
+
+    def _plane_of(self, image: MedicalImage) -> Plane:
+        """The plane; a network of pictures takes a volume of one slice as that picture."""
         single = None if self.spacing_mm else single_slice_plane(image)
-        return SliceStack.from_image(image, single or self.plane)
+        return single or self.plane
 
     def _size(self, stack: SliceStack, limits: Limits | None) -> tuple[int, int]:
-        """Rows and columns at the network's spacing."""
+        """Rows and columns at the network's spacing, if they are within `limits`."""
         rows, columns = stack.array.shape[2:]
-        if stack.spacing is None or self.spacing_mm is None:
-            return rows, columns
-        scale = [have / want for have, want in zip(stack.spacing, self.spacing_mm, strict=True)]
+        size = self._resampled((rows, columns), stack.spacing)
+        if limits is not None and size != (rows, columns):
+            limits.check_array((len(stack.array), *size))
+        return size
+
+    def _resampled(
+        self, size: tuple[int, int], spacing: tuple[float, float] | None
+    ) -> tuple[int, int]:
+        """Rows and columns of a slice with this spacing at the network's."""
+        if spacing is None or self.spacing_mm is None:
+            return size
+        scale = [have / want for have, want in zip(spacing, self.spacing_mm, strict=True)]
         if all(abs(s - 1) < SPACING_TOLERANCE for s in scale):
-            return rows, columns
+            return size
         if max(scale) > LARGEST_ENLARGEMENT:
             raise InvalidInput(
-                f"the pixels are {_mm(stack.spacing)}, over {LARGEST_ENLARGEMENT} times the "
+                f"the pixels are {_mm(spacing)}, over {LARGEST_ENLARGEMENT} times the "
                 f"{_mm(self.spacing_mm)} of the training data: check the spacing in the file's "
                 "header"
             )
-        size = max(1, round(rows * scale[0])), max(1, round(columns * scale[1]))
-        if limits is not None:
-            limits.check_array((len(stack.array), *size))
-        return size
+        return max(1, round(size[0] * scale[0])), max(1, round(size[1] * scale[1]))
 
 
 #: How a picture of another shape becomes the network's: see `PicturePreprocessing`.

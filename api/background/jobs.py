@@ -16,7 +16,7 @@ from api.background.job import STATES, InferenceJob
 from api.background.room import Room
 from api.background.turns import Turns
 from api.background.work import Work, held_bytes
-from api.engine import Engine
+from api.engine import Cost, Engine
 from api.observe import log_failure
 from api.problems import (
     DEADLINE,
@@ -178,7 +178,8 @@ class InferenceJobs:
         job.start()
         self._note()
         try:
-            result = await self._engine.in_background(lambda: self._compute(job))
+            cost = Cost() if job.work is None else job.work.call.cost(job.work.model)
+            result = await self._engine.in_background(lambda: self._compute(job), cost)
         except Exception as error:
             self._finish(job, refusal=self._refusal(job, error))
         except BaseException:

@@ -31,11 +31,16 @@ class Garbled(Exception):
     """The other side sent a malformed message."""
 
 
-def send(stream: BinaryIO, line: dict[str, Any], *parts: Array | bytes) -> None:
+def send(stream: BinaryIO, line: dict[str, Any], content: bytes = b"") -> None:
     """Write one line and the bytes that follow it."""
     stream.write(json.dumps(line).encode() + b"\n")
-    for part in parts:
-        stream.write(part if isinstance(part, bytes) else np.ascontiguousarray(part).data.cast("B"))
+    stream.write(content)
+    stream.flush()
+
+
+def send_array(stream: BinaryIO, array: Array) -> None:
+    """Write the bytes of an array."""
+    stream.write(np.ascontiguousarray(array).data.cast("B"))
     stream.flush()
 
 
@@ -75,8 +80,8 @@ def receive_bytes(stream: BinaryIO, size: int) -> bytearray:
     return content
 
 
-def send_image(stream: BinaryIO, image: MedicalImage) -> None:
-    """Write an image with its metadata."""
+def announce_image(stream: BinaryIO, image: MedicalImage) -> None:
+    """Write an image's metadata; its array follows once the other side wants it."""
     palette = image.palette
     line = {
         "format": image.format,
@@ -89,23 +94,40 @@ def send_image(stream: BinaryIO, image: MedicalImage) -> None:
         "dtype": image.array.dtype.str,
         "shape": image.array.shape,
     }
-    send(stream, {"image": line}, image.array)
+    send(stream, {"image": line})
 
 
-def receive_image(stream: BinaryIO, line: dict[str, Any], most: int) -> MedicalImage:
+def announced_bytes(line: dict[str, Any], most: int) -> int:
+    """Bytes of the array that `line` announces, at most `most`.
+
+    Raises:
+        Garbled: the array is impossible.
+    """
+    try:
+        dtype, shape = _array(line)
+    except _MALFORMED as error:
+        raise Garbled("an impossible array") from error
+    size = math.prod(shape) * dtype.itemsize
+    if dtype.kind not in _DTYPES or min(shape) < 1 or size > most:
+        raise Garbled("an impossible array")
+    return size
+
+
+def _array(line: dict[str, Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    return np.dtype(line["dtype"]), tuple(int(n) for n in line["shape"])
+
+
+def receive_image(stream: BinaryIO, line: dict[str, Any], size: int) -> MedicalImage:
     """Read the image that `line` announces.
 
     Args:
-        most: bytes that its array may take.
+        size: what `announced_bytes` says of it.
 
     Raises:
         EOFError: the other side has gone. Garbled: the image is impossible.
     """
     try:
-        dtype, shape = np.dtype(line["dtype"]), tuple(int(n) for n in line["shape"])
-        size = math.prod(shape) * dtype.itemsize
-        if dtype.kind not in _DTYPES or min(shape) < 1 or size > most:
-            raise Garbled("an impossible array")
+        dtype, shape = _array(line)
         if line["format"] not in FORMATS:
             raise Garbled("an unknown format")
         content = receive_bytes(stream, size)

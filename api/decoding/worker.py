@@ -80,7 +80,9 @@ def answer(source: BinaryIO, answers: BinaryIO) -> None:
     except Exception as error:
         wire.send(answers, {"unforeseen": type(error).__name__, "message": BROKEN})
     else:
-        wire.send_image(answers, image)
+        wire.announce_image(answers, image)
+        if wire.receive_line(source)["wanted"]:
+            wire.send_array(answers, image.array)
 
 
 def bound(memory: int) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from api.budget import Cost
+from api.engine import costs
 from caps_med.images import MedicalImage
 from caps_med.inference import Model, Segmentation, SyntheticImage
 
@@ -25,6 +27,10 @@ class ModelCall(ABC, Generic[T]):
         return None
 
     @abstractmethod
+    def cost(self, model: Model) -> Cost:
+        """What this call causes, estimated without doing it; see `api.engine.costs`."""
+
+    @abstractmethod
     def run(self, model: Model) -> T:
         """The answer to this call."""
 
@@ -35,9 +41,18 @@ class ModelCall(ABC, Generic[T]):
 
 @dataclass(frozen=True)
 class Apply(ModelCall[T]):
-    """Any function of the model; never batched."""
+    """Any function of the model; never batched.
+
+    Attributes:
+        estimate: what the function causes, from `api.engine.costs`.
+    """
 
     function: Callable[[Model], T]
+    estimate: Callable[[Model], Cost]
+
+    def cost(self, model: Model) -> Cost:
+        """What the function causes."""
+        return self.estimate(model)
 
     def run(self, model: Model) -> T:
         """The function's result."""
@@ -54,6 +69,10 @@ class Segment(ModelCall[Segmentation]):
     def batch_key(self) -> Hashable | None:
         """Size and geometry."""
         return _key("segment", self.image)
+
+    def cost(self, model: Model) -> Cost:
+        """The passes over its slices, and the probabilities."""
+        return costs.segmentation(model, self.image)
 
     def run(self, model: Model) -> Segmentation:
         """The segmentation."""
@@ -78,6 +97,10 @@ class Synthesize(ModelCall[list[SyntheticImage]]):
     def batch_key(self) -> Hashable | None:
         """Size and geometry; several images of one label map are a batch already."""
         return _key("synthesize", self.labels) if self.count == 1 else None
+
+    def cost(self, model: Model) -> Cost:
+        """The passes over its slices, and the images."""
+        return costs.synthesis(model, self.labels, self.count)
 
     def run(self, model: Model) -> list[SyntheticImage]:
         """The images, in the order of their seeds."""

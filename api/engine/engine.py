@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar
@@ -11,6 +13,7 @@ import numpy as np
 import torch
 from anyio import to_thread
 
+from api.budget import Budget, Cost, NoRoom, current, pinned
 from api.decoding.pool import DecodePool
 from api.engine.calls import ModelCall
 from api.engine.devices import batches_exactly, use_threads
@@ -24,6 +27,7 @@ from api.tracing import span
 from caps_med.bundles import Bundle, ModelRepository
 from caps_med.images import Kind, MedicalImage, read_channels
 from caps_med.inference import Model
+from caps_med.inference.passes import cancelled_unless
 from caps_med.networks import ClassificationNetwork
 
 log = logging.getLogger("caps_med.api")
@@ -48,10 +52,14 @@ class Engine:
         self.pool = ModelPool(settings.limits, settings.max_model_bytes, metrics)
         self.decoders = DecodePool(
             settings.decoders,
-            settings.decode_memory_bytes,
+            settings.memory_of_decoder,
             settings.decode_seconds,
             settings.limits,
+            settings.max_queue,
         )
+        self.budget = Budget(settings.memory_for_requests, settings.workers)
+        metrics.memory_bytes.set(self.budget.total)
+        metrics.memory_used.set_function(lambda: self.budget.used)
         self.ready = self.draining = False
         self._queues: dict[str, ModelQueue] = {}
         self._versions = Versions(self.repository, self.pool, self._load, self._warm)
@@ -130,8 +138,12 @@ class Engine:
     async def predict(self, model: Model, call: ModelCall[T]) -> T:
         """The answer to `call`, once its turn in the queue has come.
 
+        What it costs is added to the claim of this context, see `api.budget`; work that outlives
+        its request, or belongs to none, makes a claim of its own: ``with engine.budget.claim():``.
+
         Raises:
-            Busy: the queue is full.
+            InputTooLarge: it takes more memory than there is for all requests.
+            NoRoom, Busy: there is no room for it now.
             Exception: whatever the call raises.
         """
         reference = model.bundle.reference
@@ -148,11 +160,23 @@ class Engine:
                 self.metrics,
             )
         with span("predict", model=reference):
-            return await self._queues[reference].submit(model, call)
+            return await self._queues[reference].submit(model, call, current())
 
-    async def in_background(self, work: Callable[[], T]) -> T:
-        """Run long work with networks, which calls `give_way` between two passes."""
-        with self.metrics.seconds.labels("background").time():
+    async def in_background(self, work: Callable[[], T], cost: Cost) -> T:
+        """Run long work with networks, which calls `give_way` between two passes.
+
+        It begins when there is memory for it.
+
+        Raises:
+            InputTooLarge: there never will be.
+        """
+        with self.budget.claim() as claim, self.metrics.seconds.labels("background").time():
+            while True:
+                try:
+                    claim.add(cost.held + cost.working)  # kept while it gives way
+                    break
+                except NoRoom as full:
+                    await asyncio.sleep(full.retry_after)
             return await self._places.background(work)
 
     def give_way(self) -> None:
@@ -173,23 +197,40 @@ class Engine:
 
         Raises:
             CapsMedError: an upload cannot be decoded or does not fit.
+            NoRoom: there is no memory for the image now.
         """
+        claim = current()
         with span("decode"), self.metrics.seconds.labels("decode").time():
-            parts = [await self.decoders.decode(content, kind) for content in contents]
+            parts = [await self.decoders.decode(content, kind, claim) for content in contents]
             image = parts[0]
             if len(parts) > 1:
                 limits = self.settings.limits
                 image = await to_thread.run_sync(lambda: read_channels(parts, limits=limits))
             if fitting is not None:
                 image = await to_thread.run_sync(fitting, image)
+        if claim is not None and image.array is not parts[0].array:
+            claim.add(image.array.nbytes)
         if image.warnings:
             note(warnings="; ".join(image.warnings))
         return image
 
     async def run(self, stage: str, work: Callable[[], T]) -> T:
-        """Run blocking work that needs no network in a thread, timed as `stage`."""
+        """Run blocking work that needs no network in a thread, timed as `stage`.
+
+        When the caller is cancelled, `caps_med.inference.passes.check_wanted` ends the work.
+        """
+        left = threading.Event()
+
+        def watched() -> T:
+            with pinned(current()), cancelled_unless(lambda: not left.is_set()):
+                return work()
+
         with span(stage), self.metrics.seconds.labels(stage).time():
-            return await to_thread.run_sync(work)
+            try:
+                return await to_thread.run_sync(watched)
+            except asyncio.CancelledError:
+                left.set()
+                raise
 
     def drain(self) -> None:
         """Report the service as not ready, and let event streams close."""

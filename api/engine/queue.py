@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import anyio
 from anyio import from_thread, to_thread
 
+from api.budget import Busy, Claim, Cost, pinned
 from api.engine.calls import ModelCall
 from api.engine.devices import Streams
 from api.metrics import Metrics
@@ -24,23 +25,10 @@ T = TypeVar("T")
 
 #: Bounds on ``Retry-After``, in seconds.
 SHORTEST_WAIT, LONGEST_WAIT = 1, 120
-#: Weight of the newest measurement in the moving average of the time for one request.
+#: Weight of the newest measurement in the moving average of the time for one position.
 NEWEST = 0.2
 #: A request is refused when its expected wait exceeds this share of its deadline.
 WAITING = 0.8
-
-
-class Busy(Exception):
-    """A model's queue is full.
-
-    Attributes:
-        waiting: requests in the queue.
-        retry_after: seconds until there should be room.
-    """
-
-    def __init__(self, model: str, waiting: int, retry_after: int) -> None:
-        super().__init__(f"{waiting} requests wait for {model}: try again in {retry_after} s")
-        self.waiting, self.retry_after = waiting, retry_after
 
 
 class Places:
@@ -92,6 +80,8 @@ class _Entry:
     model: Model
     call: ModelCall[Any]
     answer: asyncio.Future[Any]
+    cost: Cost
+    claim: Claim | None
     since: float = field(default_factory=time.perf_counter)
 
 
@@ -133,21 +123,29 @@ class ModelQueue:
             Busy: the queue is full, or moves too slowly.
         """
         waiting = len(self._waiting)
-        wait = self._average * waiting
+        wait = self._average * sum(entry.cost.positions for entry in self._waiting)
         if waiting < self._length and wait < self._patience:
             return
         after = min(max(math.ceil(wait), SHORTEST_WAIT), LONGEST_WAIT)
         raise Busy(self.name, waiting, after)
 
-    async def submit(self, model: Model, call: ModelCall[T]) -> T:
+    async def submit(self, model: Model, call: ModelCall[T], claim: Claim | None = None) -> T:
         """The call's answer; a caller that is cancelled leaves the queue at once.
 
+        Args:
+            claim: of its request; what the call costs is added to it.
+
         Raises:
+            InputTooLarge: it costs more than there is.
+            NoRoom: there is no memory for it now.
             Busy: the queue is full.
         """
         self.check_room()
+        cost = call.cost(model)
+        if claim is not None:
+            claim.add(cost.held, cost.working)
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        entry = _Entry(model, call, answer)
+        entry = _Entry(model, call, answer, cost, claim)
         self._waiting.append(entry)
         self._note_length()
         if len(self._runners) < self._places.count:
@@ -158,6 +156,8 @@ class ModelQueue:
             if entry in self._waiting:
                 self._waiting.remove(entry)
                 self._note_length()
+            if claim is not None and not answer.cancelled():
+                claim.rested()
 
     async def _run(self) -> None:
         try:
@@ -203,10 +203,10 @@ class ModelQueue:
             _settle(entry.answer, outcome)
 
     def _measure(self, batch: Sequence[_Entry]) -> None:
-        """Update the average time for one request, which includes the turns of other models."""
+        """Update the average time for one position, which includes the turns of other models."""
         before, self._last = self._last, time.perf_counter()
         begun = max(before, min(entry.since for entry in batch))
-        newest = (self._last - begun) / len(batch)
+        newest = (self._last - begun) / sum(entry.cost.positions for entry in batch)
         share = NEWEST if self._average else 1.0
         self._average += share * (newest - self._average)
 
@@ -215,8 +215,11 @@ class ModelQueue:
 
 
 def _outcomes(batch: Sequence[_Entry]) -> list[Any]:
-    """`outcomes_of` the batch; stops between two passes once all callers have left."""
-    with cancelled_unless(lambda: not all(entry.answer.done() for entry in batch)):
+    """`outcomes_of` the batch; stops before the next layer once all callers have left."""
+    with (
+        pinned(*(entry.claim for entry in batch)),
+        cancelled_unless(lambda: not all(entry.answer.done() for entry in batch)),
+    ):
         return outcomes_of(batch[0].model, [entry.call for entry in batch])
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, File, Form, Response, UploadFile
 
 from api.background import Work
 from api.encoding import json_response
-from api.engine import Apply
+from api.engine import Apply, costs
 from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import (
     EngineDependency,
@@ -61,7 +61,10 @@ async def features(
         raise InvalidParameter(f"{loaded.name} is a {loaded.task} model: send the part {kind!r}")
     decoded = await decoded_upload(engine, loaded, parts, kind)
     if pixel:
-        at: Apply[Point] = Apply(lambda model: model.point(decoded, *pixel, slice, seed))
+        at: Apply[Point] = Apply(
+            lambda model: model.point(decoded, *pixel, slice, seed),
+            lambda model: costs.features(model, decoded, pixel[0]),
+        )
         origin = loaded.provenance
         return await asked.answered(
             Work(
@@ -69,7 +72,10 @@ async def features(
                 lambda point, _: json_response(point.as_dict(), origin),
             )
         )  # fmt: skip
-    work: Apply[Features] = Apply(lambda model: model.features(decoded, layer, slice, seed))
+    work: Apply[Features] = Apply(
+        lambda model: model.features(decoded, layer, slice, seed),
+        lambda model: costs.features(model, decoded, layer),
+    )
     return await asked.answered(Work("features", loaded, decoded, work, forms, encode))
 
 

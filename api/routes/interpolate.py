@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from api.background import Work
 from api.encoding import file_response, zip_bytes
-from api.engine import Apply
+from api.engine import Apply, costs
 from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import (
     EngineDependency,
@@ -67,7 +67,8 @@ async def interpolate(
         lambda model: (
             model.interpolate(decoded, seed, to_seed, steps),
             model.interpolate_features(decoded, seed, to_seed, steps) if features else [],
-        )
+        ),
+        lambda model: costs.interpolation(model, decoded, steps, features),
     )
     own, plane = decoded.format_of("image"), loaded.bundle.card.plane
     return await asked.answered(

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Response
 
 from api.background import Work
-from api.engine import Apply
+from api.engine import Apply, costs
 from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import (
     EngineDependency,
@@ -52,7 +52,8 @@ async def manipulate(
     loaded = await engine.load(model)
     decoded = await decoded_upload(engine, loaded, image, "image")
     work: Apply[Manipulation] = Apply(
-        lambda model: model.manipulator(decoded, slice)(capsule, atom, shifts)
+        lambda model: model.manipulator(decoded, slice)(capsule, atom, shifts),
+        lambda model: costs.manipulation(model, decoded, len(shifts)),
     )
     return await asked.answered(Work("manipulate", loaded, decoded, work, forms, encode))
 

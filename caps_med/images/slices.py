@@ -115,6 +115,21 @@ def slice_count(image: MedicalImage, plane: Plane = "axial") -> int:
     return 1 if image.spatial_dims == 2 else image.spatial_shape[_slice_axis(image, plane)[0]]
 
 
+def stack_shape(
+    image: MedicalImage, plane: Plane
+) -> tuple[tuple[int, int, int], tuple[float, float] | None]:
+    """(slices, rows, columns) of `SliceStack.from_image` and its spacing; nothing is copied."""
+    if image.spatial_dims == 2:
+        rows, columns = image.spatial_shape
+        return (1, rows, columns), None
+    source = orientations.io_orientation(image.affine)
+    display = orientations.axcodes2ornt(AXCODES[plane])
+    there = orientations.ornt_transform(source, display)[:, 0].astype(int)
+    depth, rows, columns = (image.spatial_shape[i] for i in np.argsort(there))
+    _, row_mm, column_mm = np.linalg.norm(image.affine[:3, :3], axis=0)[np.argsort(there)]
+    return (depth, rows, columns), (float(row_mm), float(column_mm))
+
+
 def one_slice(
     image: MedicalImage, index: int | None = None, plane: Plane = "axial"
 ) -> MedicalImage:

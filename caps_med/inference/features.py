@@ -17,7 +17,7 @@ from torch import Tensor
 from caps_med.errors import LayerNotFound
 from caps_med.images import MedicalImage, chosen_slice
 from caps_med.inference.capsule_montage import capsule_montage
-from caps_med.inference.passes import input_of_slice
+from caps_med.inference.passes import check_wanted, input_of_slice
 from caps_med.inference.progress import count_steps
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.networks import CapsuleNetwork
@@ -128,6 +128,7 @@ class FeatureExplorer:
 
     def _of_slice(self, capsules: Tensor, at: int, sizes: torch.Size, stride: int) -> FloatArray:
         """`[J, A, H, W]` of one slice, without padding."""
+        check_wanted()
         if self.network.spatial_dims == 3:
             capsules = capsules[:, :, :, at // stride]
         rows, columns = (-(-size // stride) for size in sizes)

@@ -25,7 +25,7 @@ from caps_med.images import (
 )
 from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.manipulation import Manipulator
-from caps_med.inference.passes import device_of
+from caps_med.inference.passes import cancellable, device_of
 from caps_med.inference.point import InputRecorder, Point
 from caps_med.inference.progress import Progress, part_of, reporting_to
 from caps_med.inference.provenance import AnswerProvenance
@@ -58,7 +58,8 @@ class Model:
         device: str | torch.device | None = None,
     ) -> None:
         self.bundle, self.limits = bundle, limits
-        self.network: CapsuleNetwork = bundle.load_network().to(device or default_device())
+        network = bundle.load_network().to(device or default_device())
+        self.network: CapsuleNetwork = cancellable(network)
         self.provenance = AnswerProvenance.of(bundle)
 
     @property

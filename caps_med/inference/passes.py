@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,9 +19,13 @@ from caps_med.networks.padding import cropped, padded
 from caps_med.wording import size_text
 
 Call = Callable[..., Tensor]
+N = TypeVar("N", bound=torch.nn.Module)
 
-#: Positions of one pass: more slices take several passes, a larger slice takes windows.
+#: Positions of one pass, padding included: more slices take several passes, a larger slice takes
+#: windows.
 PASS_POSITIONS = 512 * 512
+#: Slices of one pass: each takes a while, however small it is.
+PASS_SLICES = 64
 #: Largest edge of a window, and the share of it that neighbouring windows overlap, by spatial
 #: dimensions.
 WINDOW = {2: 768, 3: 64}
@@ -27,21 +33,63 @@ OVERLAP = {2: 1 / 24, 3: 1 / 4}
 #: Positions of the largest input that is taken whole where windows cannot be used.
 WHOLE_POSITIONS = 2048 * 2048
 
-_wanted: ContextVar[Callable[[], bool]] = ContextVar("wanted", default=lambda: True)
+#: Seconds between two questions of layers whether the answer is still wanted.
+ASKING_SECONDS = 0.2
 
 
 class Cancelled(Exception):
     """Nobody is waiting for the answer any more."""
 
 
+class _Caller:
+    """Who waits for the answer."""
+
+    def __init__(self, wanted: Callable[[], bool]) -> None:
+        self._wanted, self._asked = wanted, 0.0
+
+    def check(self, between: float = 0.0) -> None:
+        """Raise `Cancelled` unless the answer is wanted; not asked again for `between` seconds."""
+        if time.monotonic() - self._asked < between:
+            return
+        if not self._wanted():
+            raise Cancelled
+        self._asked = time.monotonic()
+
+
+_caller: ContextVar[_Caller] = ContextVar("caller", default=_Caller(lambda: True))
+
+
 @contextmanager
 def cancelled_unless(wanted: Callable[[], bool]) -> Iterator[None]:
-    """In this context `in_passes` calls `wanted` before each pass and stops if it is false."""
-    before = _wanted.set(wanted)
+    """In this context work stops when `wanted` returns false.
+
+    It is asked by `check_wanted`, and by the layers of a network that is `cancellable`.
+    """
+    before = _caller.set(_Caller(wanted))
     try:
         yield
     finally:
-        _wanted.reset(before)
+        _caller.reset(before)
+
+
+def check_wanted() -> None:
+    """Raise unless somebody is waiting for the answer.
+
+    Raises:
+        Cancelled: see `cancelled_unless`.
+    """
+    _caller.get().check()
+
+
+def cancellable(network: N) -> N:
+    """Have each layer of `network` ask, before it runs, whether the answer is still wanted."""
+    for module in network.modules():
+        module.register_forward_pre_hook(_check_wanted)
+    return network
+
+
+def _check_wanted(*_: object) -> None:
+    _caller.get().check(ASKING_SECONDS)
 
 
 def in_passes(
@@ -75,24 +123,21 @@ def in_passes(
     """
     maps = as_batch(network, slices)
     device = device_of(network)
-    wanted = _wanted.get()
-    positions = maps[0, 0].numel()
-    large = positions > PASS_POSITIONS
+    large = _exceeds(PASS_POSITIONS, network, maps.shape[2:])
     if large and not windowed:
-        check_whole(maps)
+        check_whole(network, maps)
     in_windows = large and windowed
     advance = count_steps(len(maps) * (_count_windows(network, maps) if in_windows else 1))
 
     def forward(part: Tensor, vector: Tensor | None) -> Tensor:
-        if not wanted():
-            raise Cancelled
+        check_wanted()
         whole = padded(network, part.to(device))
         noise = () if vector is None else (vector.to(device).expand(len(part), -1),)
         answer = cropped(call(whole, *noise), part.shape[2:]).float().cpu()
         advance(len(part))
         return answer
 
-    count = max(1, PASS_POSITIONS // positions)
+    count = slices_of_pass(network, maps.shape[2:])
     parts = zip(maps.split(count), _split_vectors(vectors, len(maps), count), strict=True)
     with torch.inference_mode():
         answers = [
@@ -103,6 +148,50 @@ def in_passes(
         ]
     answer = torch.cat(answers)
     return answer if network.spatial_dims == 2 else answer[0].movedim(0, 1)
+
+
+def slices_of_pass(network: CapsuleNetwork, sizes: Sequence[int]) -> int:
+    """How many slices of these sizes a pass takes; of volumes always one."""
+    return min(PASS_SLICES, max(1, PASS_POSITIONS // _padded_positions(network, sizes)))
+
+
+def pass_positions(
+    network: CapsuleNetwork, grid: tuple[int, int, int], windowed: bool = True
+) -> int:
+    """Positions that a network has in memory at most, padding included.
+
+    On a CPU our networks take the slices of a pass one by one.
+
+    Args:
+        grid: (slices, rows, columns).
+        windowed: see `in_passes`.
+    """
+    sizes = grid[1:] if network.spatial_dims == 2 else grid
+    if windowed and _exceeds(PASS_POSITIONS, network, sizes):
+        axes = [_windows(n, network.spatial_dims, network.divisor) for n in sizes]
+        return _padded_positions(network, [edge for edge, _ in axes])
+    together = network.spatial_dims == 2 and device_of(network).type != "cpu"
+    count = min(grid[0], slices_of_pass(network, sizes)) if together else 1
+    return count * _padded_positions(network, sizes)
+
+
+def total_positions(network: CapsuleNetwork, grid: tuple[int, int, int]) -> int:
+    """Positions of all passes over (slices, rows, columns); each slice counts as no small one."""
+    sizes = grid[1:] if network.spatial_dims == 2 else grid
+    count = grid[0] if network.spatial_dims == 2 else 1
+    return count * max(_padded_positions(network, sizes), PASS_POSITIONS // PASS_SLICES)
+
+
+def _exceeds(bound: int, network: CapsuleNetwork, sizes: Sequence[int]) -> bool:
+    """Whether a map has more positions than `bound`; padding may add half of that.
+
+    A map of 1 x 100000 is not small: padded to a divisor of 8 it is eight times as large.
+    """
+    return math.prod(sizes) > bound or 2 * _padded_positions(network, sizes) > 3 * bound
+
+
+def _padded_positions(network: CapsuleNetwork, sizes: Sequence[int]) -> int:
+    return math.prod(size + -size % network.divisor for size in sizes)
 
 
 def _split_vectors(vectors: Tensor | None, maps: int, count: int) -> Sequence[Tensor | None]:
@@ -122,7 +211,7 @@ def input_of_slice(network: CapsuleNetwork, slices: Tensor, index: int) -> Tenso
     """
     flat = network.spatial_dims == 2
     maps = as_batch(network, slices[index : index + 1] if flat else slices)
-    check_whole(maps)
+    check_whole(network, maps)
     return padded(network, maps.to(device_of(network)))
 
 
@@ -131,10 +220,10 @@ def as_batch(network: CapsuleNetwork, slices: Tensor) -> Tensor:
     return slices if network.spatial_dims == 2 else slices.movedim(0, 1)[None]
 
 
-def check_whole(maps: Tensor) -> None:
+def check_whole(network: CapsuleNetwork, maps: Tensor) -> None:
     """Raise `InputTooLarge` for maps `[N, C, *S]` of over `WHOLE_POSITIONS`."""
     sizes = maps.shape[2:]
-    if sizes.numel() > WHOLE_POSITIONS:
+    if _exceeds(WHOLE_POSITIONS, network, sizes):
         whole = size_text(sizes, "voxels" if len(sizes) > 2 else "pixels")
         raise InputTooLarge(
             f"{whole} cannot be processed whole, as required here: "

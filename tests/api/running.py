@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from api.app import create_app
-from api.engine import Apply, Engine
+from api.engine import Apply, Cost, Engine
 from api.server import Server, configured
 from api.settings import Settings
 
@@ -52,7 +52,7 @@ class Running:
             release.wait(PATIENCE)
 
         loaded = self.do(self.engine.load(model)).result(PATIENCE)
-        work: Apply[None] = Apply(hold)
+        work: Apply[None] = Apply(hold, lambda _: Cost())
         holding = self.do(self.engine.predict(loaded, work))
         assert taken.wait(PATIENCE)
         try:

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import anyio
 import numpy as np
@@ -24,7 +24,8 @@ from pydicom.uid import (
 )
 
 from api.decoding import wire
-from api.decoding.pool import DecodePool, Decoder, DecoderDied, DecodeTimeout
+from api.decoding.decoder import Decoder, DecoderDied, DecodeTimeout
+from api.decoding.pool import DecodePool
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, encode_image, read_image
 from tests.api.mutations import good_files
@@ -36,7 +37,7 @@ MEMORY = 512 * 2**20
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[DecodePool]:
-    made = DecodePool(1, MEMORY, 30, DEFAULT_LIMITS)
+    made = DecodePool(1, MEMORY, 30, DEFAULT_LIMITS, 8)
     yield made
     made.close()
 
@@ -85,7 +86,7 @@ def test_what_is_wrong_is_said_as_the_library_says_it(
 
 
 def test_a_file_over_the_size_never_reaches_a_process() -> None:
-    pool = DecodePool(1, MEMORY, 30, Limits(max_bytes=10))
+    pool = DecodePool(1, MEMORY, 30, Limits(max_bytes=10), 8)
     with pytest.raises(InputTooLarge, match="max_bytes"):
         decoded(pool, bytes(11))
     assert pool.pids() == []
@@ -94,7 +95,7 @@ def test_a_file_over_the_size_never_reaches_a_process() -> None:
 def test_memory_is_bounded(picture: bytes) -> None:
     """A gigabyte of voxels that the limits allow, in a process that may take a quarter of it."""
     limits = Limits(max_inflated_bytes=2**31, max_voxels=2**30)
-    pool = DecodePool(1, 256 * 2**20, 60, limits)
+    pool = DecodePool(1, 256 * 2**20, 60, limits, 8)
     try:
         content = black_png(32_768)
         assert len(content) < 2_000_000
@@ -112,7 +113,7 @@ def black_png(side: int) -> bytes:
 
 
 def test_time_is_bounded(picture: bytes) -> None:
-    pool = DecodePool(1, MEMORY, 30, Limits(max_voxels=2**30))
+    pool = DecodePool(1, MEMORY, 30, Limits(max_voxels=2**30), 8)
     try:
         anyio.run(pool.start)
         (pid,) = pool.pids()
@@ -128,7 +129,7 @@ def test_time_is_bounded(picture: bytes) -> None:
 
 def test_a_process_that_is_killed_over_a_file_is_one_error(picture: bytes) -> None:
     """It is stopped, so that it surely has the file in its hands when it dies."""
-    pool = DecodePool(1, MEMORY, 60, DEFAULT_LIMITS)
+    pool = DecodePool(1, MEMORY, 60, DEFAULT_LIMITS, 8)
     try:
         anyio.run(pool.start)
         (pid,) = pool.pids()
@@ -163,10 +164,10 @@ def test_a_process_that_dies_in_its_sleep_is_noticed_by_nobody(
 
 
 def test_a_decoder_is_replaced_after_many_files(picture: bytes) -> None:
-    pool = DecodePool(1, MEMORY, 30, DEFAULT_LIMITS)
+    pool = DecodePool(1, MEMORY, 30, DEFAULT_LIMITS, 8)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("api.decoding.pool.FILES", 2)
+            patch.setattr("api.decoding.decoder.FILES", 2)
             pids = []
             for _ in range(4):
                 decoded(pool, picture)
@@ -237,6 +238,20 @@ def test_decoders_end_with_their_service(picture: bytes) -> None:
     decoder.kill()
 
 
+def sent(image: MedicalImage) -> io.BytesIO:
+    """What a decoder sends of an image."""
+    stream = io.BytesIO()
+    wire.announce_image(stream, image)
+    wire.send_array(stream, image.array)
+    stream.seek(0)
+    return stream
+
+
+def received(stream: BinaryIO, line: dict[str, Any]) -> MedicalImage:
+    """The image that `line` announces."""
+    return wire.receive_image(stream, line, wire.announced_bytes(line, 2**20))
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -255,7 +270,7 @@ def test_what_a_decoder_says_is_not_trusted(said: bytes) -> None:
     with pytest.raises((wire.Garbled, KeyError)):
         line = wire.receive_line(stream)
         if "image" in line:
-            wire.receive_image(stream, line["image"], 2**20)
+            received(stream, line["image"])
         raise KeyError(line["error"])
 
 
@@ -269,28 +284,24 @@ def test_what_a_decoder_says_is_not_trusted(said: bytes) -> None:
     ],
 )  # fmt: skip
 def test_what_a_decoder_says_of_an_origin_is_not_trusted(changed: dict[str, Any]) -> None:
-    stream = io.BytesIO()
-    wire.send_image(stream, read_image(slice_file(**IDENTITY)))
-    stream.seek(0)
+    stream = sent(read_image(slice_file(**IDENTITY)))
     line = wire.receive_line(stream)["image"]
     line["origin"] |= changed
     with pytest.raises(wire.Garbled):
-        wire.receive_image(stream, line, 2**20)
+        received(stream, line)
 
 
 def test_what_a_decoder_says_beside_is_not_trusted() -> None:
-    stream = io.BytesIO()
-    wire.send_image(stream, read_image(slice_file(**IDENTITY)))
-    stream.seek(0)
+    stream = sent(read_image(slice_file(**IDENTITY)))
     line = wire.receive_line(stream)["image"]
     start, attributes = stream.tell(), line["origin"]["attributes"]
     evil = {**line["origin"], "attributes": {**attributes, "StudyDate": "evil"}}
     for changed in ({"header": "00" * 348}, {"origin": evil}):
         stream.seek(start)
         with pytest.raises(wire.Garbled):
-            wire.receive_image(stream, {**line, **changed}, 2**20)
+            received(stream, {**line, **changed})
     stream.seek(start)
-    found = wire.receive_image(stream, {**line, "warnings": ["a\r\nX: y"]}, 2**20)
+    found = received(stream, {**line, "warnings": ["a\r\nX: y"]})
     assert found.warnings == ("a  X: y",)
 
 

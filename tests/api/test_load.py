@@ -7,16 +7,17 @@ import shutil
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import numpy as np
 import pytest
 
 import caps_med
-from api.engine import Apply, Busy
+from api.engine import Apply, Busy, Cost
 from api.engine.calls import Segment
 from api.engine.queue import ModelQueue, Places
 from api.metrics import Metrics
@@ -24,13 +25,20 @@ from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.client import Client, ServiceError
 from caps_med.images import MedicalImage, encode_image
-from caps_med.inference import passes
+from caps_med.inference import Model, passes
 from tests.api.running import Running, running, until
 from tests.conftest import tiny_card, write_tiny
+
+T = TypeVar("T")
 
 NAME = "tiny-segmentation"
 SEGMENT = f"/v1/models/{NAME}/segment"
 ROUTE = "/v1/models/{model}/segment"
+
+
+def _free(function: Callable[[Model], T]) -> Apply[T]:
+    """A call that costs nothing."""
+    return Apply(function, lambda _: Cost())
 
 
 def post(server: Running, picture: bytes, path: str = SEGMENT) -> httpx.Response:
@@ -62,12 +70,12 @@ def test_what_would_wait_past_its_deadline_is_refused_at_once(models: Path) -> N
     async def asked(deadline: float) -> int:
         """How many of three requests behind a running one are let in."""
         queue = ModelQueue("x", Places(1), 10, 1, deadline, Metrics())
-        await queue.submit(model, Apply(lambda _: None))  # it is known now how long one takes
+        await queue.submit(model, _free(lambda _: None))  # it is known now how long one takes
         release.clear()
-        tasks = [asyncio.create_task(queue.submit(model, Apply(lambda _: release.wait())))]
+        tasks = [asyncio.create_task(queue.submit(model, _free(lambda _: release.wait())))]
         await asyncio.sleep(0)
         for _ in range(3):
-            tasks.append(asyncio.create_task(queue.submit(model, Apply(lambda _: True))))
+            tasks.append(asyncio.create_task(queue.submit(model, _free(lambda _: True))))
             await asyncio.sleep(0)
         release.set()
         answers = await asyncio.gather(*tasks, return_exceptions=True)
@@ -84,7 +92,7 @@ def test_who_comes_in_the_moment_a_runner_ends_is_not_left_waiting(models: Path)
 
     async def one_after_another() -> list[int]:
         queue = ModelQueue("x", Places(1), 10, 1, 60, Metrics())
-        return [await queue.submit(model, Apply(lambda _, n=n: n)) for n in range(5)]  # type: ignore[misc]
+        return [await queue.submit(model, _free(lambda _, n=n: n)) for n in range(5)]  # type: ignore[misc]
 
     async def bounded() -> list[int]:
         return await asyncio.wait_for(one_after_another(), 30)

@@ -45,7 +45,7 @@ def test_a_volume_is_counted_in_slices(
     image = volume()
     assert reports_of(lambda p: segmentation.segment(image, progress=p)) == [(0, 13), (13, 13)]
     unwatched = segmentation.segment(image)
-    monkeypatch.setattr(passes, "PASS_POSITIONS", 18 * 20 * 4)
+    monkeypatch.setattr(passes, "PASS_POSITIONS", 24 * 24 * 4)
     found: list[MedicalImage] = []
     reports = reports_of(lambda p: found.append(segmentation.segment(image, progress=p)))
     assert [done for done, _ in reports] == [0, 4, 8, 12, 13]

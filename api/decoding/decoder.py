@@ -1,0 +1,196 @@
+"""A decoder: a process that is given files, and watched."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, ClassVar, TypeAlias
+
+from api.decoding import processors, wire
+from api.processes import import_path, module_command
+from caps_med import errors
+from caps_med.errors import CapsMedError, InvalidInput
+from caps_med.images import Kind, Limits, MedicalImage
+
+log = logging.getLogger("caps_med.api")
+
+#: Called with the bytes of a decoded image; raises if there is no room for them.
+Admit: TypeAlias = Callable[[int], None]
+
+#: A decoder that does not start within this many seconds never will.
+START_SECONDS = 60.0
+#: A decoder is replaced after this many files, so that no library's leak grows.
+FILES = 2000
+#: Share of the seconds that a small file may take of the processor, and bytes of one that may take
+#: all: a few bytes shall not keep a decoder from others for long.
+SMALL_SHARE, LARGE_FILE = 1 / 6, 64 * 2**20
+#: What a decoder inherits of the service's environment: nothing that could be a secret.
+_KEPT = ("PATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LANG", "SYSTEMROOT")
+_SINGLE = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+class DecoderDied(CapsMedError):
+    """The process that decoded the file was killed, or crashed."""
+
+    code: ClassVar[str] = "decoder_died"
+
+
+class DecodeTimeout(CapsMedError):
+    """The file took longer to decode than is allowed."""
+
+    code: ClassVar[str] = "decode_timeout"
+
+
+#: The errors that a decoder may report, by their stable codes.
+_ERRORS: Mapping[str, type[CapsMedError]] = {
+    error.code: error
+    for error in (
+        errors.UnsupportedFormat,
+        errors.InputTooLarge,
+        errors.InvalidInput,
+        errors.InvalidParameter,
+    )
+}
+
+
+def processor_seconds(size: int, seconds: float) -> float:
+    """Seconds of the processor for a file of `size` bytes that may take `seconds` by the clock."""
+    return seconds * min(1.0, SMALL_SHARE + size / LARGE_FILE)
+
+
+class Decoder:
+    """One process."""
+
+    def __init__(self, memory: int) -> None:
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        self._process = subprocess.Popen(  # noqa: S603
+            module_command("api.decoding.worker", str(memory)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**kept, **_SINGLE, **import_path()},
+            start_new_session=True,
+        )
+        self.files = 0
+        try:
+            with self._within(START_SECONDS):
+                wire.receive_line(self._answers)
+        except (EOFError, wire.Garbled) as error:
+            self.kill()
+            raise RuntimeError("a decoder does not start") from error
+
+    @property
+    def pid(self) -> int:
+        """The process' id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be given a file."""
+        return self._process.poll() is None and self.files < FILES
+
+    def decode(
+        self, content: bytes, kind: Kind, limits: Limits, seconds: float, admit: Admit
+    ) -> MedicalImage:
+        """`read_image` of `content`, within `seconds`.
+
+        A small file gets less of the processor than that: see `processor_seconds`.
+
+        Args:
+            admit: called with the bytes of the decoded image before they are read; whatever it
+                raises leaves them in the process.
+
+        Raises:
+            DecodeTimeout, DecoderDied: the process has ended.
+            CapsMedError: what is wrong with the file.
+        """
+        self.files += 1
+        deadline = self._within(seconds)
+        processors.allow(self.pid, processor_seconds(len(content), seconds))
+        try:
+            with deadline:
+                return self._ask(content, kind, limits, admit)
+        except (EOFError, OSError, wire.Garbled) as error:
+            self.kill()
+            if deadline.expired or processors.used_up(self._process.returncode):
+                raise DecodeTimeout(
+                    f"not decoded within {seconds:g} s, of a small file less: send a smaller or "
+                    "simpler file"
+                ) from error
+            log.warning("a decoder died (%s)", self._process.returncode)
+            raise DecoderDied(
+                "the process that decoded the file died: the file is broken or needs too much, or "
+                "the system ended it; try once more, then save the file anew"
+            ) from error
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except OSError:  # what was left to be written
+                    continue
+        self._process.wait()
+
+    def _ask(self, content: bytes, kind: Kind, limits: Limits, admit: Admit) -> MedicalImage:
+        bounds = (limits.max_bytes, limits.max_inflated_bytes, limits.max_voxels)
+        request = {"size": len(content), "kind": kind, "limits": bounds}
+        wire.send(self._requests, request, content)
+        answer = wire.receive_line(self._answers)
+        if "image" in answer:
+            return self._image(answer["image"], limits, admit)
+        if "unforeseen" in answer:
+            log.warning("unforeseen while decoding: %s", str(answer["unforeseen"])[:80])
+            raise InvalidInput(str(answer["message"]))
+        if answer.get("error") not in _ERRORS:
+            raise wire.Garbled("no answer")
+        raise _ERRORS[answer["error"]](str(answer["message"]))
+
+    def _image(self, line: Any, limits: Limits, admit: Admit) -> MedicalImage:  # noqa: ANN401
+        # rescaled integers may become twice as large as they were
+        size = wire.announced_bytes(line, 8 * limits.max_inflated_bytes)
+        try:
+            admit(size)
+        except Exception:
+            wire.send(self._requests, {"wanted": False})
+            raise
+        wire.send(self._requests, {"wanted": True})
+        return wire.receive_image(self._answers, line, size)
+
+    @property
+    def _requests(self) -> BinaryIO:
+        assert self._process.stdin is not None  # noqa: S101 - it was asked for
+        return self._process.stdin  # type: ignore[return-value]
+
+    @property
+    def _answers(self) -> BinaryIO:
+        assert self._process.stdout is not None  # noqa: S101
+        return self._process.stdout  # type: ignore[return-value]
+
+    def _within(self, seconds: float) -> _Deadline:
+        return _Deadline(seconds, self._process)
+
+
+class _Deadline:
+    """Kills a process when a block takes too long; its reader then sees the end of the pipe."""
+
+    def __init__(self, seconds: float, process: subprocess.Popen[bytes]) -> None:
+        self.expired = False
+        self._process = process
+        self._timer = threading.Timer(seconds, self._expire)
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _expire(self) -> None:
+        self.expired = True
+        self._process.kill()

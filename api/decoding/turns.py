@@ -1,0 +1,104 @@
+"""Whose file is decoded next: the client's that has taken least, and of its files a small one."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from api.budget import Busy
+
+#: Seconds in which what a client has taken is half forgotten.
+HALF_LIFE = 30.0
+#: Seconds that a file has to wait to count as half as large.
+PATIENCE = 1.0
+
+
+@dataclass(eq=False)
+class Turn:
+    """One file's place in the queue, then at a decoder."""
+
+    client: str
+    size: int
+    since: float
+    begun: asyncio.Future[None]
+
+
+class Turns:
+    """A bounded queue before a few places.
+
+    The next file is one of the client that occupies the fewest places and has taken the least time
+    lately; among its files a small one goes first, and one that waits counts as ever smaller.
+
+    Args:
+        places: files that are decoded at once.
+        length: files that may wait.
+        clock: a monotonic clock in seconds.
+    """
+
+    def __init__(
+        self, places: int, length: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._free, self._length, self._clock = places, length, clock
+        self._waiting: list[Turn] = []
+        self._running: Counter[str] = Counter()
+        self._taken: dict[str, tuple[float, float]] = {}  # seconds, when they were counted
+
+    async def take(self, client: str, size: int) -> Turn:
+        """Wait for a place; `give` it back.
+
+        Raises:
+            Busy: the queue is full.
+        """
+        if not self._free and len(self._waiting) >= self._length:
+            raise Busy("a decoder", len(self._waiting), 2)
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        turn = Turn(client, size, self._clock(), begun)
+        self._waiting.append(turn)
+        self._advance()
+        try:
+            await begun
+        except asyncio.CancelledError:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+            else:
+                self.give(turn)
+            raise
+        return turn
+
+    def give(self, turn: Turn) -> None:
+        """Give a place back."""
+        now = self._clock()
+        self._taken[turn.client] = self._recent(turn.client, now) + now - turn.since, now
+        self._running -= Counter([turn.client])
+        self._free += 1
+        self._advance()
+
+    def _advance(self) -> None:
+        while self._free and self._waiting:
+            now = self._clock()
+            turn = min(self._waiting, key=lambda turn: self._rank(turn, now))
+            self._waiting.remove(turn)
+            self._free -= 1
+            self._running[turn.client] += 1
+            turn.since = now
+            if not turn.begun.done():
+                turn.begun.set_result(None)
+        if not self._waiting and not self._running:
+            self._forget()
+
+    def _rank(self, turn: Turn, now: float) -> tuple[float, ...]:
+        size = math.log2(max(turn.size, 1)) - (now - turn.since) / PATIENCE
+        return self._running[turn.client], self._recent(turn.client, now), size
+
+    def _recent(self, client: str, now: float) -> float:
+        seconds, counted = self._taken.get(client, (0.0, now))
+        return float(seconds * 0.5 ** ((now - counted) / HALF_LIFE))
+
+    def _forget(self) -> None:
+        """Drop clients whose time hardly counts any more."""
+        now = self._clock()
+        self._taken = {c: t for c, t in self._taken.items() if self._recent(c, now) > 0.01}

@@ -1,0 +1,149 @@
+"""What calls cost, from the shapes of image and network.
+
+The factors are upper bounds of measured peaks (`tests/api/test_costs.py` measures them again).
+"""
+
+from __future__ import annotations
+
+import math
+
+from api.budget import Cost
+from caps_med.images import MedicalImage
+from caps_med.inference import Model
+from caps_med.inference.passes import pass_positions, total_positions
+from caps_med.networks import CapsuleNetwork, SegmentationNetwork, SynthesisNetwork
+
+_FLOAT = 4
+#: Bytes of a pass over those of its capsules: votes, copies and what convolutions need.
+PASS_FACTOR = 3
+#: Bytes per position of all layers of a network that does not list them.
+UNLISTED_LAYERS = 1024
+#: Copies of the whole image that preparation makes, and of a channel of the answer while it is
+#: assembled and brought back to the image's own voxels.
+INPUT_COPIES, OUTPUT_COPIES = 4, 4
+#: Copies of an answer: its arrays, and their encoded form.
+ANSWER_COPIES = 2
+#: Bytes of anything that does not depend on sizes.
+FIXED = 16 * 2**20
+
+
+def segmentation(model: Model, image: MedicalImage) -> Cost:
+    """Segment an image: an answer of probabilities and labels."""
+    network = model.network
+    classes = network.out_channels if isinstance(network, SegmentationNetwork) else 1
+    grid = _grid(model, image)
+    voxels = math.prod(image.spatial_shape)
+    working = OUTPUT_COPIES * classes * _FLOAT * max(math.prod(grid), voxels)
+    return Cost(
+        held=FIXED + ANSWER_COPIES * voxels * (classes * _FLOAT + 2),
+        working=working + _prepared(model, image, grid) + _one_pass(network, grid),
+        positions=total_positions(network, grid),
+    )
+
+
+def synthesis(model: Model, labels: MedicalImage, count: int = 1) -> Cost:
+    """Synthesize `count` images of a label map."""
+    network = model.network
+    channels = network.image_channels if isinstance(network, SynthesisNetwork) else 1
+    grid = _grid(model, labels)
+    voxels = math.prod(labels.spatial_shape)
+    working = OUTPUT_COPIES * channels * _FLOAT * max(math.prod(grid), voxels)
+    windowed = isinstance(network, SynthesisNetwork) and network.windowed
+    return Cost(
+        held=FIXED + ANSWER_COPIES * count * voxels * channels * _FLOAT,
+        working=working + _prepared(model, labels, grid) + _one_pass(network, grid, windowed),
+        positions=count * total_positions(network, grid),
+    )
+
+
+def features(
+    model: Model, image: MedicalImage, layer: str | None = None, kept: bool = True
+) -> Cost:
+    """The capsules of one slice, which is processed whole.
+
+    Args:
+        layer: only this one is in the answer.
+        kept: whether the answer holds them, and not only numbers.
+    """
+    network = model.network
+    grid = _whole(model, image)
+    positions = math.prod(_padded(network, grid))
+    held = positions * _layer_bytes(network, layer) if kept else 0
+    return Cost(
+        held=FIXED + round(2.2 * held),  # with lengths, and once more encoded
+        working=_prepared(model, image, _grid(model, image))
+        + round(positions * PASS_FACTOR * _layer_bytes(network)),
+        positions=total_positions(network, grid),
+    )
+
+
+def manipulation(model: Model, image: MedicalImage, count: int) -> Cost:
+    """Reconstructions of one slice with `count` shifts of an atom."""
+    once = features(model, image, kept=False)
+    network = model.network
+    channels = network.in_channels if isinstance(network, SegmentationNetwork) else 1
+    size = math.prod(_padded(network, _whole(model, image))) * channels * _FLOAT
+    return Cost(
+        held=FIXED + 2 * ANSWER_COPIES * (count + 1) * size,
+        working=once.working * 5 // 4,  # the capsules of the last layer once more, masked
+        positions=once.positions * (1 + count // 4),
+    )
+
+
+def interpolation(model: Model, labels: MedicalImage, steps: int, with_features: bool) -> Cost:
+    """Images between two seeds, and the last layer's capsules of each."""
+    images = synthesis(model, labels, steps)
+    if not with_features:
+        return images
+    last = model.layers[-1].name if model.layers else None
+    each = features(model, labels, last)
+    return Cost(
+        held=images.held + steps * each.held,
+        working=max(images.working, each.working),
+        positions=images.positions + steps * each.positions,
+    )
+
+
+def _grid(model: Model, image: MedicalImage) -> tuple[int, int, int]:
+    """(slices, rows, columns) as the network takes them."""
+    card = model.bundle.card
+    if card.classification:
+        return 1, *card.classification.pictures.size
+    return card.preprocessing.grid(image)
+
+
+def _whole(model: Model, image: MedicalImage) -> tuple[int, int, int]:
+    """What is processed whole: one slice, by a 3-D network the volume."""
+    depth, rows, columns = _grid(model, image)
+    return (1 if model.network.spatial_dims == 2 else depth), rows, columns
+
+
+def _padded(network: CapsuleNetwork, grid: tuple[int, int, int]) -> tuple[int, ...]:
+    depth, *size = grid
+    flat = network.spatial_dims == 2
+    axes = [-(-n // network.divisor) * network.divisor for n in (size if flat else grid)]
+    return (depth, *axes) if flat else tuple(axes)
+
+
+def _prepared(model: Model, image: MedicalImage, grid: tuple[int, int, int]) -> int:
+    """Bytes of preparing all slices: normalized, resampled, joined with their neighbours."""
+    voxels = len(image.array) * math.prod(image.spatial_shape)
+    around = 2 * model.bundle.card.preprocessing.neighbours + 1
+    joined = 2 * around * _FLOAT * len(image.array) * math.prod(grid) if around > 1 else 0
+    return INPUT_COPIES * _FLOAT * voxels + 2 * _FLOAT * math.prod(grid) + joined
+
+
+def _one_pass(network: CapsuleNetwork, grid: tuple[int, int, int], windowed: bool = True) -> int:
+    """Bytes of the largest pass over slices."""
+    positions = pass_positions(network, grid, windowed)
+    return round(PASS_FACTOR * positions * _layer_bytes(network))
+
+
+def _layer_bytes(network: CapsuleNetwork, layer: str | None = None) -> float:
+    """Bytes of the capsules of all layers, or of one, per position of the input."""
+    total = sum(
+        info.types * info.atoms * _FLOAT / info.stride**network.spatial_dims
+        for info in network.layers
+        if layer in (None, info.name)
+    )
+    return float(total or UNLISTED_LAYERS)

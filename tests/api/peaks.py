@@ -1,0 +1,69 @@
+"""Bytes that a call takes at most: ``python -m tests.api.peaks``, which prints its estimate too."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import caps_med
+from api.budget import Cost
+from api.engine import Segment, Synthesize, costs
+from api.engine.calls import Apply, ModelCall
+from caps_med.images import MedicalImage
+from caps_med.inference import Model
+
+
+def call(what: str, shape: tuple[int, ...]) -> ModelCall[Any]:
+    """A call by name, on noise or on ids of this shape."""
+    values = np.random.default_rng(0).integers(0, 2, (1, *shape)).astype(np.uint8)
+    image = MedicalImage(values * 100)
+    labels = MedicalImage(values, kind="labels")
+    calls: dict[str, ModelCall[Any]] = {
+        "segment": Segment(image),
+        "synthesize": Synthesize(labels, 0, 3),
+        "features": Apply(
+            lambda model: model.features(labels if model.task == "synthesis" else image).arrays(),
+            lambda model: costs.features(model, image),
+        ),
+        "manipulate": Apply(
+            lambda model: model.manipulator(image)(0, 0, [-0.2, 0.0, 0.2]),
+            lambda model: costs.manipulation(model, image, 3),
+        ),
+        "interpolate": Apply(
+            lambda model: (
+                model.interpolate(labels, 0, 1, 3),
+                model.interpolate_features(labels, 0, 1, 3),
+            ),
+            lambda model: costs.interpolation(model, labels, 3, True),
+        ),
+    }
+    return calls[what]
+
+
+def measured(model: Model, what: str, shape: tuple[int, ...]) -> tuple[int, Cost]:
+    """Bytes that the call took beyond what was taken before, and its estimate."""
+    call(what, (64, 64)).run(model)  # lazy initialization is not its own
+    asked = call(what, shape)
+    before = _bytes("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak
+    answer = asked.run(model)
+    taken = _bytes("VmHWM") - before
+    del answer
+    return taken, asked.cost(model)
+
+
+def _bytes(name: str) -> int:
+    (kilobytes,) = re.findall(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(kilobytes) * 1024
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    name, what, *sizes = sys.argv[1:]
+    taken, cost = measured(caps_med.load_model(name), what, tuple(map(int, sizes)))
+    print(taken, cost.held, cost.working)
