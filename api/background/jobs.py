@@ -189,16 +189,11 @@ class InferenceJobs:
             self._finish(job, result)
 
     def _compute(self, job: InferenceJob) -> Any:  # noqa: ANN401 - a result of any kind
-        """The result; on a thread, which asks before each pass whether to go on."""
-
-        def still_wanted() -> bool:
-            if job.wanted:
-                self._engine.give_way()
-            return job.wanted
-
+        """The result; on a thread, which asks before each layer whether to go on."""
         if job.work is None or not job.wanted:
             raise Cancelled
-        with cancelled_unless(still_wanted), reporting_to(job.report):
+        wanted, give_way = (lambda: job.wanted), self._engine.give_way
+        with cancelled_unless(wanted, give_way), reporting_to(job.report):
             return job.work.call.run(job.work.model)
 
     def _finish(

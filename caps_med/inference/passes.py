@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -33,39 +33,39 @@ OVERLAP = {2: 1 / 24, 3: 1 / 4}
 #: Positions of the largest input that is taken whole where windows cannot be used.
 WHOLE_POSITIONS = 2048 * 2048
 
-#: Seconds between two questions of layers whether the answer is still wanted.
-ASKING_SECONDS = 0.2
-
 
 class Cancelled(Exception):
     """Nobody is waiting for the answer any more."""
 
 
+@dataclass(frozen=True)
 class _Caller:
-    """Who waits for the answer."""
+    """Who waits for the answer; see `cancelled_unless`."""
 
-    def __init__(self, wanted: Callable[[], bool]) -> None:
-        self._wanted, self._asked = wanted, 0.0
+    wanted: Callable[[], bool]
+    pause: Callable[[], None] | None
 
-    def check(self, between: float = 0.0) -> None:
-        """Raise `Cancelled` unless the answer is wanted; not asked again for `between` seconds."""
-        if time.monotonic() - self._asked < between:
-            return
-        if not self._wanted():
+    def check(self) -> None:
+        """Raise `Cancelled` unless the answer is wanted."""
+        if not self.wanted():
             raise Cancelled
-        self._asked = time.monotonic()
 
 
-_caller: ContextVar[_Caller] = ContextVar("caller", default=_Caller(lambda: True))
+_caller: ContextVar[_Caller | None] = ContextVar("caller", default=None)
 
 
 @contextmanager
-def cancelled_unless(wanted: Callable[[], bool]) -> Iterator[None]:
+def cancelled_unless(
+    wanted: Callable[[], bool], pause: Callable[[], None] | None = None
+) -> Iterator[None]:
     """In this context work stops when `wanted` returns false.
 
     It is asked by `check_wanted`, and by the layers of a network that is `cancellable`.
+
+    Args:
+        pause: called by `check_wanted`, as before each pass, to let other work go first.
     """
-    before = _caller.set(_Caller(wanted))
+    before = _caller.set(_Caller(wanted, pause))
     try:
         yield
     finally:
@@ -78,7 +78,12 @@ def check_wanted() -> None:
     Raises:
         Cancelled: see `cancelled_unless`.
     """
-    _caller.get().check()
+    if (caller := _caller.get()) is None:
+        return
+    caller.check()
+    if caller.pause is not None:
+        caller.pause()
+        caller.check()
 
 
 def cancellable(network: N) -> N:
@@ -89,7 +94,8 @@ def cancellable(network: N) -> N:
 
 
 def _check_wanted(*_: object) -> None:
-    _caller.get().check(ASKING_SECONDS)
+    if caller := _caller.get():
+        caller.check()
 
 
 def in_passes(

@@ -209,3 +209,43 @@ def test_a_large_picture_is_not_computed_twice() -> None:
         edge, distance = passes._windows(size, 2, 8)
         count = 1 + -(-(size - edge) // distance)
         assert count * edge / size <= most
+
+
+def test_many_tiny_slices_are_many_passes(models: Path) -> None:
+    """A slice of one pixel is padded to a whole tile: 300 of them are no single pass."""
+    model, asked = caps_med.load_model("tiny-segmentation", models), 0
+
+    def wanted() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked < 3
+
+    thin = MedicalImage(np.zeros((1, 1, 1, 300), np.uint8), np.eye(4))
+    with passes.cancelled_unless(wanted), pytest.raises(passes.Cancelled):
+        model.segment(thin)
+
+
+def test_a_long_thin_picture_is_padded_in_parts(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Padded to the divisor it is eight times as large, and over the limit of what is whole."""
+    monkeypatch.setattr(passes, "PASS_POSITIONS", 64 * 64)
+    monkeypatch.setattr(passes, "WHOLE_POSITIONS", 64 * 64)
+    model = caps_med.load_model("tiny-segmentation", models)
+    line = MedicalImage(np.zeros((1, 1, 4000), np.uint8))
+    grid = model.bundle.card.preprocessing.grid(line)
+    assert passes.pass_positions(model.network, grid) < 8 * 800
+    assert model.segment(line).spatial_shape == (1, 4000)
+    with pytest.raises(InputTooLarge, match="cannot be processed whole"):
+        model.features(line)
+
+
+def test_work_that_is_not_wanted_ends_before_the_next_layer(models: Path) -> None:
+    model = caps_med.load_model("tiny-segmentation", models)
+    ran: list[str] = []
+    for name, module in model.network.named_children():
+        module.register_forward_hook(lambda *_, name=name: ran.append(name))
+    image = MedicalImage(np.zeros((1, 32, 32), np.uint8))
+    with passes.cancelled_unless(lambda: len(ran) < 3), pytest.raises(passes.Cancelled):
+        model.features(image)
+    assert len(ran) == 3
