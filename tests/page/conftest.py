@@ -7,12 +7,13 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from api.routes.page import STATIC
 from benchmarks.page import FLAGS
@@ -43,6 +44,10 @@ LAST_LABELS = """async part => {
     const bytes = new Uint8Array(await blob.arrayBuffer());
     return btoa(Array.from(bytes, byte => String.fromCharCode(byte)).join(''));
 }"""
+
+#: How WebGL fares in each viewer.
+GRAPHICS = """() => Object.entries(capsMed).map(([name, { gl, volumes, initialized }]) =>
+    [name, `lost ${gl?.isContextLost()}`, `begun ${initialized}`, `${volumes.length} volumes`])"""
 
 
 def missing() -> str | None:
@@ -83,8 +88,73 @@ def refusals() -> bool:
 
 
 @pytest.fixture
-def opened(browser: Browser, server: Served, refusals: bool) -> Iterator[Callable[..., Page]]:
-    """Opens a view; at the end there was no error in the console and no call to another host."""
+def without_webgl() -> bool:
+    """Whether the test takes WebGL away, of which browser and page warn."""
+    return False
+
+
+@dataclass
+class Watched:
+    """What a test's pages did, for who looks at a failure."""
+
+    pages: list[Page] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    unanswered: set[str] = field(default_factory=set)
+
+    def watch(self, page: Page) -> None:
+        """Note what the page says and asks from now on."""
+        self.pages.append(page)
+        page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.said.append(f"page error: {error}"))
+        page.on("crash", lambda _: self.said.append("the page crashed"))
+        page.on("request", lambda request: self.unanswered.add(request.url))
+        for ended in ("requestfinished", "requestfailed"):
+            page.on(ended, lambda request: self.unanswered.discard(request.url))
+
+    def report(self, folder: Path) -> str:
+        """Console, unanswered requests, state of WebGL, and where a screenshot of each page is."""
+        lines = [*self.said, *(f"unanswered: {url}" for url in sorted(self.unanswered))]
+        for number, page in enumerate(self.pages):
+            file = folder / f"page{number}.png"
+            lines += [f"{page.url}: {found}" for found in self._looks(page, file)]
+        return "\n".join(lines)
+
+    def _looks(self, page: Page, file: Path) -> Iterator[str]:
+        looks: dict[str, Callable[[], object]] = {
+            "WebGL": lambda: page.evaluate(GRAPHICS),
+            "work": lambda: page.locator(".work").all_inner_texts(),
+            "screenshot": lambda: page.screenshot(path=file, timeout=10_000) and file,
+        }
+        for what, look in looks.items():
+            try:
+                yield f"{what}: {look()}"
+            except Error as error:  # a page that answers no more
+                yield f"{what}: {error}"
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test of the page says what its pages looked like."""
+    report = yield
+    watched = getattr(item, "funcargs", {}).get("watched")
+    if report.when == "call" and report.failed and watched is not None:
+        folder = Path(item.config._tmp_path_factory.mktemp("page"))  # type: ignore[attr-defined]
+        report.sections.append(("page", watched.report(folder)))
+    return report
+
+
+@pytest.fixture
+def opened(
+    browser: Browser, server: Served, watched: Watched, refusals: bool, without_webgl: bool
+) -> Iterator[Callable[..., Page]]:
+    """Opens a view; at the end the console has no error or warning; no other host was called."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(PATIENCE_MS)
     context.add_init_script(KEEP_LABELS)
@@ -93,11 +163,14 @@ def opened(browser: Browser, server: Served, refusals: bool) -> Iterator[Callabl
 
     def said(message: Any) -> None:  # noqa: ANN401
         refused = refusals and "Failed to load resource" in message.text
-        if message.type == "error" and not refused:
+        read = "Canvas2D: Multiple readback" in message.text  # by `pixels`
+        allowed = refused or read or (without_webgl and message.type == "warning")
+        if message.type in ("error", "warning") and not allowed:
             errors.append(message.text)
 
     def open_view(view: str, address: str = server.address) -> Page:
         page = context.new_page()
+        watched.watch(page)
         ours = (f"{address}/", "blob:", "data:")
         page.on("console", said)
         page.on("pageerror", lambda error: errors.append(str(error)))

@@ -53,6 +53,10 @@ def test_a_sample_and_its_labels(opened: Callable[..., Page], tmp_path: Path) ->
     assert file.read_bytes() == encode_image(wanted, "nifti")
     page.locator("#segment .provenance summary").click()
     expect(page.locator("#segment .provenance")).to_contain_text(wanted.provenance.weights_sha256)
+    expect(page.locator("#segment .title")).to_have_text("t1.nii.gz by brain-t1-tissue")
+    share = (wanted.array == 2).sum() / wanted.array.size
+    assert share < 0.5 * grey / sum(wanted.volumes.values())  # most of the image is background
+    expect(table.locator(".fraction").nth(1)).to_have_text(f"{100 * share:.1f} %")
     check_accessible(page)
     opacity = page.locator("#segment .opacity")
     opacity.fill("0.2")
@@ -83,6 +87,8 @@ def test_a_volume_in_three_planes(opened: Callable[..., Page], tmp_path: Path) -
     assert page.evaluate("() => capsMed.segment.opts.isRadiologicalConvention") is True
     page.locator("#segment .side").select_option("neurological")
     assert page.evaluate("() => capsMed.segment.opts.isRadiologicalConvention") is False
+    page.locator("#segment .planes").select_option("3-D")
+    page.locator("#segment .view canvas").dblclick()  # the console stays silent
     page.locator("#segment .planes").select_option("Coronal")
     assert page.evaluate("() => capsMed.segment.opts.sliceType") == 1
 
@@ -160,6 +166,6 @@ class TestRefused:
         expect(page.locator("#segment .problem")).to_have_count(0)
         page.locator("#segment input[type=file]").set_input_files(file)
         expect(page.locator("#segment .problem")).to_contain_text(detail)
-        expect(page.locator("#segment .legend")).to_be_visible()  # of what is still shown
-        page.get_by_role("link", name="See its capsules").click()
-        expect(page.locator("#capsules .inside")).to_be_visible()
+        expect(page.locator("#segment .problem")).to_contain_text("cut.nii.gz")
+        expect(page.locator("#segment .answer")).to_have_count(0)  # it was of another file
+        assert page.evaluate("() => capsMed.segment.volumes.length") == 0

@@ -18,6 +18,7 @@ from tests.api.serving import Served
 from tests.page.conftest import check_accessible, pixels, sample, saved, sent_labels, slide
 
 BETWEEN, POSITION = "#synthesize .between", "#synthesize .position"
+PAINT = "#synthesize canvas[tabindex]"
 
 
 #: The different colours of a picture.
@@ -31,6 +32,8 @@ COLOURS = """async image => {
     for (let i = 0; i < data.length; i += 4) found.add(data.slice(i, i + 3).join());
     return [...found].map(text => text.split(',').map(Number));
 }"""
+#: How many pixels of a label there are in what is painted.
+STROKES = "label => capsMed.synthesize.drawBitmap.reduce((n, v) => n + (v === label), 0)"
 #: What is cut from the sample: ventricles and what is around them.
 CUT = (..., slice(52, 132), slice(92, 188), slice(None))
 HEIGHT, WIDTH = 96, 80
@@ -102,7 +105,7 @@ def test_what_is_painted_arrives(opened: Callable[..., Page], server: Served) ->
     empty = pixels(page, tile(1))
     page.locator("#synthesize .pen", has_text="white matter").click()
     page.locator("#synthesize .filled").check()
-    box = page.locator("#synthesize .paint").bounding_box()
+    box = page.locator(PAINT).bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     with page.expect_response("**/synthesize*"):
@@ -111,15 +114,25 @@ def test_what_is_painted_arrives(opened: Callable[..., Page], server: Served) ->
         for right, down in ((40, -40), (40, 40), (-40, 40), (-40, -40)):
             page.mouse.move(x + right, y + down, steps=4)
         page.mouse.up()
-    drawn = page.evaluate("() => capsMed.synthesize.drawBitmap.reduce((n, v) => n + (v === 3), 0)")
+    drawn = page.evaluate(STROKES, 3)
     labels = sent_labels(page, server, "/synthesize")
     assert labels.spatial_shape == (128, 128, 1)
     assert drawn > 500
     assert int((labels.array == 3).sum()) == drawn == int((labels.array > 0).sum())
     finest(page)
     assert pixels(page, tile(1)) != empty
+    page.keyboard.press("Control+z")
+    assert page.evaluate(STROKES, 3) == 0
+    expect(page.locator("#synthesize .undo")).to_be_disabled()
+    page.keyboard.press("Control+y")
+    assert page.evaluate(STROKES, 3) == drawn
     page.locator("#synthesize .undo").click()
-    page.wait_for_function("() => capsMed.synthesize.drawBitmap.every(v => v === 0)")
+    assert page.evaluate(STROKES, 3) == 0
+    page.keyboard.press("Meta+Shift+z")
+    assert page.evaluate(STROKES, 3) == drawn
+    with page.expect_response("**/synthesize*"):
+        page.locator("#synthesize .undo").click()
+    assert not sent_labels(page, server, "/synthesize").array.any()
 
 
 def test_what_is_painted_by_keys_arrives(opened: Callable[..., Page], server: Served) -> None:
@@ -127,23 +140,22 @@ def test_what_is_painted_by_keys_arrives(opened: Callable[..., Page], server: Se
     page.locator("#synthesize .blank").click()
     finest(page)
     page.locator("#synthesize .pen", has_text="grey matter").click()
-    canvas = page.locator("#synthesize .paint")
-    strokes = "() => capsMed.synthesize.drawBitmap.reduce((n, v) => n + (v === 2), 0)"
+    canvas = page.locator(PAINT)
     canvas.press("Space")
-    one = page.evaluate(strokes)
-    assert one > 0
+    one = page.evaluate(STROKES, 2)
+    assert one == 21  # a disc of 5 pixels across
     for _ in range(8):
         canvas.press("ArrowRight")
     with page.expect_response("**/synthesize*"):
         canvas.press("Space")
-    assert page.evaluate(strokes) == 2 * one
+    assert page.evaluate(STROKES, 2) == 2 * one
     ids = sent_labels(page, server, "/synthesize").array[0, ..., 0]
     page.locator("#synthesize .pen", has_text="white matter").click()
     canvas.press("Space")  # over what is there
-    assert page.evaluate(strokes) == one
+    assert page.evaluate(STROKES, 2) == one
     assert int((ids == 2).sum()) == int((ids > 0).sum()) == 2 * one
     ends = [np.argwhere(ids == 2)[:, axis] for axis in (0, 1)]
-    assert [int(np.ptp(end)) for end in ends] == [8 + round(one**0.5) - 1, round(one**0.5) - 1]
+    assert [int(np.ptp(end)) for end in ends] == [8 + 4, 4]
 
 
 def test_a_volumes_slice(

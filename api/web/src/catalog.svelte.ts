@@ -1,10 +1,11 @@
 /** What the service has, and what was given to it: models, samples, files. */
+import { type Color, colorsOf, type Palette } from './palette.js';
 import { json, Problem } from './service.svelte.js';
 
 export type Task = 'segmentation' | 'synthesis';
 export interface Model {
   name: string; version: number; task: Task; channels: string[]; labels: Record<string, string>; scores: Record<string, number>;
-  colors: Record<string, [red: number, green: number, blue: number]>;
+  colors: Record<string, Color>;
   description: string; input_description: string; data: string; license: string; size_bytes: number;
 }
 export interface Layer { name: string; types: number; atoms: number; stride: number }
@@ -27,6 +28,8 @@ class Catalog {
   image = $state.raw<Picked>();
   labels = $state.raw<Picked>();
   passed = $state.raw<Picked>();
+  /** The colours of labels, in every view. */
+  palette = $state<Palette>('model');
 
   async load(): Promise<void> {
     const { models, preloaded } = await json<{ models: Model[]; preloaded: string[] }>('v1/models');
@@ -34,6 +37,8 @@ class Catalog {
     this.models = models.sort((a, b) => ready(b) - ready(a) || a.task.localeCompare(b.task));
     if (!this.samples.length) this.samples = (await json<{ samples: Sample[] }>('v1/samples')).samples;
   }
+
+  colors = (model: Pick<Model, 'labels' | 'colors'>): Record<string, Color> => colorsOf(model, this.palette);
 
   find = (name: string): Model | undefined => this.models.find((model) => model.name === name);
 
@@ -52,6 +57,9 @@ export function capsuleNames(model: Detail, { name, types }: Layer): string[] {
   const labels = last ? Object.values(model.labels).slice(types === 1 ? 1 : 0) : [];
   return Array.from({ length: types }, (_, j) => labels[j] ?? `type ${j}`);
 }
+
+/** What a segmentation says of one label. */
+export interface Measures { label: number; name: string; volume: number; fraction: number; objects: number; confidence: number | null }
 
 /** Whether left and right mean anything in what `v1/images` has answered. */
 export const hasGeometry = (answer: Response): boolean => answer.headers.get('Caps-Med-Geometry') === 'yes';

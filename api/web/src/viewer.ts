@@ -1,14 +1,22 @@
 /** NiiVue, as this page uses it. */
-import { MULTIPLANAR_TYPE, Niivue, NVImage, SHOW_RENDER, SLICE_TYPE } from '@niivue/niivue';
+import { DRAG_MODE, MULTIPLANAR_TYPE, Niivue, NVImage, SHOW_RENDER, SLICE_TYPE } from '@niivue/niivue';
 import type { Model } from './catalog.svelte.js';
+import type { Color } from './palette.js';
+import { Problem } from './service.svelte.js';
 
 const OWN_PLANE = [SLICE_TYPE.SAGITTAL, SLICE_TYPE.CORONAL, SLICE_TYPE.AXIAL];
+const WINDOW_PIXELS = 300; // a drag that long changes the window by the image's range
+const START = 20_000; // milliseconds that WebGL may take to begin
+/** What dragging with the left button does. */
+export const TOOLS = { crosshair: DRAG_MODE.crosshair, window: DRAG_MODE.windowing, pan: DRAG_MODE.pan };
+export type Tool = keyof typeof TOOLS;
+
 /** The viewers by view, for who looks from the console, or from a test. */
 const capsMed: Record<string, Viewer> = {};
 Object.assign(globalThis, { capsMed });
 
 /** The colours of a model's labels; the background lets the image through. */
-export function labelColors({ labels, colors }: Model): Parameters<NVImage['setColormapLabel']>[0] {
+export function labelColors(labels: Model['labels'], colors: Record<string, Color>): Parameters<NVImage['setColormapLabel']>[0] {
   const I = Object.keys(labels).map(Number);
   const channel = (k: 0 | 1 | 2) => I.map((id) => colors[id]?.[k] ?? 255);
   return { R: channel(0), G: channel(1), B: channel(2), A: I.map((id) => (id ? 255 : 0)), I, labels: Object.values(labels) };
@@ -17,49 +25,173 @@ export function labelColors({ labels, colors }: Model): Parameters<NVImage['setC
 /** NIfTI bytes as NiiVue holds them. */
 export const decoded = (url: Uint8Array): Promise<NVImage> => NVImage.loadFromUrl({ url });
 
+/** Why nothing is drawn by WebGL, and what to do. */
+export const noGraphics = (why: string): Problem => new Problem('no 3-D graphics',
+  `${why} Slices are shown instead. Try again, close other tabs with 3-D graphics, or switch on hardware acceleration (WebGL 2) in the browser's settings.`);
+
+/** What is promised, or a failure once `milliseconds` have passed. */
+export const within = <T>(promise: Promise<T>, milliseconds: number, late: Error): Promise<T> => {
+  let timer: ReturnType<typeof setTimeout>;
+  const end = new Promise<never>((_, fail) => { timer = setTimeout(() => fail(late), milliseconds); });
+  return Promise.race([promise, end]).finally(() => clearTimeout(timer));
+};
+
 export class Viewer extends Niivue {
   /** The axis along which the image is one voxel thin; -1 of a volume. */
   thin = -1;
-  private ready: Promise<unknown> = Promise.resolve();
+  /** Told once nothing can be drawn any more. */
+  onLost: (why: Problem) => void = () => undefined;
+  /** Told when a drag has changed the window. */
+  onWindow: () => void = () => undefined;
+  /** Once it can draw in a canvas. */
+  private ready: Promise<unknown>;
+  private begin: (beginning: Promise<unknown>) => void = () => undefined;
 
   constructor() {
     super({
-      backColor: [0.055, 0.063, 0.071, 1], crosshairColor: [0.36, 0.77, 0.74, 0.9], crosshairWidth: 1,
+      backColor: [0.055, 0.063, 0.071, 1], crosshairColor: [0.36, 0.77, 0.74, 0.9], crosshairWidthUnit: 'percent',
       dragAndDropEnabled: false, isRadiologicalConvention: true, multiplanarShowRender: SHOW_RENDER.ALWAYS,
       multiplanarPadPixels: 4, multiplanarLayout: MULTIPLANAR_TYPE.GRID, fontMinPx: 15, logLevel: 'error', loadingText: '',
     });
+    this.ready = new Promise((ready) => { this.begin = ready; });
+    this.ready.catch(() => undefined); // `onLost` is told, whether or not anyone waits
+    this.tool('crosshair');
   }
 
   /** Draw in a canvas of the view of this name. */
-  into = (name: string) => (canvas: HTMLCanvasElement): void => {
-    this.ready = this.attachToCanvas(canvas).then(() => { capsMed[name] = this; });
+  into = (name: string) => (canvas: HTMLCanvasElement): (() => void) => {
+    const lost = (event: Event) => {
+      event.preventDefault();
+      this.onLost(noGraphics('The browser has taken the 3-D graphics of this page away.'));
+    };
+    canvas.addEventListener('webglcontextlost', lost);
+    const beginning = within(this.attachToCanvas(canvas), START, noGraphics('The 3-D graphics of this browser do not begin.'))
+      .catch((error) => { throw error instanceof Problem ? error : noGraphics('This browser has no 3-D graphics for this page.'); });
+    beginning.then(() => { capsMed[name] = this; }, this.onLost);
+    this.begin(beginning);
+    return () => canvas.removeEventListener('webglcontextlost', lost);
   };
 
   /** Show an image alone, in `planes`, a flat one in its own. `geometry`: whether it has a left and right. */
-  async image(bytes: Uint8Array, geometry: boolean, planes: SLICE_TYPE): Promise<void> {
-    const [image] = await Promise.all([decoded(bytes), this.ready]);
+  async image(image: NVImage, geometry: boolean, planes: SLICE_TYPE): Promise<void> {
+    await this.ready;
     this.closeDrawing();
     for (const old of [...this.volumes].reverse()) this.removeVolume(old);
     this.addVolume(image);
-    this.thin = image.dimsRAS?.slice(1, 4).indexOf(1) ?? -1;
+    this.thin = thinAxis(image);
     this.setIsOrientationTextVisible(geometry);
     this.setInterpolation(!geometry);
     this.setSliceType(OWN_PLANE[this.thin] ?? planes);
+    this.recentre();
   }
 
-  /** Lay a label map over it. */
-  async labels(bytes: Uint8Array, model: Model, opacity: number): Promise<void> {
-    const volume = await decoded(bytes);
+  /** Lay a label map over it, or take it away. */
+  labels(volume?: NVImage): void {
     if (this.volumes[1]) this.removeVolume(this.volumes[1]);
-    volume.setColormapLabel(labelColors(model));
-    volume.opacity = opacity;
-    this.addVolume(volume);
+    if (volume) this.addVolume(volume);
   }
 
-  /** Show a label of it, or let the image through. */
-  toggle(id: number, shown: boolean): void {
-    const colors = this.volumes[1]?.colormapLabel;
-    if (colors) colors.lut[4 * (id - (colors.min ?? 0)) + 3] = shown ? 255 : 0;
+  /** What dragging does: with the left button `tool`, with the right one always the window, with the wheel pressed always pan. */
+  tool(tool: Tool): void {
+    this.setMouseEventConfig({
+      leftButton: { primary: TOOLS[tool], withShift: DRAG_MODE.pan, withCtrl: DRAG_MODE.windowing },
+      rightButton: DRAG_MODE.windowing, centerButton: DRAG_MODE.pan,
+    });
+    this.setTouchEventConfig({ singleTouch: TOOLS[tool], doubleTouch: DRAG_MODE.pan });
+  }
+
+  /** The two axes across and up the slice that keys and brushes work in. */
+  plane(): [across: number, up: number] {
+    return [0, 1, 2].filter((axis) => axis !== this.normal()) as [number, number];
+  }
+
+  private normal(): number {
+    if (this.thin >= 0) return this.thin;
+    return { [SLICE_TYPE.SAGITTAL]: 0, [SLICE_TYPE.CORONAL]: 1 }[this.opts.sliceType as number] ?? 2;
+  }
+
+  /** Move the crosshair by rows and columns of the slice, and from slice to slice; turn the 3-D view. */
+  step(rows: number, columns: number, through = 0): void {
+    if (this.opts.sliceType === SLICE_TYPE.RENDER) {
+      this.setRenderAzimuthElevation(this.scene.renderAzimuth + 5 * columns, this.scene.renderElevation - 5 * rows);
+      return;
+    }
+    const [across, up] = this.plane();
+    const by: [number, number, number] = [0, 0, 0];
+    by[across] = across === 0 && this.opts.isRadiologicalConvention ? -columns : columns; // the patient's right is on the left
+    [by[up], by[this.normal()]] = [-rows, through];
+    this.moveCrosshairInVox(...by);
+  }
+
+  /** Enlarge what is at the crosshair. */
+  zoom(by: number): void {
+    const [x, y, z, before] = this.scene.pan2Dxyzmm as [number, number, number, number];
+    const after = Math.min(32, Math.max(0.5, before * by));
+    const [right = 0, front = 0, up = 0] = this.frac2mm(this.scene.crosshairPos);
+    const more = before - after; // as NiiVue does on a wheel: the crosshair stays where it is
+    this.setPan2Dxyzmm([x + more * right, y + more * front, z + more * up, after]);
+  }
+
+  /** The whole image again, the crosshair in its middle. */
+  recentre(): void {
+    this.scene.crosshairPos = [0.5, 0.5, 0.5] as never;
+    this.setPan2Dxyzmm([0, 0, 0, 1]);
+    this.setScale(1);
+    this.createOnLocationChange();
+  }
+
+  /** A crosshair of about one and a half pixels of the screen, or none. */
+  crosshair(shown: boolean): void {
+    const { clientWidth, clientHeight } = this.canvas ?? { clientWidth: 600, clientHeight: 600 };
+    const across = Math.min(clientWidth, clientHeight) / (this.opts.sliceType === SLICE_TYPE.MULTIPLANAR ? 2 : 1) || 300;
+    this.setCrosshairWidth(shown ? 150 / across : 0);
+  }
+
+  window(low: number, high: number): void {
+    const [image] = this.volumes;
+    if (!image) return;
+    Object.assign(image, { cal_min: low, cal_max: high });
     this.updateGLVolume();
   }
+
+  /** To the right a wider window, up a brighter image; NiiVue's own steps do not depend on the image's range. */
+  override windowingHandler(x: number, y: number): void {
+    const [image] = this.volumes;
+    if (!image) return;
+    const range = (image.robust_max ?? 1) - (image.robust_min ?? 0) || 1;
+    const [low, high] = [image.cal_min ?? 0, image.cal_max ?? 1];
+    const [wider, darker] = [x - this.uiData.windowX, y - this.uiData.windowY].map((pixels) => (pixels * range) / WINDOW_PIXELS) as [number, number];
+    const half = Math.max(range / 1000, high - low + wider) / 2;
+    const level = (low + high) / 2 + darker;
+    [this.uiData.windowX, this.uiData.windowY] = [x, y];
+    this.window(level - half, level + half);
+    this.onWindow();
+  }
+
+  /** A view that is hidden has no size: WebGL would warn of it. */
+  private get hidden(): boolean {
+    return this.canvas?.offsetWidth === 0;
+  }
+  override resizeListener(): void {
+    if (!this.hidden) super.resizeListener();
+  }
+  override drawScene(): ReturnType<Niivue['drawScene']> {
+    return this.hidden ? undefined : super.drawScene();
+  }
+
+  /** Keys are the page's own; NiiVue's include one that opens an alert. */
+  override keyDownListener(): void {}
+  override keyUpListener(): void {}
+  /** A double click would reset the window, and in 3-D read pixels back, of which browsers warn. */
+  override resetBriCon(): void {}
+
+  /** The place below the pointer, in millimetres; undefined beside the slices. */
+  below({ offsetX, offsetY }: MouseEvent): number[] | undefined {
+    const ratio = this.uiData.dpr ?? 1;
+    const frac = this.volumes.length ? this.canvasPos2frac([offsetX * ratio, offsetY * ratio]) : [-1];
+    return (frac[0] as number) < 0 ? undefined : [...this.frac2mm(frac as never, 0, true)];
+  }
 }
+
+/** The axis along which an image is one voxel thin; -1 of a volume. */
+export const thinAxis = (image: NVImage): number => image.dimsRAS?.slice(1, 4).indexOf(1) ?? -1;

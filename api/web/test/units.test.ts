@@ -1,9 +1,15 @@
 import { describe, expect, it } from 'vitest';
 import { capsuleNames, type Detail, inOrder } from '../src/catalog.svelte.js';
+import { compare, translation } from '../src/compare.js';
 import { BOX, chart, ticks } from '../src/curve.js';
+import { History } from '../src/history.js';
+import { forget, keep, kept, keyOf, last } from '../src/kept.js';
 import { part, RISING, SIGNED } from '../src/maps.js';
+import { colorsOf, OKABE_ITO } from '../src/palette.js';
+import { position } from '../src/readout.js';
 import { Problem } from '../src/service.svelte.js';
 import { deltas, nearest } from '../src/strip.svelte.js';
+import { within } from '../src/viewer.js';
 
 describe('maps of capsules', () => {
   const maps = { width: 3, height: 1, data: new Float32Array([1, 2, 3, -4, 5, -6]), most: 6 };
@@ -77,3 +83,100 @@ describe('what the service says', () => {
     expect((await Problem.of(new Response('', { status: 502 }))).message).toBe('The service answered 502.');
   });
 });
+
+describe('two label maps of one image', () => {
+  const tissue = { 0: 'background', 1: 'fluid', 2: 'Grey matter' };
+  it('are compared by the names of their labels', () => {
+    const other = { 0: 'background', 1: 'grey matter', 2: 'vessel' };
+    expect([...translation(tissue, other)]).toEqual([[0, 0], [1, 2], [2, 1002]]);
+    const found = compare([0, 1, 2, 2, 2, 0], [0, 0, 1, 1, 2, 2], tissue, other);
+    expect([...found.map]).toEqual([0, 1, 0, 0, 3, 2]);
+    expect(found.dice).toEqual([['Grey matter', 4 / 5]]); // 2 * 2 / (3 + 2)
+    expect([found.ofAll, found.ofLabelled]).toEqual([3 / 6, 3 / 5]);
+  });
+  it('of one label each are about the same thing', () => {
+    expect(compare([1, 0, 1], [1, 1, 0], { 0: '', 1: 'axon' }, { 0: '', 1: 'neurite' }).dice).toEqual([['axon', 0.5]]);
+    expect(compare([0], [0], { 0: '', 1: 'axon' }, { 0: '', 1: 'axon' }).dice).toEqual([['axon', undefined]]);
+  });
+  it('of different sizes are refused', () => {
+    expect(() => compare([1], [1, 2], tissue, tissue)).toThrow('1 and 2 voxels');
+  });
+});
+
+describe('what is painted', () => {
+  const step = (value: number) => new Uint8Array([value]);
+  it('goes back and forth, and what was undone is gone after another stroke', () => {
+    const history = new History();
+    history.begin(step(0));
+    for (const value of [1, 2, 3]) history.push(step(value));
+    expect([history.go(-1)?.[0], history.go(-1)?.[0], history.go(1)?.[0], history.canRedo]).toEqual([2, 1, 2, true]);
+    history.push(step(9));
+    expect([history.canRedo, history.go(1), history.go(-1)?.[0]]).toEqual([false, undefined, 2]);
+  });
+  it('takes no more memory than there is room for', () => {
+    const history = new History(3);
+    history.begin(step(0));
+    for (const value of [1, 2, 3, 4]) history.push(step(value));
+    expect([history.go(-1)?.[0], history.go(-1)?.[0], history.go(-1)]).toEqual([3, 2, undefined]);
+  });
+  it('is kept by image, and what is oldest gives way', () => {
+    const store = storage();
+    const noise = () => crypto.getRandomValues(new Uint8Array(60_000));
+    const painting = (name: string) => ({ name, source: step(0), painted: new Uint8Array([...noise(), ...noise(), ...noise(), ...noise()]) });
+    for (let i = 0; i < 15; i++) expect(keep(`key${i}`, painting(`${i}`), store)).toBe(true);
+    expect(kept('key14', store)?.name).toBe('14');
+    expect(kept('key0', store)).toBeUndefined();
+    expect([...Array(store.length).keys()].reduce((sum, i) => sum + (store.getItem(store.key(i) ?? '')?.length ?? 0), 0)).toBeLessThan(4.1e6);
+    expect(last(store)).toBe('key14');
+    forget('key14', store);
+    expect([kept('key14', store), last(store)]).toEqual([undefined, undefined]);
+  });
+  it('comes back as it was, or is too large', async () => {
+    const store = storage();
+    const painting = { name: 'a', source: step(1), painted: step(2), image: step(3) };
+    const key = await keyOf(step(1));
+    expect(key).toBe(await keyOf(step(1)));
+    expect(key).not.toBe(await keyOf(step(2)));
+    expect(keep(key, painting, store)).toBe(true);
+    expect(kept(key, store)).toEqual(painting);
+    const part = crypto.getRandomValues(new Uint8Array(60_000));
+    const noise = new Uint8Array(3.5e6).map((_, i) => (part[i % 60_000] as number) ^ (part[(i >> 8) % 60_000] as number));
+    expect(keep(key, { ...painting, image: noise }, store)).toBe(true); // without its image
+    expect(kept(key, store)?.image).toBeUndefined();
+    expect(keep(key, { ...painting, painted: noise }, store)).toBe(false);
+  });
+});
+
+describe('colours', () => {
+  it('for the colour-blind are all different, however many labels there are', () => {
+    const labels = Object.fromEntries(Array.from({ length: 20 }, (_, id) => [id, `label ${id}`]));
+    const found = Object.values(colorsOf({ labels, colors: {} }, 'safe')).map(String);
+    expect(found.slice(1, 8)).toEqual(OKABE_ITO.map(String));
+    expect(new Set(found).size).toBe(20);
+  });
+});
+
+describe('a position', () => {
+  it('names its anatomical directions', () => {
+    expect(position([12, -3.46, 0])).toBe('R 12.0 · P 3.5 · S 0.0 mm');
+  });
+});
+
+describe('what never comes', () => {
+  it('is a failure after a while', async () => {
+    await expect(within(new Promise(() => undefined), 5, new Error('late'))).rejects.toThrow('late');
+    expect(await within(Promise.resolve(1), 5, new Error('late'))).toBe(1);
+  });
+});
+
+/** Storage as browsers have it: its entries are its keys. */
+function storage(): Storage {
+  const methods = {
+    getItem(key: string) { return (this as unknown as Record<string, string>)[key] ?? null; },
+    setItem(key: string, value: string) { Object.assign(this, { [key]: value }); },
+    removeItem(key: string) { delete (this as unknown as Record<string, string>)[key]; },
+    key(at: number) { return Object.keys(this)[at] ?? null; },
+    get length() { return Object.keys(this).length; },
+  };
+  return Object.create(methods) as Storage;
+}

@@ -1,0 +1,53 @@
+/** What keys and gestures do over a picture. */
+import type { Scene } from './scene.svelte.js';
+import { TOOLS, type Tool } from './viewer.js';
+
+/** Rows and columns that an arrow key goes. */
+export const ARROWS: Record<string, [rows: number, columns: number]> =
+  { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+const TOOL_KEYS: Record<string, Tool> = { c: 'crosshair', w: 'window', p: 'pan' };
+export const ZOOM = 1.15; // of one step
+
+/** For people. */
+export const HELP: Record<string, [keys: string, what: string][]> = {
+  'Pointer': [
+    ['move', 'position and value below the pointer'],
+    ['drag', 'what the chosen tool does: crosshair, window or pan'],
+    ['drag, right button', 'window: right for a wider one, up for a brighter image'],
+    ['drag, wheel pressed or Shift', 'pan'],
+    ['wheel', 'the next slice; zoom over a single slice'],
+    ['Ctrl + wheel', 'zoom at the crosshair'],
+  ],
+  'Keys over the picture': [
+    ['← → ↑ ↓', 'move the crosshair; turn the 3-D view'],
+    ['Page Up, Page Down', 'the next slice'],
+    ['+ −', 'zoom'],
+    ['R', 'reset zoom, place and window'],
+    ['C, W, P', 'tool: crosshair, window, pan'],
+    ['X', 'crosshair on or off'],
+    ['O', 'overlay on or off'],
+  ],
+  'Painting': [
+    ['Space', 'paint at the crosshair'],
+    ['[ ]', 'a smaller, a larger brush'],
+    ['Ctrl + Z, Ctrl + Y', 'undo, redo (⌘ on a Mac)'],
+  ],
+  'Everywhere': [['?', 'this help'], ['Esc', 'close it']],
+};
+
+/** Keys over a picture; whether it was one of them. */
+export function press(scene: Scene, { key, ctrlKey, metaKey, altKey }: KeyboardEvent): boolean {
+  if (ctrlKey || metaKey || altKey) return false;
+  const arrow = ARROWS[key];
+  const tool = TOOL_KEYS[key.toLowerCase()];
+  if (arrow) scene.viewer.step(...arrow);
+  else if (key === 'PageUp' || key === 'PageDown') scene.viewer.step(0, 0, key === 'PageUp' ? 1 : -1);
+  else if (key === '+' || key === '=') scene.viewer.zoom(ZOOM);
+  else if (key === '-') scene.viewer.zoom(1 / ZOOM);
+  else if (key.toLowerCase() === 'r') scene.reset();
+  else if (key.toLowerCase() === 'x') scene.setCrosshair(!scene.crosshair);
+  else if (key.toLowerCase() === 'o') scene.setOpacity(scene.opacity ? 0 : 0.45);
+  else if (tool && tool in TOOLS) scene.setTool(tool);
+  else return false;
+  return true;
+}

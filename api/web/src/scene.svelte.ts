@@ -1,0 +1,162 @@
+/** What one view shows and how: an image, its label map, a window; by NiiVue, or slice by slice where there is no WebGL. */
+import type { NVImage, SLICE_TYPE } from '@niivue/niivue';
+import type { Problem } from './service.svelte.js';
+import { readout } from './readout.js';
+import { noGraphics, type Tool, type Viewer } from './viewer.js';
+
+/** Window and level of CT, in Hounsfield units. */
+export const CT_WINDOWS: Record<string, [level: number, width: number]> = {
+  Brain: [40, 80], 'Soft tissue': [50, 400], Lung: [-600, 1500], Bone: [400, 1800], Liver: [60, 160], Mediastinum: [50, 350],
+};
+const AIR = -500; // an image that reaches below is a CT in Hounsfield units
+
+export class Scene<V extends Viewer = Viewer> {
+  viewer: V;
+  /** Why nothing is drawn by WebGL. */
+  failure = $state.raw<Problem>();
+  image = $state.raw<NVImage>();
+  labels = $state.raw<NVImage>();
+  /** Whether left and right mean anything. */
+  geometry = $state(false);
+  /** Whether it has one slice. */
+  flat = $state(false);
+  window = $state({ low: 0, high: 1 });
+  opacity = $state(0.45);
+  tool = $state<Tool>('crosshair');
+  crosshair = $state(true);
+  radiological = $state(true);
+  /** Where the crosshair or the pointer is, and what is there. */
+  place = $state('');
+  private planes: SLICE_TYPE = 3;
+
+  /** `name`: of the view; `make`: a viewer for it, another one if the first has failed. */
+  constructor(readonly name: string, private readonly make: () => V) {
+    this.viewer = $state.raw(this.begun());
+  }
+
+  private begun(): V {
+    const viewer = this.make();
+    viewer.onLost = (why) => { if (viewer === this.viewer) this.failure = why; };
+    viewer.onWindow = () => {
+      const [image] = viewer.volumes;
+      if (image) this.window = { low: image.cal_min ?? 0, high: image.cal_max ?? 1 };
+    };
+    viewer.onLocationChange = (at) => this.tell([...(at as { mm: number[] }).mm]);
+    return viewer;
+  }
+
+  /** Try WebGL once more. */
+  async again(): Promise<void> {
+    const { image, labels, window: { low, high } } = this;
+    this.viewer = this.begun();
+    this.failure = undefined;
+    this.viewer.tool(this.tool);
+    if (!image) return;
+    await this.show(image, this.geometry, this.planes);
+    this.setWindow(low, high);
+    this.overlay(labels);
+  }
+
+  /** Show an image alone. */
+  async show(image: NVImage, geometry: boolean, planes: SLICE_TYPE): Promise<void> {
+    [this.image, this.labels, this.geometry, this.planes, this.place] = [image, undefined, geometry, planes, ''];
+    this.window = { low: image.cal_min ?? 0, high: image.cal_max ?? 1 };
+    this.flat = (image.dimsRAS ?? []).slice(1, 4).includes(1);
+    await this.draw((viewer) => viewer.image(image, geometry, planes));
+    void this.draw((viewer) => this.look(viewer));
+  }
+
+  /** Lay a label map over the image, or take it away. */
+  overlay(labels?: NVImage): void {
+    if (labels) labels.opacity = this.opacity;
+    this.labels = labels;
+    void this.draw((viewer) => viewer.labels(labels));
+  }
+
+  /** Nothing is shown. */
+  clear(): void {
+    [this.image, this.labels, this.place] = [undefined, undefined, ''];
+    void this.draw((viewer) => { for (const old of [...viewer.volumes].reverse()) viewer.removeVolume(old); });
+  }
+
+  setWindow(low: number, high: number): void {
+    this.window = { low, high: Math.max(high, low + 1e-6) };
+    void this.draw((viewer) => viewer.window(this.window.low, this.window.high));
+  }
+
+  setOpacity(opacity: number): void {
+    this.opacity = opacity;
+    void this.draw((viewer) => viewer.volumes[1] && viewer.setOpacity(1, opacity));
+  }
+
+  setPlanes(planes: SLICE_TYPE): void {
+    this.planes = planes;
+    void this.draw((viewer) => {
+      viewer.setSliceType(planes);
+      this.look(viewer);
+    });
+  }
+
+  setTool(tool: Tool): void {
+    this.tool = tool;
+    this.viewer.tool(tool);
+  }
+
+  setCrosshair(shown: boolean): void {
+    this.crosshair = shown;
+    void this.draw((viewer) => this.look(viewer));
+  }
+
+  setSide(radiological: boolean): void {
+    this.radiological = radiological;
+    void this.draw((viewer) => this.look(viewer));
+  }
+
+  /** Other colours for the label map. */
+  recolor(colors: Parameters<NVImage['setColormapLabel']>[0]): void {
+    const { labels } = this;
+    labels?.setColormapLabel(colors);
+    void this.draw((viewer) => viewer.updateGLVolume());
+    this.labels = undefined; // tells what is drawn without WebGL
+    this.labels = labels;
+  }
+
+  /** The whole image, its own window. */
+  reset(): void {
+    const { image } = this;
+    if (!image) return;
+    this.setWindow(image.robust_min ?? 0, image.robust_max ?? 1);
+    void this.draw((viewer) => viewer.recentre());
+  }
+
+  get isCT(): boolean {
+    return (this.image?.global_min ?? 0) < AIR;
+  }
+
+  /** Say what is at a place in millimetres. */
+  tell(mm: number[]): void {
+    if (this.image) this.place = readout(mm, this.image, this.labels, this.geometry);
+  }
+
+  private look(viewer: V): void {
+    viewer.setRadiologicalConvention(this.radiological);
+    viewer.crosshair(this.crosshair);
+  }
+
+  /** Draw by WebGL, unless that has failed or fails now. */
+  private draw(how: (viewer: V) => unknown): Promise<void> {
+    const { viewer } = this;
+    if (this.failure) return Promise.resolve();
+    const failed = (error: unknown) => {
+      if (viewer !== this.viewer || this.failure) return;
+      console.warn(error);
+      this.failure = noGraphics('The 3-D graphics of this page have failed.');
+    };
+    try {
+      return Promise.resolve(how(viewer)).then(() => undefined, failed);
+    } catch (error) {
+      failed(error);
+      return Promise.resolve();
+    }
+  }
+}

@@ -1,0 +1,120 @@
+"""Painting: the brush below the pointer, downloads, what outlives a reload."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from playwright.sync_api import Page, expect
+
+from caps_med import samples
+from caps_med.images import read_image
+from tests.page.conftest import sample, saved
+from training.data import open_dataset
+
+PAINT = "#synthesize canvas[tabindex]"
+DRAWN = "() => capsMed.synthesize.drawBitmap.reduce((n, v) => n + (v === 3), 0)"
+
+
+def stroke(page: Page) -> None:
+    """One line in the middle of the picture."""
+    box = page.locator(PAINT).bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x - 30, y)
+    page.mouse.down()
+    page.mouse.move(x + 30, y + 30, steps=4)
+    page.mouse.up()
+
+
+def painted(page: Page) -> int:
+    """Choose white matter, paint, and wait until that is kept; how many pixels there are now."""
+    page.locator("#synthesize .pen", has_text="white matter").click()
+    page.locator("#synthesize .size").fill("15")
+    stroke(page)
+    expect(page.locator("#synthesize .painting")).to_contain_text("Kept in this tab")
+    found: int = page.evaluate(DRAWN)
+    return found
+
+
+def begin(page: Page) -> int:
+    """The sample; how many pixels of white matter it has."""
+    sample(page, "synthesize", "Tissue labels")
+    page.locator("#synthesize .gallery canvas").first.wait_for()
+    found: int = page.evaluate(DRAWN)
+    assert found == int((read_image(samples.TISSUE, kind="labels").array == 3).sum())
+    return found
+
+
+def test_what_is_painted_outlives_a_reload(opened: Callable[..., Page], tmp_path: Path) -> None:
+    page = opened("synthesize")
+    before = begin(page)
+    now = painted(page)
+    assert now > before
+    page.reload()
+    expect(page.locator("#synthesize .painting")).to_contain_text("restored")
+    page.locator("#synthesize .gallery canvas").first.wait_for()
+    assert page.evaluate(DRAWN) == now
+    expect(page.locator("#synthesize .original")).to_be_visible()
+    sample(page, "synthesize", "Axon labels")  # each image has its own
+    expect(page.locator("#synthesize .painting")).to_be_empty()
+    sample(page, "synthesize", "Tissue labels")
+    expect(page.locator("#synthesize .painting")).to_contain_text("restored")
+    assert page.evaluate(DRAWN) == now
+
+    file = saved(page, "#synthesize .map", tmp_path)
+    assert file.name == "tissue-labels.nii.gz"
+    labels, source = (read_image(path, kind="labels") for path in (file, samples.TISSUE))
+    assert int((labels.array == 3).sum()) == now
+    assert labels.spatial_shape == source.spatial_shape
+    np.testing.assert_allclose(labels.affine, source.affine)
+    with zipfile.ZipFile(saved(page, "#synthesize .training-pair", tmp_path)) as archive:
+        archive.extractall(tmp_path / "pair")
+    found = open_dataset(tmp_path / "pair")
+    assert [finding.code for finding in found.findings] == ["too_few"]
+    image = read_image(tmp_path / "pair" / "images" / "tissue.nii.gz")
+    np.testing.assert_array_equal(image.array, read_image(samples.T1).array)
+
+    page.locator("#synthesize .over").click()
+    expect(page.locator("#synthesize .painting")).to_be_empty()
+    page.wait_for_function(f"wanted => ({DRAWN})() === wanted", arg=before)
+    page.reload()
+    expect(page.locator("#synthesize .sample").first).to_be_visible()
+    expect(page.locator("#synthesize .over")).to_be_disabled()
+
+
+def test_a_painting_pairs_with_its_synthetic_image(
+    opened: Callable[..., Page], tmp_path: Path
+) -> None:
+    page = opened("synthesize")
+    page.locator("#synthesize .blank").click()
+    page.locator("#synthesize .gallery canvas").first.wait_for()
+    assert painted(page) > 0
+    page.locator("#synthesize .gallery canvas").first.wait_for()
+    with zipfile.ZipFile(saved(page, "#synthesize .training-pair", tmp_path)) as archive:
+        archive.extractall(tmp_path / "pair")
+    found = open_dataset(tmp_path / "pair")
+    assert [finding.code for finding in found.findings] == ["too_few"]
+
+
+def test_the_brush_is_as_large_as_what_it_paints(opened: Callable[..., Page]) -> None:
+    page = opened("synthesize")
+    begin(page)
+    page.locator("#synthesize .pen", has_text="white matter").click()
+    page.locator("#synthesize .size").fill("15")
+    expect(page.locator("#synthesize .brush-box")).to_contain_text("15 pixels, 15 mm")
+    box = page.locator(PAINT).bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    brush = page.locator("#synthesize i.brush").bounding_box()
+    assert brush is not None
+    assert abs(brush["x"] + brush["width"] / 2 - box["x"] - box["width"] / 2) <= 1
+    assert brush["width"] == brush["height"]
+    # the slice of 197 x 233 mm fills the height of the square
+    assert abs(brush["width"] - 15 * box["height"] / 233) < 2
+    page.locator(PAINT).press("[")
+    expect(page.locator("#synthesize .brush-box")).to_contain_text("13 pixels, 13 mm")
+    page.mouse.move(0, 0)
+    expect(page.locator("#synthesize i.brush")).to_have_count(0)

@@ -1,0 +1,250 @@
+"""The viewer: window, zoom, position and value below the pointer, keys, palette; no WebGL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+from caps_med import samples
+from caps_med.images import MedicalImage, encode_image, read_image
+from tests.page.conftest import check_accessible, pixels, sample
+
+CANVAS = "#segment .view canvas"
+WINDOW = "() => [capsMed.segment.volumes[0].cal_min, capsMed.segment.volumes[0].cal_max]"
+VOXEL = "() => [...capsMed.segment.frac2vox(capsMed.segment.scene.crosshairPos)]"
+ZOOM = "() => capsMed.segment.scene.pan2Dxyzmm[3]"
+
+
+def wait_for_answer(page: Page) -> None:
+    expect(page.locator("#segment .answer")).to_be_visible()
+
+
+def drag(page: Page, right: int, down: int) -> None:
+    """Drag from the middle of the picture."""
+    box = page.locator(CANVAS).bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + right, y + down, steps=4)
+    page.mouse.up()
+
+
+def boxes(page: Page) -> list[float]:
+    """Level and width in the boxes."""
+    return [float(page.locator(f"#segment .{name}").input_value()) for name in ("level", "width")]
+
+
+def test_window_zoom_and_pan(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    first = page.evaluate(WINDOW)
+    assert boxes(page) == pytest.approx([sum(first) / 2, first[1] - first[0]], rel=1e-3)
+    page.locator("#segment .tool", has_text="Window").click()
+    drag(page, 60, -30)  # wider, and brighter
+    low, high = page.evaluate(WINDOW)
+    assert high - low > 1.1 * (first[1] - first[0])
+    assert high + low < sum(first)
+    assert boxes(page) == pytest.approx([(low + high) / 2, high - low], rel=1e-3)
+    page.locator("#segment .level").fill("500")
+    page.locator("#segment .width").fill("300")
+    page.locator("#segment .width").blur()
+    assert page.evaluate(WINDOW) == [350, 650]
+    expect(page.locator("#segment .preset option", has_text="HU")).to_have_count(0)  # no CT
+    page.locator("#segment .zoom-in").click()
+    page.locator(CANVAS).press("+")
+    assert page.evaluate(ZOOM) == pytest.approx(1.15**2)
+    page.locator("#segment .tool", has_text="Pan").click()
+    drag(page, 40, 0)
+    assert abs(page.evaluate("() => capsMed.segment.scene.pan2Dxyzmm[0]")) > 1
+    page.locator("#segment .reset").click()
+    assert page.evaluate("() => [...capsMed.segment.scene.pan2Dxyzmm]") == [0, 0, 0, 1]
+    assert page.evaluate(WINDOW) == pytest.approx(first, rel=1e-3)
+
+
+def test_position_and_value_below_the_pointer(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    image = read_image(samples.T1)
+    box = page.locator(CANVAS).bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2 + 60, box["y"] + box["height"] / 2 - 40)
+    place = page.locator("#segment .place")
+    expect(place).to_contain_text(" mm · voxel ")
+    position, voxel, value, label = (
+        (place.text_content() or "").split(" mm · voxel ")[0],
+        *((place.text_content() or "").split(" mm · voxel ")[1].split(" · ")),
+    )
+    index = [int(number) for number in voxel.split(", ")]
+    assert image.affine is not None
+    x, y, z = (image.affine @ [*index, 1])[:3]
+    sides = f"{'L' if x < 0 else 'R'} {abs(x):.1f}", f"{'P' if y < 0 else 'A'} {abs(y):.1f}"
+    shown = position.split(" · ")
+    for side, wanted in zip(shown, (*sides, f"S {abs(z):.1f}"), strict=True):
+        assert side[0] == wanted[0]
+        assert float(side[2:]) == pytest.approx(float(wanted[2:]), abs=0.51)  # within the voxel
+    assert float(value.removeprefix("value ")) == pytest.approx(image.array[0][tuple(index)])
+    assert label in ("cerebrospinal fluid", "grey matter", "white matter")
+
+
+def test_keys_and_their_help(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    canvas = page.locator(CANVAS)
+    before = page.evaluate(VOXEL)
+    canvas.press("ArrowUp")
+    canvas.press("ArrowRight")  # towards the patient's left
+    after = page.evaluate(VOXEL)
+    assert np.subtract(after, before).tolist() == [-1, 1, 0]
+    assert 0 < page.evaluate("() => capsMed.segment.opts.crosshairWidth") < 1  # % of the image
+    canvas.press("x")
+    assert page.evaluate("() => capsMed.segment.opts.crosshairWidth") == 0
+    expect(page.locator("#segment .cross")).not_to_be_checked()
+    canvas.press("w")
+    expect(page.locator("#segment .tool", has_text="Window")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    expect(page.locator("#help")).to_contain_text("crosshair on or off")
+    check_accessible(page)
+    page.keyboard.press("Escape")
+    expect(page.locator("#help")).to_have_count(0)
+
+
+def test_a_ct_has_presets(opened: Callable[..., Page], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    array = rng.integers(-1000, 1500, (1, 64, 64, 1)).astype(np.int16)
+    file = tmp_path / "ct.nii.gz"
+    file.write_bytes(encode_image(MedicalImage(array, np.eye(4), "nifti"), "nifti"))
+    page = opened("segment")
+    page.locator("#segment input[type=file]").set_input_files(file)
+    wait_for_answer(page)
+    page.locator("#segment .preset").select_option("Lung")
+    assert page.evaluate(WINDOW) == [-1350, 150]
+    assert boxes(page) == [-600, 1500]
+
+
+def test_a_palette_for_the_colour_blind(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    swatch = page.locator("#segment .legend .swatch").nth(1)
+    colour = "() => [...capsMed.segment.volumes[1].colormapLabel.lut.slice(8, 12)]"
+    own = page.evaluate(colour)
+    page.locator("#segment .palette").select_option("safe")
+    expect(swatch).to_have_css("background-color", "rgb(86, 180, 233)")  # Okabe and Ito's second
+    assert page.evaluate(colour) == [86, 180, 233, 255] != own
+    page.locator("#segment .legend [type=checkbox]").nth(1).uncheck()
+    assert page.evaluate(colour) == [86, 180, 233, 0]
+    page.locator("#segment .palette").select_option("model")
+    assert page.evaluate(colour) == [*own[:3], 0]  # still hidden
+
+
+def test_two_models_side_by_side(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    sample(page, "segment", "Another head")
+    wait_for_answer(page)
+    page.locator("#segment .against").select_option("axon-segmentation")
+    compared = page.locator("#segment .compared")
+    expect(compared).to_be_visible()
+    maps = """() => ['segment', 'compare', 'difference'].map(name =>
+        [...capsMed[name].volumes[1].img])"""
+    page.wait_for_function("() => capsMed.difference?.volumes.length === 2")
+    first, second, difference = (np.array(found) for found in page.evaluate(maps))
+    wanted = np.select([(first > 0) & (second == 0), (first == 0) & (second > 0),
+                        (first > 0) & (second > 0)], [1, 2, 3], 0)  # fmt: skip
+    np.testing.assert_array_equal(difference, wanted)
+    assert len(np.unique(wanted)) == 4
+    expect(compared).to_contain_text(f"{100 * (wanted > 0).mean():.1f} % of the image differ")
+    expect(compared).to_contain_text("only axon-segmentation")
+    expect(page.locator("#segment .view .caption")).to_have_text(
+        ["brain-t1-tissue", "axon-segmentation", "Difference"]
+    )
+    page.locator("#segment .against").select_option("")
+    expect(page.locator("#segment .view")).to_have_count(1)
+
+
+def test_a_narrow_page_shows_the_picture_first(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    page.set_viewport_size({"width": 800, "height": 900})
+    picture, controls = (
+        page.locator(f"#segment {part}").bounding_box() for part in (".view", "aside")
+    )
+    assert picture is not None
+    assert controls is not None
+    assert picture["y"] + picture["height"] <= controls["y"]
+
+
+class TestWithoutWebGL:
+    """The picture is shown by other means, with what to do; nothing waits for ever."""
+
+    NONE = """const create = HTMLCanvasElement.prototype.getContext;
+        HTMLCanvasElement.prototype.getContext = function (kind, ...more) {
+            return kind === 'webgl2' && !window.allowed ? null : create.call(this, kind, ...more);
+        }"""
+    #: The first picture that NiiVue waits for, its font, never arrives.
+    STUCK = """Object.defineProperty(HTMLImageElement.prototype, 'onload', { set() {} })"""
+
+    @pytest.fixture
+    def without_webgl(self) -> bool:
+        return True
+
+    def shown(self, page: Page) -> np.ndarray:
+        """Image and overlay as drawn without WebGL."""
+        wait_for_answer(page)
+        expect(page.locator("#segment .lost")).to_contain_text("hardware acceleration")
+        width, height, *rgba = pixels(page, "#segment canvas.flat")
+        return np.array(rgba, dtype=np.uint8).reshape(height, width, 4)[..., :3]
+
+    def check(self, page: Page) -> None:
+        """It is the sample and its label map, the patient's right on the left."""
+        found = self.shown(page)
+        image = read_image(samples.T1).array[0, ..., 0].T[::-1, ::-1]
+        assert found.shape[:2] == image.shape
+        assert np.corrcoef(found.mean(axis=-1).ravel(), image.ravel())[0, 1] > 0.9
+        assert np.ptp(found.astype(int), axis=-1).max() > 50  # the overlay has colours
+
+    def test_none_at_all_and_then_again(self, opened: Callable[..., Page]) -> None:
+        page = opened("models")
+        page.context.add_init_script(self.NONE)
+        page.reload()
+        page.locator("nav a", has_text="Segment").click()
+        sample(page, "segment", "T1 slice")
+        self.check(page)
+        check_accessible(page)
+        page.evaluate("() => { window.allowed = true; }")
+        page.locator("#segment .lost button").click()
+        expect(page.locator("#segment .lost")).to_have_count(0)
+        page.wait_for_function("() => capsMed.segment?.volumes.length === 2")
+        page.evaluate("() => { window.allowed = false; }")
+        page.locator("nav a", has_text="Synthesize").click()
+        sample(page, "synthesize", "Axon labels")
+        expect(page.locator("#synthesize canvas.flat")).to_be_visible()
+        page.locator("#synthesize .gallery canvas").first.wait_for()
+
+    def test_one_that_is_lost(self, opened: Callable[..., Page]) -> None:
+        page = opened("segment")
+        sample(page, "segment", "T1 slice")
+        wait_for_answer(page)
+        page.evaluate("() => capsMed.segment.gl.getExtension('WEBGL_lose_context').loseContext()")
+        self.check(page)
+
+    def test_one_that_never_begins(self, opened: Callable[..., Page]) -> None:
+        page = opened("models")
+        page.context.add_init_script(self.STUCK)
+        page.clock.install()
+        page.reload()
+        page.locator("nav a", has_text="Segment").click()
+        sample(page, "segment", "T1 slice")
+        page.clock.fast_forward(30_000)
+        self.check(page)
