@@ -1,7 +1,7 @@
 """Whether data can be trained on: `caps-med data check` in its own process.
 
-``python -m api.jobs.check FOLDER RESULT`` decodes every file, so a hostile one may kill it; the
-service reports that and goes on.
+``python -m api.jobs.check FOLDER OPTIONS RESULT ...`` decodes every file, so a hostile one may kill
+it; the service reports that and goes on.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from api.jobs.files import read_json, write_json
+from api.jobs.job import Options
 from api.processes import import_path, module_command
 
 #: Findings listed in the answer, which also counts all of them.
 LISTED = 100
 
 
-def inspect(folder: Path) -> dict[str, Any]:
-    """The findings about a folder of data, errors first.
+def inspect(folder: Path, options: Options) -> dict[str, Any]:
+    """The findings about a folder of data, understood as the job's options say, errors first.
 
     A description that names files outside the folder is refused before any file is opened.
     """
     from training.data import open_dataset
 
-    dataset = open_dataset(folder)
+    dataset = open_dataset(folder, interpretation=options.interpretation)
     for case in dataset.cases:
         for file in (*case.images, case.label):
             if not file.path.resolve().is_relative_to(folder.resolve()):
@@ -47,16 +48,23 @@ def _answer(findings: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def findings(
-    folder: Path, result: Path, seconds: float, memory_bytes: int | None, nice: int
+    folder: Path,
+    options: Options,
+    result: Path,
+    seconds: float,
+    memory_bytes: int | None,
+    nice: int,
 ) -> dict[str, Any]:
     """The findings of the check of a folder; a crash or a timeout is a finding too.
 
     Args:
         folder: of the data; findings name files relative to it.
+        options: of the job.
         result: a file that the check may write.
         seconds, memory_bytes, nice: bounds on its process.
     """
-    arguments = (str(folder), str(result), str(memory_bytes or 0), str(nice))
+    limits = (str(memory_bytes or 0), str(nice))
+    arguments = (str(folder), options.model_dump_json(), str(result), *limits)
     process = await asyncio.create_subprocess_exec(
         *module_command("api.jobs.check", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
@@ -81,14 +89,15 @@ async def findings(
     return answer
 
 
-def main(folder: Path, result: Path, memory: int, nice: int) -> None:
+def main(folder: Path, options: Options, result: Path, memory: int, nice: int) -> None:
     """Check `folder` within the given bounds and write the findings."""
     os.nice(nice)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-    write_json(result, inspect(folder))
+    write_json(result, inspect(folder, options))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    folder, options, result, memory, nice = sys.argv[1:]
+    main(Path(folder), Options.model_validate_json(options), Path(result), int(memory), int(nice))

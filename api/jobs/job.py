@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from caps_med.errors import InvalidParameter
+from training.data.interpretation import Interpretation
 
 State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
 
@@ -76,6 +77,18 @@ class Options(BaseModel):
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
     license: str | None = Field(default=None, min_length=1, max_length=300, pattern=_LINE)
     input_description: str | None = Field(default=None, max_length=300, pattern=_LINE)
+    instances: Literal["binary", "borders", "classes"] | None = None
+    labels: str | None = Field(default=None, max_length=2000, pattern=_LINE)
+    channels: str | None = Field(default=None, max_length=1000, pattern=_LINE)
+
+    @property
+    def interpretation(self) -> Interpretation:
+        """How the label maps and channels of the data are to be understood.
+
+        Raises:
+            InvalidParameter: `labels` or `channels` has another form.
+        """
+        return Interpretation.parse(self.instances, [self.labels or ""], self.channels or "")
 
     def check(self, task: str) -> None:
         """Refuse options of other tasks, and values that the task does not know.

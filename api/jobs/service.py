@@ -130,12 +130,13 @@ class Jobs:
         Raises:
             Refusal: the name belongs to others (409), the data cannot be trained on (422), the
                 queue is full (503), the quota is used up (507).
-            InvalidParameter: no such option or data set, or not exactly one of `data` and
-                `archive`.
+            InvalidParameter: no such option or data set, not exactly one of `data` and `archive`,
+                or names of labels or channels of another form.
             InvalidInput, InputTooLarge, UnsupportedFormat: see `api.jobs.archive.unpack`.
         """
         ModelRepository.check_name(name)
         options.check(task)
+        _ = options.interpretation  # before anything is unpacked
         if token and (before := self.store.by_token(token)):
             return before
         if (data is None) == (archive is None):
@@ -151,7 +152,7 @@ class Jobs:
         lock = FileLock(files.lock)
         lock.take()
         try:
-            where = await self._take_data(files, name, data, archive)
+            where = await self._take_data(files, name, data, archive, options)
 
             def added() -> Job:
                 with self._adding:
@@ -168,7 +169,12 @@ class Jobs:
                 await to_thread.run_sync(lambda: shutil.rmtree(files.folder, ignore_errors=True))
 
     async def _take_data(
-        self, files: JobFiles, name: str, data: str | None, archive: BinaryIO | None
+        self,
+        files: JobFiles,
+        name: str,
+        data: str | None,
+        archive: BinaryIO | None,
+        options: Options,
     ) -> str:
         """Unpack and check uploaded data, or link to a data set; return their name for the job."""
         if archive is None:
@@ -181,6 +187,7 @@ class Jobs:
         await to_thread.run_sync(lambda: unpack(archive, target, limits))
         found = await findings(
             _data_root(target),
+            options,
             files.findings,
             settings.job_check_seconds,
             settings.job_memory_bytes,

@@ -102,6 +102,18 @@ async def chosen_options(
     input_description: Annotated[
         str | None, Form(description="What the model will take, in words.")
     ] = None,
+    instances: Annotated[
+        Literal["binary", "borders", "classes"] | None,
+        Form(
+            description="What ids of instances, one for each object, are learned as: binary "
+            "(any id above 0 is foreground), borders (foreground, and borders between touching "
+            "objects), or classes."
+        ),
+    ] = None,
+    labels: Annotated[str | None, Form(description="Names: 1=nucleus,2=membrane.")] = None,
+    channels: Annotated[
+        str | None, Form(description="Names of the image channels, in order: FLAIR,T1.")
+    ] = None,
 ) -> Options:
     """The training options that the client set."""
     try:

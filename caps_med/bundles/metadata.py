@@ -138,6 +138,9 @@ class ModelCard(Statement):
         slice_mm: distance between the slices of its training volumes; None where it is not known.
         neighbours: slices on each side that a 2-D network sees beside the one it segments, as
             channels in their order.
+        instances: what ids of instances in its training data were learned as: ``binary``
+            (foreground), ``borders`` (foreground, and borders between touching objects),
+            ``classes``; None where nobody said.
         channel_names: of the image, in the order in which they are given; may be empty.
         normalization: applied to each image or volume as a whole.
         classification: of a classification model, else None; it holds its own normalization.
@@ -152,6 +155,7 @@ class ModelCard(Statement):
     spacing_mm: tuple[Millimetres, Millimetres] | None = None
     slice_mm: Millimetres | None = None
     neighbours: Annotated[int, Field(ge=0, le=8)] = 0
+    instances: Literal["binary", "borders", "classes"] | None = None
     channel_names: tuple[str, ...] = ()
     normalization: Normalization = Normalization()
     classification: ClassificationSpec | None = None

@@ -17,9 +17,14 @@ from caps_med.cli.tables import Cell, print_table
 from caps_med.errors import InvalidParameter
 from caps_med.wording import counted
 from training.cli.options import (
+    Binary,
+    Channels,
+    Instances,
+    Labels,
     SymmetriesOption,
     Tolerance,
     command_line,
+    interpretation_of,
     print_line,
     progress_bar,
     require_outside,
@@ -47,6 +52,10 @@ def check_data(
         Path | None, typer.Option("--out", help="Folder for the report; outside the data.")
     ] = None,
     as_json: AsJson = False,
+    binary: Binary = False,
+    instances: Instances = None,
+    labels: Labels = None,
+    channels: Channels = "",
 ) -> None:
     """What is in a folder of labelled images, and all that is wrong with it.
 
@@ -58,7 +67,11 @@ def check_data(
 
     if out is not None:
         require_outside(out, path)
-    dataset = open_dataset(path, track=partial(progress_bar, what="reading"))
+    dataset = open_dataset(
+        path,
+        track=partial(progress_bar, what="reading"),
+        interpretation=interpretation_of(binary, instances, labels, channels),
+    )
     if as_json:
         say_json(_as_dict(dataset))
     else:
@@ -155,6 +168,10 @@ def _print(dataset: Dataset) -> None:
         console.print(dataset.error, markup=False, highlight=False, soft_wrap=True)
     elif dataset.findings:
         _print_findings(dataset)
+    if dataset.strangers:
+        names = [path.name for path in dataset.strangers]
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        print_line(console, f"ignored, no images: {', '.join(names[:_SHOWN])}{more}")
     if dataset.card is not None:
         _print_card(dataset.card, dataset)
     errors = sum(found.severity == "error" for found in dataset.findings)
@@ -197,6 +214,7 @@ def _as_dict(dataset: Dataset) -> dict[str, Any]:
         "ready": dataset.trainable,
         "error": dataset.error,
         "findings": [found.model_dump() for found in dataset.findings],
+        "ignored": [path.name for path in dataset.strangers],
         "card": None if dataset.card is None else dataset.card.model_dump(mode="json"),
     }
 

@@ -14,8 +14,11 @@ from caps_med.cli.options import AsJson, say_json
 from caps_med.cli.tables import print_table
 from caps_med.wording import counted
 from training.cli.options import (
+    Binary,
     Data,
+    Instances,
     Models,
+    interpretation_of,
     print_line,
     print_notes,
     progress_bar,
@@ -58,10 +61,13 @@ def evaluate(
         int, typer.Option(help="Of the confidence intervals and of synthetic images.", min=0)
     ] = 0,
     as_json: AsJson = False,
+    binary: Binary = False,
+    instances: Instances = None,
 ) -> None:
     """Score a model on labelled images, case by case, alone or against others.
 
-    Writes cases.csv, summary.json and report.html.
+    Writes cases.csv, summary.json and report.html. Ids of instances are understood as in the
+    training of the model, unless --binary or --instances say otherwise.
 
     Examples:
       caps-med evaluate --model my-organ --data test-scans --against unet --out report
@@ -77,7 +83,8 @@ def evaluate(
     others = [name.strip() for name in against.split(",") if name.strip()]
     repository = ModelRepository(models)
     loaded = [Model(bundle) for bundle in find_models(repository, model, others)]
-    dataset = open_dataset(data)
+    known = instances or (None if binary else loaded[0].bundle.card.instances)
+    dataset = open_dataset(data, interpretation=interpretation_of(binary, known, None, ""))
     if loaded[0].task == "synthesis":
         judge = None if segmenter is None else Model(repository.find(segmenter))
         summary: Summary = _synthesis(dataset, loaded, out, images, seed, judge)

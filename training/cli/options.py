@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
 
 from caps_med.cli.options import errors
 from caps_med.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from training.data.interpretation import Interpretation
 
 T = TypeVar("T")
 
@@ -27,6 +30,35 @@ Tolerance = Annotated[
 SymmetriesOption = Annotated[
     str, typer.Option(help="What is mirrored: auto (as the originals allow), none or all.")
 ]
+
+
+Binary = Annotated[bool, typer.Option("--binary", help="Any label id above 0 is foreground.")]
+Instances = Annotated[
+    str | None,
+    typer.Option(
+        help="What ids of instances, one for each object, are learned as: binary; borders "
+        "(foreground, and borders between touching objects); classes (as they are)."
+    ),
+]
+Labels = Annotated[
+    list[str] | None, typer.Option(help="Names of labels: 1=nucleus,2=membrane. May be repeated.")
+]
+Channels = Annotated[str, typer.Option(help="Names of the image channels, in order: FLAIR,T1.")]
+
+
+def interpretation_of(
+    binary: bool, instances: str | None, labels: Sequence[str] | None, channels: str
+) -> Interpretation:
+    """The options above as one.
+
+    Raises:
+        InvalidParameter: a value is not one of those allowed, or two exclude each other.
+    """
+    from training.data.interpretation import Interpretation
+
+    if binary and instances not in (None, "binary"):
+        raise InvalidParameter(f"--binary and --instances {instances} exclude each other")
+    return Interpretation.parse("binary" if binary else instances, labels or (), channels)
 
 
 def command_line(without: str = "") -> str:

@@ -10,7 +10,15 @@ import typer
 from rich.console import Console
 
 from caps_med.cli.options import InputDescription, License
-from training.cli.options import command_line, print_line
+from training.cli.options import (
+    Binary,
+    Channels,
+    Instances,
+    Labels,
+    command_line,
+    interpretation_of,
+    print_line,
+)
 
 train = typer.Typer(
     no_args_is_help=True,
@@ -54,7 +62,8 @@ Candidate = Annotated[
 ]
 #: Options that are not recipe values.
 _NOT_RECIPE = ("name", "models", "runs", "resume", "recipe_file", "settings", "workers", "dims",
-               "folds", "data", "input_description", "license", "candidate")  # fmt: skip
+               "folds", "data", "input_description", "license", "candidate", "binary", "instances",
+               "labels", "channels")  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -108,6 +117,10 @@ def segmentation(
     ] = None,
     seed: Seed = None,
     workers: Workers = 0,
+    binary: Binary = False,
+    instances: Instances = None,
+    labels: Labels = None,
+    channels: Channels = "",
     input_description: InputDescription = None,
     license: License = None,
     candidate: Candidate = False,
@@ -156,6 +169,10 @@ def synthesis(
     adversarial_loss: Annotated[str | None, typer.Option(help="bce, lsgan or hinge.")] = None,
     seed: Seed = None,
     workers: Workers = 0,
+    binary: Binary = False,
+    instances: Instances = None,
+    labels: Labels = None,
+    channels: Channels = "",
     input_description: InputDescription = None,
     license: License = None,
     candidate: Candidate = False,
@@ -234,9 +251,15 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
     if (edge := flags.pop("image_size", None)) is not None:
         flags["preparation"] = {"size": [edge, edge]}
     overrides = merged(read_overrides(options["recipe_file"], options["settings"] or ()), flags)
+    understood = {}
+    if "instances" in options:
+        instances = options["instances"] or overrides.pop("instances", None)
+        understood["interpretation"] = interpretation_of(
+            options["binary"], instances, options["labels"], options["channels"]
+        )
     request = TrainRequest(
         task=task,
-        dataset=TASKS[task].open(options["data"]),
+        dataset=TASKS[task].open(options["data"], **understood),
         name=options["name"],
         overrides=overrides if options["resume"] else {"seed": 0, **overrides},
         dims=options.get("dims"),

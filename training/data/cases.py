@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from caps_med.errors import InvalidInput
+
+#: What label ids are learned as: as classes, or of instances their foreground, or that with the
+#: borders between touching objects.
+Instances = Literal["classes", "binary", "borders"]
 
 #: Most names listed in an error message; the rest are counted.
 _LISTED = 10
@@ -75,6 +79,10 @@ class Cases:
         labels: label id -> name, if the layout has names (``dataset.json``); else empty.
         channels: names of the image channels, if the layout has them; else empty.
         unpaired: files that cannot be used, and why.
+        strangers: files beside the cases that are no images, such as notes and ``Thumbs.db``.
+        instances: what the label ids are learned as; None for classes, unless they look like
+            instances, which the check then reports.
+        chosen_channels: whether the user chose the names of the channels.
         error: why no layout applies, in which case there are no cases; else empty.
     """
 
@@ -85,6 +93,9 @@ class Cases:
     labels: Mapping[int, str] = field(default_factory=dict)
     channels: tuple[str, ...] = ()
     unpaired: tuple[Unpaired, ...] = ()
+    strangers: tuple[Path, ...] = ()
+    instances: Instances | None = None
+    chosen_channels: bool = False
     error: str = ""
 
     def require_complete(self) -> Self:

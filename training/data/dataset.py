@@ -8,15 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from caps_med.errors import CapsMedError, InvalidInput
-from caps_med.images import MedicalImage
+from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter
+from caps_med.images import MedicalImage, is_grey
 from training.data.cases import Case, Cases, Track
 from training.data.check.card import DataCard
 from training.data.check.check import Content, Report, check, quiet_libraries
 from training.data.check.findings import Finding
+from training.data.interpretation import Interpretation
 from training.data.layouts import discover, label_maps_alone
 from training.data.mni152 import load_mni152
-from training.data.reading import label_encoding, read_case, read_label
+from training.data.reading import label_encoding, read_case, read_image_of, read_label
 from training.data.samples import Source
 
 #: Data sets that need no folder, by their name for ``--data``.
@@ -44,6 +45,14 @@ class _Pass:
     def label_values(self) -> Mapping[int, int]:
         """From the check if it has run, else from as few label maps as necessary."""
         return self.report.label_values if self.done else label_encoding(self.whole)
+
+    @cached_property
+    def grey(self) -> bool:
+        """From the check if it has run, else from as few images as necessary."""
+        if self.done:
+            card = self.report.contents[0].card
+            return card is not None and len(card.channels) == 1
+        return all(is_grey(read_image_of(case)) for case in self.whole.cases)
 
     def content(self, cases: Cases) -> Content:
         """Card and sheet of the whole or a subset; one taken after the pass is read again."""
@@ -73,6 +82,11 @@ class Dataset(Cases):
     def _checks(self) -> _Pass:
         assert self._pass is not None  # noqa: S101 - set by open_dataset
         return self._pass
+
+    @property
+    def recipe_values(self) -> dict[str, str | None]:
+        """See `training.data.interface.TrainingData`."""
+        return {"data": self.data, "instances": self.instances}
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -108,6 +122,15 @@ class Dataset(Cases):
         return self._checks.label_values
 
     @property
+    def grey(self) -> bool:
+        """Whether all images are grey, those included that were saved in colour.
+
+        Raises:
+            BrokenCase: an image cannot be read.
+        """
+        return self._checks.grey
+
+    @property
     def groups(self) -> tuple[str, ...]:
         """Groups, not to be split between training and validation, in the order of the cases."""
         return tuple(dict.fromkeys(case.grouped for case in self.cases))
@@ -118,7 +141,7 @@ class Dataset(Cases):
         Raises:
             BrokenCase: a file is unreadable, or image and label map do not match.
         """
-        return read_case(case, self.label_values)
+        return read_case(case, self.label_values, self.instances)
 
     def read_label(self, case: Case) -> MedicalImage:
         """Read the label map ``[1, *S]`` (label ids) of one case.
@@ -126,7 +149,7 @@ class Dataset(Cases):
         Raises:
             BrokenCase: the file is unreadable.
         """
-        return read_label(case, self.label_values)
+        return read_label(case, self.label_values, self.instances)
 
     def subset(self, groups: Collection[str]) -> Self:
         """The cases of some groups, sharing the check of the whole.
@@ -142,7 +165,13 @@ class Dataset(Cases):
 _opened: dict[tuple[str, bool], tuple[list[list[str | int]], Dataset]] = {}
 
 
-def open_dataset(data: str | Path, *, images: bool = True, track: Track[Case] = iter) -> Dataset:
+def open_dataset(
+    data: str | Path,
+    *,
+    images: bool = True,
+    track: Track[Case] = iter,
+    interpretation: Interpretation | None = None,
+) -> Dataset:
     """Open a registered data set by name, or labelled images by path.
 
     Opening it again in the same process returns the same object while its files are unchanged. A
@@ -154,11 +183,15 @@ def open_dataset(data: str | Path, *, images: bool = True, track: Track[Case] = 
             `training.data.layouts`. A `Path` is never taken as a name.
         images: False also accepts a folder of label maps without images.
         track: wraps the iteration over cases while they are checked, to show progress.
+        interpretation: what the user knows and the files do not say.
 
     Raises:
         InvalidInput: no data set has this name, and the path does not exist.
+        InvalidParameter: a registered data set is to be interpreted.
     """
     if isinstance(data, str) and data in REGISTERED:
+        if interpretation not in (None, Interpretation()):
+            raise InvalidParameter(f"{data} has labels and channels of its own: leave the options")
         return Dataset(data, Path(data), "registered", (), data=data, load=REGISTERED[data])
     path = Path(data)
     if not path.exists():
@@ -167,7 +200,7 @@ def open_dataset(data: str | Path, *, images: bool = True, track: Track[Case] = 
             f"{', '.join(REGISTERED)}"
         )
     with quiet_libraries():
-        cases = _found(path, images)
+        cases = (interpretation or Interpretation()).applied_to(_found(path, images))
     key, fingerprint = (str(path.absolute()), images), cases.fingerprint()
     if key in _opened:
         before, dataset = _opened[key]

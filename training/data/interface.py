@@ -20,6 +20,10 @@ class TrainingData(Protocol):
         """Of the data set."""
 
     @property
+    def recipe_values(self) -> Mapping[str, Any]:
+        """Recipe values that say what the data are and how they are understood."""
+
+    @property
     def findings(self) -> Sequence[Finding]:
         """All problems, errors first."""
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from caps_med.errors import InvalidInput
-from caps_med.images import MedicalImage, SliceStack
+from caps_med.images import MedicalImage, SliceStack, is_grey, with_channels
+from caps_med.images.channels import is_colour
 from caps_med.preprocessing import Preprocessing, with_neighbours
 from training.data.cases import Case, Track
 from training.data.dataset import Dataset
@@ -76,6 +77,7 @@ def load_source(
         "preparation": preparation.model_dump(mode="json"),
         "files": dataset.fingerprint(),
         "label_values": [list(pair) for pair in dataset.label_values.items()],
+        **({"instances": dataset.instances} if dataset.instances else {}),
     }
     manifest = _manifest(store)
     if manifest is None or manifest["made_of"] != made_of:
@@ -105,6 +107,7 @@ def load_source(
         spatial_dims=preparation.spatial_dims,
         neighbours=preparation.neighbours,
         channel_names=_channel_names(dataset, samples.image_channels),
+        instances=dataset.instances,
     )
 
 
@@ -159,6 +162,8 @@ def _write(
     distances = []
     for number, case in enumerate(track(dataset.cases)):
         image, label = dataset.read(case)
+        if is_colour(image) and is_grey(image) and dataset.grey:
+            image = with_channels(image, 1)
         if first is None:
             first = image
             preparation = _with_spacing(preparation, first)

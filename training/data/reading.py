@@ -10,7 +10,8 @@ from caps_med.errors import CapsMedError, InvalidInput, NotFinite
 from caps_med.images import Kind, MedicalImage, SliceStack, stack_channels
 from caps_med.images.channels import AFFINE_TOLERANCE
 from caps_med.preprocessing import single_slice_plane
-from training.data.cases import Case, Cases, FileRef
+from training.data.cases import Case, Cases, FileRef, Instances
+from training.data.instances import as_classes
 from training.data.stacks import read_reference
 
 #: Foreground value of masks saved as black and white.
@@ -41,6 +42,8 @@ def label_encoding(cases: Cases) -> dict[int, int]:
         BrokenCase: a label map cannot be read.
     """
     values: list[Set[int]] = []
+    if cases.instances in ("binary", "borders"):
+        return {}
     for case in cases.cases:
         label = _read(case.label, "labels")
         values.append(set(np.unique(label.array).tolist()))
@@ -68,13 +71,16 @@ def encoding_of(values: Iterable[Set[int]], names: Iterable[int] = ()) -> dict[i
 
 
 def read_case(
-    case: Case, label_values: Mapping[int, int] | None = None
+    case: Case,
+    label_values: Mapping[int, int] | None = None,
+    instances: Instances | None = None,
 ) -> tuple[MedicalImage, MedicalImage]:
     """Read the image and label map of one case, which match in size and affine.
 
     Args:
         case: the case to read.
         label_values: value in the file -> label id; None or empty keeps the values.
+        instances: what the ids are learned as; see `Cases.instances`.
 
     Returns:
         The image ``[C, *S]``, its channels from one file or several, and the label map
@@ -83,19 +89,32 @@ def read_case(
     Raises:
         BrokenCase: a file is unreadable, or image and label map do not match.
     """
-    image = _joined([(ref, _read(ref, "image")) for ref in case.images])
+    image = read_image_of(case)
     label = _read(case.label, "labels")
     _check_fit(case.images[0], image, case.label, label, "its label map")
-    return image, with_ids(label, label_values)
+    return image, with_ids(as_classes(label, instances), label_values)
 
 
-def read_label(case: Case, label_values: Mapping[int, int] | None = None) -> MedicalImage:
+def read_image_of(case: Case) -> MedicalImage:
+    """Read only the image of one case, ``[C, *S]``; see `read_case`.
+
+    Raises:
+        BrokenCase: a file is unreadable, or two channels do not match.
+    """
+    return _joined([(ref, _read(ref, "image")) for ref in case.images])
+
+
+def read_label(
+    case: Case,
+    label_values: Mapping[int, int] | None = None,
+    instances: Instances | None = None,
+) -> MedicalImage:
     """Read only the label map of one case, ``[1, *S]``; see `read_case`.
 
     Raises:
         BrokenCase: the file is unreadable.
     """
-    return with_ids(_read(case.label, "labels"), label_values)
+    return with_ids(as_classes(_read(case.label, "labels"), instances), label_values)
 
 
 def with_ids(label: MedicalImage, label_values: Mapping[int, int] | None) -> MedicalImage:

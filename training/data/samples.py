@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from caps_med.errors import InvalidParameter
 from caps_med.images import Normalization, Plane
+from training.data.cases import Instances
 
 #: One labelled sample: ``image`` float32 ``[C, *S]`` in [0, 1], ``label`` uint8 ``[1, *S]`` class
 #: indices and, if available, ``tissue`` float32 ``[K, *S]`` class probabilities.
@@ -40,6 +41,7 @@ class Source:
         spatial_dims: 2 for slices, 3 for volumes ``[C, D, H, W]``.
         neighbours: number of adjacent slices on each side, stacked as channels of a slice.
         channel_names: of the image's channels, without those of neighbours; may be empty.
+        instances: what ids of instances have become; see `training.data.cases.Cases`.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Source:
     spatial_dims: int = 2
     neighbours: int = 0
     channel_names: tuple[str, ...] = ()
+    instances: Instances | None = None
 
     @cached_property
     def training(self) -> Sequence[Sample]:
@@ -86,6 +89,7 @@ class Source:
             "slice_mm": self.slice_mm,
             "neighbours": self.neighbours,
             "channel_names": self.channel_names,
+            "instances": self.instances,
             "normalization": self.normalization,
         }
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.metadata import Task
 from caps_med.networks import CapsuleNetwork
+from training.data.cases import Instances
 from training.data.prepare import Preparation
 
 #: Smaller crops show too little of an image.
@@ -82,11 +83,13 @@ class CropRecipe(Recipe):
         crop: edge of the crops in pixels, a multiple of 8.
         atoms: atoms of the first capsules.
         preparation: how a folder's images become samples; a registered data set has its own.
+        instances: what the label ids of `data` are learned as; see `training.data.cases.Cases`.
     """
 
     crop: Crop
     atoms: int = 16
     preparation: Preparation | None = None
+    instances: Instances | None = None
 
     def smaller(self) -> Self | None:
         """See `Recipe.smaller`; the crop shrinks when a batch is a single one."""

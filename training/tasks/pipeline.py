@@ -134,7 +134,7 @@ def _check(dataset: TrainingData, console: Console) -> None:
 def _recipe(request: TrainRequest, task: Task) -> Recipe:
     """The recipe of the run to resume, or one planned from the data and the overrides."""
     dataset = request.dataset
-    overrides = {"data": dataset.data, **request.overrides}
+    overrides = {**dataset.recipe_values, **request.overrides}
     if request.resume:
         return request.first_folder.saved(task.recipe, overrides)
     planned = task.plan(dataset, distributed.device(), request.dims)

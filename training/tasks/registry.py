@@ -29,7 +29,8 @@ class Task:
 
     Attributes:
         recipe: its settings.
-        open: opens a data set by name or path.
+        open: opens a data set by name or path, and takes how it is to be understood, if the task
+            has a choice.
         plan: recipe values that follow from a data set, a device and the wanted dimensions.
         load: what a recipe trains on: from a data set, and a folder for prepared arrays.
         train: trains a recipe; returns the network and its best score.
@@ -37,7 +38,7 @@ class Task:
     """
 
     recipe: type[Recipe]
-    open: Callable[[str], TrainingData]
+    open: Callable[..., TrainingData]
     plan: Callable[..., Mapping[str, Any]]
     load: Callable[[Any, Path, Any], TrainingSource]
     train: Callable[..., Any]

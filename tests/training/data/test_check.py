@@ -140,7 +140,7 @@ BROKEN_PICTURES: dict[str, tuple[Callable[[Path], object], str, str]] = {
         image(2),
     ),
     "masks of 1 and of 255": (some_masks_white, "mixed_masks", ""),
-    "a rare class": (a_rare_class, "rare_class", ""),
+    "a rare class": (a_rare_class, "rare_class", label(2)),
     "255 for not labelled": (ignored, "ignored_value", ""),
     "maps of instances": (instances, "many_classes", ""),
 }

@@ -10,7 +10,7 @@ import nibabel.orientations as orientations
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from caps_med.images import MedicalImage
+from caps_med.images import MedicalImage, is_grey
 from training.data.check.histogram import Histogram
 
 #: (slice, row, column) as displayed; see `caps_med.images.SliceStack`.
@@ -100,7 +100,8 @@ class DataCard(_Model):
         kind: "mixed" if there are both pictures and volumes.
         sizes: image sizes in pixels.
         spacing_mm: voxel spacings of volumes; None for pictures.
-        channels: intensities per image channel; empty if the number of channels varies.
+        channels: intensities per image channel, one if all images are grey, also those saved in
+            colour; empty if the number of channels varies.
         classes: statistics per label id, background included.
         empty: number of cases without any label.
     """
@@ -137,6 +138,7 @@ class CardBuilder:
         self._spacings: Counter[tuple[float, ...]] = Counter()
         self._dims: Counter[int] = Counter()
         self._channels: Counter[int] = Counter()
+        self._grey = 0
         self._histograms: list[tuple[Histogram, Histogram]] = []
         self._voxels: Counter[int] = Counter()
         self._holders: Counter[int] = Counter()
@@ -165,6 +167,7 @@ class CardBuilder:
             self._spacings[spacing] += 1
         self._dims[image.spatial_dims] += 1
         self._channels[len(image.array)] += 1
+        self._grey += is_grey(image)
         foreground = mask.array[0] > 0
         while len(self._histograms) < len(image.array):
             self._histograms.append((Histogram(), Histogram()))
@@ -191,7 +194,7 @@ class CardBuilder:
             kind=kinds[min(self._dims)] if len(self._dims) == 1 else "mixed",
             sizes=extent_of(self._sizes),
             spacing_mm=extent_of(self._spacings) if self._spacings else None,
-            channels=self._summaries() if len(self._channels) == 1 else (),
+            channels=self._summaries(),
             classes=tuple(
                 ClassShare(
                     label=label,
@@ -205,12 +208,15 @@ class CardBuilder:
         )
 
     def _summaries(self) -> tuple[Channel, ...]:
+        if self._grey < self.cases and len(self._channels) > 1:
+            return ()
+        histograms = self._histograms[:1] if self._grey == self.cases else self._histograms
         return tuple(
             Channel(
                 all=Intensities.of(everywhere),
                 foreground=Intensities.of(inside) if inside.count else None,
             )
-            for everywhere, inside in self._histograms
+            for everywhere, inside in histograms
         )
 
 

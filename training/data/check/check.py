@@ -19,6 +19,7 @@ from caps_med.images import MedicalImage
 from training.data.cases import Case, Cases, FileRef, Track
 from training.data.check.card import CardBuilder, DataCard
 from training.data.check.findings import Consistency, Finding, card_findings, finding
+from training.data.check.instances import InstanceSurvey
 from training.data.reading import BrokenCase, encoding_of, read_case
 from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
 
@@ -127,12 +128,15 @@ class _Survey:
             fix = fix or "correct the description of the data set"
             self._findings.append(finding("layout", "", what, fix))
         self._values: set[frozenset[int]] = set()
+        self._instances = InstanceSurvey()
+        #: Label value -> the first label maps that hold it, two at most.
+        self._holders: dict[int, list[str]] = {}
         self._seen: dict[bytes, tuple[str, bytes]] = {}
 
     def add(self, case: Case) -> None:
         """Read and check one case, keeping only statistics and a thumbnail."""
         try:
-            image, label = read_case(case)
+            image, label = read_case(case, instances=self._cases.instances)
         except BrokenCase as error:
             self._add(error.finding, error.file, error.what, error.fix)
         except Exception as error:  # a library's failure on one file must not end the pass
@@ -149,6 +153,7 @@ class _Survey:
             self._add("label_picture", case.label, what, "save label ids: 0, 1, 2, ...")
             return
         self._values.add(frozenset(counted))
+        self._note_labels(self._file(case.label), label, counted)
         for collector in self._collectors:
             if case.name in collector.names:
                 collector.add(case, image, counted, label)
@@ -160,6 +165,14 @@ class _Survey:
             what = f"has the constant value {image.array.flat[0]:g}"
             self._add("constant_image", case.images[0], what, "remove it")
         self._compare(case, image, label)
+
+    def _note_labels(self, file: str, label: MedicalImage, counted: Mapping[int, int]) -> None:
+        for value in counted:
+            holders = self._holders.setdefault(value, [])
+            if len(holders) < 2:
+                holders.append(file)
+        if self._cases.instances is None:
+            self._instances.add(file, label, counted)
 
     def _compare(self, case: Case, image: MedicalImage, label: MedicalImage) -> None:
         """Report an image that another case contains as well."""
@@ -181,9 +194,12 @@ class _Survey:
         contents = tuple(collector.content(encoding) for collector in self._collectors)
         card = contents[0].card
         findings = [*self._findings, *self._consistency.findings()]
-        if card is not None:
-            findings += card_findings(card, self._cases)
-        elif not self._cases.error:
+        findings += self._instances.findings(self._cases.labels)
+        if card is not None and not self._instances.all_instances(self._cases.labels):
+            findings += card_findings(
+                card, self._cases, self._single_holders(encoding), self._instances.odd
+            )
+        if card is None and not self._cases.error:
             fix = "repair the files above" if findings else "add images with label maps"
             findings.append(finding("no_cases", "", "no labelled image can be read", fix))
         if {1, 255} <= set(encoding):
@@ -193,6 +209,14 @@ class _Survey:
             )
         findings.sort(key=lambda found: found.severity != "error")
         return Report(tuple(findings), encoding, contents)
+
+    def _single_holders(self, encoding: Mapping[int, int]) -> dict[int, str]:
+        """Label -> the label map that holds it, of labels in a single one."""
+        return {
+            encoding.get(value, value): files[0]
+            for value, files in self._holders.items()
+            if len(files) == 1
+        }
 
     def _add(self, code: str, file: FileRef, what: str, fix: str) -> None:
         self._findings.append(finding(code, self._file(file), what, fix))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from caps_med.images import MedicalImage
+from caps_med.images import MedicalImage, is_grey
+from caps_med.images.channels import is_colour
 from caps_med.wording import counted, size_text
 from training.data.cases import Cases
 from training.data.check.card import DataCard, display_geometry
@@ -28,8 +29,11 @@ CODES: Mapping[str, tuple[Severity, str]] = {
         "a label map in colour or as JPEG, or with fractions or negative values",
     ),
     "label_picture": ("error", "a label map whose values vary like those of a photograph"),
+    "mixed_labels": ("error", "a label map of ids where most are masks of 0 and 255"),
+    "instances": ("error", "every object has an id of its own, as in instance label maps"),
     "all_empty": ("error", "all label maps are empty (all 0)"),
     "mixed_channels": ("error", "images with different numbers of channels"),
+    "channel_names": ("error", "more or fewer names of channels than the images have"),
     "mixed_dimensions": ("error", "pictures and volumes in the same data set"),
     "mixed_spacing": ("error", "volumes with different voxel spacings"),
     "contradiction": ("error", "the same image with two different label maps"),
@@ -38,6 +42,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "duplicate": ("warning", "the same image in two cases"),
     "rare_class": ("warning", "a class in only one case or with very few voxels"),
     "many_classes": ("warning", "very many labels, as in instance label maps"),
+    "grey_in_colour": ("warning", "grey images saved in colour, among real colours"),
     "mixed_masks": ("warning", "some masks use 1, others 255"),
     "ignored_value": ("warning", "the label 255 among others, which often means 'not labelled'"),
     "too_few": ("warning", "only one case: none can be held out"),
@@ -58,6 +63,7 @@ MANY = 40
 #: Relative difference up to which voxel spacings count as equal.
 SPACING_TOLERANCE = 0.01
 _IGNORED = 255
+_COLOUR = "in colour"
 
 
 class Finding(BaseModel):
@@ -102,14 +108,15 @@ class Consistency:
 
     def __init__(self) -> None:
         self._kinds: dict[str, dict[str, list[str]]] = {code: {} for code in self._FIXES}
+        self._grey_in_colour: list[str] = []
         self._spacings: list[tuple[float, ...]] = []
 
     def add(self, file: str, image: MedicalImage) -> None:
         """Record the properties of one image."""
-        channels = {1: "grey", 3: "in colour"}.get(
-            len(image.array), counted(len(image.array), "channel")
-        )
-        self._note("mixed_channels", channels, file)
+        if is_colour(image) and is_grey(image):
+            self._grey_in_colour.append(file)
+        else:
+            self._note("mixed_channels", _channels(image), file)
         self._note("mixed_dimensions", f"{image.spatial_dims}-D", file)
         _, spacing = display_geometry(image)
         if spacing is not None:
@@ -120,23 +127,52 @@ class Consistency:
 
     def findings(self) -> Iterator[Finding]:
         """One finding for each value except the most common."""
+        colours = self._kinds["mixed_channels"].get(_COLOUR, [])
+        if colours and self._grey_in_colour:
+            count = _this_and_more(self._grey_in_colour)
+            what = f"grey, but saved in colour ({count}), while {len(colours)} are {_COLOUR}"
+            fix = "keep it if the colours do not matter, else remove it"
+            yield finding("grey_in_colour", self._grey_in_colour[0], what, fix)
         for code, kinds in self._kinds.items():
             ranked = sorted(kinds.items(), key=lambda kind: -len(kind[1]))
             for kind, files in ranked[1:]:
-                count = "only this one" if len(files) == 1 else f"this and {len(files) - 1} more"
-                what = f"{kind} ({count}), while {len(ranked[0][1])} are {ranked[0][0]}"
+                most, others = ranked[0]
+                what = f"{kind} ({_this_and_more(files)}), while {len(others)} are {most}"
                 yield finding(code, files[0], what, self._FIXES[code])
 
     def _note(self, code: str, kind: str, file: str) -> None:
         self._kinds[code].setdefault(kind, []).append(file)
 
 
-def card_findings(card: DataCard, cases: Cases) -> Iterator[Finding]:
-    """Findings from the statistics of the whole data set."""
+def _this_and_more(files: Sequence[str]) -> str:
+    return "only this one" if len(files) == 1 else f"this and {len(files) - 1} more"
+
+
+def _channels(image: MedicalImage) -> str:
+    count = len(image.array)
+    return "grey" if count == 1 else _COLOUR if is_colour(image) else counted(count, "channel")
+
+
+def card_findings(
+    card: DataCard, cases: Cases, holders: Mapping[int, str], known: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Findings from the statistics of the whole data set.
+
+    Args:
+        card: its statistics.
+        cases: its cases.
+        holders: label -> the label map that holds it, of labels in a single one.
+        known: label maps whose labels another finding reports.
+    """
     labels = [share for share in card.classes if share.label > 0]
     if not labels:
         fix = "save labels as ids 1, 2, ... or as masks of 0 and 255"
         yield finding("all_empty", "", "every label map is empty (all 0)", fix)
+    if cases.chosen_channels and card.channels and len(card.channels) != len(cases.channels):
+        names = counted(len(cases.channels), "name")
+        have = counted(len(card.channels), "channel")
+        what = f"{names} of channels ({', '.join(cases.channels)}), while the images have {have}"
+        yield finding("channel_names", "", what, "name each channel once")
     if card.cases == 1:
         fix = "add at least one more for validation"
         yield finding("too_few", "", "there is only one labelled image", fix)
@@ -146,6 +182,9 @@ def card_findings(card: DataCard, cases: Cases) -> Iterator[Finding]:
         yield finding("many_classes", "", what, fix)
         return
     for share in labels:
+        holder = holders.get(share.label, "")
+        if holder in known or (known and share.label == _IGNORED):
+            continue
         name = cases.labels.get(share.label, f"label {share.label}")
         if share.label == _IGNORED and len(labels) > 1 and share.label not in cases.labels:
             what = f"{name} would be learned as a separate class"
@@ -155,7 +194,7 @@ def card_findings(card: DataCard, cases: Cases) -> Iterator[Finding]:
             seen = f"{counted(share.voxels, 'voxel')} ({share.share:.2g} of all)"
             fix = "label more of it, or merge it with another class"
             yield finding(
-                "rare_class", "", f"{name}: {seen} in {counted(share.cases, 'case')}", fix
+                "rare_class", holder, f"{name}: {seen} in {counted(share.cases, 'case')}", fix
             )
 
 

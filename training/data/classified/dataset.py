@@ -37,6 +37,11 @@ class ClassifiedDataset(ClassifiedImages):
         return check(self, self._track)
 
     @property
+    def recipe_values(self) -> dict[str, str]:
+        """See `TrainingData`."""
+        return {"data": self.data}
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         """All problems, errors first; first access reads every file."""
         return self._report.findings

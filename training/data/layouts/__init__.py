@@ -7,11 +7,12 @@ apply. To add one, write the function and list it here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from caps_med.errors import InvalidInput
 from training.data.cases import Case, Cases, FileRef
-from training.data.layouts.described import data_list, decathlon, nnunet
+from training.data.layouts.described import DESCRIPTION, data_list, decathlon, nnunet
 from training.data.layouts.folders import one_folder, paired_folders
 from training.data.layouts.naming import entries
 from training.data.layouts.stacks import npy_stacks, with_stacks
@@ -46,11 +47,23 @@ def discover(path: Path) -> Cases:
     for layout in FOLDERS if path.is_dir() else FILES:
         found = layout(path)
         if found is not None:
-            return with_stacks(found)
+            cases = with_stacks(found)
+            return replace(cases, strangers=_strangers(cases))
     raise InvalidInput(
         f"{path}: the layout is not supported. Found: {_content(path)}.\n"
         f"Supported layouts:\n{_SUPPORTED}"
     )
+
+
+def _strangers(cases: Cases) -> tuple[Path, ...]:
+    """Files in the folders of the cases that belong to none; of a list there are none."""
+    if not cases.root.is_dir():
+        return ()
+    used = {ref.path for case in cases.cases for ref in (*case.images, case.label)}
+    used |= {one.path for one in cases.unpaired} | {cases.root / DESCRIPTION}
+    folders = {cases.root, *(path.parent for path in used if path.is_relative_to(cases.root))}
+    files = (path for folder in folders for path in folder.iterdir() if path.is_file())
+    return tuple(sorted(path for path in files if path not in used))
 
 
 def label_maps_alone(path: Path) -> Cases | None:

@@ -11,11 +11,11 @@ from typing import Any
 
 from caps_med.errors import InvalidInput
 from training.data.cases import Case, Cases, FileRef, Unpaired
-from training.data.layouts.naming import by_key, entries, stem_of
+from training.data.layouts.naming import as_on_disk, by_key, entries, stem_of
 from training.data.layouts.pairing import finished
 
 _CHANNEL = re.compile(r"_\d{4}$")
-_DESCRIPTION = "dataset.json"
+DESCRIPTION = "dataset.json"
 #: Column headings of a CSV list, or keys of the entries of a JSON list.
 IMAGE_KEYS = ("image", "images", "img", "input", "scan", "image_path")
 _LABEL_KEYS = (
@@ -64,7 +64,7 @@ def decathlon(folder: Path) -> Cases | None:
     description = _description(folder)
     if not isinstance(description.get("training"), list):
         return None
-    cases, missing = _listed(_decathlon_entries(folder / _DESCRIPTION), folder)
+    cases, missing = _listed(_decathlon_entries(folder / DESCRIPTION), folder)
     if not cases and (folder / "imagesTr").is_dir():
         return None  # nnU-Net's first version lists cases without channel numbers
     return _with_names(folder, "Medical Segmentation Decathlon", cases, missing, description)
@@ -124,7 +124,7 @@ def _label_names(description: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _description(folder: Path) -> Mapping[str, Any]:
-    path = folder / _DESCRIPTION
+    path = folder / DESCRIPTION
     if not path.is_file():
         return {}
     content = read_json(path)
@@ -219,4 +219,4 @@ def _paths(value: Any, base: Path) -> list[Path]:  # noqa: ANN401
     parts = value if isinstance(value, list) else [value]
     if not all(isinstance(part, str) and part.strip() for part in parts):
         return []
-    return [base / part.strip() for part in parts]
+    return [as_on_disk(base / part.strip()) for part in parts]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,10 +17,12 @@ from training.data.cases import Unpaired
 SUFFIXES = tuple(
     sorted({s for codec in CODECS.values() for s in codec.suffixes}, key=len, reverse=True)
 )
-#: Files that are ignored: notes, tables, programs.
-_IGNORED = frozenset(
-    (".txt", ".md", ".json", ".csv", ".tsv", ".xml", ".db", ".ini", ".pdf", ".html", ".py", ".yaml",
-     ".yml", ".log", ".xlsx", ".docx", ".zip")
+#: Formats of images that are not read; files of any other kind are no images.
+_UNREAD = (
+    ".bmp", ".gif", ".webp", ".heic", ".jp2", ".j2k", ".pgm", ".ppm", ".pnm", ".mha", ".mhd",
+    ".img", ".hdr", ".img.gz", ".mgz", ".mgh", ".mnc", ".nhdr", ".vtk", ".vti", ".czi", ".nd2",
+    ".lif", ".oib", ".oif", ".lsm", ".svs", ".ndpi", ".mrxs", ".scn", ".vsi", ".h5", ".hdf5",
+    ".mat",
 )  # fmt: skip
 #: Words at the end or beginning of a name that mark a label map or an image.
 LABEL_WORDS = (
@@ -40,7 +43,11 @@ class Entry(NamedTuple):
 
 
 def stem_of(path: Path) -> str:
-    """The name without its format suffix: ``a.b.nii.gz`` -> ``a.b``."""
+    """The name without its format suffix: ``a.b.nii.gz`` -> ``a.b``, its accents composed.
+
+    macOS writes names decomposed (an accent follows its letter), other systems composed.
+    """
+    path = Path(composed(str(path)))
     lower = path.name.lower()
     for suffix in SUFFIXES:
         if lower.endswith(suffix) and len(lower) > len(suffix):
@@ -50,7 +57,7 @@ def stem_of(path: Path) -> str:
 
 def written_suffix(path: Path) -> str:
     """The suffix for new files like an original: the same, but PNG for JPEG and NIfTI for DICOM."""
-    suffix = path.name[len(stem_of(path)) :].lower()
+    suffix = composed(path.name)[len(stem_of(path)) :].lower()
     if path.is_dir() or suffix in CODECS["dicom"].suffixes or _is_dicom(path):
         return ".nii.gz"
     return ".png" if suffix in ("", ".jpg", ".jpeg") else suffix
@@ -69,7 +76,7 @@ def is_series(folder: Path) -> bool:
 
 
 def entries(folder: Path, *, deep: bool = True) -> tuple[list[Entry], list[Unpaired]]:
-    """The images below a folder, with stems relative to it, and files of unknown formats."""
+    """The images below a folder, with stems relative to it, and those that cannot be read."""
     found: list[Entry] = []
     unusable: list[Unpaired] = []
 
@@ -84,11 +91,9 @@ def entries(folder: Path, *, deep: bool = True) -> tuple[list[Entry], list[Unpai
         folders[:] = [f for f in folders if f not in series] if deep else []
         found += [Entry(here / f, _relative(here / f, folder, f)) for f in series]
         for path in sorted(here / f for f in files if f[0] != "."):
-            if path.suffix.lower() in _IGNORED:
-                continue
             if is_image_name(path) or _is_dicom(path):
                 found.append(Entry(path, _relative(path, folder, stem_of(path))))
-            else:
+            elif path.name.lower().endswith(_UNREAD):
                 what = f"is not in a supported format ({', '.join(CODECS)})"
                 unusable.append(Unpaired(path, what, "convert it or remove it from the folder"))
     return found, unusable
@@ -116,8 +121,27 @@ def by_key(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
     return dict(groups)
 
 
+def composed(name: str) -> str:
+    """A name in Unicode's composed form (NFC)."""
+    return unicodedata.normalize("NFC", name)
+
+
+def as_on_disk(path: Path) -> Path:
+    """A path with the accents of its names as they are on disk; itself if it is not there."""
+    if path.exists():
+        return path
+    found = Path(path.anchor)
+    for part in path.parts[len(found.parts) :]:
+        here = found / part
+        if not here.exists() and found.is_dir():
+            alike = (other for other in found.iterdir() if composed(other.name) == composed(part))
+            here = next(alike, here)
+        found = here
+    return found if found.exists() else path
+
+
 def _relative(path: Path, folder: Path, stem: str) -> str:
-    return path.parent.joinpath(stem).relative_to(folder).as_posix()
+    return composed(path.parent.joinpath(stem).relative_to(folder).as_posix())
 
 
 def _is_dicom(path: Path) -> bool:

@@ -1,0 +1,279 @@
+"""Awkward folders as labs have them: accents, strangers, instances, grey saved in colour."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from skimage.measure import label as connected_components
+
+from caps_med.errors import InvalidParameter
+from caps_med.images import MedicalImage, read_image
+from tests.training.data.pairs import draw_pairs, nnunet, npy_stacks, two_folders, write
+from training.data import Dataset, load_source, open_dataset
+from training.data.instances import as_classes, touching_borders
+from training.data.interpretation import Interpretation
+from training.data.layouts.naming import written_suffix
+
+PAIRS = draw_pairs(6)
+Ids = NDArray[np.uint16]
+
+
+def codes(dataset: Dataset) -> list[tuple[str, str]]:
+    return [(found.code, found.file) for found in dataset.findings]
+
+
+def nuclei(count: int, seed: int, size: int = 96) -> Ids:
+    """`count` objects with the ids 1, 2, ..., some of which touch."""
+    rng = np.random.default_rng(seed)
+    ids = np.zeros((size, size), np.uint16)
+    places = rng.permutation((size // 12) * (size // 8))[:count]
+    for number, place in enumerate(places, start=1):
+        row, column = 12 * (place // (size // 8)), 8 * (place % (size // 8))
+        ids[row : row + 8, column : column + 8] = number
+    return ids
+
+
+def save_cases(root: Path, labels: Sequence[NDArray[np.integer]]) -> Path:
+    rng = np.random.default_rng(0)
+    for number, ids in enumerate(labels):
+        noise = rng.integers(0, 99, ids.shape, np.uint8)
+        write(noise + np.uint8(100) * (ids > 0), root / "images" / f"{number}.png")
+        write(ids, root / "labels" / f"{number}.tif", "labels")
+    return root
+
+
+@pytest.fixture
+def instances(tmp_path: Path) -> Path:
+    """Six label maps of 9 to 44 nuclei."""
+    return save_cases(tmp_path, [nuclei(9 + 7 * i, i) for i in range(6)])
+
+
+@pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
+@pytest.mark.parametrize("layout", ["two folders", "nnU-Net", "list", "one folder"])
+def test_composed_and_decomposed_names_pair(
+    layout: str, forms: tuple[str, str], tmp_path: Path
+) -> None:
+    for number, (image, mask) in enumerate(PAIRS.values()):
+        one, other = (unicodedata.normalize(form, f"Müller-ä{number}") for form in forms)  # type: ignore[arg-type]
+        assert one != other
+        folders = {"nnU-Net": ("imagesTr", "labelsTr"), "one folder": ("", "")}
+        images, labels = (tmp_path / each for each in folders.get(layout, ("images", "labels")))
+        write(image, images / f"{one}{'_0000' if layout == 'nnU-Net' else ''}.png")
+        write(mask, labels / f"{other}{'_seg' if layout == 'one folder' else ''}.png", "labels")
+    data = tmp_path
+    if layout == "list":  # says all names in one form
+        names = [unicodedata.normalize(forms[0], f"Müller-ä{n}") for n in range(len(PAIRS))]  # type: ignore[arg-type]
+        entries = [{"image": f"images/{n}.png", "label": f"labels/{n}.png"} for n in names]
+        data = tmp_path / "list.json"
+        data.write_text(json.dumps(entries))
+    dataset = open_dataset(data)
+    assert codes(dataset) == [] and len(dataset.cases) == 6
+    for case, (image, mask) in zip(dataset.cases, PAIRS.values(), strict=True):
+        found, label = dataset.read(case)
+        np.testing.assert_array_equal(found.array[0], image)
+        np.testing.assert_array_equal(label.array[0], mask)
+        assert unicodedata.is_normalized("NFC", case.name)
+
+
+def test_the_suffix_of_a_decomposed_name(tmp_path: Path) -> None:
+    path = tmp_path / unicodedata.normalize("NFD", "Müller.nii.gz")
+    assert written_suffix(path) == ".nii.gz"
+
+
+def test_stacks_with_decomposed_names_pair(tmp_path: Path) -> None:
+    npy_stacks(tmp_path, PAIRS)
+    for kind, form in (("data", "NFC"), ("mask", "NFD")):
+        name = unicodedata.normalize(form, f"Fälle_{kind}_train.npy")  # type: ignore[arg-type]
+        (tmp_path / f"axons_{kind}_train.npy").rename(tmp_path / name)
+    assert codes(open_dataset(tmp_path)) == []
+
+
+def test_one_name_in_two_forms_is_reported(tmp_path: Path) -> None:
+    two_folders("images", "labels")(tmp_path, PAIRS)
+    for form in ("NFC", "NFD"):
+        name = unicodedata.normalize(form, "Müller")
+        write(PAIRS["axon-00"][0], tmp_path / "images" / f"{name}.png")
+    assert [code for code, _ in codes(open_dataset(tmp_path))] == ["unpaired", "unpaired"]
+
+
+def test_strangers_are_listed_and_no_errors(tmp_path: Path) -> None:
+    nnunet(tmp_path, PAIRS)
+    strangers = ("imagesTr/Thumbs.db", "labelsTr/.DS_Store", "imagesTr/._axon-00.nii.gz",
+                 "notes.docx", "imagesTr/run.sh", "labelsTr/desktop.ini",
+                 "imagesTr/noise")  # fmt: skip
+    for name in strangers:
+        (tmp_path / name).write_bytes(b"no image")
+    dataset = open_dataset(tmp_path)
+    assert codes(dataset) == []
+    assert {path.relative_to(tmp_path).as_posix() for path in dataset.strangers} == set(strangers)
+    (tmp_path / "imagesTr" / "scan.mha").write_bytes(b"an image of a format that is not read")
+    assert codes(open_dataset(tmp_path)) == [("unpaired", "imagesTr/scan.mha")]
+
+
+def test_a_map_of_ids_among_masks_is_named(tmp_path: Path) -> None:
+    maps: list[NDArray[np.integer]] = [(nuclei(12, i) > 0) * np.uint8(255) for i in range(7)]
+    maps[3] = nuclei(12, 3)
+    save_cases(tmp_path, maps)
+    (found,) = open_dataset(tmp_path).findings
+    assert (found.severity, found.code, found.file) == ("error", "mixed_labels", "labels/3.tif")
+    assert found.what == "has 12 ids up to 12, one for each object, while 6 masks hold 0 and 255"
+    assert "--binary" in found.fix
+    binary = open_dataset(tmp_path, interpretation=Interpretation("binary"))
+    assert binary.findings == ()
+    assert binary.card is not None and [share.label for share in binary.card.classes] == [0, 1]
+
+
+def test_instances_are_no_classes(instances: Path) -> None:
+    dataset = open_dataset(instances)
+    (found,) = dataset.findings
+    assert (found.severity, found.code) == ("error", "instances") and not dataset.trainable
+    assert found.what == (
+        "every object has an id of its own, 9 to 44 in a label map: 44 classes would be learned"
+    )
+    for option in ("--binary", "--instances borders", "--instances classes"):
+        assert option in found.fix
+    trusted = open_dataset(instances, interpretation=Interpretation("classes"))
+    assert trusted.trainable
+
+
+def same_organs(i: int) -> Ids:
+    """Twelve organs, each one object, of which some cases lack the last two."""
+    ids = nuclei(12, 7)
+    return np.where(ids > 12 - 2 * (i % 2), 0, ids).astype(np.uint16)
+
+
+def tissues(i: int) -> Ids:
+    """Ten classes of many pieces, fewer in some cases."""
+    return np.random.default_rng(i).integers(0, 5 + i, (96, 96)).astype(np.uint16)
+
+
+@pytest.mark.parametrize("draw", [same_organs, tissues])
+def test_classes_are_no_instances(draw: object, tmp_path: Path) -> None:
+    save_cases(tmp_path, [draw(i) for i in range(6)])  # type: ignore[operator]
+    assert "instances" not in dict(codes(open_dataset(tmp_path)))
+
+
+def test_named_classes_are_no_instances(instances: Path) -> None:
+    named = Interpretation.parse(None, ["1=liver,2=spleen"])
+    assert "instances" not in dict(codes(open_dataset(instances, interpretation=named)))
+
+
+def test_instances_as_foreground(instances: Path, store: Path) -> None:
+    chosen = Interpretation.parse("binary", ["1=nucleus"])
+    dataset = open_dataset(instances, interpretation=chosen)
+    assert dataset.findings == ()
+    for case in dataset.cases:
+        label = dataset.read_label(case)
+        ids = read_image(case.label.path, kind="labels")
+        np.testing.assert_array_equal(label.array, ids.array > 0)
+    source = load_source(dataset, store)
+    assert source.binary and dict(source.labels) == {0: "background", 1: "nucleus"}
+
+
+def test_instances_with_borders_between_them(instances: Path, store: Path) -> None:
+    dataset = open_dataset(instances, interpretation=Interpretation.parse("borders", ["1=nucleus"]))
+    assert dataset.findings == ()
+    for case in dataset.cases:
+        ids = read_image(case.label.path, kind="labels").array[0]
+        classes = dataset.read(case)[1].array[0]
+        np.testing.assert_array_equal(classes > 0, ids > 0)
+        # without the borders, connected components are the objects again
+        assert connected_components(classes == 1).max() == len(np.unique(ids)) - 1
+    source = load_source(dataset, store)
+    assert dict(source.labels) == {0: "background", 1: "nucleus", 2: "border"}
+    assert load_source(dataset, store).labels == source.labels
+    foreground = open_dataset(instances, interpretation=Interpretation("binary"))
+    assert load_source(foreground, store).binary  # prepared again, not reused
+
+
+def test_borders_lie_where_objects_touch() -> None:
+    ids = np.zeros((5, 8), np.uint8)
+    ids[1:4, 1:4], ids[1:4, 4:6] = 1, 2
+    touching = np.zeros_like(ids, dtype=bool)
+    touching[1:4, 3:5] = True
+    np.testing.assert_array_equal(touching_borders(ids), touching)
+    assert not touching_borders(np.pad(ids[:, :4], 1)).any()  # one object alone
+    volume = np.stack([ids, ids * 0, ids])
+    np.testing.assert_array_equal(touching_borders(volume)[0], touching)
+    label = MedicalImage(ids[None], kind="labels")
+    assert as_classes(label, "classes") is label and as_classes(label, None) is label
+
+
+def test_labels_and_channels_may_be_named(tmp_path: Path, store: Path) -> None:
+    nnunet(tmp_path, PAIRS)
+    named = Interpretation.parse(labels=["1=dendrite"], channels="two-photon")
+    dataset = open_dataset(tmp_path, interpretation=named)
+    source = load_source(dataset, store)
+    assert source.labels[1] == "dendrite" and source.channel_names == ("two-photon",)
+    wrong = Interpretation.parse(channels="a,b")
+    (found,) = open_dataset(tmp_path, interpretation=wrong).findings
+    assert (found.code, found.severity) == ("channel_names", "error")
+    assert found.what == "2 names of channels (a, b), while the images have 1 channel"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"instances": "borderz"}, "instances=borderz: must be one of classes, binary, borders"),
+        ({"labels": ["nucleus"]}, "labels=nucleus: give an id and its name, as 1=nucleus"),
+        ({"labels": ["1="]}, "labels=1=: give an id"),
+        ({"labels": ["99999=x"]}, "labels=99999=x: give an id"),
+        ({"channels": "a,,b"}, "channels=a,,b: a name is empty"),
+    ],
+)
+def test_impossible_interpretations(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        Interpretation.parse(**options)  # type: ignore[arg-type]
+
+
+def test_a_registered_data_set_is_not_interpreted() -> None:
+    with pytest.raises(InvalidParameter, match="mni152 has labels and channels of its own"):
+        open_dataset("mni152", interpretation=Interpretation("binary"))
+
+
+def in_colour(root: Path, names: Sequence[str]) -> None:
+    for name in names:
+        path = root / "images" / f"{name}.png"
+        Image.open(path).convert("RGB").save(path)
+
+
+def test_grey_saved_in_colour_is_grey(tmp_path: Path, store: Path) -> None:
+    grey, colour, some = (tmp_path / name for name in ("grey", "colour", "some"))
+    for root in (grey, colour, some):
+        two_folders("images", "labels")(root, PAIRS)
+    in_colour(colour, list(PAIRS))
+    in_colour(some, list(PAIRS)[:2])
+    expected = load_source(open_dataset(grey), store / "grey")
+    for root in (colour, some):
+        for checked in (False, True):
+            dataset = open_dataset(root)
+            if checked:
+                assert dataset.findings == () and dataset.card == open_dataset(grey).card
+            source = load_source(dataset, store / f"{root.name}-{checked}")
+            assert source.image_channels == 1
+            for one, other in zip(source.samples, expected.samples, strict=True):
+                np.testing.assert_array_equal(one["image"], other["image"])
+
+
+def test_grey_among_real_colours_is_said(tmp_path: Path, store: Path) -> None:
+    two_folders("images", "labels")(tmp_path, PAIRS)
+    names = list(PAIRS)
+    in_colour(tmp_path, names)
+    rng = np.random.default_rng(0)
+    for name in names[2:]:
+        pixels = rng.integers(0, 255, (20, 28, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{name}.png")
+    dataset = open_dataset(tmp_path)
+    (found,) = dataset.findings
+    assert (found.severity, found.code) == ("warning", "grey_in_colour")
+    assert found.what == "grey, but saved in colour (this and 1 more), while 4 are in colour"
+    assert load_source(dataset, store).image_channels == 3
+    write(PAIRS[names[0]][0], tmp_path / "images" / f"{names[0]}.png")  # grey indeed
+    assert ("mixed_channels", f"images/{names[0]}.png") in codes(open_dataset(tmp_path))

@@ -1,0 +1,46 @@
+"""Label maps of instances, in which every object has an id of its own, as classes."""
+
+from __future__ import annotations
+
+import numpy as np
+from skimage.measure import label as connected_components
+from skimage.segmentation import find_boundaries
+
+from caps_med.images import MedicalImage
+from caps_med.images.image import Array
+from training.data.cases import Instances
+
+#: Class of the pixels of touching objects that lie side by side.
+BORDER = 2
+
+
+def as_classes(label: MedicalImage, instances: Instances | None) -> MedicalImage:
+    """A label map ``[1, *S]`` with classes in place of ids.
+
+    Args:
+        label: ids.
+        instances: ``binary``: every id above 0 is class 1. ``borders``: so is it, except that
+            pixels at which two objects touch are class `BORDER`, so that the objects can be told
+            apart. ``classes`` or None: the ids are classes already.
+    """
+    if instances not in ("binary", "borders"):
+        return label
+    inside = label.array[0] > 0
+    classes = inside.astype(np.uint8)
+    if instances == "borders":
+        classes[touching_borders(label.array[0])] = BORDER
+    return label.with_array(classes[None], palette=None)
+
+
+def touching_borders(ids: Array) -> Array:
+    """Where objects ``[*S]`` touch: their pixels that have a neighbour of another object.
+
+    Of `skimage.segmentation.find_boundaries` in mode ``outer`` the part inside the objects: the
+    rest lies in the background.
+    """
+    return np.asarray(find_boundaries(ids, mode="outer") & (ids > 0))
+
+
+def separate_objects(ids: Array) -> int:
+    """The number of connected components ``[*S]``, each of pixels of one id above 0."""
+    return int(connected_components(ids, return_num=True)[1])

@@ -1,0 +1,78 @@
+"""What the user knows about a data set that its files do not say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self, get_args
+
+from caps_med.errors import InvalidParameter
+from training.data.cases import Cases, Instances
+
+#: Names of the labels that are made of instances, unless others are given.
+_MADE = {"binary": {1: "object"}, "borders": {1: "object", 2: "border"}}
+_LARGEST_ID = 65535
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """How the label maps and channels of a data set are to be understood.
+
+    Attributes:
+        instances: what label ids are learned as; see `Cases.instances`.
+        labels: label id -> name; takes precedence over names in the data.
+        channels: names of the image channels, in order; empty for those in the data.
+    """
+
+    instances: Instances | None = None
+    labels: Mapping[int, str] = field(default_factory=dict)
+    channels: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(
+        cls, instances: str | None = None, labels: Sequence[str] = (), channels: str = ""
+    ) -> Self:
+        """From the values of options.
+
+        >>> Interpretation.parse("borders", ["1=nucleus"]).labels
+        {1: 'nucleus'}
+
+        Args:
+            instances: ``classes``, ``binary``, ``borders`` or None.
+            labels: ``1=nucleus``, or several with commas between them.
+            channels: ``FLAIR,T1``.
+
+        Raises:
+            InvalidParameter: another value.
+        """
+        if instances not in (None, *get_args(Instances)):
+            raise InvalidParameter(
+                f"instances={instances}: must be one of {', '.join(get_args(Instances))}"
+            )
+        pairs = (part for text in labels for part in text.split(",") if part.strip())
+        names = tuple(name.strip() for name in channels.split(",")) if channels.strip() else ()
+        if "" in names:
+            raise InvalidParameter(f"channels={channels}: a name is empty; give them as FLAIR,T1")
+        return cls(instances, dict(map(_label, pairs)), names)  # type: ignore[arg-type]
+
+    def applied_to(self, cases: Cases) -> Cases:
+        """The cases, understood in this way."""
+        labels = {**cases.labels, **self.labels}
+        if self.instances in _MADE:
+            made = _MADE[self.instances]
+            labels = {0: "background", **made, **{i: n for i, n in labels.items() if i in made}}
+        return replace(
+            cases,
+            instances=self.instances,
+            labels=dict(sorted(labels.items())),
+            channels=self.channels or cases.channels,
+            chosen_channels=bool(self.channels),
+        )
+
+
+def _label(text: str) -> tuple[int, str]:
+    number, equals, name = text.partition("=")
+    number, name = number.strip(), name.strip()
+    if not (equals and name and number.isdecimal() and int(number) <= _LARGEST_ID):
+        raise InvalidParameter(f"labels={text}: give an id and its name, as 1=nucleus")
+    return int(number), name
