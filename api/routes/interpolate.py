@@ -21,7 +21,14 @@ from api.routes.common import (
     numeric_response,
 )
 from caps_med.errors import InvalidParameter
-from caps_med.images import CODECS, as_written, encode_image
+from caps_med.images import (
+    CODECS,
+    as_written,
+    chosen_slice,
+    encode_image,
+    one_slice,
+    slice_count,
+)
 from caps_med.images.slices import Plane
 from caps_med.inference import Features, SyntheticImage
 from caps_med.inference.strip import strip
@@ -46,12 +53,19 @@ async def interpolate(
     features: Annotated[
         bool, Form(description="Include the last layer's capsules; only png and npz.")
     ] = False,
+    slice: Annotated[
+        int | None,
+        Form(description="Only this slice of a volume; default: as PNG the middle one, else all."),
+    ] = None,
 ) -> Response:
     """A zip of images in the label map's own format; as PNG, one picture of them side by side.
 
     The first and the last image are those that the two seeds synthesize; the noise between them
     moves along a great circle. With `features`, the PNG has rows below: the lengths of
     the last layer's capsules and the three of their atoms that change most; the npz has all.
+
+    Of a volume the PNG shows one slice, and no other is computed; the other forms have all slices,
+    or the one that `slice` names.
     """
     if steps > engine.settings.max_images:
         raise InvalidParameter(f"steps={steps}: at most {engine.settings.max_images} at once")
@@ -63,14 +77,21 @@ async def interpolate(
             raise InvalidParameter(f"features: capsules come as png or npz, not as {form}")
     loaded = await engine.load(model)
     decoded = await decoded_upload(engine, loaded, [labels], "labels")
+    plane = loaded.bundle.card.plane
+    slices = slice_count(decoded, plane)
+    if slice is None and slices > 1 and form == "png":
+        forms = ["png"]  # of the others nothing is there
+        slice = chosen_slice(slices, None)
+    if slice is not None and loaded.network.spatial_dims == 2:
+        decoded, slice = one_slice(decoded, slice, plane), None
     work: Apply[tuple[list[SyntheticImage], list[Features]]] = Apply(
         lambda model: (
-            model.interpolate(decoded, seed, to_seed, steps),
-            model.interpolate_features(decoded, seed, to_seed, steps) if features else [],
+            model.interpolate(decoded, seed, to_seed, steps, slice),
+            model.interpolate_features(decoded, seed, to_seed, steps, slice) if features else [],
         ),
         lambda model: costs.interpolation(model, decoded, steps, features),
     )
-    own, plane = decoded.format_of("image"), loaded.bundle.card.plane
+    own = decoded.format_of("image")
     return await asked.answered(
         Work(
             "interpolate", loaded, decoded, work, forms,

@@ -38,33 +38,61 @@ def register(app: typer.Typer) -> None:
 def interpolate(
     labels: Labels,
     model: ModelName,
-    out: Out,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", help="Picture of the images side by side, or a folder for an image each."
+        ),
+    ],
     seed: Seed = 0,
     to_seed: Annotated[int, typer.Option(help="Seed of the last image.", min=0)] = 1,
     steps: Annotated[int, typer.Option(help="Images, first and last included.", min=2)] = 9,
     features: Annotated[
         bool, typer.Option("--features", help="Add rows with the last layer's capsules.")
     ] = False,
+    slice: SliceIndex = None,
     overwrite: Overwrite = False,
     models: Models = None,
 ) -> None:
-    """Interpolate from one seed to another: images side by side in one picture.
+    """Interpolate from one seed to another: images side by side in one picture, or one by one.
 
-    Example: caps-med interpolate --model brain-t1-synthesis tissue.nii.gz --out strip.png
+    Of a volume a picture shows one slice, and no other is computed: the middle one, or --slice. A
+    folder gets the volumes themselves, or with --slice that slice of each.
 
     With --features, each image has below it the lengths of the last layer's capsules, and the
     three of their atoms that change most.
+
+    Examples:
+      caps-med interpolate --model brain-t1-synthesis tissue.nii.gz --out strip.png --slice 90
+      caps-med interpolate --model brain-t1-synthesis tissue.nii.gz --out volumes --steps 5
     """
+    from caps_med.images import CODECS, chosen_slice, slice_count
     from caps_med.inference.strip import strip
 
-    check_picture(out, [labels], overwrite)
+    picture = bool(out.suffix)
+    if picture:
+        check_picture(out, [labels], overwrite)
+    elif features:
+        raise InvalidParameter("--features: give --out a picture, such as strip.png")
     loaded = caps_med.load_model(model, models)
-    source = loaded.read(labels, "labels")
+    source, plane = loaded.read(labels, "labels"), loaded.bundle.card.plane
+    suffix = CODECS[source.format_of("image")].suffixes[0]
+    files = [out / f"image{step:02d}{suffix}" for step in range(steps)]
+    check_free([] if picture else files, overwrite)
+    slices = slice_count(source, plane)
+    if picture or slice is not None:
+        slice = chosen_slice(slices, slice)
     with progress_bar(f"interpolating {labels.name}") as progress:
-        images = loaded.interpolate(source, seed, to_seed, steps, progress=progress)
-        below = loaded.interpolate_features(source, seed, to_seed, steps) if features else []
-    strip(images, loaded.bundle.card.plane, below).save(out)
-    say(f"{loaded.bundle.reference}, seed {seed} to {to_seed} in {steps} images -> {out}")
+        images = loaded.interpolate(source, seed, to_seed, steps, slice, progress=progress)
+        below = loaded.interpolate_features(source, seed, to_seed, steps, slice) if features else []
+    if picture:
+        strip(images, plane, below).save(out)
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        for image, file in zip(images, files, strict=True):
+            image.save(file)
+    part = "" if slice is None or slices == 1 else f", slice {slice} of 0 to {slices - 1}"
+    say(f"{loaded.bundle.reference}, seed {seed} to {to_seed} in {steps} images{part} -> {out}")
     say_input(loaded.bundle)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 import nibabel.orientations as orientations
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images.image import Array, MedicalImage
 
+Image = TypeVar("Image", bound=MedicalImage)
 Plane: TypeAlias = Literal["axial", "coronal", "sagittal"]
 
 # Where [slice, row, column] run to. The DICOM display convention: the patient's left is on the
@@ -130,9 +131,7 @@ def stack_shape(
     return (depth, rows, columns), (float(row_mm), float(column_mm))
 
 
-def one_slice(
-    image: MedicalImage, index: int | None = None, plane: Plane = "axial"
-) -> MedicalImage:
+def one_slice(image: Image, index: int | None = None, plane: Plane = "axial") -> Image:
     """A slice of a volume as a volume of one slice, where it lies; a picture as it is.
 
     Args:

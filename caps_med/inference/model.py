@@ -20,6 +20,7 @@ from caps_med.images import (
     Limits,
     MedicalImage,
     chosen_slice,
+    one_slice,
     read_image,
     slice_count,
 )
@@ -149,6 +150,7 @@ class Model:
         seed: int = 0,
         to_seed: int = 1,
         steps: int = 9,
+        slice: int | None = None,
         *,
         progress: Progress | None = None,
     ) -> list[SyntheticImage]:
@@ -156,13 +158,21 @@ class Model:
 
         Args:
             labels, progress: see `segment`.
+            slice: only this slice of a volume, counted along the model's plane, as volumes of one
+                slice; None for the whole. A 2-D network computes no other.
 
         Raises:
-            What `synthesize` raises. InvalidParameter: fewer than two steps.
+            What `synthesize` raises. InvalidParameter: fewer than two steps, or no such slice.
         """
-        read = self.read(labels, "labels")
+        read, plane = self.read(labels, "labels"), self.bundle.card.plane
+        flat = self.network.spatial_dims == 2
+        if slice is not None and flat:
+            read = one_slice(read, slice, plane)
         with reporting_to(progress):
-            return self.synthesizer.interpolate(read, seed, to_seed, steps)
+            images = self.synthesizer.interpolate(read, seed, to_seed, steps)
+        if slice is None or flat:
+            return images
+        return [one_slice(image, slice, plane) for image in images]
 
     def interpolate_features(
         self,

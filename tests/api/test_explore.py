@@ -6,9 +6,11 @@ import io
 import zipfile
 
 import numpy as np
+import pytest
 from fastapi.testclient import TestClient
 
-from caps_med.images import read_image
+from caps_med.images import MedicalImage, encode_image, read_image
+from caps_med.inference import Synthesizer, SyntheticImage
 
 GENERATOR, SEGMENTER = "/v1/models/tiny-synthesis", "/v1/models/tiny-segmentation"
 
@@ -42,6 +44,39 @@ def test_capsules_beside_the_images(client: TestClient, labels: bytes) -> None:
     layers = np.load(io.BytesIO(alone.content))
     assert np.array_equal(arrays["capsules03/convcaps10"], layers["convcaps10"])
     assert client.post(f"{GENERATOR}/interpolate", files=sent, data=form).status_code == 422
+
+
+def test_a_slice_of_a_volume_or_the_volumes(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As PNG one slice is computed and no more; the volumes are bounded in all."""
+    ids = np.zeros((1, 12, 16, 5), np.uint8)
+    ids[0, 2:8, 3:9, :3] = 2
+    volume = encode_image(MedicalImage(ids, format="nifti", kind="labels"), "nifti")
+    sent, form = {"labels": ("l", volume)}, {"seed": 3, "to_seed": 9, "steps": 2}
+
+    def arrays(**more: int) -> dict[str, np.ndarray]:
+        url = f"{GENERATOR}/interpolate?format=npz"
+        return dict(
+            np.load(io.BytesIO(client.post(url, files=sent, data={**form, **more}).content))
+        )
+
+    whole, one = arrays(), arrays(slice=1)
+    assert whole["image00"].shape == (1, 12, 16, 5)
+    np.testing.assert_array_equal(one["image01"], whole["image01"][..., 1:2])
+    seen: list[tuple[int, ...]] = []
+    interpolate = Synthesizer.interpolate
+
+    def watched(self: Synthesizer, labels: MedicalImage, *rest: int) -> list[SyntheticImage]:
+        seen.append(labels.spatial_shape)
+        return interpolate(self, labels, *rest)
+
+    monkeypatch.setattr(Synthesizer, "interpolate", watched)
+    strip = client.post(f"{GENERATOR}/interpolate?format=png", files=sent, data=form)
+    assert read_image(strip.content).array.shape == (1, 16, 24)
+    assert seen == [(12, 16, 1)]
+    refused = client.post(f"{GENERATOR}/interpolate", files=sent, data={**form, "slice": 5})
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_parameter")
 
 
 def test_too_many_steps(client: TestClient, labels: bytes) -> None:

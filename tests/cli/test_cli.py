@@ -216,6 +216,27 @@ def test_interpolate(models: Path, labels: Path, tmp_path: Path) -> None:
     assert taller_shape[1] > shape[1] and taller_shape[2] == shape[2]
 
 
+def test_interpolate_a_volume(models: Path, tmp_path: Path) -> None:
+    """A picture shows one slice; a folder gets the volumes, or that slice of each."""
+    source, picture = tmp_path / "labels.nii.gz", tmp_path / "strip.png"
+    ids = np.zeros((1, 20, 28, 4), np.uint8)
+    ids[0, 4:12, 6:20, 1:] = 2
+    MedicalImage(ids, np.diag([-1.0, 1, 2, 1]), format="nifti", kind="labels").save(source)
+    arguments = ("interpolate", source, "--model", "tiny-synthesis", "--steps", "2", "--models",
+                 models, "--out")  # fmt: skip
+    assert "in 2 images, slice 2 of 0 to 3 ->" in call(*arguments, picture)
+    call(*arguments, tmp_path / "volumes")
+    call(*arguments, tmp_path / "slices", "--slice", "3")
+    volume, one = (read_image(tmp_path / name / "image01.nii.gz") for name in ("volumes", "slices"))
+    np.testing.assert_array_equal(one.array, volume.array[..., 3:])
+    model = caps_med.load_model("tiny-synthesis", models)
+    np.testing.assert_array_equal(volume.array, model.synthesize(source, 1).array)
+    result = CliRunner().invoke(cli.app, [*map(str, arguments), str(tmp_path / "n"), "--features"])
+    assert "--features: give --out a picture" in str(result.exception)
+    again = CliRunner().invoke(cli.app, [*map(str, arguments), str(tmp_path / "volumes")])
+    assert "image00.nii.gz exists: name another, or add --overwrite" in str(again.exception)
+
+
 def test_manipulate(models: Path, image: Path, tmp_path: Path) -> None:
     out = tmp_path / "atoms.png"
     text = call("manipulate", "--model", "tiny-segmentation", image, "--out", out, "--capsule", "1",

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import caps_med
+from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
-from caps_med.inference import Model, passes
+from caps_med.inference import Model, SyntheticImage, passes
 from caps_med.inference.progress import part_of, reporting_to
 from tests.inference.test_passes import label_volume, volume, written
 
@@ -76,6 +77,23 @@ def test_several_images_are_one_count(synthesis: Model, monkeypatch: pytest.Monk
     assert [done for done, _ in several] == [0, 1, 2, 3, 3, 4, 5, 6]
     between = reports_of(lambda p: synthesis.interpolate(labels, steps=4, progress=p))
     assert between[-1] == (12, 12)
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+def test_an_interpolation_of_one_slice(tmp_path: Path, spatial_dims: int) -> None:
+    """It is that of the whole volume; a 2-D network computes no other."""
+    model, labels = written(tmp_path, "synthesis", spatial_dims=spatial_dims), label_volume()
+    whole = model.interpolate(labels, 3, 5, 2)
+    found: list[SyntheticImage] = []
+    reports = reports_of(
+        lambda p: found.extend(model.interpolate(labels, 3, 5, 2, slice=4, progress=p))
+    )
+    assert reports[-1] == (2, 2)
+    for one, image in zip(found, whole, strict=True):
+        np.testing.assert_array_equal(one.array, image.array[..., 4:5])
+        assert one.provenance == image.provenance
+    with pytest.raises(InvalidParameter, match="slice=13: must be from 0 to 12"):
+        model.interpolate(labels, slice=13)
 
 
 def test_capsules_are_counted_by_slice(segmentation: Model, synthesis: Model) -> None:
