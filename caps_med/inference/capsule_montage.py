@@ -12,6 +12,8 @@ from caps_med.images import MedicalImage
 from caps_med.wording import counted
 
 TILE, GAP, CAPTION = 112, 6, 20
+#: A tile is at most this many times as high as it is wide; a longer picture is compressed.
+TALLEST = 4
 INK, PAPER = (232, 232, 236), (18, 18, 24)
 #: Matplotlib's inferno, coarsely: lightness rises evenly.
 _STOPS = np.array(
@@ -31,7 +33,7 @@ def capsule_montage(layers: Mapping[str, NDArray[np.float32]]) -> MedicalImage:
     """
     columns = max(lengths.shape[0] for lengths in layers.values())
     shapes = [lengths.shape[1:] for lengths in layers.values()]
-    height = max(1, round(TILE * shapes[0][0] / shapes[0][1]))
+    height = max(1, round(TILE * min(TALLEST, shapes[0][0] / shapes[0][1])))
     row = height + CAPTION + GAP
     size = (GAP + columns * (TILE + GAP), GAP + row * len(layers))
     sheet = Image.new("RGB", (max(size[0], 360), size[1]), PAPER)

@@ -33,3 +33,9 @@ def test_a_fine_grid_has_no_moire() -> None:
     sheet = capsule_montage({"grid": grid[None]}).array
     tile = sheet[:, GAP + CAPTION : GAP + CAPTION + TILE, GAP : GAP + TILE]
     assert (tile == tile[:, :1, :1]).all()
+
+
+def test_a_long_picture_makes_no_endless_tiles() -> None:
+    """One column of 4096 pixels took the width of a tile, and half a million rows."""
+    sheet = capsule_montage({"long": np.ones((2, 4096, 1), np.float32)})
+    assert sheet.spatial_shape[0] < 500 and sheet.spatial_shape[1] < 500

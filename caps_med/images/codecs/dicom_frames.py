@@ -18,11 +18,13 @@ import numpy as np
 import pydicom
 from pydicom.config import disable_value_validation
 from pydicom.dataset import FileDataset
+from pydicom.encaps import generate_frames
 from pydicom.pixels.utils import pixel_array
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import dicom_origin
 from caps_med.images.codecs import dicom_layout as layouts
+from caps_med.images.codecs import jpeg
 from caps_med.images.codecs.dicom_geometry import SlicePlane, read_planes
 from caps_med.images.image import Array
 from caps_med.images.limits import Limits
@@ -68,6 +70,9 @@ def read_frames(data: bytes, limits: Limits) -> Frames:
             warnings.simplefilter("ignore")
             header = pydicom.dcmread(io.BytesIO(data), specific_tags=_TAGS)
             shape = _checked_shape(header, layout, limits)
+            _check_compressed(header, layout, shape[0])
+            if layout.syntax == layouts.RLE:
+                warnings.simplefilter("error")  # it would go on with pixels in the wrong places
             array = _stored(header, shape)
             rescaled, notes = _rescaled(header, array)
             planes, series = read_planes(header, shape[0]), str(header.get("SeriesInstanceUID", ""))
@@ -113,6 +118,14 @@ def _checked_shape(
         raise InvalidInput(f"DICOM: {layout.fragments} fragments are too few for {frames} frames")
     limits.check_array((frames, rows, columns), size)
     return frames, rows, columns, channels
+
+
+def _check_compressed(header: FileDataset, layout: layouts.DicomLayout, frames: int) -> None:
+    """Refuse damaged JPEG frames, which their decoder would fill with grey."""
+    if layout.syntax == layouts.JPEG:
+        for frame in generate_frames(header.PixelData, number_of_frames=frames):
+            jpeg.frame_of(frame)
+            jpeg.check_undamaged(frame)
 
 
 def _stored(header: FileDataset, shape: tuple[int, int, int, int]) -> Array:

@@ -17,11 +17,11 @@ PREAMBLE, MAGIC = 128, b"DICM"
 _IMPLICIT = "1.2.840.10008.1.2"
 _EXPLICIT = "1.2.840.10008.1.2.1"
 _DEFLATED = "1.2.840.10008.1.2.1.99"
-RLE = "1.2.840.10008.1.2.5"
+RLE, JPEG = "1.2.840.10008.1.2.5", "1.2.840.10008.1.2.4.50"
 #: Transfer syntaxes with compressed frames that are read, and what they are called.
 COMPRESSED = {
     RLE: "RLE",
-    "1.2.840.10008.1.2.4.50": "JPEG",
+    JPEG: "JPEG",
     "1.2.840.10008.1.2.4.90": "JPEG 2000",
     "1.2.840.10008.1.2.4.91": "JPEG 2000",
 }

@@ -6,6 +6,7 @@ import struct
 from typing import NamedTuple
 
 import numpy as np
+import simplejpeg
 from PIL import Image
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
@@ -16,7 +17,11 @@ from caps_med.images.limits import Limits
 
 _START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _START_OF_SCAN = 0xDA
-_END = b"\xff\xd9"
+_SCAN, _END = b"\xff\xda", b"\xff\xd9"
+#: A progressive picture has about ten scans; each is decoded over the whole picture.
+_MAX_SCANS = 100
+#: How libjpeg-turbo begins what it says of streams that are not damaged but not read.
+_NOT_READ = ("Unsupported", "tjDecompressHeader3(): Could not determine subsampling")
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
@@ -25,6 +30,7 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
         raise UnsupportedFormat("JPEG: labels are not read from it, it blurs ids: save them as PNG")
     frame = frame_of(data)
     limits.check_array((frame.height, frame.width), frame.channels)
+    check_undamaged(data)
     return decode_picture(data, "JPEG", kind, limits, frame.bits)
 
 
@@ -40,6 +46,26 @@ def encode(image: MedicalImage) -> bytes:
     return to_bytes(Image.fromarray(plane), "JPEG", quality=95, subsampling=0)
 
 
+def check_undamaged(data: bytes) -> None:
+    """Refuse a JPEG of which its decoder would make up a part.
+
+    libjpeg fills what is missing or broken with grey and only warns, which neither Pillow nor
+    imagecodecs pass on. Here the smallest scale is decoded, at which a warning is an error.
+
+    Raises:
+        InvalidInput: it is damaged. UnsupportedFormat: whether it is cannot be told.
+    """
+    try:
+        simplejpeg.decode_jpeg(data, colorspace="GRAY", min_height=1, min_width=1, strict=True)
+    except ValueError as error:
+        if str(error).startswith(_NOT_READ):
+            raise UnsupportedFormat(
+                "JPEG: 8 bits are read, with colours at full, half or quarter resolution: save it "
+                "as PNG or TIFF"
+            ) from error
+        raise _broken() from error
+
+
 class Frame(NamedTuple):
     """What the header of a frame says."""
 
@@ -53,7 +79,7 @@ def frame_of(data: bytes) -> Frame:
     """The frame of a JPEG: walks the segments up to the first scan.
 
     Raises:
-        InvalidInput: there is none, or the file has no end.
+        InvalidInput: there is none, the file has no end, or over `_MAX_SCANS` scans.
     """
     position, frames = 2, set()
     while True:
@@ -71,6 +97,8 @@ def frame_of(data: bytes) -> Frame:
         position += 2 + length
     if len(frames) != 1 or _END not in data[position:]:
         raise _broken()
+    if (scans := data.count(_SCAN, position)) > _MAX_SCANS:
+        raise InvalidInput(f"JPEG: {scans} scans, at most {_MAX_SCANS} are read: save it again")
     return frames.pop()
 
 

@@ -201,9 +201,12 @@ def _check_segments(page: Any, segment: tuple[int, int]) -> None:  # noqa: ANN40
     if page.compression == _JPEG:
         for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True):
             page.parent.filehandle.seek(offset)
-            frame = jpeg.frame_of(page.parent.filehandle.read(length))
+            content = page.parent.filehandle.read(length)
+            frame = jpeg.frame_of(content)
             if frame.height > segment[0] or frame.width > segment[1]:
                 raise InvalidInput("TIFF: a JPEG in it is larger than its strip or tile")
+            tables = page.jpegtables  # what all strips share, a JPEG without pictures
+            jpeg.check_undamaged(tables[:-2] + content[2:] if tables else content)
 
 
 def _picture(page: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
