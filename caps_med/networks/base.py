@@ -37,10 +37,13 @@ class CapsuleNetwork(nn.Module):
         spatial_dims: 2 or 3.
         divisor: each spatial axis of the input must be a multiple of it.
         layers: the capsule layers in order of computation.
+        whole_training_batches: whether samples of a batch see one another while training, as in
+            batch normalization.
     """
 
     spatial_dims: int
     divisor: int = 1
+    whole_training_batches: bool = False
     layers: tuple[LayerInfo, ...] = ()
 
     def check(self, *inputs: Any) -> None:  # noqa: ANN401 - each network has its own

@@ -1,14 +1,15 @@
-"""A batch whose answers do not depend on one another."""
+"""A batch whose answers do not depend on one another, for tensors of any subclass."""
 
 from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.overrides import has_torch_function_unary
 
 from caps_med.networks.base import CapsuleNetwork
 
@@ -27,6 +28,10 @@ def sample_by_sample(method: Method) -> Method:
     a CPU that costs no time and less memory. On a GPU, and while a graph is traced, the batch stays
     whole: there answers are equal up to rounding.
 
+    A training network that looks at whole batches (`CapsuleNetwork.whole_training_batches`) keeps
+    the batch whole. Subclasses of tensors, such as MONAI's MetaTensor, are computed as plain
+    tensors; what is returned is of the first argument's class and has its attributes.
+
     The method's arguments are tensors ``[B, ...]`` or None; it returns a tensor, or a tuple or
     mapping of tensors.
     """
@@ -36,27 +41,52 @@ def sample_by_sample(method: Method) -> Method:
         self.check(*inputs, *named.values())
         if torch.compiler.is_compiling():  # sizes may be symbols here
             return method(self, *inputs, **named)
-        given = [x for x in (*inputs, *named.values()) if x is not None]
-        sizes = {len(x) if x.ndim else 0 for x in given}
-        if len(sizes) != 1 or sizes == {1} or given[0].device.type not in SPLIT_ON:
-            return method(self, *inputs, **named)
-        answers = [
-            method(self, *(_one(x, i) for x in inputs), **{k: _one(x, i) for k, x in named.items()})
-            for i in range(len(given[0]))
-        ]
-        return _joined(answers)
+        names = list(named)
+        tensors = [_plain(x) for x in (*inputs, *named.values())]
+
+        def call(tensors: Sequence[Tensor | None]) -> Any:  # noqa: ANN401
+            end = len(inputs)
+            return method(self, *tensors[:end], **dict(zip(names, tensors[end:], strict=True)))
+
+        samples = _samples(self, [x for x in tensors if x is not None])
+        if samples is None:
+            answer = call(tensors)
+        else:
+            alone = [call([None if x is None else x[i : i + 1] for x in tensors]) for i in samples]
+            answer = _map(lambda *parts: torch.cat(parts), *alone)
+        like = next(x for x in (*inputs, *named.values()) if x is not None)
+        return _map(lambda part: _of_the_class_of(like, part), answer)
 
     return alone  # type: ignore[return-value]
 
 
-def _one(tensor: Tensor | None, index: int) -> Tensor | None:
-    return None if tensor is None else tensor[index : index + 1]
+def _samples(network: CapsuleNetwork, tensors: Sequence[Tensor]) -> range | None:
+    """The samples to compute one at a time; None where the batch stays whole."""
+    sizes = {len(x) if x.ndim else 0 for x in tensors}
+    whole = network.training and network.whole_training_batches
+    if whole or len(sizes) != 1 or sizes == {1} or tensors[0].device.type not in SPLIT_ON:
+        return None
+    return range(len(tensors[0]))
 
 
-def _joined(answers: list[Any]) -> Any:  # noqa: ANN401
+def _plain(tensor: Tensor | None) -> Tensor | None:
+    subclass = tensor is not None and has_torch_function_unary(tensor)
+    return tensor.as_subclass(Tensor) if subclass else tensor  # type: ignore[union-attr]
+
+
+def _of_the_class_of(like: Tensor, tensor: Tensor) -> Tensor:
+    if not has_torch_function_unary(like):
+        return tensor
+    typed = tensor.as_subclass(type(like))
+    vars(typed).update(vars(like))
+    return typed
+
+
+def _map(function: Callable[..., Tensor], *answers: Any) -> Any:  # noqa: ANN401
+    """`function` of the tensors at the same place of one or several answers."""
     first = answers[0]
     if isinstance(first, Mapping):
-        return OrderedDict((key, torch.cat([a[key] for a in answers])) for key in first)
+        return OrderedDict((key, function(*(a[key] for a in answers))) for key in first)
     if isinstance(first, tuple):
-        return tuple(torch.cat(parts) for parts in zip(*answers, strict=True))
-    return torch.cat(answers)
+        return tuple(function(*parts) for parts in zip(*answers, strict=True))
+    return function(*answers)

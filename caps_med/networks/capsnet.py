@@ -20,6 +20,7 @@ from caps_med.layers.initialization import initialize
 from caps_med.layers.primary import PrimaryCapsules
 from caps_med.layers.spatial import conv_type
 from caps_med.networks.base import LayerInfo, capsule_lengths
+from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.classification import ClassificationNetwork, ReconstructionDecoder
 from caps_med.routing import Routing
 
@@ -86,9 +87,9 @@ class CapsNet(ClassificationNetwork):
         capsules = self.classcaps(_listed(self.primarycaps(self._first(image))))
         return capsule_lengths(capsules), capsules
 
+    @sample_by_sample
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
         """See `ClassificationNetwork.capsules`."""
-        self.check(image)
         found: OrderedDict[str, Tensor] = OrderedDict()
         maps = self._first(image)
         found["conv1"] = maps.unsqueeze(1)

@@ -39,6 +39,7 @@ class ClassificationNetwork(CapsuleNetwork):
     image_size: tuple[int, ...]
     stem: ImageStem
     decoder: ReconstructionDecoder | None
+    whole_training_batches = True
 
     def __init__(self, in_channels: int, out_channels: int, image_size: Sequence[int]) -> None:
         super().__init__()
@@ -54,17 +55,14 @@ class ClassificationNetwork(CapsuleNetwork):
         """Scores ``[B, out_channels]``, the lengths or activations of the class capsules."""
         return self.classify(image)[0]
 
+    @sample_by_sample
     def classify(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """Scores ``[B, out_channels]`` and class capsules ``[B, out_channels, A]``.
 
         While training a batch is computed whole, as batch normalization needs; in evaluation mode
         each sample alone, so that an answer does not depend on its neighbours.
         """
-        if self.training:
-            self.check(image)
-            return self._classify(image)
-        found: tuple[Tensor, Tensor] = self._alone(image)
-        return found
+        return self._classify(image)
 
     def classify_together(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """As `classify`, but the batch is computed whole in evaluation mode, too.
@@ -72,10 +70,6 @@ class ClassificationNetwork(CapsuleNetwork):
         Several times as fast for small images; answers are equal up to rounding.
         """
         self.check(image)
-        return self._classify(image)
-
-    @sample_by_sample
-    def _alone(self, image: Tensor) -> tuple[Tensor, Tensor]:
         return self._classify(image)
 
     def _classify(self, image: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from caps_med.layers.attention import SelfAttentionCapsules, exponential_squash
 from caps_med.layers.spatial import conv_type
 from caps_med.networks.base import LayerInfo, capsule_lengths
+from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.classification import ClassificationNetwork, ReconstructionDecoder
 
 _BATCH_NORM = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
@@ -76,9 +77,9 @@ class EfficientCapsNet(ClassificationNetwork):
         capsules = self.classcaps(self._primary(self.features(self.stem(image))))
         return capsule_lengths(capsules), capsules
 
+    @sample_by_sample
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
         """See `ClassificationNetwork.capsules`; all but `features` have one position."""
-        self.check(image)
         maps = self.features(self.stem(image))
         primary = self._primary(maps)
         one = (..., *(None,) * self.spatial_dims)

@@ -24,6 +24,7 @@ from caps_med.layers.matrix import (
 )
 from caps_med.layers.spatial import conv_type
 from caps_med.networks.base import LayerInfo
+from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.classification import ClassificationNetwork, ReconstructionDecoder
 from caps_med.routing import EMRouting
 
@@ -87,9 +88,9 @@ class MatrixCapsules(ClassificationNetwork):
         last = self._computed(self._first(image))["classcaps"]
         return last.activations, last.poses
 
+    @sample_by_sample
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
         """Every layer's poses, see `ClassificationNetwork.capsules`."""
-        self.check(image)
         maps = self._first(image)
         found = OrderedDict(conv1=maps.unsqueeze(1))
         found.update((name, layer.poses) for name, layer in self._computed(maps).items())

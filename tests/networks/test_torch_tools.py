@@ -1,0 +1,141 @@
+"""What people do with a module of PyTorch, they do with these networks."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from monai.data import MetaTensor
+from torch import Tensor, nn
+
+from caps_med.networks import CapsuleNetwork, build_network
+from caps_med.networks.base import SynthesisNetwork
+
+#: Small networks of every kind, and the size of their input.
+NETWORKS: Mapping[str, tuple[dict[str, Any], tuple[int, int]]] = {
+    "SegCaps": ({"atoms": 4}, (16, 16)),
+    "CapsPix2Pix": ({"atoms": 4}, (16, 16)),
+    "Pix2Pix": ({"width": 8}, (16, 16)),
+    "UNet": ({"features": (4, 4, 4, 4, 4, 4)}, (32, 32)),
+    "CapsNet": ({"width": 16, "primary_types": 2}, (28, 28)),
+    "MatrixCapsules": ({"width": 8, "types": (3, 4, 5)}, (28, 28)),
+    "EfficientCapsNet": ({}, (28, 28)),
+}
+
+
+class Subclass(Tensor):
+    """As users write them."""
+
+
+@pytest.fixture(params=NETWORKS)
+def network(request: pytest.FixtureRequest) -> CapsuleNetwork:
+    torch.manual_seed(0)
+    return build_network(request.param, NETWORKS[request.param][0]).eval()
+
+
+@pytest.fixture
+def inputs(network: CapsuleNetwork) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(1)
+    size = NETWORKS[type(network).__name__][1]
+    image = torch.rand(2, 1, *size, generator=generator)
+    if isinstance(network, SynthesisNetwork):
+        return image, torch.randn(2, network.noise_size, generator=generator)
+    return (image,)
+
+
+def trained(network: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, list[Tensor]]:
+    """The answer in training mode, and the gradients of its mean."""
+    torch.manual_seed(2)
+    network = network.train()
+    network.zero_grad()
+    answer: Tensor = network(*inputs)
+    answer.float().mean().backward()
+    return answer.detach(), [p.grad.clone() for p in network.parameters() if p.grad is not None]
+
+
+def test_a_copy_and_a_saved_module_answer_alike(
+    network: CapsuleNetwork, inputs: tuple[Tensor, ...]
+) -> None:
+    saved = io.BytesIO()
+    torch.save(network, saved)
+    saved.seek(0)
+    with torch.no_grad():
+        answer = network(*inputs)
+        assert torch.equal(copy.deepcopy(network)(*inputs), answer)
+        assert torch.equal(torch.load(saved, weights_only=False)(*inputs), answer)
+
+
+def test_data_parallel_answers_and_learns_alike(
+    network: CapsuleNetwork, inputs: tuple[Tensor, ...]
+) -> None:
+    expected, gradients = trained(network, inputs)
+    answer, found = trained(nn.DataParallel(network), inputs)
+    assert torch.equal(answer, expected)
+    assert all(torch.equal(a, b) for a, b in zip(found, gradients, strict=True))
+
+
+def test_a_subclass_of_tensors_comes_back_with_its_attributes(
+    network: CapsuleNetwork, inputs: tuple[Tensor, ...]
+) -> None:
+    with torch.no_grad():
+        expected = network(*inputs)
+        typed = [x.as_subclass(Subclass) for x in inputs]
+        typed[0].subject = "a"  # type: ignore[attr-defined]
+        answer = network(*typed)
+    assert type(answer) is Subclass and answer.subject == "a"  # type: ignore[attr-defined]
+    assert torch.equal(answer.as_subclass(Tensor), expected)
+
+
+def test_a_meta_tensor_keeps_its_affine_and_trains_alike(
+    network: CapsuleNetwork, inputs: tuple[Tensor, ...]
+) -> None:
+    expected, gradients = trained(network, inputs)
+    affine = torch.diag(torch.tensor([2.0, 2, 2, 1], dtype=torch.float64))
+    typed = tuple(MetaTensor(x, affine=affine) for x in inputs)
+    answer, found = trained(network, typed)
+    assert isinstance(answer, MetaTensor) and torch.equal(answer.affine, affine)
+    assert torch.equal(answer.as_tensor(), expected)
+    assert all(torch.equal(a, b) for a, b in zip(found, gradients, strict=True))
+
+
+def test_capsules_of_a_meta_tensor_are_meta_tensors(
+    network: CapsuleNetwork, inputs: tuple[Tensor, ...]
+) -> None:
+    if not network.layers:
+        pytest.skip("a network without capsules")
+    with torch.no_grad():
+        layers = network.capsules(*(MetaTensor(x) for x in inputs))  # type: ignore[operator]
+    assert {type(layer) for layer in layers.values()} == {MetaTensor}
+
+
+def test_under_autocast_it_learns_in_half_precision(
+    network: CapsuleNetwork, inputs: tuple[Tensor, ...]
+) -> None:
+    """Routing is computed in float32 there. An untrained CapsPix2Pix has no direction to compare:
+    it multiplies rounding a thousandfold."""
+    _, exact = trained(network, inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        answer, half = trained(network, inputs)
+    assert torch.isfinite(answer).all()
+    assert all(g.dtype == torch.float32 and torch.isfinite(g).all() for g in half)
+    if type(network).__name__ == "CapsPix2Pix":
+        return
+    both = [torch.cat([g.flatten() for g in gradients]) for gradients in (exact, half)]
+    assert torch.cosine_similarity(*both, dim=0) > 0.8
+
+
+@pytest.mark.parametrize("network", ["SegCaps", "CapsPix2Pix", "CapsNet"], indirect=True)
+def test_a_compiled_network_answers_and_learns_alike(
+    network: CapsuleNetwork, inputs: tuple[Tensor, ...]
+) -> None:
+    """In float64: a freshly initialised network multiplies rounding errors a thousandfold."""
+    network, inputs = network.double(), tuple(x.double() for x in inputs)
+    expected, gradients = trained(network, inputs)
+    answer, found = trained(torch.compile(network, backend="eager"), inputs)  # type: ignore[arg-type]
+    torch.testing.assert_close(answer, expected, rtol=0, atol=1e-6)
+    for a, b in zip(found, gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
