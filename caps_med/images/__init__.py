@@ -28,6 +28,7 @@ from caps_med.images.labels import label_palette, match_labels
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import Normalization, to_uint8
 from caps_med.images.objects import from_object
+from caps_med.images.preview import preview
 from caps_med.images.slices import Plane, SliceStack, chosen_slice, one_slice, slice_count
 
 FORMATS = tuple(CODECS)
@@ -55,6 +56,7 @@ __all__ = [
     "label_palette",
     "match_labels",
     "one_slice",
+    "preview",
     "read_channels",
     "read_image",
     "slice_count",

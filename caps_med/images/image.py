@@ -29,6 +29,7 @@ STACK_AFFINE = np.diag([-1.0, -1.0, 1.0, 1.0])
 SINGULAR_RATIO = 1e-6
 
 _write: Callable[[MedicalImage, str | PathLike[str]], None]
+_preview: Callable[[MedicalImage], bytes]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,6 +80,10 @@ class MedicalImage:
         shape = " x ".join(str(length) for length in self.array.shape)
         spacing = "" if self.spacing is None else f", {self._spacing_text}"
         return f"<{type(self).__name__}: {self.kind} {shape} {self.array.dtype}{spacing}>"
+
+    def _repr_png_(self) -> bytes:
+        """What a notebook shows, see `caps_med.images.preview`."""
+        return _preview(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: ANN401
         """`array` itself, ``[C, *S]``, for ``np.asarray(image)``."""
@@ -200,6 +205,12 @@ def save_with(writer: Callable[[MedicalImage, str | PathLike[str]], None]) -> No
     """Set what `MedicalImage.save` calls: the formats build on this module, not it on them."""
     global _write
     _write = writer
+
+
+def shown_with(preview: Callable[[MedicalImage], bytes]) -> None:
+    """Set what notebooks show of an image: the content of a PNG file."""
+    global _preview
+    _preview = preview
 
 
 def _check_array(array: Array, kind: str) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from caps_med.errors import LayerNotFound
-from caps_med.images import MedicalImage, chosen_slice
+from caps_med.images import MedicalImage, chosen_slice, encode_image
 from caps_med.inference.capsule_montage import capsule_montage
 from caps_med.inference.passes import check_wanted, input_of_slice
 from caps_med.inference.progress import count_steps
@@ -28,7 +28,7 @@ FloatArray = NDArray[np.float32]
 FOLDER_FILES = ("features.npz", "capsules.png", "statistics.json")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Features:
     """Capsules by layer, in order of computation.
 
@@ -67,6 +67,15 @@ class Features:
     def contact_sheet(self) -> MedicalImage:
         """A picture of all capsule lengths: one row per layer, brighter is longer."""
         return capsule_montage({name: self.lengths(name) for name in self.layers})
+
+    def __repr__(self) -> str:
+        """Its layers and their sizes, on one line."""
+        sizes = (f"{name} {' x '.join(map(str, x.shape))}" for name, x in self.layers.items())
+        return f"<Features: {', '.join(sizes)}>"
+
+    def _repr_png_(self) -> bytes:
+        """The contact sheet, for notebooks."""
+        return encode_image(self.contact_sheet(), "png")
 
     def save(self, path: str | Path) -> None:
         """Write one ``.npz`` file, or a folder of features, contact sheet and statistics."""

@@ -24,6 +24,7 @@ from caps_med.images import (
     read_image,
     slice_count,
 )
+from caps_med.inference.card_table import card_table
 from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.manipulation import Manipulator
 from caps_med.inference.passes import cancellable, device_of
@@ -62,6 +63,14 @@ class Model:
         network = bundle.load_network().to(device or default_device())
         self.network: CapsuleNetwork = cancellable(network)
         self.provenance = AnswerProvenance.of(bundle)
+
+    def __repr__(self) -> str:
+        """Its name, task and network, on one line."""
+        return f"<Model {self.bundle.reference}: {self.task}, {self.bundle.card.network.name}>"
+
+    def _repr_html_(self) -> str:
+        """Its card, for notebooks."""
+        return card_table(self.bundle.reference, self.bundle.card, self.network)
 
     @property
     def name(self) -> str:

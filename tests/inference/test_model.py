@@ -21,6 +21,7 @@ from caps_med.errors import (
 )
 from caps_med.images import MedicalImage, SliceStack, encode_image, read_image, with_channels
 from caps_med.inference import Model, passes
+from caps_med.inference.card_table import card_table
 from tests.images.dicom_files import IDENTITY, slice_file
 
 
@@ -302,3 +303,18 @@ def test_the_package_shows_its_api() -> None:
         "MedicalImage", "__version__", "load_model", "read_channels", "read_image",
     ]  # fmt: skip
     assert caps_med.read_image is read_image and caps_med.MedicalImage is MedicalImage
+
+
+def test_a_notebook_shows_models_and_features(segmentation: Model) -> None:
+    assert repr(segmentation) == "<Model tiny-segmentation@1: segmentation, SegCaps>"
+    table = segmentation._repr_html_()
+    assert "SegCaps, " in table and " parameters" in table and "&#9632;" in table
+    features = segmentation.features(picture(), layer="conv1")
+    assert repr(features).startswith("<Features: conv1 1 x ")
+    assert features._repr_png_().startswith(b"\x89PNG")
+
+
+def test_names_in_a_models_table_are_escaped(segmentation: Model) -> None:
+    card = segmentation.bundle.card.model_copy(update={"labels": {0: "none", 1: "<b>a</b>"}})
+    table = card_table("a@1", card, segmentation.network)
+    assert "&lt;b&gt;a&lt;/b&gt;" in table and "<b>a" not in table
