@@ -24,6 +24,8 @@ NETWORKS: Mapping[str, tuple[dict[str, Any], tuple[int, int]]] = {
     "CapsNet": ({"width": 16, "primary_types": 2}, (28, 28)),
     "MatrixCapsules": ({"width": 8, "types": (3, 4, 5)}, (28, 28)),
     "EfficientCapsNet": ({}, (28, 28)),
+    "ConvNet": ({"dropout": 0.0}, (28, 28)),
+    "ResNet": ({"widths": (4, 4, 8, 8)}, (28, 28)),
 }
 
 
