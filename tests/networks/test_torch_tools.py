@@ -50,12 +50,12 @@ def inputs(network: CapsuleNetwork) -> tuple[Tensor, ...]:
 
 
 def trained(network: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, list[Tensor]]:
-    """The answer in training mode, and the gradients of its mean."""
+    """The answer in training mode, and the gradients of its mean square."""
     torch.manual_seed(2)
     network = network.train()
     network.zero_grad()
     answer: Tensor = network(*inputs)
-    answer.float().mean().backward()
+    answer.float().square().mean().backward()
     return answer.detach(), [p.grad.clone() for p in network.parameters() if p.grad is not None]
 
 
