@@ -126,8 +126,8 @@ def test_under_autocast_it_learns_in_half_precision(
     assert all(g.dtype == torch.float32 and torch.isfinite(g).all() for g in half)
     if type(network).__name__ == "CapsPix2Pix":
         return
-    both = [torch.cat([g.flatten() for g in gradients]) for gradients in (exact, half)]
-    assert torch.cosine_similarity(*both, dim=0) > 0.8
+    a, b = (torch.cat([g.flatten() for g in gradients]) for gradients in (exact, half))
+    assert torch.cosine_similarity(a, b, dim=0) > 0.8
 
 
 @pytest.mark.parametrize("network", ["SegCaps", "CapsPix2Pix", "CapsNet"], indirect=True)
