@@ -203,6 +203,11 @@ class ModelCard(Statement):
         count = self.input_channels
         return ["image"] if count == 1 else [f"channel {n}" for n in range(1, count + 1)]
 
+    def capsule_labels(self, capsules: int) -> dict[int, str]:
+        """Label id -> name of each of the class capsules: all labels, or the second if binary."""
+        named = list(self.labels.items())
+        return dict(named[1:] if capsules == 1 else named)
+
     @property
     def preprocessing(self) -> Preprocessing:
         """How an image becomes the input of a segmentation or synthesis network."""

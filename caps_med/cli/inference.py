@@ -67,7 +67,7 @@ def interpolate(
       caps-med interpolate --model brain-t1-synthesis tissue.nii.gz --out volumes --steps 5
     """
     from caps_med.images import CODECS, chosen_slice, slice_count
-    from caps_med.inference.strip import strip
+    from caps_med.inference.strip import captioned_strip, strip
 
     picture = bool(out.suffix)
     if picture:
@@ -86,7 +86,8 @@ def interpolate(
         images = loaded.interpolate(source, seed, to_seed, steps, slice, progress=progress)
         below = loaded.interpolate_features(source, seed, to_seed, steps, slice) if features else []
     if picture:
-        strip(images, plane, below).save(out)
+        drawn = captioned_strip(images, plane, below) if below else strip(images, plane)
+        drawn.save(out)
     else:
         out.mkdir(parents=True, exist_ok=True)
         for image, file in zip(images, files, strict=True):
@@ -100,21 +101,30 @@ def manipulate(
     images: Images,
     model: ModelName,
     out: Out,
-    capsule: Annotated[int, typer.Option(help="Capsule type of the last layer.", min=0)] = 0,
+    capsule: Annotated[
+        str | None, typer.Option(help="Class, by its label's name or id; by default the first.")
+    ] = None,
     range: Annotated[str, typer.Option(help="Smallest and largest shift.")] = "-0.25,0.25",
+    differences: Annotated[
+        bool, typer.Option("--differences", help="Show what changes instead of the image.")
+    ] = False,
     slice: SliceIndex = None,
     overwrite: Overwrite = False,
     models: Models = None,
 ) -> None:
     """Shift each atom of a class capsule: one row per atom, one column per shift.
 
-    Example: caps-med manipulate --model brain-t1-tissue t1.nii.gz --capsule 3 --out atoms.png
+    Example: caps-med manipulate --model brain-t1-tissue t1.nii.gz --capsule 'white matter' \
+        --out atoms.png
     """
     check_picture(out, images, overwrite)
     deltas = spread(range)
     loaded = caps_med.load_model(model, models)
-    loaded.manipulator(images, slice).sheet(capsule, deltas).save(out)
-    say(f"{loaded.bundle.reference}, capsule {capsule} -> {out}")
+    manipulator = loaded.manipulator(images, slice)
+    index = 0 if capsule is None else manipulator.capsule_of(capsule)
+    manipulator.sheet(index, deltas, differences).save(out)
+    name = list(manipulator.labels.values())[index]
+    say(f"{loaded.bundle.reference}, capsule {index} ({name}) -> {out}")
     say_input(loaded.bundle)
 
 

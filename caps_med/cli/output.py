@@ -55,7 +55,7 @@ def check_format(out: Path, source: MedicalImage, kind: Kind, channels: int) -> 
 
 
 def check_picture(out: Path, sources: Iterable[Path], overwrite: bool) -> None:
-    """`check_file` and `check_format` for an answer that is a picture of one channel.
+    """`check_file` and `check_format` for an answer that is a picture in colour.
 
     Raises:
         UnsupportedFormat, InvalidParameter: it cannot be written to `out`.
@@ -65,7 +65,7 @@ def check_picture(out: Path, sources: Iterable[Path], overwrite: bool) -> None:
     from caps_med.images import MedicalImage
 
     check_file(out, sources, overwrite)
-    check_format(out, MedicalImage(np.zeros((1, 1, 1), np.uint8)), "image", 1)
+    check_format(out, MedicalImage(np.zeros((1, 1, 1), np.uint8)), "image", 3)
 
 
 def seeded_path(path: Path, seed: int) -> Path:

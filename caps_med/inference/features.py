@@ -36,10 +36,13 @@ class Features:
         layers: layer name -> `[J, A, H, W]`; H and W are the slice's over the layer's stride,
             rounded up.
         provenance: model, version and preprocessing.
+        classes: names of the capsule types of the last layer, where they are classes and it is
+            among the layers.
     """
 
     layers: Mapping[str, FloatArray]
     provenance: AnswerProvenance
+    classes: tuple[str, ...] = ()
 
     def lengths(self, layer: str) -> FloatArray:
         """Capsule lengths `[J, *S]` of one layer."""
@@ -66,7 +69,7 @@ class Features:
 
     def contact_sheet(self) -> MedicalImage:
         """A picture of all capsule lengths: one row per layer, brighter is longer."""
-        return capsule_montage({name: self.lengths(name) for name in self.layers})
+        return capsule_montage({name: self.lengths(name) for name in self.layers}, self.classes)
 
     def __repr__(self) -> str:
         """Its layers and their sizes, on one line."""

@@ -7,7 +7,7 @@ the other classes are masked by the network's own prediction, not by the ground 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, chosen_slice
+from caps_med.inference.captions import as_rgb, captioned
+from caps_med.inference.colorbars import ColorBar, colored_by_sign
 from caps_med.inference.passes import input_of_slice
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.strip import rows_of, tiled
@@ -29,6 +31,8 @@ FloatArray = NDArray[np.float32]
 DELTAS = (-0.25, -0.15, -0.05, 0.0, 0.05, 0.15, 0.25)
 #: Pose vectors are shorter than 1: larger shifts are meaningless.
 MAX_DELTA = 1.0
+#: Percentile of the differences that gets the strongest colour: single pixels change much more.
+SHOWN = 99
 #: Reconstructions per call.
 MAX_DELTAS = 33
 
@@ -68,6 +72,7 @@ class Manipulator:
         slices: `[D, C, H, W]`, prepared for the network.
         slice: None for the middle one.
         provenance: of every answer.
+        labels: label id -> name of each class capsule, in their order.
 
     Raises:
         InvalidParameter: the network is not a 2-D SegCaps, or there is no such slice.
@@ -80,6 +85,7 @@ class Manipulator:
         slices: Tensor,
         slice: int | None,
         provenance: AnswerProvenance,
+        labels: Mapping[int, str] | None = None,
     ) -> None:
         if not isinstance(network, SegCaps) or network.spatial_dims != 2:
             raise InvalidParameter(
@@ -87,6 +93,7 @@ class Manipulator:
             )
         at = chosen_slice(len(slices), slice)
         self.network, self.provenance, self._size = network, provenance, slices.shape[2:]
+        self.labels = dict(labels or {})
         with torch.inference_mode():
             self._capsules = network.capsules(input_of_slice(network, slices, at))["seg_caps"]
             lengths = capsule_lengths(self._capsules)
@@ -117,13 +124,56 @@ class Manipulator:
                 moved.append(self._reconstruct(capsules))
         return Manipulation(np.stack(moved), self.original, tuple(deltas), self.provenance)
 
-    def sheet(self, capsule: int, deltas: Sequence[float] = DELTAS) -> MedicalImage:
-        """One row per atom and one column per delta, as in LaLonde's figure.
+    def capsule_of(self, label: str) -> int:
+        """The class capsule of a label, by its name (in either case) or its id.
+
+        Raises:
+            InvalidParameter: there is none, or there are several.
+        """
+        meant = {
+            index
+            for index, (number, name) in enumerate(self.labels.items())
+            if label in (name, str(number)) or label.casefold() == name.casefold()
+        }
+        if len(meant) == 1:
+            return meant.pop()
+        known = ", ".join(f"{number} {name}" for number, name in self.labels.items())
+        what = "is the name or id of several" if meant else "is not one"
+        raise InvalidParameter(f"label {label!r} {what} of the model's class capsules: {known}")
+
+    def sheet(
+        self, capsule: int, deltas: Sequence[float] = DELTAS, differences: bool = False
+    ) -> MedicalImage:
+        """One row per atom and one column per delta, as in LaLonde's figure, with captions.
 
         Of an image with several channels that are no colours, each atom has a row per channel.
+
+        Args:
+            capsule: capsule type of the last layer.
+            deltas: the shifts.
+            differences: show how much each reconstruction differs from the one without a shift,
+                mean over the channels, instead of the reconstruction.
         """
-        shifted = (self(capsule, a, deltas) for a in range(self._capsules.shape[2]))
-        return tiled([row for one in shifted for row in rows_of(list(one.reconstructions))])
+        shifted = [self(capsule, a, deltas) for a in range(self._capsules.shape[2])]
+        names = [f"{round(delta, 3) + 0:+g}" for delta in deltas]
+        names_of = list(self.labels.values())
+        named = f" ({names_of[capsule]})" if 0 <= capsule < len(names_of) else ""
+        title = f"{self.provenance.model}@{self.provenance.version}: capsule {capsule}{named}"
+        if differences:
+            changes = [(one.reconstructions - self.original).mean(1) for one in shifted]
+            seen = np.abs(changes)
+            largest = float(np.percentile(seen[seen > 0], SHOWN)) if seen.any() else 1e-6
+            rows = [[colored_by_sign(one / largest) for one in change] for change in changes]
+            bar = ColorBar.by_sign(largest, "or beyond: difference, in an image of 0 to 1")
+            atoms = [f"atom {atom}" for atom in range(len(rows))]
+            return captioned(rows, atoms, names, f"{title}, one atom shifted by", bar)
+        rows, atoms = [], []
+        for atom, one in enumerate(shifted):
+            of_atom = rows_of(list(one.reconstructions))
+            rows += [[as_rgb(picture) for picture in row] for row in of_atom]
+            channels = [f", channel {c}" for c in range(len(of_atom))]
+            atoms += [f"atom {atom}{c if len(of_atom) > 1 else ''}" for c in channels]
+        return captioned(rows, atoms, names, f"{title}, reconstruction, one atom shifted by")
 
     def _reconstruct(self, capsules: Tensor) -> FloatArray:
         image = cropped(self.network.reconstruct(capsules, self._mask), self._size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -221,7 +222,8 @@ class Model:
         """
         network = self._network(SegmentationNetwork)
         slices = self.segmenter.prepare(self.read(image, "image")).slices
-        return Manipulator(network, slices, slice, self.provenance)
+        labels = self.bundle.card.capsule_labels(network.out_channels)
+        return Manipulator(network, slices, slice, self.provenance, labels)
 
     def point(
         self,
@@ -285,7 +287,11 @@ class Model:
             classes = self.synthesizer.prepare(self.read(source, "labels")).slices
             return self._synthesis_features(origin, classes, layer, slice, z)
         slices = self.segmenter.prepare(self.read(source, "image")).slices
-        return explorer(slices, self._network(SegmentationNetwork).capsules, layer, slice)
+        network = self._network(SegmentationNetwork)
+        found = explorer(slices, network.capsules, layer, slice)
+        last = network.layers and network.layers[-1].name in found.layers
+        classes = tuple(self.bundle.card.capsule_labels(network.out_channels).values())
+        return replace(found, classes=classes) if last else found
 
     def _synthesis_features(
         self,

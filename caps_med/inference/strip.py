@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +11,23 @@ from numpy.typing import NDArray
 from caps_med.images import MedicalImage, SliceStack, to_uint8
 from caps_med.images.channels import COLOURS
 from caps_med.images.slices import Plane
+from caps_med.inference.captions import as_rgb, captioned
+from caps_med.inference.colorbars import BAR_WIDTH, ColorBar
 from caps_med.inference.features import Features
+
+if TYPE_CHECKING:
+    from caps_med.inference.synthesizer import SyntheticImage
 
 Pixels = NDArray[np.floating]
 
 #: Atoms in a strip: those that vary most from image to image.
 ATOMS = 3
+_GREYS = ColorBar(
+    "0, of an atom minus the value named",
+    "1, of an atom plus it",
+    "capsule length or atom, without unit",
+    np.linspace(0, 255, BAR_WIDTH).astype(np.uint8)[None, :, None].repeat(3, 2),
+)
 
 
 def strip(
@@ -37,20 +49,40 @@ def strip(
             np.repeat(_enlarged(value, size)[None], COLOURS if channels == COLOURS else 1, 0)
             for value in values
         ]
-        for values in (_capsule_rows(features) if features else ())
+        for _, values in (_capsule_rows(features) if features else ())
     ]
     return tiled([*rows_of(row), *below])
 
 
-def _capsule_rows(features: Sequence[Features]) -> Iterator[NDArray[np.float32]]:
-    """Rows `[N, H, W]` in [0, 1], see `strip`."""
+def captioned_strip(
+    images: Sequence[SyntheticImage], plane: Plane, features: Sequence[Features]
+) -> MedicalImage:
+    """`strip` with captions: seeds and positions above, capsules and atoms at the left."""
+    shown = [SliceStack.from_image(image, plane).array for image in images]
+    pictures = rows_of([one[len(one) // 2] for one in shown])
+    names = ["image" if len(pictures) == 1 else f"image, channel {c}" for c in range(len(pictures))]
+    rows = [[as_rgb(picture) for picture in row] for row in pictures]
+    for name, values in _capsule_rows(features):
+        names.append(name)
+        rows.append([as_rgb(_enlarged(value, rows[0][0].shape[:2])[None]) for value in values])
+    first = images[0].provenance
+    columns = [f"{image.provenance.position or 0:.2f}" for image in images]
+    columns[0], columns[-1] = f"seed {first.seed}", f"seed {first.to_seed}"
+    [layer] = features[0].layers
+    title = f"{first.model}@{first.version}: images between two seeds, and capsules of {layer}"
+    return captioned(rows, names, columns, title, _GREYS)
+
+
+def _capsule_rows(features: Sequence[Features]) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Names and rows `[N, H, W]` in [0, 1], see `strip`."""
     [capsules] = (np.stack(x) for x in zip(*(f.layers.values() for f in features), strict=True))
     lengths = np.linalg.norm(capsules, axis=2)  # [N, J, H, W]
     longest = int(lengths.mean((0, 2, 3)).argmax())
-    yield np.asarray(lengths[:, longest])
+    yield f"capsule {longest}, length", np.asarray(lengths[:, longest])
     atoms = capsules[:, longest].swapaxes(0, 1)  # [A, N, H, W]
-    for atom in atoms[np.argsort(-atoms.std(1).mean((1, 2)), kind="stable")[:ATOMS]]:
-        yield 0.5 + 0.5 * atom / max(float(np.abs(atom).max()), 1e-6)
+    for number in np.argsort(-atoms.std(1).mean((1, 2)), kind="stable")[:ATOMS]:
+        largest = max(float(np.abs(atoms[number]).max()), 1e-6)
+        yield f"its atom {number}, ±{largest:.2g}", 0.5 + 0.5 * atoms[number] / largest
 
 
 def _enlarged(value: NDArray[np.float32], size: Sequence[int]) -> NDArray[np.float32]:

@@ -213,7 +213,7 @@ def test_interpolate(models: Path, labels: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_image(out).array, expected.array)
     call(*arguments, "--out", taller, "--features")
     shape, taller_shape = read_image(out).array.shape, read_image(taller).array.shape
-    assert taller_shape[1] > shape[1] and taller_shape[2] == shape[2]
+    assert taller_shape[0] == 3 and taller_shape[1] > 5 * shape[1]  # image, length, three atoms
 
 
 def test_interpolate_a_volume(models: Path, tmp_path: Path) -> None:
@@ -239,9 +239,9 @@ def test_interpolate_a_volume(models: Path, tmp_path: Path) -> None:
 
 def test_manipulate(models: Path, image: Path, tmp_path: Path) -> None:
     out = tmp_path / "atoms.png"
-    text = call("manipulate", "--model", "tiny-segmentation", image, "--out", out, "--capsule", "1",
-                "--range", "-0.1,0.2", "--slice", "2", "--models", models)  # fmt: skip
-    assert f"capsule 1 -> {out}" in text
+    text = call("manipulate", "--model", "tiny-segmentation", image, "--out", out, "--capsule",
+                "nucleus", "--range", "-0.1,0.2", "--slice", "2", "--models", models)  # fmt: skip
+    assert f"capsule 1 (nucleus) -> {out}" in text
     manipulator = caps_med.load_model("tiny-segmentation", models).manipulator(image, 2)
     expected = manipulator.sheet(1, [-0.1 + 0.05 * step for step in range(7)])
     np.testing.assert_array_equal(read_image(out).array, expected.array)

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from caps_med.inference.capsule_montage import CAPTION, GAP, TILE, capsule_montage, colored
+from caps_med.inference.capsule_montage import CAPTION, GAP, TILE, capsule_montage
+from caps_med.inference.colorbars import BAR_HEIGHT, INK, ColorBar, colored
 
 
 def test_longer_is_brighter_everywhere() -> None:
@@ -20,7 +21,7 @@ def test_a_row_a_layer_and_a_tile_a_type() -> None:
     }
     sheet = capsule_montage(layers).array
     row = TILE + CAPTION + GAP
-    assert sheet.shape == (3, GAP + 2 * row, GAP + 3 * (TILE + GAP))
+    assert sheet.shape[1] == GAP + 2 * row + BAR_HEIGHT
     centre = GAP + row + CAPTION + TILE // 2
     tiles = [sheet[:, centre, GAP + j * (TILE + GAP) + TILE // 2] for j in range(3)]
     expected = colored(np.array([[0, 0.5, 1]], np.float32))[0]
@@ -38,4 +39,24 @@ def test_a_fine_grid_has_no_moire() -> None:
 def test_a_long_picture_makes_no_endless_tiles() -> None:
     """One column of 4096 pixels took the width of a tile, and half a million rows."""
     sheet = capsule_montage({"long": np.ones((2, 4096, 1), np.float32)})
-    assert sheet.spatial_shape[0] < 500 and sheet.spatial_shape[1] < 500
+    assert sheet.spatial_shape[0] < 500 and sheet.spatial_shape[1] < 640
+
+
+def test_classes_are_named_below_their_tiles() -> None:
+    layers = {"seg_caps": np.zeros((2, 16, 16), np.float32)}
+    plain, named = (capsule_montage(layers, names).array for names in ((), ("grey", "white")))
+    bottom = GAP + CAPTION + TILE
+    assert np.array_equal(plain[:, :bottom], named[:, :bottom])
+    for tile in range(2):
+        left = GAP + tile * (TILE + GAP)
+        label = named[:, bottom + 1 : bottom + CAPTION, left : left + TILE]
+        assert (label.max(axis=(1, 2)) > np.array(INK) - 60).all()
+
+
+def test_a_bar_runs_through_all_colours() -> None:
+    rising = ColorBar.rising("0", "1", "length").colors
+    np.testing.assert_array_equal(rising[0, [0, -1]], colored(np.array([[0.0, 1.0]]))[0])
+    signed = ColorBar.by_sign(0.5, "difference")
+    assert (signed.low, signed.high) == ("-0.5", "0.5")
+    assert signed.colors[0, 0, 2] > signed.colors[0, 0, 0]  # blue below zero
+    assert signed.colors[0, -1, 0] > signed.colors[0, -1, 2]

@@ -93,7 +93,37 @@ def test_a_moved_atom_changes_the_reconstruction(models: Path, image: MedicalIma
     assert found.reconstructions.shape == (3, 1, 21, 30)
     assert found.changes[1] == 0
     assert min(found.changes[0], found.changes[2]) > 1e-5
-    assert move.sheet(seen).array.shape == (1, 4 * 21, 7 * 30)
+    sheet = move.sheet(seen).array
+    assert sheet.shape[0] == 3 and sheet.shape[1] > 4 * 21 * 4 and sheet.shape[2] > 7 * 30 * 4
+
+
+def test_a_sheet_shows_the_reconstructions_enlarged_and_their_differences(
+    models: Path, image: MedicalImage
+) -> None:
+    """Without a shift nothing differs: white; the pictures are those of the call."""
+    model = load_model("tiny-segmentation", models)
+    move, deltas = model.manipulator(image), [-0.25, 0.0, 0.25]
+    slices = model.segmenter.prepare(image).slices
+    seen = int(model.segmenter.lengths(slices).argmax(1).flatten().mode().values)
+    sheet = move.sheet(seen, deltas).array
+    wanted = np.rint(move(seen, 0, deltas).reconstructions[2, 0].clip(0, 1) * 255)
+    factor = 5  # 21 x 30 pixels become 105 x 150, which are at least 96
+    last = sheet[:, 44 : 44 + 105 : factor, -4 - 150 : -4 : factor]
+    np.testing.assert_array_equal(last, wanted.astype(np.uint8)[None].repeat(3, 0))
+    changes = move.sheet(seen, deltas, differences=True).array
+    middle = changes[:, 44 + 50, -4 - 150 - 4 - 75]
+    assert middle.tolist() == [247, 247, 247]
+
+
+def test_a_capsule_is_named_by_its_label_or_its_id(models: Path, image: MedicalImage) -> None:
+    move = load_model("tiny-segmentation", models).manipulator(image)
+    assert [move.capsule_of(text) for text in ("background", "nucleus", "Membrane")] == [0, 1, 2]
+    assert [move.capsule_of(text) for text in ("0", "2", "7")] == [0, 1, 2]
+    with pytest.raises(InvalidParameter, match=r"'1' is not one .*: 0 background, 2 nucleus, 7"):
+        move.capsule_of("1")
+    move.labels = {1: "axon", 2: "1"}
+    with pytest.raises(InvalidParameter, match="'1' is the name or id of several"):
+        move.capsule_of("1")
 
 
 @pytest.mark.parametrize(

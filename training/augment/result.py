@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caps_med.images import MedicalImage, read_image
+from caps_med.images import MedicalImage, label_palette, read_image
 from caps_med.wording import counted
 from training.atomic import write_text
 from training.augment.benefit import Benefit
@@ -19,7 +19,7 @@ from training.augment.split import Parts
 from training.data.stacks import LIMITS
 from training.labelmaps.originals import Original
 from training.pictures.figures import histogram, strip_plot
-from training.pictures.pixels import as_pixels, data_url
+from training.pictures.pixels import RGB, as_pixels, data_url
 from training.pictures.sheet import Cell, image_pixels, label_pixels, most_labelled, sheet
 from training.reports.page import rendered
 
@@ -152,7 +152,7 @@ def image_sheet(result: Result, folder: AugmentFolder) -> MedicalImage:
     cells = []
     for number, one in enumerate(kept):
         cells += _real(shown[number % len(shown)], result.parts)
-        cells += _synthetic(one, folder)
+        cells += _synthetic(one, folder, result.parts)
     return sheet(cells, 5)
 
 
@@ -160,11 +160,17 @@ def _real(original: Original, parts: Parts) -> list[Cell]:
     z = most_labelled(original.label)
     image, _ = parts.dataset.read(original.case)
     name = original.case.name
-    pixels = image_pixels(image, z), label_pixels(original.label, z)
+    pixels = image_pixels(image, z), _colored(original.label, z, parts)
     return [Cell(f"real {name}", (pixels[0],)), Cell("its labels", (pixels[1],))]
 
 
-def _synthetic(one: GeneratedImage, folder: AugmentFolder) -> list[Cell]:
+def _colored(label: MedicalImage, slice: int, parts: Parts) -> RGB:
+    """A slice of labels in the colors of the first original, whichever file they come from."""
+    palette = label_palette(parts.originals.maps[0].label.palette)
+    return label_pixels(label, slice, values=parts.dataset.label_values, palette=palette)
+
+
+def _synthetic(one: GeneratedImage, folder: AugmentFolder, parts: Parts) -> list[Cell]:
     images, labels = files_of(folder.out, one)
     label = read_image(labels, kind="labels", limits=LIMITS)
     answers = folder.work / "answers" / labels.name
@@ -172,16 +178,16 @@ def _synthetic(one: GeneratedImage, folder: AugmentFolder) -> list[Cell]:
     z = most_labelled(label)
     image = read_image(images[0], limits=LIMITS)
     return [
-        Cell(f"{one.name}, {one.origin.how}", (label_pixels(label, z),)),
+        Cell(f"{one.name}, {one.origin.how}", (_colored(label, z, parts),)),
         Cell(f"synthetic, seed {one.seed}", (image_pixels(image, z),)),
-        Cell(f"found in it, Dice {one.dice:.3f}", (label_pixels(found, z),)),
+        Cell(f"found in it, Dice {one.dice:.3f}", (_colored(found, z, parts),)),
     ]
 
 
 def _dropped(result: Result, folder: AugmentFolder) -> str:
     """The worst dropped images as a data URL; empty without any."""
     worst = sorted(result.dropped, key=lambda one: one.dice)[:_DROPPED]
-    cells = [cell for one in worst for cell in _synthetic(one, folder)]
+    cells = [cell for one in worst for cell in _synthetic(one, folder, result.parts)]
     return data_url(as_pixels(sheet(cells, 6))) if cells else ""
 
 

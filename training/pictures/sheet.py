@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from caps_med.images import MedicalImage, Normalization, Plane, SliceStack, label_palette
+from caps_med.images.fonts import caption_font
 from training.pictures.pixels import RGB, gray_or_rgb, label_colors, overlay
 
 #: Edge of a picture, gap between two, height of a caption, in pixels.
@@ -35,7 +36,7 @@ def sheet(cells: Sequence[Cell], columns: int) -> MedicalImage:
     down = TILE + CAPTION + GAP
     size = GAP + columns * across, GAP + down * math.ceil(len(cells) / columns)
     paper = Image.new("RGB", size, PAPER)
-    draw, font = ImageDraw.Draw(paper), ImageFont.load_default(12)
+    draw, font = ImageDraw.Draw(paper), caption_font(11)
     letters = int((across - GAP) / _LETTER)
     for number, cell in enumerate(cells):
         left, top = GAP + number % columns * across, GAP + number // columns * down
@@ -97,7 +98,23 @@ def image_pixels(image: MedicalImage, slice: int = 0, plane: Plane = "axial") ->
     return gray_or_rgb(Normalization().apply(channels if len(channels) == 3 else channels[:1]))
 
 
-def label_pixels(label: MedicalImage, slice: int = 0, plane: Plane = "axial") -> RGB:
-    """One slice of a label map as ``[H, W, 3]``, in its own colors or the default ones."""
-    ids = SliceStack.from_image(label, plane).array[slice, 0].astype(np.int64)
-    return label_colors(ids, None if label.palette is None else label_palette(label.palette))
+def label_pixels(
+    label: MedicalImage,
+    slice: int = 0,
+    plane: Plane = "axial",
+    values: Mapping[int, int] | None = None,
+    palette: RGB | None = None,
+) -> RGB:
+    """One slice of a label map as ``[H, W, 3]``.
+
+    Args:
+        values: value in the file -> label id, where they differ (masks of 0 and 255).
+        palette: ``[256, 3]``; None for the map's own colors, or else the default ones.
+    """
+    found = SliceStack.from_image(label, plane).array[slice, 0].astype(np.int64)
+    ids = found.copy()
+    for value, number in (values or {}).items():
+        ids[found == value] = number
+    if palette is None and label.palette is not None:
+        palette = label_palette(label.palette)
+    return label_colors(ids, palette)
