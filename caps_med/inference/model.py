@@ -290,8 +290,8 @@ class Model:
         network = self._network(SegmentationNetwork)
         found = explorer(slices, network.capsules, layer, slice)
         last = network.layers and network.layers[-1].name in found.layers
-        classes = tuple(self.bundle.card.capsule_labels(network.out_channels).values())
-        return replace(found, classes=classes) if last else found
+        labels = self.bundle.card.capsule_labels(network.out_channels)
+        return replace(found, classes=tuple(labels.values())) if last else found
 
     def _synthesis_features(
         self,

@@ -14,8 +14,8 @@ def test_a_mask_of_255_has_the_color_of_the_label_that_it_is() -> None:
     known = MedicalImage(ids, kind="labels")
     written = MedicalImage(ids * np.uint8(255), kind="labels", palette=label_palette())
     values = {0: 0, 255: 1}
-    shown = [label_pixels(one, values=values, palette=label_palette()) for one in (known, written)]
-    np.testing.assert_array_equal(*shown)
+    one, other = (label_pixels(x, values=values, palette=label_palette()) for x in (known, written))
+    np.testing.assert_array_equal(one, other)
 
 
 def drawn(text: str) -> bytes:
