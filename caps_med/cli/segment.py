@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +22,7 @@ from caps_med.cli.options import (
     say_input,
     say_json,
 )
-from caps_med.cli.output import check_file, check_format
+from caps_med.cli.output import check_file, check_format, check_free
 from caps_med.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ def segment(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Write one channel per class, not labels.")
     ] = False,
+    label_file: Annotated[
+        Path | None,
+        typer.Option(help="Also write names and colours of the labels here, for ITK-SNAP."),
+    ] = None,
     format: Format = None,
     jobs: Jobs = 1,
     resume: Resume = False,
@@ -55,6 +60,8 @@ def segment(
       caps-med segment --model my-tumours flair.nii.gz t1.nii.gz --out tumour.nii.gz
       caps-med segment --model brain-t1-tissue -i scans -o tissues --jobs 4
     """
+    if label_file is not None:
+        _write_label_file(label_file, model, models, overwrite)
     if inputs:
         from caps_med.batch import SegmentFiles
 
@@ -80,6 +87,15 @@ def segment(
         return
     console.print(measures_table(result))
     say(f"{loaded.bundle.reference} -> {out}")
+
+
+def _write_label_file(path: Path, model: str, models: Path | None, overwrite: bool) -> None:
+    from caps_med.bundles import ModelRepository
+    from caps_med.images import write_label_description
+
+    check_free([path], overwrite)
+    card = ModelRepository(models).find(model).card
+    write_label_description(path, card.labels, card.palette)
 
 
 def measures_table(result: Segmentation) -> Table:

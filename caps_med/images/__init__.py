@@ -24,6 +24,7 @@ from caps_med.images.files import (
     write_image,
 )
 from caps_med.images.image import Kind, MedicalImage
+from caps_med.images.label_files import label_description, write_label_description
 from caps_med.images.labels import label_palette, match_labels
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import Normalization, to_uint8
@@ -53,6 +54,7 @@ __all__ = [
     "encode_image",
     "from_object",
     "is_grey",
+    "label_description",
     "label_palette",
     "match_labels",
     "one_slice",
@@ -64,4 +66,5 @@ __all__ = [
     "to_uint8",
     "with_channels",
     "write_image",
+    "write_label_description",
 ]

@@ -183,6 +183,16 @@ def test_probabilities(models: Path, image: Path, tmp_path: Path) -> None:
     assert np.load(out).shape == (3, 20, 28, 3)
 
 
+def test_segment_writes_label_names_for_itk_snap(models: Path, image: Path, tmp_path: Path) -> None:
+    names = tmp_path / "labels.txt"
+    arguments = ("segment", "--model", "tiny-segmentation", image, "--label-file", names,
+                 "--models", models, "--out")  # fmt: skip
+    call(*arguments, tmp_path / "one.nii.gz")
+    assert '"nucleus"' in names.read_text() and '"membrane"' in names.read_text()
+    again = run(*arguments, tmp_path / "two.nii.gz")
+    assert again.returncode == 2 and "labels.txt exists" in again.stderr
+
+
 def test_synthesize_counts_seeds(models: Path, labels: Path, tmp_path: Path) -> None:
     out = tmp_path / "s.png"
     call("synthesize", "--model", "tiny-synthesis", labels, "--out", out, "--seed", "4",

@@ -32,6 +32,7 @@ from caps_med.images.limits import Limits
 
 # The two affines of a header may put a corner of the volume this many voxels apart.
 AFFINE_TOLERANCE = 0.1
+_LABEL = 1002  # the intent code of label maps
 _MILLIMETRES = {1: 1000.0, 2: 1.0, 3: 0.001}  # of the unit codes in xyzt_units
 
 
@@ -64,7 +65,8 @@ def encode(image: MedicalImage) -> bytes:
     """One .nii file, not compressed.
 
     An image that came from NIfTI keeps its header: version, byte order, form codes, units. What
-    described the old voxels (slope, display range) is reset. K channels become the fourth axis.
+    described the old voxels (slope, display range) is reset. K channels become the fourth axis. The
+    intent of label maps is "label", that of other images is not.
     A picture becomes a volume of one axial slice, which display software shows the same way up.
     """
     grid, affine = _grid(image)
@@ -73,10 +75,20 @@ def encode(image: MedicalImage) -> bytes:
     header.set_data_dtype(grid.dtype)
     header.set_data_shape(grid.shape)
     header.set_slope_inter(1, 0)
+    _set_intent(header, image.kind)
     header["cal_min"] = header["cal_max"] = 0
     header.set_data_offset(len(header.binaryblock) + 4)
     voxels = grid.astype(header.get_data_dtype(), copy=False).tobytes(order="F")
     return bytes(header.binaryblock) + b"\0\0\0\0" + voxels
+
+
+def _set_intent(header: nib.Nifti1Header, kind: Kind) -> None:
+    """Mark label maps as such (NIFTI_INTENT_LABEL), and nothing else, whatever they came from."""
+    marked = int(header["intent_code"]) == _LABEL
+    if kind == "labels" and not marked:
+        header.set_intent("label")
+    elif kind != "labels" and marked:
+        header.set_intent("none")
 
 
 def _checked(data: bytes, limits: Limits) -> tuple[bytes, CheckedHeader]:

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import csv
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from caps_med.images import MedicalImage, encode_image, label_description, read_image
+
+
+def test_itk_snap_reads_names_and_colours() -> None:
+    """As ITK-SNAP does: comments begin with #, fields are separated by blanks, names quoted."""
+    palette = np.array([[0, 0, 0], [1, 2, 3], [40, 50, 60]], np.uint8)
+    text = label_description({0: "background", 1: 'the "inner" core', 2: "grey matter"}, palette)
+    lines = [" ".join(x.split()) for x in text.splitlines() if not x.startswith("#")]
+    rows = list(csv.reader(lines, delimiter=" "))
+    assert rows == [
+        ["0", "0", "0", "0", "0", "0", "0", "Clear Label"],
+        ["1", "1", "2", "3", "1", "1", "1", "the 'inner' core"],
+        ["2", "40", "50", "60", "1", "1", "1", "grey matter"],
+    ]
+
+
+def intent(data: bytes) -> str:
+    return str(nib.Nifti1Image.from_bytes(data).header.get_intent()[0])
+
+
+@pytest.mark.parametrize("from_nifti", [False, True])
+def test_nifti_label_maps_say_that_they_are_label_maps(from_nifti: bool) -> None:
+    labels = MedicalImage(np.ones((1, 2, 3, 4), np.uint8), kind="labels")
+    if from_nifti:
+        plain = encode_image(labels.with_array(labels.array, kind="image"), "nifti", compress=False)
+        assert intent(plain) == "none"
+        labels = read_image(plain, kind="labels")
+    written = encode_image(labels, "nifti", compress=False)
+    assert intent(written) == "label"
+    again = read_image(written, kind="labels")
+    np.testing.assert_array_equal(again.array, labels.array)
+    image = again.with_array(again.array.astype(np.float32), kind="image")
+    assert intent(encode_image(image, "nifti", compress=False)) == "none"
