@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 #: The folder that holds `api`.
@@ -23,6 +24,21 @@ def import_path() -> dict[str, str]:
     """The environment variable that has a process import what this one imports."""
     folders = (str(_FOLDER), *filter(os.path.isabs, sys.path))
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(folders))}
+
+
+def limit_memory(size: int) -> None:
+    """Limit the data in memory of this process to `size` bytes beyond what it has (POSIX).
+
+    What a process starts with differs by a gigabyte between builds of PyTorch.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    with suppress(OSError, ValueError):  # only Linux says how much is in use
+        status = Path("/proc/self/status").read_text()
+        used = int(status.partition("VmData:")[2].split()[0]) * 1024
+        resource.setrlimit(resource.RLIMIT_DATA, (used + size, used + size))
 
 
 def write_no_core_file() -> None:

@@ -50,7 +50,9 @@ class Settings(BaseSettings):
         job_keep_days: days after which a finished job is deleted.
         jobs_max_bytes: disk quota of all jobs.
         max_archive_bytes, max_archive_files: bounds on unpacked training data.
-        job_check_seconds: longest check of uploaded data.
+        job_check_seconds, job_check_memory_bytes: bounds on the check of uploaded data; memory
+            beyond what its process starts with.
+        job_checks_at_once: uploads that are checked at a time; a few more wait.
         datasets: data sets that jobs may name, as JSON: name -> folder.
         max_images: images of one synthesis request.
         max_parts: parts of one upload.
@@ -107,6 +109,8 @@ class Settings(BaseSettings):
     max_archive_bytes: int = Field(default=4096 * MIB, gt=0)
     max_archive_files: int = Field(default=20_000, gt=0)
     job_check_seconds: float = Field(default=100, gt=0)
+    job_check_memory_bytes: int = Field(default=2048 * MIB, gt=0)
+    job_checks_at_once: int = Field(default=1, gt=0, le=64)
     datasets: dict[DatasetName, Path] = {}
     max_images: int = Field(default=64, gt=0)
     max_parts: int = Field(default=16, gt=0)

@@ -7,35 +7,89 @@ it; the service reports that and goes on.
 from __future__ import annotations
 
 import asyncio
+import csv
+import json
 import os
 import resource
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from api.jobs.files import read_json, write_json
 from api.jobs.job import Options
-from api.processes import import_path, module_command
+from api.processes import import_path, limit_memory, module_command
 
 #: Findings listed in the answer, which also counts all of them.
 LISTED = 100
+#: Files that may list others.
+_LISTS = (".json", ".csv", ".tsv")
 
 
 def inspect(folder: Path, options: Options) -> dict[str, Any]:
     """The findings about a folder of data, understood as the job's options say, errors first.
 
-    A description that names files outside the folder is refused before any file is opened.
+    They name no path above it.
+
+    A description that names files outside the folder is refused before any file is looked for, so
+    that the answer does not tell which files there are.
     """
+    from caps_med.errors import CapsMedError
     from training.data import open_dataset
 
-    dataset = open_dataset(folder, interpretation=options.interpretation)
-    for case in dataset.cases:
-        for file in (*case.images, case.label):
-            if not file.path.resolve().is_relative_to(folder.resolve()):
-                what = "its description names a file outside the data set"
-                return _answer([_finding("outside", "", what, "pack all files into it")])
-    return _answer([found.model_dump() for found in dataset.findings])
+    if leads_outside(folder):
+        what = "its description names a file outside the data set"
+        return _answer([_finding("outside", "", what, "pack all files into it")])
+    try:
+        dataset = open_dataset(folder, interpretation=options.interpretation)
+        found = [found.model_dump() for found in dataset.findings]
+    except CapsMedError as error:
+        found = [_finding("layout", "", str(error), "correct the description of the data set")]
+    return _answer([{k: _without(folder, v) for k, v in one.items()} for one in found])
+
+
+def leads_outside(folder: Path) -> bool:
+    """Whether a list in the folder names a file outside it; no file that it names is looked for."""
+    lists = (path for path in folder.rglob("*") if path.suffix.lower() in _LISTS)
+    return any(
+        not os.path.normpath(path.parent / name).startswith(f"{folder}{os.sep}")
+        for path in lists
+        for name in _file_names(path)
+        if Path(name).is_absolute() or ".." in Path(name).parts
+    )
+
+
+def _file_names(path: Path) -> Iterator[str]:
+    """What may be a file name in a list: texts inside JSON's lists, cells of a table."""
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    if path.suffix.lower() == ".json":
+        with suppress(ValueError, RecursionError):  # not JSON: no list either
+            yield from _texts(json.loads(text), inside=False)
+        return
+    for row in csv.reader(text.splitlines(), delimiter=max("\t;,", key=text.count)):
+        yield from (cell.strip() for cell in row)
+
+
+def _texts(value: Any, inside: bool) -> Iterator[str]:  # noqa: ANN401 - whatever JSON holds
+    if isinstance(value, str) and inside:
+        yield value.strip()
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item, inside=True)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts(item, inside)
+
+
+def _without(folder: Path, value: Any) -> Any:  # noqa: ANN401 - of a finding
+    """A text without the folder's path."""
+    if not isinstance(value, str):
+        return value
+    for place in (str(folder), str(folder.resolve())):
+        value = value.replace(f"{place}{os.sep}", "").replace(place, "the data set")
+    return value
 
 
 def _finding(code: str, file: str, what: str, fix: str) -> dict[str, str]:
@@ -52,7 +106,7 @@ async def findings(
     options: Options,
     result: Path,
     seconds: float,
-    memory_bytes: int | None,
+    memory_bytes: int,
     nice: int,
 ) -> dict[str, Any]:
     """The findings of the check of a folder; a crash or a timeout is a finding too.
@@ -61,9 +115,9 @@ async def findings(
         folder: of the data; findings name files relative to it.
         options: of the job.
         result: a file that the check may write.
-        seconds, memory_bytes, nice: bounds on its process.
+        seconds, memory_bytes, nice: bounds on its process; memory beyond what it starts with.
     """
-    limits = (str(memory_bytes or 0), str(nice))
+    limits = (str(memory_bytes), str(nice))
     arguments = (str(folder), options.model_dump_json(), str(result), *limits)
     process = await asyncio.create_subprocess_exec(
         *module_command("api.jobs.check", *arguments),
@@ -91,10 +145,11 @@ async def findings(
 
 def main(folder: Path, options: Options, result: Path, memory: int, nice: int) -> None:
     """Check `folder` within the given bounds and write the findings."""
+    import training.data  # noqa: F401 - counts as memory in use below
+
     os.nice(nice)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if memory:
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    limit_memory(memory)
     write_json(result, inspect(folder, options))
 
 

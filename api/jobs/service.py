@@ -30,7 +30,7 @@ from api.metrics import Metrics
 from api.problems import DATA_NOT_FIT, JOB_NOT_FOUND, OVERLOADED, PICTURE_NOT_FOUND, QUOTA, Refusal
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
-from caps_med.errors import InvalidParameter
+from caps_med.errors import InputTooLarge, InvalidParameter
 from training.data import REGISTERED
 
 log = logging.getLogger("caps_med.jobs")
@@ -38,6 +38,33 @@ log = logging.getLogger("caps_med.jobs")
 #: Seconds between two ticks of the supervisor.
 PAUSE = 0.5
 _LOG_LINES = 200
+#: Uploads that are unpacked and checked, or wait for that; more are answered 503.
+MOST_ARRIVALS = 8
+
+
+class Arrivals:
+    """Refuses what arrives while too much is on its way.
+
+    Args:
+        most: how much may be on its way.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._count = most, 0
+
+    async def __aenter__(self) -> None:
+        """Count one more.
+
+        Raises:
+            Refusal: it is one too many (503).
+        """
+        if self._count >= self._most:
+            detail = f"{self._count} uploads are being checked: try again later"
+            raise Refusal(OVERLOADED, detail, {"Retry-After": "30"})
+        self._count += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self._count -= 1
 
 
 class Jobs:
@@ -66,6 +93,9 @@ class Jobs:
         )
         self.names = ModelNames(self.store, repository)
         self._adding = threading.Lock()
+        self._arrivals = Arrivals(MOST_ARRIVALS)
+        self._unpacking = asyncio.Lock()
+        self._checking = asyncio.Semaphore(settings.job_checks_at_once)
         self.supervisor = Supervisor(
             self.root,
             self.store,
@@ -183,20 +213,36 @@ class Jobs:
             return str(data)
         target = files.folder / f"{name}-data"
         settings = self.settings
-        limits = ArchiveLimits(settings.max_archive_bytes, settings.max_archive_files)
-        await to_thread.run_sync(lambda: unpack(archive, target, limits))
-        found = await findings(
-            _data_root(target),
-            options,
-            files.findings,
-            settings.job_check_seconds,
-            settings.job_memory_bytes,
-            settings.job_nice,
-        )
+        async with self._arrivals:
+            async with self._unpacking:  # one after the other, so that the quota is exact
+                await to_thread.run_sync(lambda: self._unpack(archive, target))
+            async with self._checking:
+                found = await findings(
+                    _data_root(target),
+                    options,
+                    files.findings,
+                    settings.job_check_seconds,
+                    settings.job_check_memory_bytes,
+                    settings.job_nice,
+                )
         if found["errors"]:
             detail = f"{found['errors']} of {found['count']} findings are errors"
             raise Refusal(DATA_NOT_FIT, detail, findings=found["findings"])
         return _data_root(target).relative_to(files.folder).as_posix()
+
+    def _unpack(self, archive: BinaryIO, target: Path) -> None:
+        """Unpack into what is left of the quota."""
+        settings = self.settings
+        left = settings.jobs_max_bytes - size_of(self.root)
+        limit = min(settings.max_archive_bytes, left)
+        try:
+            unpack(archive, target, ArchiveLimits(limit, settings.max_archive_files))
+        except InputTooLarge as error:
+            if limit == settings.max_archive_bytes:
+                raise
+            shutil.rmtree(target, ignore_errors=True)
+            detail = "the archive exceeds what is left of the disk quota: delete finished jobs"
+            raise Refusal(QUOTA, detail) from error
 
     def _check_room(self) -> None:
         waiting = len(self.store.in_states("queued"))

@@ -22,6 +22,7 @@ from caps_med.images.labels import as_labels, smallest_unsigned
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import to_uint8
 from caps_med.images.objects import from_object, is_pair
+from caps_med.images.reading import read_at_most
 
 _LARGEST = float(np.finfo(np.float32).max)
 _GZIP_LEVEL = 6
@@ -259,7 +260,7 @@ def _file_start(path: Path) -> bytes:
 def _file_content(path: Path, limits: Limits) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(limits.max_bytes + 1)
+            return read_at_most(file, limits.max_bytes + 1)
     except OSError as error:
         raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
 

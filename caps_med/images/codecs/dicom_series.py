@@ -17,6 +17,7 @@ from caps_med.images.codecs.dicom_geometry import affine_of
 from caps_med.images.dicom_origin import joined
 from caps_med.images.image import STACK_AFFINE, MedicalImage
 from caps_med.images.limits import Limits
+from caps_med.images.reading import read_at_most
 
 MAX_FILES = 10_000
 NO_COMMON_ORIGIN = (
@@ -105,7 +106,7 @@ def _content(file: IO[bytes], most: int) -> bytes | None:
     head = file.read(dicom_layout.PREAMBLE + 4)
     if not dicom_layout.recognises(head):
         return None
-    return head + file.read(most + 1 - len(head))
+    return head + read_at_most(file, most + 1 - len(head))
 
 
 def _frames(contents: Iterable[tuple[str, bytes]], limits: Limits, bound: str) -> list[Frames]:

@@ -139,6 +139,11 @@ class _Survey:
             image, label = read_case(case, instances=self._cases.instances)
         except BrokenCase as error:
             self._add(error.finding, error.file, error.what, error.fix)
+        except MemoryError:
+            what = "takes more memory to read than is allowed"
+            self._add(
+                "unreadable", case.images[0], what, "crop or downsample it, or allow more memory"
+            )
         except Exception as error:  # a library's failure on one file must not end the pass
             what = f"cannot be read: {type(error).__name__}"
             self._add("unreadable", case.images[0], what, "save it again or remove it")

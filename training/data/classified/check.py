@@ -112,6 +112,11 @@ class _Survey:
             self._note("not_finite", image.image, "contains NaN or infinity", str(error))
         except CapsMedError as error:
             self._note("unreadable", image.image, "cannot be read", str(error))
+        except MemoryError:
+            what = "takes more memory to read than is allowed"
+            self._note(
+                "unreadable", image.image, what, "crop or downsample it, or allow more memory"
+            )
         except Exception as error:  # a library's failure on one file must not end the pass
             what = f"cannot be read: {type(error).__name__}"
             self._note("unreadable", image.image, what, "save it again or remove it")

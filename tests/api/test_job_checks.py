@@ -1,0 +1,158 @@
+"""Uploads to train on are unpacked and checked within bounds, and the answer tells no path."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import nibabel as nib
+import numpy as np
+import pytest
+
+from api.jobs import service
+from api.jobs.check import findings, inspect, leads_outside
+from api.jobs.job import Options
+from api.settings import MIB, Settings
+from tests.api.jobs import zipped
+from tests.api.running import Running, running, until
+
+JOBS = "/v1/training-jobs"
+
+
+def checked(folder: Path, result: Path, memory: int) -> dict[str, Any]:
+    return asyncio.run(findings(folder, Options(), result, 100, memory, 0))
+
+
+def test_little_memory_is_enough_for_small_images(discs: Path, tmp_path: Path) -> None:
+    """Neither the libraries nor the largest file that could be read count."""
+    assert checked(discs, tmp_path / "result.json", 64 * MIB)["errors"] == 0
+
+
+def test_a_file_that_inflates_is_refused_with_advice(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    for kind in ("images", "labels"):
+        (folder / kind).mkdir(parents=True)
+        header = nib.Nifti1Image(np.zeros((1, 1, 1), np.uint8), np.eye(4)).header
+        header.set_data_shape((1000, 1000, 400))
+        content = header.binaryblock + bytes(4 + 400 * 10**6)
+        (folder / kind / "a.nii.gz").write_bytes(gzip.compress(content, 1))
+    found = checked(folder, tmp_path / "result.json", 200 * MIB)
+    assert found["errors"]
+    said = json.dumps(found)
+    assert "crop or downsample" in said
+    assert "save it again" not in said
+
+
+@pytest.mark.parametrize("name", ["/etc/{}", "../{}", "images/../../{}"])
+@pytest.mark.parametrize("kind", ["json", "csv", "dataset.json"])
+def test_files_outside_are_refused_whether_they_exist_or_not(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    answers = []
+    for file in ("passwd", "no-such-file"):
+        folder = tmp_path / file / "data"
+        (folder / "imagesTr").mkdir(parents=True)
+        (tmp_path / file / "passwd").write_text("x")
+        entry = {"image": name.format(file), "label": "here.png"}
+        if kind == "csv":
+            (folder / "list.csv").write_text(f"image,label\n{entry['image']},here.png\n")
+        elif kind == "json":
+            (folder / "list.json").write_text(json.dumps([entry]))
+        else:
+            (folder / "dataset.json").write_text(json.dumps({"training": [entry], "labels": {}}))
+        answers.append(inspect(folder, Options()))
+    assert answers[0] == answers[1]
+    assert [found["code"] for found in answers[0]["findings"]] == ["outside"]
+
+
+def test_a_description_without_outside_files_is_none_that_leads_outside(tmp_path: Path) -> None:
+    description = {
+        "training": [{"image": "./imagesTr/a.png", "label": "labelsTr/../labelsTr/a.png"}],
+        "reference": "/a/b or ../c",
+        "release": "1.0",
+    }
+    (tmp_path / "dataset.json").write_text(json.dumps(description))
+    (tmp_path / "broken.json").write_text("{")
+    assert not leads_outside(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"training": 5}', '[{"image": 1}]'])
+@pytest.mark.parametrize("name", ["dataset.json", "list.json"])
+def test_findings_name_no_path_of_the_server(content: str, name: str, tmp_path: Path) -> None:
+    folder = tmp_path / ".jobs" / "data"
+    folder.mkdir(parents=True)
+    (folder / name).write_text(content)
+    found = inspect(folder, Options())
+    assert found["errors"]
+    assert str(tmp_path) not in json.dumps(found)
+    assert ".jobs" not in json.dumps(found)
+
+
+@pytest.fixture
+def server(models: Path, tmp_path: Path) -> Iterator[Running]:
+    settings = Settings(
+        models=models, preload=(), jobs_folder=tmp_path / "jobs", jobs_max_bytes=400_000,
+        max_jobs_waiting=100,
+    )  # fmt: skip
+    with running(settings) as found:
+        yield found
+
+
+def send(server: Running, archive: bytes, number: int) -> httpx.Response:
+    form = {"task": "segmentation", "name": f"model-{number}"}
+    return httpx.post(server.address + JOBS, data=form, files={"archive": archive}, timeout=120)
+
+
+def test_many_uploads_are_checked_one_at_a_time_and_the_rest_is_refused(
+    server: Running, discs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running_now, most = 0, 0
+    release = asyncio.Event()
+
+    async def slow(*_: object) -> dict[str, Any]:
+        nonlocal running_now, most
+        running_now += 1
+        most = max(most, running_now)
+        await release.wait()
+        running_now -= 1
+        error = {"severity": "error", "code": "x", "file": "", "what": "", "fix": ""}
+        return {"errors": 1, "count": 1, "findings": [error]}
+
+    monkeypatch.setattr(service, "findings", slow)
+    archive = zipped(discs)
+    with ThreadPoolExecutor(16) as pool:
+        answers = [pool.submit(send, server, archive, number) for number in range(16)]
+        until(lambda: sum(a.done() for a in answers) == 16 - service.MOST_ARRIVALS)
+        server.loops[0].call_soon_threadsafe(release.set)
+        codes = [(a.result().status_code, a.result().json()["code"]) for a in answers]
+    assert most == 1
+    assert codes.count((503, "overloaded")) == 16 - service.MOST_ARRIVALS
+    assert codes.count((422, "data_not_fit")) == service.MOST_ARRIVALS
+
+
+def test_uploads_at_once_do_not_pass_the_quota(
+    server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fine(*_: object) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return {"errors": 0, "count": 0, "findings": []}
+
+    monkeypatch.setattr(service, "findings", fine)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("images/a.png", bytes(150_000))
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda n: send(server, file.getvalue(), n), range(6)))
+    codes = [answer.status_code for answer in answers]
+    assert codes.count(202) == 2
+    assert {answer.json()["code"] for answer in answers if answer.status_code != 202} == {
+        "quota_exceeded"
+    }
