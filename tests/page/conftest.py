@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Error, Page, Playwright, expect, sync_playwright
 
 from api.routes.page import STATIC
 from benchmarks.page import FLAGS
@@ -21,6 +21,8 @@ from caps_med.images import MedicalImage, read_image
 from tests.api.serving import Served, serving
 
 PATIENCE_MS = 60_000
+#: For each look at a page whose test has failed: it may be stuck.
+LOOK_MS = 10_000
 expect.set_options(timeout=PATIENCE_MS)
 
 AXE = Path(__file__).parents[2] / "api" / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -59,17 +61,37 @@ def missing() -> str | None:
     return None if shutil.which("chromium") else "there is no chromium in the PATH"
 
 
+class Browsers:
+    """One browser for all tests, and another one after a failure: its graphics may be stuck."""
+
+    def __init__(self, playwright: Playwright) -> None:
+        self._type = playwright.chromium
+        self._browser: Browser | None = None
+
+    def get(self) -> Browser:
+        """The browser, which is started if there is none."""
+        if self._browser is None:
+            path = shutil.which("chromium")
+            self._browser = self._type.launch(executable_path=path, args=list(FLAGS))
+        return self._browser
+
+    def close(self) -> None:
+        """End the browser; the next `get` starts another one."""
+        if self._browser is not None:
+            self._browser.close()
+        self._browser = None
+
+
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browsers() -> Iterator[Browsers]:
     if why := missing():
         if os.environ.get("CAPS_MED_NEED_PAGE"):
             pytest.fail(why)
         pytest.skip(why)
     with sync_playwright() as playwright:
-        path = shutil.which("chromium")
-        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
-        yield browser
-        browser.close()
+        browsers = Browsers(playwright)
+        yield browsers
+        browsers.close()
 
 
 @pytest.fixture(scope="session")
@@ -100,6 +122,7 @@ class Watched:
     pages: list[Page] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     unanswered: set[str] = field(default_factory=set)
+    failed: bool = False
 
     def watch(self, page: Page) -> None:
         """Note what the page says and asks from now on."""
@@ -121,9 +144,9 @@ class Watched:
 
     def _looks(self, page: Page, file: Path) -> Iterator[str]:
         looks: dict[str, Callable[[], object]] = {
-            "WebGL": lambda: page.evaluate(GRAPHICS),
-            "work": lambda: page.locator(".work").all_inner_texts(),
-            "screenshot": lambda: page.screenshot(path=file, timeout=10_000) and file,
+            "WebGL": lambda: page.wait_for_function(GRAPHICS, timeout=LOOK_MS).json_value(),
+            "text": lambda: page.locator("body").inner_text(timeout=LOOK_MS)[:2000],
+            "screenshot": lambda: page.screenshot(path=file, timeout=LOOK_MS) and file,
         }
         for what, look in looks.items():
             try:
@@ -146,16 +169,17 @@ def pytest_runtest_makereport(
     watched = getattr(item, "funcargs", {}).get("watched")
     if report.when == "call" and report.failed and watched is not None:
         folder = Path(item.config._tmp_path_factory.mktemp("page"))  # type: ignore[attr-defined]
+        watched.failed = True
         report.sections.append(("page", watched.report(folder)))
     return report
 
 
 @pytest.fixture
 def opened(
-    browser: Browser, server: Served, watched: Watched, refusals: bool, without_webgl: bool
+    browsers: Browsers, server: Served, watched: Watched, refusals: bool, without_webgl: bool
 ) -> Iterator[Callable[..., Page]]:
     """Opens a view; at the end the console has no error or warning; no other host was called."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context = browsers.get().new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(PATIENCE_MS)
     context.add_init_script(KEEP_LABELS)
     errors: list[str] = []
@@ -180,6 +204,8 @@ def opened(
 
     yield open_view
     context.close()
+    if watched.failed:
+        browsers.close()
     assert errors == []
     assert foreign == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -123,9 +124,11 @@ def test_a_volume_is_cancelled(opened: Callable[..., Page]) -> None:
     content = samples.COLIN27.read_bytes()
     file = FilePayload(name=name, mimeType="application/gzip", buffer=content)
     page.locator("#segment input[type=file]").set_input_files(file)
-    page.locator("#segment fieldset:enabled").wait_for()
-    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#segment .busy")).to_contain_text(re.compile(r"\d+ of \d+ passes"))
+    with page.expect_request(lambda sent: sent.method == "DELETE") as forgotten:
+        page.get_by_role("button", name="Cancel").click()
     expect(page.locator("#segment .work")).to_have_text("Cancelled.")
+    assert "/v1/inference-jobs/" in forgotten.value.url
     expect(page.locator("#segment .answer")).to_have_count(0)
 
 

@@ -6,6 +6,7 @@ import { Problem } from './service.svelte.js';
 
 const OWN_PLANE = [SLICE_TYPE.SAGITTAL, SLICE_TYPE.CORONAL, SLICE_TYPE.AXIAL];
 const WINDOW_PIXELS = 300; // a drag that long changes the window by the image's range
+const DECODING = 60_000; // milliseconds
 const START = 20_000; // milliseconds that WebGL may take to begin
 /** What dragging with the left button does. */
 export const TOOLS = { crosshair: DRAG_MODE.crosshair, window: DRAG_MODE.windowing, pan: DRAG_MODE.pan };
@@ -23,7 +24,8 @@ export function labelColors(labels: Model['labels'], colors: Record<string, Colo
 }
 
 /** NIfTI bytes as NiiVue holds them. */
-export const decoded = (url: Uint8Array): Promise<NVImage> => NVImage.loadFromUrl({ url });
+export const decoded = (url: Uint8Array): Promise<NVImage> => within(NVImage.loadFromUrl({ url }), DECODING,
+  new Problem('not decoded', `The browser has not decoded this image in ${DECODING / 1000} s. Reload this page and try again, or try a smaller image.`));
 
 /** Why nothing is drawn by WebGL, and what to do. */
 export const noGraphics = (why: string): Problem => new Problem('no 3-D graphics',
