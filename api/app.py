@@ -22,6 +22,7 @@ from api.lifetime import Lifetime
 from api.metrics import Metrics
 from api.observe import Observe
 from api.routes import (
+    classify,
     features,
     health,
     images,
@@ -85,7 +86,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.inference_jobs = InferenceJobs(engine)
     problems.install(app)
     for router in (
-        health, models, segment, synthesize, interpolate, features, manipulate, inference_jobs,
+        health, models, segment, synthesize, classify, interpolate, features, manipulate,
+        inference_jobs,
         images, samples,
     ):  # fmt: skip
         app.include_router(router.router)

@@ -18,7 +18,7 @@ class ModelSummary(BaseModel):
     version: int = Field(examples=[1])
     task: str = Field(examples=["segmentation"])
     channels: list[str] = Field(
-        description="Of the image that a segmentation model takes, in this order.",
+        description="Of the image that the model takes, in this order; none of a label map.",
         examples=[["FLAIR", "T1"]],
     )
     labels: dict[int, str] = Field(examples=[{0: "background", 1: "cerebrospinal fluid"}])
@@ -44,7 +44,7 @@ class ModelSummary(BaseModel):
             name=bundle.name,
             version=bundle.version,
             task=card.task,
-            channels=card.shown_channels if card.task == "segmentation" else [],
+            channels=[] if card.task == "synthesis" else card.shown_channels,
             labels=card.labels,
             colors=card.shown_colors,
             scores=card.scores,
@@ -130,6 +130,26 @@ class Measures(BaseModel):
     fraction: float = Field(description="Share of the whole image, 0 to 1.")
     objects: int = Field(description="Connected components.")
     confidence: float | None = Field(description="Mean probability where it is predicted.")
+
+
+class ClassScore(BaseModel):
+    """One class of a classification."""
+
+    name: str = Field(examples=["benign"])
+    probability: float = Field(description="Calibrated; of exclusive classes they add up to 1.")
+    length: float = Field(description="Length or activation of the class' capsule.")
+    pose: list[float] = Field(description="Its atoms; empty for a network without capsules.")
+
+
+class ClassificationNumbers(BaseModel):
+    """A classification as JSON."""
+
+    label: str = Field(description="The most probable class.", examples=["benign"])
+    present: list[str] = Field(description="The classes that the image belongs to.")
+    exclusive: bool = Field(description="Whether an image belongs to exactly one class.")
+    classes: list[ClassScore] = Field(description="By falling probability.")
+    warnings: list[str]
+    provenance: dict[str, str | int | float]
 
 
 class SegmentationNumbers(BaseModel):

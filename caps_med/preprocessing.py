@@ -185,10 +185,10 @@ class PicturePreprocessing(BaseModel):
             InvalidInput: other channels.
             InvalidParameter: there is no such slice.
         """
+        image = with_channels(image, self.channels)
         stack = SliceStack.from_image(image, single_slice_plane(image) or self.plane)
-        chosen = stack.array[chosen_slice(len(stack.array), slice)]
+        picture = np.ascontiguousarray(stack.array[chosen_slice(len(stack.array), slice)])
         levels = self.normalization.levels(image.array)
-        picture = with_channels(MedicalImage(np.ascontiguousarray(chosen)), self.channels).array
         if picture.shape[1:] == self.size and picture.dtype == np.uint8 and levels == (0.0, 255.0):
             return picture
         scaled = torch.from_numpy(self._scaled(picture, levels))[None]

@@ -2,7 +2,17 @@
 
 from api.budget import Busy, Cost
 from api.engine import costs
-from api.engine.calls import Apply, ModelCall, Segment, Synthesize
+from api.engine.calls import Apply, Classify, ModelCall, Segment, Synthesize
 from api.engine.engine import Engine
 
-__all__ = ["Apply", "Busy", "Cost", "Engine", "ModelCall", "Segment", "Synthesize", "costs"]
+__all__ = [
+    "Apply",
+    "Busy",
+    "Classify",
+    "Cost",
+    "Engine",
+    "ModelCall",
+    "Segment",
+    "Synthesize",
+    "costs",
+]

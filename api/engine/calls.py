@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from api.budget import Cost
 from api.engine import costs
 from caps_med.images import MedicalImage
-from caps_med.inference import Model, Segmentation, SyntheticImage
+from caps_med.inference import Classification, Model, Segmentation, SyntheticImage
 
 T = TypeVar("T")
 
@@ -83,6 +83,35 @@ class Segment(ModelCall[Segmentation]):
     ) -> list[Segmentation]:
         """The images through the network as one batch."""
         return model.segmenter.many([c.image for c in calls if isinstance(c, Segment)])
+
+
+@dataclass(frozen=True)
+class Classify(ModelCall[Classification]):
+    """Classify one image, or one slice of a volume."""
+
+    image: MedicalImage
+    slice: int | None = None
+
+    @property
+    def batch_key(self) -> Hashable | None:
+        """Images of any size, which the model brings to its own."""
+        small = self.image.array.size <= LARGEST_BATCHED and self.slice is None
+        return "classify" if small else None
+
+    def cost(self, model: Model) -> Cost:
+        """Preparing the image, and one pass over a small picture."""
+        return costs.classification(model, self.image)
+
+    def run(self, model: Model) -> Classification:
+        """The classification."""
+        return model.classifier(self.image, self.slice)
+
+    def run_batch(
+        self, model: Model, calls: Sequence[ModelCall[Classification]]
+    ) -> list[Classification]:
+        """The pictures through the network as one batch."""
+        images = [call.image for call in calls if isinstance(call, Classify)]
+        return model.classifier.many(images)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,18 @@ The factors are upper bounds of measured peaks (`tests/api/test_costs.py` measur
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from api.budget import Cost
 from caps_med.images import MedicalImage
 from caps_med.inference import Model
 from caps_med.inference.passes import pass_positions, total_positions
-from caps_med.networks import CapsuleNetwork, SegmentationNetwork, SynthesisNetwork
+from caps_med.networks import (
+    CapsuleNetwork,
+    ClassificationNetwork,
+    SegmentationNetwork,
+    SynthesisNetwork,
+)
 
 _FLOAT = 4
 #: Bytes of a pass over those of its capsules: votes, copies and what convolutions need.
@@ -23,6 +29,8 @@ UNLISTED_LAYERS = 1024
 INPUT_COPIES, OUTPUT_COPIES = 4, 4
 #: Copies of an answer: its arrays, and their encoded form.
 ANSWER_COPIES = 2
+#: Positions of a layer that one position of a layer below votes for, at most.
+KERNEL = 9
 #: Bytes of anything that does not depend on sizes.
 FIXED = 16 * 2**20
 
@@ -56,6 +64,18 @@ def synthesis(model: Model, labels: MedicalImage, count: int = 1) -> Cost:
     )
 
 
+def classification(model: Model, image: MedicalImage) -> Cost:
+    """Classify an image: what a pass takes does not depend on the image's size."""
+    grid = _grid(model, image)
+    return Cost(
+        held=FIXED,
+        working=_prepared(model, image, grid)
+        + _one_pass(model.network, grid)
+        + PASS_FACTOR * _votes(model.network, grid),
+        positions=total_positions(model.network, grid),
+    )
+
+
 def features(
     model: Model, image: MedicalImage, layer: str | None = None, kept: bool = True
 ) -> Cost:
@@ -81,7 +101,8 @@ def manipulation(model: Model, image: MedicalImage, count: int) -> Cost:
     """Reconstructions of one slice with `count` shifts of an atom."""
     once = features(model, image, kept=False)
     network = model.network
-    channels = network.in_channels if isinstance(network, SegmentationNetwork) else 1
+    images = isinstance(network, (SegmentationNetwork, ClassificationNetwork))
+    channels = network.in_channels if images else 1
     size = math.prod(_padded(network, _whole(model, image))) * channels * _FLOAT
     return Cost(
         held=FIXED + 2 * ANSWER_COPIES * (count + 1) * size,
@@ -137,6 +158,15 @@ def _one_pass(network: CapsuleNetwork, grid: tuple[int, int, int], windowed: boo
     """Bytes of the largest pass over slices."""
     positions = pass_positions(network, grid, windowed)
     return round(PASS_FACTOR * positions * _layer_bytes(network))
+
+
+def _votes(network: CapsuleNetwork, grid: tuple[int, int, int]) -> int:
+    """Bytes of the votes of one picture: every layer above `conv1` votes for the next."""
+    votes = 0
+    for below, above in pairwise(network.layers[1:]):
+        positions = math.prod(-(-edge // below.stride) for edge in grid[1:])
+        votes += KERNEL * positions * below.types * above.types * above.atoms
+    return votes * _FLOAT
 
 
 def _layer_bytes(network: CapsuleNetwork, layer: str | None = None) -> float:

@@ -116,9 +116,10 @@ async def decoded_upload(
     """
     fitting = None
     if kind == "image":
-        fitting = model.segmenter.match_channels
+        reader = model.image_reader
+        fitting = reader.match_channels
         if len(uploads) > 1:  # before any is decoded
-            model.segmenter.check_files(len(uploads))
+            reader.check_files(len(uploads))
     return await engine.decode([await read_upload(one) for one in uploads], kind, fitting)
 
 

@@ -37,7 +37,9 @@ async def features(
     asked: AskedDependency,
     image: Annotated[
         list[UploadFile] | None,
-        File(description="For segmentation models; several parts are the channels of one image."),
+        File(
+            description="For models that take images; several parts are the channels of one image."
+        ),
     ] = None,
     labels: Annotated[UploadFile | None, File(description="For synthesis models.")] = None,
     layer: Annotated[str | None, Form(description="Only this layer.")] = None,
@@ -55,7 +57,7 @@ async def features(
     forms = ["json"] if pixel else ["npz", "png", "json"]
     asked.form_of(forms)  # before anything is read
     loaded = await engine.load(model)
-    kind: Kind = "labels" if loaded.task == "synthesis" else "image"
+    kind: Kind = loaded.reads
     parts = image if kind == "image" else labels and [labels]
     if not parts:
         raise InvalidParameter(f"{loaded.name} is a {loaded.task} model: send the part {kind!r}")

@@ -35,7 +35,14 @@ async def manipulate(
     image: ImageFiles,
     engine: EngineDependency,
     asked: AskedDependency,
-    capsule: Annotated[int, Form(ge=0, description="Capsule type of the last layer.")] = 0,
+    capsule: Annotated[
+        int | None,
+        Form(
+            ge=0,
+            description="Capsule type of the last layer; by default 0, of a classification model "
+            "the class that it answers.",
+        ),
+    ] = None,
     atom: Annotated[int, Form(ge=0)] = 0,
     deltas: Annotated[str, Form(description="Comma-separated shifts.", max_length=1000)] = ",".join(
         f"{delta:g}" for delta in DELTAS

@@ -23,7 +23,12 @@ from caps_med.bundles.bundle import Bundle
 from caps_med.bundles.onnx_sizes import Mode, take_any_size
 from caps_med.errors import InvalidParameter
 from caps_med.extras import require_extra
-from caps_med.networks import CapsuleNetwork, SegmentationNetwork, SynthesisNetwork
+from caps_med.networks import (
+    CapsuleNetwork,
+    ClassificationNetwork,
+    SegmentationNetwork,
+    SynthesisNetwork,
+)
 
 Format = Literal["bundle", "onnx", "torch"]
 Inputs = tuple[Tensor, ...]
@@ -42,7 +47,8 @@ def export_model(bundle: Bundle, format: Format, out: Path | str) -> Path:
     - ``"onnx"``: one file; any batch size, height and width: padding and cropping are inside.
     - ``"torch"``: a `torch.export` program, `.pt2`; any batch size, height and width from 16.
 
-    A CapsPix2Pix with dense noise keeps its one size, a Pix2Pix takes 256 x 256. Nothing is left
+    A CapsPix2Pix with dense noise and a classification network keep their one size, a Pix2Pix takes
+    256 x 256. Nothing is left
     behind on failure.
 
     Args:
@@ -95,7 +101,7 @@ def example_inputs(network: CapsuleNetwork) -> Inputs:
     if isinstance(network, SynthesisNetwork):
         label = torch.zeros(2, network.label_channels, *spatial)
         return label, torch.zeros(2, network.noise_size)
-    if isinstance(network, SegmentationNetwork):
+    if isinstance(network, (SegmentationNetwork, ClassificationNetwork)):
         return (torch.zeros(2, network.in_channels, *spatial),)
     raise InvalidParameter(f"network={type(network).__name__}: it cannot be exported")
 
@@ -114,6 +120,8 @@ def _dynamic(network: CapsuleNetwork) -> dict[str, dict[int, Any]]:
 
 
 def _fixed_size(network: CapsuleNetwork) -> tuple[int, ...] | None:
+    if isinstance(network, ClassificationNetwork):
+        return network.image_size
     return network.traced_size if isinstance(network, SynthesisNetwork) else None
 
 
@@ -129,7 +137,7 @@ def _write_onnx(bundle: Bundle, path: Path) -> None:
         program = torch.onnx.export(
             export_program(network),
             input_names=list(_dynamic(network)),
-            output_names=["lengths" if isinstance(network, SegmentationNetwork) else "image"],
+            output_names=["image" if isinstance(network, SynthesisNetwork) else "lengths"],
             dynamo=True,
             verbose=False,
         )

@@ -1,4 +1,4 @@
-"""The commands that run a model: `segment` and `synthesize`, and what explores capsules."""
+"""The commands that run a model: `segment`, `synthesize`, `classify`, and those on capsules."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 import caps_med
 from caps_med.cli import batch
+from caps_med.cli.classify import classify
 from caps_med.cli.options import (
     Images,
     Labels,
@@ -31,7 +32,7 @@ from caps_med.wording import counted
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (segment, synthesize, interpolate, manipulate, features):
+    for command in (segment, synthesize, classify, interpolate, manipulate, features):
         app.command()(command)
 
 
@@ -102,7 +103,11 @@ def manipulate(
     model: ModelName,
     out: Out,
     capsule: Annotated[
-        str | None, typer.Option(help="Class, by its label's name or id; by default the first.")
+        str | None,
+        typer.Option(
+            help="Class, by its label's name or id; by default the first, of a classification "
+            "model the one it answers."
+        ),
     ] = None,
     range: Annotated[str, typer.Option(help="Smallest and largest shift.")] = "-0.25,0.25",
     differences: Annotated[
@@ -121,7 +126,7 @@ def manipulate(
     deltas = spread(range)
     loaded = caps_med.load_model(model, models)
     manipulator = loaded.manipulator(images, slice)
-    index = 0 if capsule is None else manipulator.capsule_of(capsule)
+    index = manipulator.chosen(None if capsule is None else manipulator.capsule_of(capsule))
     manipulator.sheet(index, deltas, differences).save(out)
     name = list(manipulator.labels.values())[index]
     say(f"{loaded.bundle.reference}, capsule {index} ({name}) -> {out}")

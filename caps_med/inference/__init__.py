@@ -1,5 +1,6 @@
-"""Image in, image out: segment, synthesize, explore capsules."""
+"""Image in, image out: segment, synthesize, classify, explore capsules."""
 
+from caps_med.inference.classifier import Classification, Classifier
 from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.manipulation import Manipulation, Manipulator
 from caps_med.inference.measures import LabelMeasures
@@ -12,6 +13,8 @@ from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
 
 __all__ = [
     "AnswerProvenance",
+    "Classification",
+    "Classifier",
     "FeatureExplorer",
     "Features",
     "LabelMeasures",

@@ -20,7 +20,7 @@ def card_table(reference: str, card: ModelCard, network: CapsuleNetwork) -> str:
             f'<span style="color:rgb{color}">&#9632;</span> {label} {escape(card.labels[label])}'
             for label, color in card.shown_colors.items()
         ),
-        "preprocessing": escape(str(card.preprocessing)),
+        "preprocessing": escape(card.preprocessing_text),
         "scores": ", ".join(f"{escape(name)} {score:g}" for name, score in card.scores.items()),
         "licence": escape(card.license or ""),
     }

@@ -7,7 +7,7 @@ the other classes are masked by the network's own prediction, not by the ground 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +19,16 @@ from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, chosen_slice
 from caps_med.inference.captions import as_rgb, captioned
 from caps_med.inference.colorbars import ColorBar, colored_by_sign
-from caps_med.inference.passes import input_of_slice
+from caps_med.inference.passes import device_of, input_of_slice
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.strip import rows_of, tiled
-from caps_med.networks import SegCaps, capsule_lengths, one_hot, predicted_classes
+from caps_med.networks import (
+    ClassificationNetwork,
+    SegCaps,
+    capsule_lengths,
+    one_hot,
+    predicted_classes,
+)
 from caps_med.networks.padding import cropped
 
 FloatArray = NDArray[np.float32]
@@ -65,49 +71,102 @@ class Manipulation:
 
 
 class Manipulator:
-    """The class capsules of one slice, computed once for any number of shifts.
+    """The class capsules of one image, computed once for any number of shifts.
 
     Args:
-        network: in evaluation mode.
-        slices: `[D, C, H, W]`, prepared for the network.
-        slice: None for the middle one.
+        capsules: `[1, J, A, *S]`.
+        reconstruct: the image `[C, H, W]` that capsules stand for, when those of one class are
+            looked at.
+        answered: the class that the network answers; None if there are several.
         provenance: of every answer.
         labels: label id -> name of each class capsule, in their order.
-
-    Raises:
-        InvalidParameter: the network is not a 2-D SegCaps, or there is no such slice.
-        InputTooLarge: the slice is too large to be processed whole.
     """
 
     def __init__(
         self,
+        capsules: Tensor,
+        reconstruct: Callable[[Tensor, int], Tensor],
+        answered: int | None,
+        provenance: AnswerProvenance,
+        labels: Mapping[int, str] | None = None,
+    ) -> None:
+        self._capsules, self._draw, self.provenance = capsules, reconstruct, provenance
+        self.answered, self.labels = answered, dict(labels or {})
+
+    @classmethod
+    def of_segmentation(
+        cls,
         network: torch.nn.Module,
         slices: Tensor,
         slice: int | None,
         provenance: AnswerProvenance,
         labels: Mapping[int, str] | None = None,
-    ) -> None:
+    ) -> Manipulator:
+        """Of one slice; what is drawn is each pixel's predicted class.
+
+        Args:
+            network: in evaluation mode.
+            slices: `[D, C, H, W]`, prepared for the network.
+            slice: None for the middle one.
+
+        Raises:
+            InvalidParameter: the network is not a 2-D SegCaps, or there is no such slice.
+            InputTooLarge: the slice is too large to be processed whole.
+        """
         if not isinstance(network, SegCaps) or network.spatial_dims != 2:
             raise InvalidParameter(
                 f"{provenance.model} cannot reconstruct images: choose a 2-D SegCaps"
             )
-        at = chosen_slice(len(slices), slice)
-        self.network, self.provenance, self._size = network, provenance, slices.shape[2:]
-        self.labels = dict(labels or {})
+        at, size = chosen_slice(len(slices), slice), slices.shape[2:]
         with torch.inference_mode():
-            self._capsules = network.capsules(input_of_slice(network, slices, at))["seg_caps"]
-            lengths = capsule_lengths(self._capsules)
-            self._mask = one_hot(predicted_classes(lengths), lengths.shape[1])
-            self.original = self._reconstruct(self._capsules)
+            capsules = network.capsules(input_of_slice(network, slices, at))["seg_caps"]
+            lengths = capsule_lengths(capsules)
+            mask = one_hot(predicted_classes(lengths), lengths.shape[1])
+        return cls(
+            capsules, lambda moved, _: cropped(network.reconstruct(moved, mask), size)[0], None,
+            provenance, labels,
+        )  # fmt: skip
 
-    def __call__(self, capsule: int, atom: int, deltas: Sequence[float]) -> Manipulation:
+    @classmethod
+    def of_classification(
+        cls,
+        network: ClassificationNetwork,
+        picture: Tensor,
+        provenance: AnswerProvenance,
+        labels: Mapping[int, str] | None = None,
+    ) -> Manipulator:
+        """Of one picture `[1, C, H, W]`; what is drawn is the class that is looked at alone.
+
+        Raises:
+            InvalidParameter: the network has no decoder.
+        """
+        if not network.reconstructs:
+            raise InvalidParameter(
+                f"{provenance.model} cannot reconstruct images: train it with "
+                "--set reconstruction_weight=0.392"
+            )
+        with torch.inference_mode():
+            scores, capsules = network.classify(picture.to(device_of(network)))
+
+        def draw(moved: Tensor, capsule: int) -> Tensor:
+            present = torch.zeros_like(scores)
+            present[:, capsule] = 1
+            return network.reconstruct(moved, present)[0]
+
+        return cls(capsules, draw, int(scores.argmax()), provenance, labels)
+
+    def __call__(self, capsule: int | None, atom: int, deltas: Sequence[float]) -> Manipulation:
         """Add each of `deltas` to one atom of one capsule type, where its class is predicted.
+
+        Args:
+            capsule: None for that of the class answered, or for the first.
 
         Raises:
             InvalidParameter: no such capsule type or atom; no deltas or more than `MAX_DELTAS`; a
                 delta that is not finite, or beyond `MAX_DELTA`.
         """
         types, atoms = self._capsules.shape[1:3]
+        capsule = self.chosen(capsule)
         _check_index("capsule", capsule, types)
         _check_index("atom", atom, atoms)
         if not 1 <= len(deltas) <= MAX_DELTAS:
@@ -121,8 +180,9 @@ class Manipulator:
             for delta in deltas:
                 capsules = self._capsules.clone()
                 capsules[:, capsule, atom] += delta
-                moved.append(self._reconstruct(capsules))
-        return Manipulation(np.stack(moved), self.original, tuple(deltas), self.provenance)
+                moved.append(self._reconstruct(capsules, capsule))
+            original = self._reconstruct(self._capsules, capsule)
+        return Manipulation(np.stack(moved), original, tuple(deltas), self.provenance)
 
     def capsule_of(self, label: str) -> int:
         """The class capsule of a label, by its name (in either case) or its id.
@@ -141,26 +201,31 @@ class Manipulator:
         what = "is the name or id of several" if meant else "is not one"
         raise InvalidParameter(f"label {label!r} {what} of the model's class capsules: {known}")
 
+    def chosen(self, capsule: int | None) -> int:
+        """The capsule type itself; for None that of the class answered, or the first."""
+        return (self.answered or 0) if capsule is None else capsule
+
     def sheet(
-        self, capsule: int, deltas: Sequence[float] = DELTAS, differences: bool = False
+        self, capsule: int | None, deltas: Sequence[float] = DELTAS, differences: bool = False
     ) -> MedicalImage:
         """One row per atom and one column per delta, as in LaLonde's figure, with captions.
 
         Of an image with several channels that are no colours, each atom has a row per channel.
 
         Args:
-            capsule: capsule type of the last layer.
+            capsule: capsule type of the last layer; see `chosen`.
             deltas: the shifts.
             differences: show how much each reconstruction differs from the one without a shift,
                 mean over the channels, instead of the reconstruction.
         """
+        capsule = self.chosen(capsule)
         shifted = [self(capsule, a, deltas) for a in range(self._capsules.shape[2])]
         names = [f"{round(delta, 3) + 0:+g}" for delta in deltas]
         names_of = list(self.labels.values())
         named = f" ({names_of[capsule]})" if 0 <= capsule < len(names_of) else ""
         title = f"{self.provenance.model}@{self.provenance.version}: capsule {capsule}{named}"
         if differences:
-            changes = [(one.reconstructions - self.original).mean(1) for one in shifted]
+            changes = [(one.reconstructions - one.original).mean(1) for one in shifted]
             seen = np.abs(changes)
             largest = float(np.percentile(seen[seen > 0], SHOWN)) if seen.any() else 1e-6
             rows = [[colored_by_sign(one / largest) for one in change] for change in changes]
@@ -175,9 +240,8 @@ class Manipulator:
             atoms += [f"atom {atom}{c if len(of_atom) > 1 else ''}" for c in channels]
         return captioned(rows, atoms, names, f"{title}, reconstruction, one atom shifted by")
 
-    def _reconstruct(self, capsules: Tensor) -> FloatArray:
-        image = cropped(self.network.reconstruct(capsules, self._mask), self._size)
-        return np.asarray(image[0].float().cpu().numpy(), dtype=np.float32)
+    def _reconstruct(self, capsules: Tensor, capsule: int) -> FloatArray:
+        return np.asarray(self._draw(capsules, capsule).float().cpu().numpy(), dtype=np.float32)
 
 
 def _check_index(name: str, index: int, count: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,7 @@ from caps_med.images import (
     slice_count,
 )
 from caps_med.inference.card_table import card_table
+from caps_med.inference.classifier import Classification, Classifier
 from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.manipulation import Manipulator
 from caps_med.inference.passes import cancellable, device_of
@@ -36,13 +38,21 @@ from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
 from caps_med.networks import (
     CapsuleNetwork,
+    ClassificationNetwork,
     LayerInfo,
     SegmentationNetwork,
     SynthesisNetwork,
     one_hot,
 )
 
-N = TypeVar("N", SegmentationNetwork, SynthesisNetwork)
+N = TypeVar("N", SegmentationNetwork, SynthesisNetwork, ClassificationNetwork)
+
+#: The kind of network of each task.
+_KINDS: Mapping[str, type[CapsuleNetwork]] = {
+    "segmentation": SegmentationNetwork,
+    "synthesis": SynthesisNetwork,
+    "classification": ClassificationNetwork,
+}
 
 
 class Model:
@@ -85,7 +95,7 @@ class Model:
 
     @property
     def task(self) -> str:
-        """``segmentation`` or ``synthesis``."""
+        """``segmentation``, ``synthesis`` or ``classification``."""
         return self.bundle.card.task
 
     @property
@@ -111,12 +121,25 @@ class Model:
                 for a 2-D network, the windows of what is larger than one pass.
 
         Raises:
-            WrongTask: this is a synthesis model.
+            WrongTask: this model does not segment.
             CapsMedError: the image cannot be read, or the model cannot take it.
         """
         read = self.read(image, "image")
         with reporting_to(progress):
             return self.segmenter(read)
+
+    def classify(self, image: ImageSource, slice: int | None = None) -> Classification:
+        """What an image shows: the probability of each class, capsule lengths and poses.
+
+        Args:
+            image: see `segment`.
+            slice: of a volume, counted along the model's plane; None for the middle one.
+
+        Raises:
+            WrongTask: this model does not classify.
+            CapsMedError: the image cannot be read, or the model cannot take it.
+        """
+        return self.classifier(self.read(image, "image"), slice)
 
     def synthesize(
         self, labels: ImageSource, seed: int = 0, *, progress: Progress | None = None
@@ -220,10 +243,16 @@ class Model:
             WrongTask: this is a synthesis model.
             InvalidParameter: the model cannot reconstruct images, or there is no such slice.
         """
+        read = self.read(image, "image")
+        if isinstance(self.network, ClassificationNetwork):
+            picture = self.classifier.prepare(self.classifier.match_channels(read), slice)
+            return Manipulator.of_classification(
+                self.network, picture, self.provenance, self.bundle.card.labels
+            )
         network = self._network(SegmentationNetwork)
-        slices = self.segmenter.prepare(self.read(image, "image")).slices
+        slices = self.segmenter.prepare(read).slices
         labels = self.bundle.card.capsule_labels(network.out_channels)
-        return Manipulator(network, slices, slice, self.provenance, labels)
+        return Manipulator.of_segmentation(network, slices, slice, self.provenance, labels)
 
     def point(
         self,
@@ -244,7 +273,7 @@ class Model:
             LayerNotFound: no such layer. InvalidParameter: no such slice or pixel.
         """
         self.check_layer(layer)
-        read = self.read(source, "labels" if self.task == "synthesis" else "image")
+        read = self.read(source, self.reads)
         with InputRecorder(self.network, layer) as recorder:
             found = self.features(read, layer, slice, seed)
         depth = None
@@ -286,11 +315,16 @@ class Model:
             origin = self.provenance.with_seed(seed)
             classes = self.synthesizer.prepare(self.read(source, "labels")).slices
             return self._synthesis_features(origin, classes, layer, slice, z)
-        slices = self.segmenter.prepare(self.read(source, "image")).slices
-        network = self._network(SegmentationNetwork)
-        found = explorer(slices, network.capsules, layer, slice)
-        last = network.layers and network.layers[-1].name in found.layers
-        labels = self.bundle.card.capsule_labels(network.out_channels)
+        read = self.read(source, "image")
+        if isinstance(self.network, ClassificationNetwork):
+            picture = self.classifier.prepare(self.classifier.match_channels(read), slice)
+            found, labels = explorer(picture, self.network.capsules, layer), self.bundle.card.labels
+        else:
+            network = self._network(SegmentationNetwork)
+            slices = self.segmenter.prepare(read).slices
+            found = explorer(slices, network.capsules, layer, slice)
+            labels = self.bundle.card.capsule_labels(network.out_channels)
+        last = self.layers and self.layers[-1].name in found.layers
         return replace(found, classes=tuple(labels.values())) if last else found
 
     def _synthesis_features(
@@ -320,6 +354,33 @@ class Model:
             return source
         return read_image(source, kind=kind, limits=self.limits)
 
+    @property
+    def reads(self) -> Kind:
+        """Whether it takes images or label maps."""
+        return self.inferer.reads
+
+    @property
+    def inferer(self) -> Segmenter | Synthesizer | Classifier:
+        """What applies the network, according to the task."""
+        inferers: Mapping[str, Callable[[], Segmenter | Synthesizer | Classifier]] = {
+            "segmentation": lambda: self.segmenter,
+            "synthesis": lambda: self.synthesizer,
+            "classification": lambda: self.classifier,
+        }
+        return inferers[self.task]()
+
+    @property
+    def image_reader(self) -> Segmenter | Classifier:
+        """What applies the network, of a model that takes images.
+
+        Raises:
+            WrongTask: it takes label maps.
+        """
+        inferer = self.inferer
+        if isinstance(inferer, Synthesizer):
+            raise WrongTask(f"{self.name} is a {self.task} model: choose one that takes images")
+        return inferer
+
     @cached_property
     def segmenter(self) -> Segmenter:
         """Segments images; for segmentation models."""
@@ -334,8 +395,15 @@ class Model:
             self._network(SynthesisNetwork), self.bundle.card, self.provenance, self.limits
         )
 
+    @cached_property
+    def classifier(self) -> Classifier:
+        """Classifies images; for classification models."""
+        return Classifier(
+            self._network(ClassificationNetwork), self.bundle.card, self.provenance, self.limits
+        )
+
     def _network(self, kind: type[N]) -> N:
-        task = "segmentation" if kind is SegmentationNetwork else "synthesis"
+        task = next(task for task, known in _KINDS.items() if known is kind)
         if self.task != task:
             raise WrongTask(f"{self.name} is a {self.task} model: choose a model for {task}")
         if not isinstance(self.network, kind):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.inference.features import Features
-from caps_med.layers import ConvCapsule, DeconvCapsule
+from caps_med.layers import ConvCapsule, DeconvCapsule, DenseCapsules
 from caps_med.networks import CapsuleNetwork
 from caps_med.routing import couplings
 
@@ -59,7 +59,7 @@ class InputRecorder:
         above = names.index(layer) + 1
         self._infos = {info.name: info for info in network.layers}
         self.layer, self.name = layer, names[above] if above < len(names) else None
-        self._module = None if self.name is None else network.get_submodule(self.name)
+        self._module = None if self.name is None else network.explored.get_submodule(self.name)
         self._input: Tensor | None = None
         self._remove: Callable[[], None] | None = None
 
@@ -93,8 +93,22 @@ class InputRecorder:
             raise InvalidParameter(
                 f"row={row}, column={column}: outside the slice of {size} pixels"
             )
-        pixel = [row, column] if depth is None else [depth, row, column]
-        return Point(self.layer, capsules[:, :, r, c], self.name, self._couplings(pixel))
+        if isinstance(self._module, DenseCapsules):
+            found = self._dense_couplings(self._module, capsules.shape, r, c)
+        else:
+            found = self._couplings([row, column] if depth is None else [depth, row, column])
+        return Point(self.layer, capsules[:, :, r, c], self.name, found)
+
+    def _dense_couplings(
+        self, layer: DenseCapsules, shape: tuple[int, ...], row: int, column: int
+    ) -> NDArray[np.float32] | None:
+        """Those of one position: `layer` takes the capsules type by type, then by position."""
+        if self._input is None:
+            return None
+        types, _, rows, columns = shape
+        with torch.inference_mode():
+            found = layer.couplings(self._input)[0].unflatten(0, (types, rows, columns))
+        return np.asarray(found[:, row, column].float().cpu().numpy(), dtype=np.float32)
 
     def _couplings(self, pixel: Sequence[int]) -> NDArray[np.float32] | None:
         layer, maps = self._module, self._input

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
-from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, with_channels
+from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, with_channels
 from caps_med.images.channels import COLOURS, is_colour
 from caps_med.inference.measures import LabelMeasures, measure_labels
 from caps_med.inference.passes import in_passes
@@ -92,6 +92,8 @@ class Segmenter:
         provenance: of every answer.
         limits: bounds on an image at the network's spacing.
     """
+
+    reads: Kind = "image"
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput, InvalidParameter
-from caps_med.images import DEFAULT_LIMITS, Limits, MedicalImage, match_labels
+from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, match_labels
 from caps_med.inference.passes import in_passes
 from caps_med.inference.progress import part_of
 from caps_med.inference.provenance import AnswerProvenance, as_answer
@@ -48,6 +48,8 @@ class Synthesizer:
         provenance: of every answer.
         limits: bounds on a label map at the network's spacing.
     """
+
+    reads: Kind = "labels"
 
     def __init__(
         self,

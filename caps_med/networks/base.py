@@ -46,6 +46,11 @@ class CapsuleNetwork(nn.Module):
     whole_training_batches: bool = False
     layers: tuple[LayerInfo, ...] = ()
 
+    @property
+    def explored(self) -> CapsuleNetwork:
+        """The network whose layers are shown: of an ensemble the first member."""
+        return self
+
     def check(self, *inputs: Any) -> None:  # noqa: ANN401 - each network has its own
         """Refuse inputs that the network cannot take.
 

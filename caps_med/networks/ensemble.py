@@ -62,6 +62,11 @@ class Ensemble(SegmentationNetwork):
         self._first.check(image)
 
     @property
+    def explored(self) -> CapsuleNetwork:
+        """The first member."""
+        return self._first
+
+    @property
     def _first(self) -> SegmentationNetwork:
         first = self.members[0]
         assert isinstance(first, SegmentationNetwork)  # noqa: S101 - checked above
@@ -102,6 +107,11 @@ class ClassificationEnsemble(ClassificationNetwork):
     def reconstruct(self, class_capsules: Tensor, present: Tensor) -> Tensor:
         """By the first member; see `ClassificationNetwork.reconstruct`."""
         return self._networks[0].reconstruct(class_capsules, present)
+
+    @property
+    def explored(self) -> CapsuleNetwork:
+        """The first member."""
+        return self._networks[0]
 
     @property
     def reconstruction_size(self) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 import caps_med
 from caps_med.bundles import Bundle
+from caps_med.bundles.metadata import ClassificationSpec
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.networks import (
     CapsNet,
@@ -26,6 +27,7 @@ from caps_med.networks import (
 from caps_med.preprocessing import PicturePreprocessing
 from tests.training.data.classified_files import Digits, class_folders, digits, idx
 from training.data.classified import load_classified, open_classified
+from training.evaluation.classification.calibration import fitted
 from training.tasks.classification.augmentation import PictureAugmentation
 from training.tasks.classification.objective import Objective
 from training.tasks.classification.recipe import ClassificationRecipe
@@ -260,6 +262,17 @@ class TestObjective:
         for objective.progress in (0, 0.5, 1):
             losses.append(objective(image, target).item())
         assert losses == sorted(losses) and losses[0] < losses[-1]
+
+
+def test_the_temperature_of_overconfident_scores_is_found() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(4000, 5, generator=generator).double()
+    drawn = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    spec = ClassificationSpec(pictures=PicturePreprocessing())
+    scores, targets = (3 * logits).softmax(1).numpy(), np.eye(5, dtype=np.uint8)[drawn.numpy()]
+    assert fitted(spec, scores, targets).temperature == pytest.approx(3, rel=0.05)
+    several = spec.model_copy(update={"exclusive": False})
+    assert fitted(several, scores, targets) == several
 
 
 @pytest.mark.parametrize("fast", [True, False])

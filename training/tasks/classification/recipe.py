@@ -17,7 +17,8 @@ from caps_med.preprocessing import PicturePreprocessing
 from training.data.classified import ClassifiedSource
 from training.engine import distributed
 from training.engine.recipe import Recipe
-from training.evaluation.classification.scores import classification_scores
+from training.evaluation.classification.calibration import fitted
+from training.evaluation.classification.scores import answers, classification_scores
 from training.tasks.classification.augmentation import PictureAugmentation
 
 Loss = Literal["margin", "spread", "cross_entropy"]
@@ -153,6 +154,14 @@ class ClassificationRecipe(Recipe):
         assert isinstance(network, ClassificationNetwork)  # noqa: S101 - of this recipe
         scores = classification_scores(network, source.validation, source.exclusive)
         return {**scores, "score": scores[self.score]}
+
+    def card_values(self, network: CapsuleNetwork, source: ClassifiedSource) -> Mapping[str, Any]:
+        """Classes and preprocessing, and the temperature that fits the images held out."""
+        assert isinstance(network, ClassificationNetwork)  # noqa: S101 - of this recipe
+        values = source.card_values()
+        scores = answers(network, source.validation)
+        spec = fitted(values["classification"], scores, source.validation.chosen_targets)
+        return {**values, "classification": spec}
 
 
 def has_bfloat16(device: torch.device) -> bool:

@@ -1,0 +1,208 @@
+"""From an image to the probabilities of its classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from caps_med.bundles import ModelCard
+from caps_med.bundles.metadata import ClassificationSpec
+from caps_med.errors import InvalidInput
+from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, with_channels
+from caps_med.inference.passes import device_of
+from caps_med.inference.provenance import AnswerProvenance
+from caps_med.networks import ClassificationNetwork
+from caps_med.preprocessing import unit_pictures
+
+FloatArray = NDArray[np.float32]
+
+#: A class of several that may be present is there from this score on.
+PRESENT = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Classification:
+    """What an image shows.
+
+    Attributes:
+        label: the most probable class.
+        present: the classes that the image belongs to: `label` alone if classes exclude one
+            another, else all with a probability of at least a half.
+        probabilities: class -> probability; of exclusive classes they add up to 1.
+        lengths: class -> the network's score: the length or activation of its capsule; of a
+            convolutional network its probability before calibration.
+        poses: `[J, A]`, the pose of each class capsule; A = 0 without capsules.
+        reconstruction: the image that the capsules of `present` stand for, in [0, 1], at the
+            network's size; None without a decoder.
+        exclusive: whether classes exclude one another.
+        warnings: what was decided about the image.
+        provenance: model, version and preprocessing.
+    """
+
+    label: str
+    present: tuple[str, ...]
+    probabilities: Mapping[str, float]
+    lengths: Mapping[str, float]
+    poses: FloatArray
+    reconstruction: MedicalImage | None
+    exclusive: bool
+    warnings: tuple[str, ...]
+    provenance: AnswerProvenance
+
+    def numbers(self) -> dict[str, Any]:
+        """For JSON: classes by falling probability."""
+        ranked = sorted(self.probabilities, key=lambda name: -self.probabilities[name])
+        rows = dict(zip(self.lengths, self.poses.tolist(), strict=True))
+        return {
+            "label": self.label,
+            "present": list(self.present),
+            "exclusive": self.exclusive,
+            "classes": [
+                {
+                    "name": name,
+                    "probability": self.probabilities[name],
+                    "length": self.lengths[name],
+                    "pose": rows[name],
+                }
+                for name in ranked
+            ],
+            "warnings": list(self.warnings),
+            "provenance": self.provenance.as_dict(),
+        }
+
+
+class Classifier:
+    """Apply a classification network to images of any size.
+
+    Args:
+        network: in evaluation mode.
+        card: classes and preprocessing of its training.
+        provenance: of every answer.
+        limits: bounds on an image.
+    """
+
+    reads: Kind = "image"
+
+    def __init__(
+        self,
+        network: ClassificationNetwork,
+        card: ModelCard,
+        provenance: AnswerProvenance,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.network, self.card, self.provenance = network, card, provenance
+        self.limits = limits
+
+    @cached_property
+    def spec(self) -> ClassificationSpec:
+        """The section of the card on classification."""
+        assert self.card.classification is not None  # noqa: S101 - the card's own check
+        return self.card.classification
+
+    def __call__(self, image: MedicalImage, slice: int | None = None) -> Classification:
+        """Classify a picture `[C, H, W]`, or one slice of a volume `[C, X, Y, Z]`.
+
+        Args:
+            slice: None for the middle one.
+
+        Raises:
+            InvalidInput: the image has other channels than the network takes.
+            InvalidParameter: there is no such slice.
+        """
+        return self.many([image], slice)[0]
+
+    def many(
+        self, images: Sequence[MedicalImage], slice: int | None = None
+    ) -> list[Classification]:
+        """Classify images as one batch; each answer equals that of a single call."""
+        matched = [self.match_channels(image) for image in images]
+        pictures = torch.cat([self.prepare(image, slice) for image in matched])
+        with torch.inference_mode():
+            scores, capsules = self.network.classify(pictures.to(device_of(self.network)))
+            probabilities = calibrated(scores, self.spec)
+            present = self._present(scores, probabilities)
+            drawn = None
+            if self.network.reconstructs:
+                drawn = self.network.reconstruct(capsules, present).float().cpu()
+        found = (scores.float().cpu(), probabilities.cpu(), capsules.float().cpu(), present.cpu())
+        return [
+            self._answer(image, None if drawn is None else drawn[i], *(each[i] for each in found))
+            for i, image in enumerate(matched)
+        ]
+
+    def prepare(self, image: MedicalImage, slice: int | None = None) -> Tensor:
+        """The network's input `[1, C, *size]` of a picture or one slice.
+
+        Raises:
+            InvalidInput, InvalidParameter: as for a call.
+        """
+        return unit_pictures(torch.from_numpy(self.spec.pictures(image, slice).copy()))[None]
+
+    def match_channels(self, image: MedicalImage) -> MedicalImage:
+        """The image in grey or colour, as the network needs it.
+
+        Raises:
+            InvalidInput: other channels.
+        """
+        return with_channels(image, self.spec.pictures.channels)
+
+    def check_files(self, count: int) -> None:
+        """Check, before any is read, that an image may come as so many files, one for each channel.
+
+        Raises:
+            InvalidInput: the network takes fewer channels.
+        """
+        if count > self.spec.pictures.channels:
+            raise InvalidInput(
+                f"{self.provenance.model} takes {self.spec.pictures.channels} channel(s); got "
+                f"{count}: give one image"
+            )
+
+    def _present(self, scores: Tensor, probabilities: Tensor) -> Tensor:
+        """`[B, J]`, 1 for the classes that the image is answered to belong to."""
+        if self.spec.exclusive:
+            highest = probabilities.argmax(1, keepdim=True)
+            return torch.zeros_like(scores).scatter(1, highest, 1)
+        return (probabilities >= PRESENT).to(scores.dtype)
+
+    def _answer(
+        self,
+        image: MedicalImage,
+        drawn: Tensor | None,
+        scores: Tensor,
+        probabilities: Tensor,
+        capsules: Tensor,
+        present: Tensor,
+    ) -> Classification:
+        names = list(self.card.labels.values())
+        picture = None if drawn is None else MedicalImage(drawn.numpy(), format="png")
+        return Classification(
+            label=names[int(probabilities.argmax())],
+            present=tuple(n for n, there in zip(names, present.tolist(), strict=True) if there),
+            probabilities=dict(zip(names, probabilities.tolist(), strict=True)),
+            lengths=dict(zip(names, scores.tolist(), strict=True)),
+            poses=capsules.numpy(),
+            reconstruction=picture,
+            exclusive=self.spec.exclusive,
+            warnings=image.warnings,
+            provenance=self.provenance,
+        )
+
+
+def calibrated(scores: Tensor, spec: ClassificationSpec) -> Tensor:
+    """Probabilities `[B, J]` of scores `[B, J]`, float64.
+
+    Of exclusive classes ``score ** (1 / temperature)``, which adds up to 1: of a softmax that is
+    the softmax of the logits over the temperature (Guo et al. 2017). Classes that do not exclude
+    one another keep their scores.
+    """
+    if not spec.exclusive:
+        return scores.double()
+    return (scores.double().clamp_min(1e-12).log() / spec.temperature).softmax(1)

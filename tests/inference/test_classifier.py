@@ -1,0 +1,215 @@
+"""Classification models: image in, probabilities, poses and reconstruction out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import caps_med
+from caps_med.bundles import ModelRepository
+from caps_med.bundles.export import export_model
+from caps_med.bundles.metadata import ClassificationSpec
+from caps_med.cli import app
+from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter, WrongTask
+from caps_med.images import MedicalImage, Normalization
+from caps_med.inference.classifier import calibrated
+from caps_med.preprocessing import PicturePreprocessing
+from tests.classifiers import CLASSES, NETWORKS, write_classifiers
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_classifiers(tmp_path_factory.mktemp("classifiers"))
+
+
+def picture(rows: int = 20, columns: int = 28, channels: int = 1, seed: int = 0) -> MedicalImage:
+    pixels = np.random.default_rng(seed).integers(0, 255, (channels, rows, columns), np.uint8)
+    return MedicalImage(pixels, format="png")
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+class TestEachNetwork:
+    def test_probabilities_lengths_and_poses_of_each_class(
+        self, repository: Path, name: str
+    ) -> None:
+        model = caps_med.load_model(name, repository)
+        found = model.classify(picture())
+        assert list(found.probabilities) == list(CLASSES.values())
+        assert sum(found.probabilities.values()) == pytest.approx(1)
+        assert found.label == max(found.probabilities, key=lambda k: found.probabilities[k])
+        assert found.present == (found.label,)
+        scores = model.network(torch.from_numpy(picture().array).float()[None] / 255)
+        assert list(found.lengths.values()) == pytest.approx(scores[0].tolist())
+        assert found.poses.shape == (3, 0 if name == "tiny-cnn" else 16)
+        assert found.provenance.model == name
+
+    def test_the_reconstruction_is_that_of_the_answer(self, repository: Path, name: str) -> None:
+        model = caps_med.load_model(name, repository)
+        found = model.classify(picture())
+        if name in ("tiny-cnn", "tiny-capsnet"):
+            assert found.reconstruction is None
+            with pytest.raises(InvalidParameter, match="cannot reconstruct images: train it with"):
+                model.manipulator(picture())
+            return
+        assert found.reconstruction is not None
+        moved = model.manipulator(picture())(None, 2, [0.0, 0.25])
+        np.testing.assert_allclose(moved.original, found.reconstruction.array, atol=1e-6)
+        np.testing.assert_array_equal(moved.reconstructions[0], moved.original)
+        assert moved.changes[1] > 0
+
+    def test_a_batch_equals_single_calls(self, repository: Path, name: str) -> None:
+        model = caps_med.load_model(name, repository)
+        images = [picture(seed=1), picture(31, 17, seed=2), picture(40, 40, 3, seed=3)]
+        for one, image in zip(model.classifier.many(images), images, strict=True):
+            alone = model.classify(image)
+            assert alone.probabilities == one.probabilities
+            np.testing.assert_array_equal(alone.poses, one.poses)
+
+    def test_capsules_are_explored(self, repository: Path, name: str) -> None:
+        model = caps_med.load_model(name, repository)
+        if name == "tiny-cnn":
+            with pytest.raises(InvalidParameter, match="has no capsules to show"):
+                model.features(picture())
+            return
+        found = model.features(picture())
+        assert list(found.layers) == [layer.name for layer in model.layers]
+        last = found.layers["classcaps"]
+        np.testing.assert_allclose(last[..., 0, 0], model.classify(picture()).poses, atol=1e-6)
+
+
+def test_it_is_exported_to_onnx(repository: Path, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    bundle = ModelRepository(repository).find("tiny-efficient")
+    path = export_model(bundle, "onnx", tmp_path / "model.onnx")
+    batch = np.random.default_rng(0).random((3, 1, 20, 28), np.float32)
+    (found,) = onnxruntime.InferenceSession(path).run(None, {"image": batch})
+    expected = bundle.load_network()(torch.from_numpy(batch)).detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_couplings_of_a_primary_capsule_add_up_to_one_over_the_classes(repository: Path) -> None:
+    model = caps_med.load_model("tiny-capsnet", repository)
+    found = model.point(picture(), "primarycaps", 2, 4)
+    assert found.next_layer == "classcaps" and found.couplings is not None
+    assert found.couplings.shape == (2, 3)
+    np.testing.assert_allclose(found.couplings.sum(1), 1, atol=1e-5)
+    other = model.point(picture(), "primarycaps", 2, 10)
+    assert other.couplings is not None and not np.allclose(found.couplings, other.couplings)
+
+
+def test_several_classes_may_be_present_or_none(repository: Path) -> None:
+    found = caps_med.load_model("tiny-findings", repository).classify(picture())
+    assert not found.exclusive
+    assert found.probabilities == pytest.approx(found.lengths)
+    assert found.present == tuple(n for n, p in found.probabilities.items() if p >= 0.5)
+
+
+def test_grey_and_colour_are_converted(repository: Path) -> None:
+    grey, colours = (caps_med.load_model(f"tiny-{n}", repository) for n in ("efficient", "colours"))
+    assert grey.classify(picture(channels=3)).warnings
+    as_colour = MedicalImage(np.repeat(picture().array, 3, 0), format="png")
+    assert colours.classify(picture()).lengths == colours.classify(as_colour).lengths
+    with pytest.raises(InvalidInput, match=r"2 channel\(s\) where 1 are needed"):
+        grey.classify(picture(channels=2))
+
+
+def test_one_slice_of_a_volume_is_classified(repository: Path) -> None:
+    model = caps_med.load_model("tiny-efficient", repository)
+    volume = MedicalImage(np.random.default_rng(0).integers(0, 255, (1, 28, 20, 5), np.uint8))
+    middle, first = model.classify(volume), model.classify(volume, slice=0)
+    assert middle.lengths == model.classify(volume, slice=2).lengths != first.lengths
+    with pytest.raises(InvalidParameter, match="slice=5: must be from 0 to 4"):
+        model.classify(volume, slice=5)
+
+
+def test_models_of_other_tasks_do_not_classify(models: Path, repository: Path) -> None:
+    with pytest.raises(WrongTask, match="segmentation model: choose a model for classification"):
+        caps_med.load_model("tiny-segmentation", models).classify(picture())
+    with pytest.raises(WrongTask, match="classification model: choose a model for segmentation"):
+        caps_med.load_model("tiny-cnn", repository).segment(picture())
+
+
+class TestPreprocessing:
+    """Any size and shape, one code for training and serving."""
+
+    def test_a_picture_of_the_right_size_stays_as_it_is(self) -> None:
+        pictures = PicturePreprocessing(size=(20, 28), normalization=Normalization(window=(0, 255)))
+        np.testing.assert_array_equal(pictures(picture()), picture().array)
+
+    @pytest.mark.parametrize("fit", ["pad", "crop", "stretch"])
+    def test_every_shape_becomes_the_size(self, fit: str) -> None:
+        pictures = PicturePreprocessing.model_validate({"size": (20, 28), "fit": fit})
+        for size in ((1, 1), (1, 300), (300, 1), (19, 29), (500, 333)):
+            found = pictures(picture(*size))
+            assert found.shape == (1, 20, 28) and found.dtype == np.uint8
+
+    def test_proportions_are_kept_but_by_stretching(self) -> None:
+        white = MedicalImage(np.full((1, 10, 10), 255, np.uint8))
+        shares = {}
+        for fit in ("pad", "crop", "stretch"):
+            pictures = PicturePreprocessing.model_validate(
+                {"size": (20, 40), "fit": fit, "normalization": {"window": (0, 255)}}
+            )
+            found = pictures(white)
+            shares[fit] = (found == 255).mean()
+            if fit == "pad":
+                assert (found[0, :, 10:30] == 255).all() and not found[0, :, :10].any()
+        assert shares == {"pad": 0.5, "crop": 1.0, "stretch": 1.0}
+
+    def test_a_crop_shows_the_middle(self) -> None:
+        ramp = MedicalImage(np.tile(np.arange(60, dtype=np.uint8), (1, 20, 1)))
+        pictures = PicturePreprocessing(
+            size=(20, 20), fit="crop", normalization=Normalization(window=(0, 255))
+        )
+        np.testing.assert_array_equal(pictures(ramp)[0, 0], np.arange(20, 40))
+
+    def test_sixteen_bits_are_brought_to_the_same_scale(self) -> None:
+        pictures = PicturePreprocessing(size=(20, 28), normalization=Normalization())
+        eight = picture()
+        sixteen = MedicalImage(eight.array.astype(np.uint16) * 200 + 1000)
+        difference = pictures(eight).astype(int) - pictures(sixteen)
+        assert abs(difference).max() <= 1
+
+
+class TestCalibration:
+    spec = ClassificationSpec(pictures=PicturePreprocessing(), temperature=0.5)
+
+    def test_of_a_softmax_it_is_the_softmax_of_the_logits_over_the_temperature(self) -> None:
+        logits = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)).double()
+        expected = (logits / 0.5).softmax(1)
+        torch.testing.assert_close(calibrated(logits.softmax(1), self.spec), expected)
+
+    def test_lengths_of_zero_give_finite_probabilities(self) -> None:
+        found = calibrated(torch.zeros(1, 3), self.spec)
+        torch.testing.assert_close(found, torch.full((1, 3), 1 / 3).double())
+
+
+class TestCommand:
+    def run(self, repository: Path, *arguments: str) -> str:
+        command = ["classify", "--models", str(repository), *arguments]
+        result = CliRunner().invoke(app, command, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    def test_a_table_json_and_a_file(self, repository: Path, tmp_path: Path) -> None:
+        picture().save(tmp_path / "a.png")
+        given = ("--model", "tiny-efficient", str(tmp_path / "a.png"))
+        expected = caps_med.load_model("tiny-efficient", repository).classify(picture())
+        table = self.run(repository, *given, "--out", str(tmp_path / "answer.json"))
+        assert all(name in table for name in CLASSES.values())
+        assert f"tiny-efficient@1: {expected.label}" in table
+        numbers = json.loads(self.run(repository, *given, "--json"))
+        assert numbers == json.loads((tmp_path / "answer.json").read_text())
+        assert numbers["label"] == expected.label
+        assert [c["probability"] for c in numbers["classes"]] == sorted(
+            expected.probabilities.values(), reverse=True
+        )
+        with pytest.raises(CapsMedError, match="exists: name another, or add --overwrite"):
+            self.run(repository, *given, "--out", str(tmp_path / "answer.json"))
+        with pytest.raises(InvalidParameter, match=r"name a \.json file"):
+            self.run(repository, *given, "--out", str(tmp_path / "answer.png"))
