@@ -101,8 +101,8 @@ def manipulation(model: Model, image: MedicalImage, count: int) -> Cost:
     """Reconstructions of one slice with `count` shifts of an atom."""
     once = features(model, image, kept=False)
     network = model.network
-    images = isinstance(network, (SegmentationNetwork, ClassificationNetwork))
-    channels = network.in_channels if images else 1
+    images = SegmentationNetwork, ClassificationNetwork
+    channels = network.in_channels if isinstance(network, images) else 1
     size = math.prod(_padded(network, _whole(model, image))) * channels * _FLOAT
     return Cost(
         held=FIXED + 2 * ANSWER_COPIES * (count + 1) * size,
