@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 import nibabel
 import numpy as np
 import pytest
+import tifffile
 import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from torch.nn import functional
 
 import caps_med
 from caps_med.bundles import ModelRepository
@@ -111,10 +113,10 @@ def served(models: Path, task: str, file: Path | list[Path]) -> Tensor:
 
 
 def check_equal(seen: Tensor, trained: Tensor) -> None:
-    """Equal to the last bit, but for the zeros that pad `seen` to the network's divisor."""
-    padded = torch.zeros_like(seen)
-    padded[tuple(slice(n) for n in trained.shape)] = trained
-    assert torch.equal(seen, padded)
+    """Equal to the last bit; the last pixels are repeated up to the network's divisor."""
+    axes = reversed(range(2, seen.dim()))
+    widths = [n for axis in axes for n in (0, seen.shape[axis] - trained.shape[axis])]
+    assert torch.equal(seen, functional.pad(trained, widths, mode="replicate"))
 
 
 @pytest.mark.parametrize("name", DATA)
@@ -167,6 +169,42 @@ def test_served_channels_are_what_training_prepared(layout: str, dims: str, tmp_
     check_equal(served(tmp_path / "models", "segmentation", files), trained)
     card = caps_med.load_model("tiny", tmp_path / "models").bundle.card
     assert card.channel_names == ("FLAIR", "T1")
+
+
+@pytest.mark.parametrize("form", ["npy, last", "npy, first", "pages", "samples", "grey as RGB"])
+def test_served_channels_of_a_picture_are_what_training_prepared(form: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    for kind in ("images", "labels"):
+        (tmp_path / "data" / kind).mkdir(parents=True)
+    for number in range(2):
+        channels = rng.integers(0, 200, (2, 21, 26), np.uint8) * np.array(
+            [[[1]], [[20]]], np.uint16
+        )
+        file = tmp_path / "data" / "images" / f"{number}"
+        if form == "grey as RGB":
+            Image.fromarray(channels[0].astype(np.uint8)).convert("RGB").save(f"{file}.png")
+        elif form == "npy, last":
+            np.save(f"{file}.npy", np.moveaxis(channels, 0, -1))
+        elif form == "npy, first":
+            np.save(f"{file}.npy", channels)
+        elif form == "pages":
+            tifffile.imwrite(f"{file}.tif", channels, imagej=True, metadata={"axes": "CYX"})
+        else:
+            tifffile.imwrite(
+                f"{file}.tif", np.moveaxis(channels, 0, -1), photometric="minisblack",
+                planarconfig="contig", extrasamples=[0],
+            )  # fmt: skip
+        label = rng.integers(0, 3, (21, 26), np.uint8)
+        Image.fromarray(label).save(tmp_path / "data" / "labels" / f"{number}.png")
+    dataset = open_dataset(tmp_path / "data")
+    assert dataset.findings == () and dataset.card is not None
+    preparation = plan(dataset.card, torch.device("cpu"))["preparation"]
+    source = load_source(dataset, tmp_path / "store", preparation)
+    published(source, "segmentation", tmp_path / "models")
+    trained = torch.from_numpy(prepared(source, "image"))
+    assert trained.shape[1] == (1 if form == "grey as RGB" else 2)
+    (served_file,) = (tmp_path / "data" / "images").glob(f"{SERVED}.*")
+    check_equal(served(tmp_path / "models", "segmentation", served_file), trained)
 
 
 @pytest.mark.parametrize("name", ["2-D", "slices", "oblique", "resampled", "one sagittal slice"])

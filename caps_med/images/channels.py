@@ -48,6 +48,29 @@ def with_channels(image: MedicalImage, count: int) -> MedicalImage:
     )
 
 
+def as_picture(
+    image: MedicalImage, *, channels: int | None = None, size: tuple[int, ...] | None = None
+) -> MedicalImage:
+    """An array ``[H, W, C]`` or ``[C, H, W]`` that was read as a volume, as a picture.
+
+    Args:
+        image: of npy or npz without a geometry; any other is left as it is.
+        channels: the C that is needed; None for any.
+        size: the (H, W) that is needed; None for any.
+
+    Returns:
+        ``[C, H, W]``.
+    """
+    plain = image.format in ("npy", "npz") and np.array_equal(image.affine, np.eye(4))
+    if image.spatial_dims != 3 or len(image.array) != 1 or not plain:
+        return image
+    for axis in (-1, 0):
+        array = np.moveaxis(image.array[0], axis, 0)
+        if channels in (None, len(array)) and size in (None, array.shape[1:]):
+            return MedicalImage(np.ascontiguousarray(array), format=image.format)
+    return image
+
+
 def is_colour(image: MedicalImage) -> bool:
     """Whether it has the three channels of a colour picture; those of a volume are no colours."""
     return len(image.array) == COLOURS and image.spatial_dims == 2

@@ -14,7 +14,7 @@ from torch import Tensor
 from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
 from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, with_channels
-from caps_med.images.channels import COLOURS, is_colour
+from caps_med.images.channels import COLOURS, as_picture, is_colour
 from caps_med.inference.measures import LabelMeasures, measure_labels
 from caps_med.inference.passes import in_passes
 from caps_med.inference.provenance import AnswerProvenance, as_answer
@@ -155,6 +155,8 @@ class Segmenter:
             raise InvalidInput(
                 f"the image is a picture: {self.provenance.model} takes volumes; send NIfTI"
             )
+        if self.network.spatial_dims == 2 and self.card.spacing_mm is None and self.channels > 1:
+            image = as_picture(image, channels=self.channels)
         given = len(image.array)
         adapts = self.card.takes_colours if given == 1 else is_colour(image)
         if given != self.channels and not (adapts and {given, self.channels} == {1, COLOURS}):

@@ -8,7 +8,7 @@ import numpy as np
 
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite
 from caps_med.images import Kind, MedicalImage, SliceStack, stack_channels
-from caps_med.images.channels import AFFINE_TOLERANCE
+from caps_med.images.channels import AFFINE_TOLERANCE, as_picture
 from caps_med.preprocessing import single_slice_plane
 from training.data.cases import Case, Cases, FileRef, Instances
 from training.data.instances import as_classes
@@ -91,6 +91,8 @@ def read_case(
     """
     image = read_image_of(case)
     label = _read(case.label, "labels")
+    if label.spatial_dims == 2:
+        image = as_picture(image, size=label.spatial_shape)
     _check_fit(case.images[0], image, case.label, label, "its label map")
     return image, with_ids(as_classes(label, instances), label_values)
 

@@ -27,8 +27,8 @@ def pictures_in(path: Path) -> int | None:
     """The number of pictures in a stack; None for a single image (which may be a volume).
 
     A multi-page TIFF is a stack unless OME or ImageJ metadata describe its pages as slices of a
-    volume; an npy array is one if it has four axes, including a colour axis. A corrupt file counts
-    as a single image here; reading it reports the error.
+    volume or as channels; an npy array is one if it has four axes, including a colour axis. A
+    corrupt file counts as a single image here; reading it reports the error.
     """
     if path.suffix.lower() == ".npy":
         shape = array_shape(path) or ()
@@ -41,7 +41,9 @@ def pictures_in(path: Path) -> int | None:
             path.open("rb") as file,
             tiff_pages.opened(file, LIMITS) as pages,
         ):
-            return pages.count if pages.count > 1 and tiff.described(pages).slices == 1 else None
+            described = tiff.described(pages)
+            single = described.slices * described.channels == 1
+            return pages.count if pages.count > 1 and single else None
     return None
 
 

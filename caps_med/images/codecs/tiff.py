@@ -1,8 +1,9 @@
 """TIFF and BigTIFF, OME-TIFF and ImageJ's included: integers and floats, grey or RGB.
 
-One page is a picture. Several grey pages of one size are a volume `[1, X, Y, Z]`: columns, rows,
-pages; rows run to Posterior and columns to Left, so that it is shown as the pages are. Its voxels
-have the size that OME or ImageJ say, else 1 mm. A volume that lies otherwise is not written.
+One page is a picture; so are pages that ImageJ or OME call the channels of one. Other grey pages
+of one size are a volume `[C, X, Y, Z]`: columns, rows, pages; rows run to Posterior and columns to
+Left, so that it is shown as the pages are. Its voxels have the size that OME or ImageJ say, else
+1 mm. A volume that lies otherwise is not written.
 """
 
 from __future__ import annotations
@@ -40,24 +41,28 @@ class Stack:
 
     Attributes:
         slices: along the third axis.
-        series: channels times time points.
+        channels: of each slice.
+        frames: time points.
+        interleaved: whether the channels of a slice follow each other, or the slices of a channel.
         spacing: of columns, rows and slices in mm; None where one of them is not known.
     """
 
     slices: int = 1
-    series: int = 1
+    channels: int = 1
+    frames: int = 1
+    interleaved: bool = True
     spacing: tuple[float, float, float] | None = None
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
-    """A picture of one page, a volume of several."""
+    """A picture of one page or of pages that are channels, a volume of several slices."""
     with opened(io.BytesIO(data), limits) as pages:
         stack = described(pages)
         if pages.count > 1:
             return _volume(pages, stack, kind, limits)
-        if stack.slices * stack.series > 1:
+        if (held := stack.slices * stack.channels * stack.frames) > 1:
             raise UnsupportedFormat(
-                f"TIFF: one page holds all {stack.slices * stack.series} pictures, as ImageJ "
+                f"TIFF: one page holds all {held} pictures, as ImageJ "
                 "writes large stacks: save it as OME-TIFF"
             )
         return pages.read(0, kind)
@@ -127,25 +132,39 @@ def _volume(pages: Pages, stack: Stack, kind: Kind, limits: Limits) -> MedicalIm
         raise _no_volume()
     if len(forms) > 1:
         raise UnsupportedFormat("TIFF: pages of different kinds are not read: save one page a file")
-    if stack.slices > 1 and stack.series > 1:
+    if stack.frames > 1 and stack.slices * stack.channels > 1:
         raise UnsupportedFormat(
-            f"TIFF: one volume is read, this file has {stack.series} channels or time points: "
-            "split them into files"
+            f"TIFF: one image is read, this file has {stack.frames} time points: split them into "
+            "files"
         )
     limits.check_array((pages.count * first.height * first.width,), _bytes_per_pixel(first))
     top = pages.read(0, kind)
     if len(top.array) > 1:
         raise _no_volume()
-    voxels = np.empty((*top.spatial_shape[::-1], pages.count), top.array.dtype)
+    whole = stack.channels * stack.slices == pages.count
+    channels = stack.channels if whole else 1
+    planes = np.empty((pages.count, *top.spatial_shape), top.array.dtype)
     for index in range(pages.count):
-        voxels[..., index] = pages.read(index, kind).array[0].T
+        planes[index] = pages.read(index, kind).array[0]
+    planes = _by_channel(planes, channels, stack.interleaved)
+    if channels == pages.count:
+        return MedicalImage(planes[:, 0], format="tiff", warnings=top.warnings)
+    voxels = np.ascontiguousarray(planes.transpose(0, 3, 2, 1))
     spacing = stack.spacing
     warning = "TIFF: no geometry; pages are taken for axial slices of 1 mm"
     if spacing is not None:
         warning = "TIFF: no orientation; pages are taken for axial slices"
     affine = _affine(spacing or (1.0, 1.0, 1.0))
     warnings = (*top.warnings, warning)
-    return MedicalImage(voxels[None], affine, "tiff", palette=top.palette, warnings=warnings)
+    return MedicalImage(voxels, affine, "tiff", palette=top.palette, warnings=warnings)
+
+
+def _by_channel(planes: Array, channels: int, interleaved: bool) -> Array:
+    """Pages `[channels * slices, H, W]` as `[channels, slices, H, W]`."""
+    size = planes.shape[1:]
+    if interleaved:
+        return np.ascontiguousarray(planes.reshape(-1, channels, *size).swapaxes(0, 1))
+    return planes.reshape(channels, -1, *size)
 
 
 def _bytes_per_pixel(form: Form) -> int:
@@ -170,13 +189,15 @@ def described(pages: Pages) -> Stack:
 
 
 def _imagej(fields: Mapping[str, str], resolution: tuple[float, float]) -> Stack:
-    slices = _whole(fields.get("slices"))
-    series = _whole(fields.get("channels")) * _whole(fields.get("frames"))
-    if slices * series == 1:
-        series = _whole(fields.get("images"))
+    slices, channels, frames = (
+        _whole(fields.get(name)) for name in ("slices", "channels", "frames")
+    )
+    if slices * channels * frames == 1:
+        frames = _whole(fields.get("images"))
     unit = _MILLIMETRES.get(fields.get("unit", "").lower(), 0.0)
     across, down = (unit / pixels if pixels > 0 else 0.0 for pixels in resolution)
-    return Stack(slices, series, _known(across, down, _real(fields.get("spacing")) * unit))
+    spacing = _known(across, down, _real(fields.get("spacing")) * unit)
+    return Stack(slices, channels, frames, spacing=spacing)
 
 
 def _of_ome(fields: Mapping[str, str]) -> Stack:
@@ -185,8 +206,10 @@ def _of_ome(fields: Mapping[str, str]) -> Stack:
         * _MILLIMETRES.get(fields.get(f"PhysicalSize{axis}Unit", "µm").lower(), 0.0)
         for axis in "XYZ"
     )
-    series = _whole(fields.get("SizeC")) * _whole(fields.get("SizeT"))
-    return Stack(_whole(fields.get("SizeZ")), series, _known(*sizes))
+    slices, channels, frames = (_whole(fields.get(f"Size{axis}")) for axis in "ZCT")
+    order = fields.get("DimensionOrder", "XYCZT")
+    interleaved = order.find("C") < order.find("Z")
+    return Stack(slices, channels, frames, interleaved, _known(*sizes))
 
 
 def _known(*spacing: float) -> tuple[float, float, float] | None:

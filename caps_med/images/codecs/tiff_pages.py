@@ -33,6 +33,8 @@ _JPEG = 7
 #: None, CCITT, LZW, JPEG, Deflate, PackBits, Zstandard: what can be decoded within a bound.
 _COMPRESSIONS = frozenset((1, 2, 3, 4, 5, _JPEG, 8, 32946, 32773, 34926, 50000))
 _WHITE_IS_ZERO, _PALETTE, _COLOURS = 0, 3, {0: 1, 1: 1, 2: 3, 3: 1, 4: 1, 6: 3}
+#: Samples of these are channels, whatever their number.
+_PLAIN_LIGHT = (1, 2)
 _UNASSOCIATED_ALPHA, _ALPHAS = 2, (1, 2)
 _ORIENTATION = 274
 #: Readers of vendors' variants, which are not wanted for bytes from strangers.
@@ -210,7 +212,7 @@ def _check_segments(page: Any, segment: tuple[int, int]) -> None:  # noqa: ANN40
 
 
 def _picture(page: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
-    """A picture `[1 or 3, H, W]`, upright, without transparency."""
+    """A picture `[C, H, W]`, upright, without transparency; of labels C is 1 or 3."""
     samples = page.asarray(maxworkers=1, squeeze=False)[:, 0]  # [planes, H, W, samples]
     array = np.moveaxis(samples, -1, 1).reshape(page.samplesperpixel, *samples.shape[1:3])
     array = _upright(array, int(page.tags.valueof(_ORIENTATION, 1)))
@@ -218,7 +220,8 @@ def _picture(page: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
     array, warnings = _opaque(array, page, kind)
     palette = None
     if page.photometric not in _COLOURS or len(array) not in (1, _COLOURS[page.photometric]):
-        if len(array) != 3:
+        several = kind == "image" and page.photometric in _PLAIN_LIGHT
+        if len(array) != 3 and not several:
             raise UnsupportedFormat("TIFF: grey and RGB are read, with alpha at most: convert it")
     elif page.photometric == _PALETTE:
         palette = (page.colormap >> 8).astype(np.uint8).T

@@ -256,11 +256,38 @@ def test_imagej_stacks(unit: str, scale: float) -> None:
 def test_time_points_are_a_stack_and_volumes_in_time_are_refused() -> None:
     frames = np.zeros((3, 4, 5), np.uint8)
     assert read_image(saved(frames, imagej=True, metadata={"axes": "TYX"})).array.shape[3] == 3
-    with pytest.raises(UnsupportedFormat, match="this file has 2 channels or time points"):
+    with pytest.raises(UnsupportedFormat, match="this file has 2 time points"):
         read_image(saved(np.zeros((2, 3, 4, 5), np.uint8), imagej=True, metadata={"axes": "TZYX"}))
     behind_one_page = saved(frames[0], description="ImageJ=1.54f\nimages=3\n", metadata=None)
     with pytest.raises(UnsupportedFormat, match="one page holds all 3 pictures"):
         read_image(behind_one_page)
+
+
+@pytest.mark.parametrize("program", ["imagej", "ome"])
+@pytest.mark.parametrize("axes", ["CYX", "ZCYX", "CZYX"])
+def test_pages_may_be_channels(program: str, axes: str) -> None:
+    sizes = {"C": 2, "Z": 3, "Y": 4, "X": 5}
+    if program == "imagej" and axes == "CZYX":
+        pytest.skip("ImageJ has one order")
+    image = np.random.default_rng(0).integers(0, 9999, [sizes[a] for a in axes], np.uint16)
+    read = read_image(saved(image, **{program: True}, metadata={"axes": axes}))
+    if axes == "CYX":
+        np.testing.assert_array_equal(read.array, image)
+        return
+    expected = np.einsum(f"{axes}->CXYZ", image)
+    np.testing.assert_array_equal(read.array, expected)
+
+
+@pytest.mark.parametrize("planar", ["contig", "separate"])
+@pytest.mark.parametrize("count", [2, 4, 5])
+def test_samples_of_a_pixel_may_be_channels(planar: str, count: int) -> None:
+    image = np.random.default_rng(0).integers(0, 255, (count, 4, 7), np.uint8)
+    array = image if planar == "separate" else np.moveaxis(image, 0, -1)
+    options = {"photometric": "minisblack", "planarconfig": planar, "metadata": None}
+    data = saved(array, **options, extrasamples=[0] * (count - 1))
+    np.testing.assert_array_equal(read_image(data).array, image)
+    with pytest.raises(CapsMedError, match="grey and RGB are read"):
+        read_image(data, kind="labels")
 
 
 def test_other_files_that_ome_names_are_not_opened(
