@@ -226,6 +226,7 @@ def classification(
     workers: Workers = 0,
     input_description: InputDescription = None,
     license: License = None,
+    candidate: Candidate = False,
 ) -> None:
     """Train a network that tells classes apart; values not given are planned from the data.
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
+from typer.testing import CliRunner
 
 import caps_med
 from caps_med.bundles import Bundle
@@ -26,6 +27,7 @@ from caps_med.networks import (
 )
 from caps_med.preprocessing import PicturePreprocessing
 from tests.training.data.classified_files import Digits, class_folders, digits, idx
+from training.cli.train import train as train_commands
 from training.data.classified import load_classified, open_classified
 from training.evaluation.classification.calibration import fitted
 from training.tasks.classification.augmentation import PictureAugmentation
@@ -297,3 +299,13 @@ def test_the_steps_of_an_epoch_go_once_through_the_images(data: Path, tmp_path: 
     assert bundle.card.provenance.recipe["steps"] == 270 // 64
     scores = (tmp_path / "runs" / "digits" / "scores.jsonl").read_text().splitlines()
     assert json.loads(scores[0])["epoch"] == 1
+
+
+def test_the_command_trains_and_publishes(data: Path, tmp_path: Path) -> None:
+    options = [
+        "--data", data, "--name", "digits", "--models", tmp_path / "models",
+        "--runs", tmp_path / "runs", "--epochs", 1, "--steps", 1, "--batch-size", 8,
+    ]  # fmt: skip
+    done = CliRunner().invoke(train_commands, ["classification", *map(str, options)])
+    assert done.exit_code == 0, done.output
+    assert caps_med.load_model("digits", tmp_path / "models").task == "classification"
