@@ -124,7 +124,7 @@ def test_a_volume_is_cancelled(opened: Callable[..., Page]) -> None:
     content = samples.COLIN27.read_bytes()
     file = FilePayload(name=name, mimeType="application/gzip", buffer=content)
     page.locator("#segment input[type=file]").set_input_files(file)
-    expect(page.locator("#segment .busy")).to_contain_text(re.compile(r"\d+ of \d+ passes"))
+    expect(page.locator("#segment .busy")).to_contain_text(re.compile(r"\d+ of \d+ done"))
     with page.expect_request(lambda sent: sent.method == "DELETE") as forgotten:
         page.get_by_role("button", name="Cancel").click()
     expect(page.locator("#segment .work")).to_have_text("Cancelled.")

@@ -95,24 +95,6 @@ export async function hear(path: string, signal: AbortSignal, heard: Record<stri
   }
 }
 
-/** Work in the background: how far it is. */
-export interface InferenceJob { id: string; state: string; position: number | null; seconds_left: number | null; progress: { done: number; total: number | null } }
-
-/** POST a form whose answer takes long: no limit of time cuts it, and `told` hears how far it is. */
-export async function postLong(path: string, format: string, fields: object, signal: AbortSignal, told: (job: InferenceJob) => void): Promise<Response> {
-  const { id }: InferenceJob = await (await post(`${path}?async=1`, fields, signal)).json();
-  const job = `v1/inference-jobs/${id}`;
-  const forget = () => void call(job, { method: 'DELETE' }).catch(() => undefined);
-  try {
-    await hear(`${job}/events`, signal, { job: told });
-    signal.throwIfAborted();
-    const answer = await call(`${job}/result?format=${format}`, { signal });
-    return new Response(await answer.blob(), { headers: answer.headers });
-  } finally {
-    forget();
-  }
-}
-
 /** Offer bytes as a file to keep. */
 export function save(content: Blob, download: string): void {
   const href = URL.createObjectURL(content);

@@ -1,10 +1,12 @@
 /** Long work of one view: what goes on and for how long, a way to stop it, and what went wrong. */
 import { untrack } from 'svelte';
 
-export type Say = (text: string) => void;
+/** Tell what goes on, and which part of it is done, from 0 to 1; undefined if nobody knows. */
+export type Say = (text: string, part?: number) => void;
 
 export class Work {
   said = $state('');
+  part = $state<number>();
   seconds = $state(0);
   state = $state<'idle' | 'busy' | 'cancelled' | 'failed'>('idle');
   error = $state.raw<Error>();
@@ -20,9 +22,9 @@ export class Work {
     const began = performance.now();
     const tick = setInterval(() => mine({ seconds: (performance.now() - began) / 1000 }), 100);
     this.now = now;
-    mine({ state: 'busy', said: what, seconds: 0 });
+    mine({ state: 'busy', said: what, part: undefined, seconds: 0 });
     try {
-      await untrack(() => job(now.signal, (said) => mine({ said })));
+      await untrack(() => job(now.signal, (said, part) => mine({ said, part })));
       mine({ state: 'idle' });
     } catch (error) {
       if (now.signal.aborted) mine({ state: 'cancelled' });

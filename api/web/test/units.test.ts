@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { leftBehind, standing } from '../src/background.js';
 import { capsuleNames, type Detail, inOrder } from '../src/catalog.svelte.js';
 import { compare, translation } from '../src/compare.js';
 import { BOX, chart, ticks } from '../src/curve.js';
@@ -10,6 +11,21 @@ import { position } from '../src/readout.js';
 import { Problem } from '../src/service.svelte.js';
 import { deltas, nearest } from '../src/strip.svelte.js';
 import { within } from '../src/viewer.js';
+
+describe('a job in the background', () => {
+  const job = { id: 'a', state: 'running' as const, position: null, seconds_to_start: null, seconds_left: 41.7, progress: { done: 60, total: 181 } };
+  it('tells how far it is', () => {
+    expect(standing(job)).toBe('60 of 181 done, about 42 s left');
+    expect(standing({ ...job, seconds_left: null })).toBe('60 of 181 done');
+    expect(standing({ ...job, progress: { done: 0, total: 0 } })).toBe('getting ready');
+    expect(standing({ ...job, state: 'queued', position: 2, seconds_to_start: 30 })).toBe('place 2 in the queue, about 30 s to wait');
+  });
+  it('is remembered by its tab', () => {
+    const store = { getItem: () => '{"id":"a","name":"head.nii","model":"m"}' } as unknown as Storage;
+    expect(leftBehind(store)?.model).toBe('m');
+    expect(leftBehind({ getItem: () => null } as unknown as Storage)).toBeUndefined();
+  });
+});
 
 describe('maps of capsules', () => {
   const maps = { width: 3, height: 1, data: new Float32Array([1, 2, 3, -4, 5, -6]), most: 6 };

@@ -1,0 +1,94 @@
+"""Volumes are segmented in the background: progress, a reload, cancelling."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+import caps_med
+from caps_med import samples
+from caps_med.images import MedicalImage, encode_image, read_image
+from tests.api.serving import Served
+from tests.page.conftest import saved
+
+SLICES = 60
+#: Of the label map that is shown: how many voxels have each value, 0 to 3.
+COUNTS = """() => [0, 1, 2, 3].map(
+    id => capsMed.segment.volumes[1].img.reduce((n, x) => n + (x === id), 0))"""
+
+
+@pytest.fixture
+def slab(tmp_path: Path) -> Path:
+    """Some slices of a head, which take several passes."""
+    head = read_image(samples.COLIN27)
+    low = head.spatial_shape[2] // 2
+    image = MedicalImage(head.array[..., low : low + SLICES], head.affine, "nifti")
+    path = tmp_path / "slab.nii.gz"
+    path.write_bytes(encode_image(image, "nifti"))
+    return path
+
+
+def begun(page: Page, file: Path) -> str:
+    """Choose a file and wait for the first slices; the job's id."""
+    with page.expect_response(re.compile(r"/segment\?format=zip&async$")) as answered:
+        page.locator("#segment input[type=file]").set_input_files(file)
+    assert answered.value.status == 202
+    expect(page.locator("#segment .busy")).to_contain_text(re.compile(r"[1-9]\d* of \d+ done"))
+    return str(answered.value.json()["id"])
+
+
+def check_done(page: Page, file: Path, folder: Path) -> None:
+    """The answer is the library's, and nothing of the job is left in the tab."""
+    expect(page.locator("#segment .answer")).to_be_visible()
+    wanted = caps_med.load_model("brain-t1-tissue").segment(file)
+    assert page.evaluate(COUNTS) == [int((wanted.array == label).sum()) for label in range(4)]
+    assert saved(page, "#segment .download", folder).read_bytes() == encode_image(wanted, "nifti")
+    assert page.evaluate("() => sessionStorage.getItem('caps-med-job')") is None
+
+
+def check_forgotten(server: Served, job: str) -> None:
+    """The service knows the job no more."""
+    answer = httpx.get(f"{server.address}/v1/inference-jobs/{job}")
+    assert answer.json()["code"] == "job_not_found"
+
+
+def test_a_volume_shows_how_far_it_is(
+    opened: Callable[..., Page], server: Served, slab: Path, tmp_path: Path
+) -> None:
+    page = opened("segment")
+    job = begun(page, slab)
+    value = float(page.locator("#segment progress").get_attribute("value") or 0)
+    assert 0 < value < 1
+    check_done(page, slab, tmp_path)
+    check_forgotten(server, job)
+
+
+def test_a_reload_loses_nothing(
+    opened: Callable[..., Page], server: Served, slab: Path, tmp_path: Path
+) -> None:
+    page = opened("segment")
+    job = begun(page, slab)
+    page.reload()
+    expect(page.locator("#segment .busy")).to_contain_text(
+        "Segmenting slab.nii.gz with brain-t1-tissue"
+    )
+    check_done(page, slab, tmp_path)
+    expect(page.locator("#segment .legend caption")).to_contain_text("shown alone")
+    check_forgotten(server, job)
+
+
+def test_cancelling_ends_the_job(opened: Callable[..., Page], server: Served, slab: Path) -> None:
+    page = opened("segment")
+    job = begun(page, slab)
+    with page.expect_response(lambda answer: answer.request.method == "DELETE") as deleted:
+        page.get_by_role("button", name="Cancel").click()
+    assert deleted.value.status == 204
+    expect(page.locator("#segment .work")).to_have_text("Cancelled.")
+    check_forgotten(server, job)
+    page.reload()
+    expect(page.locator("#segment .busy")).to_have_count(0)
