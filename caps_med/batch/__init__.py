@@ -5,7 +5,13 @@
 >>> [result.error for result in run.failed]  # doctest: +SKIP
 """
 
-from caps_med.batch.actions import Action, FeatureFiles, SegmentFiles, SynthesizeFiles
+from caps_med.batch.actions import (
+    Action,
+    ClassifyFiles,
+    FeatureFiles,
+    SegmentFiles,
+    SynthesizeFiles,
+)
 from caps_med.batch.cases import Case
 from caps_med.batch.inputs import Found, Skipped, find_cases
 from caps_med.batch.run import BatchRun, Listener, run_batch
@@ -16,6 +22,7 @@ __all__ = [
     "BatchRun",
     "Case",
     "CaseResult",
+    "ClassifyFiles",
     "FeatureFiles",
     "Found",
     "Listener",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
 from abc import ABC, abstractmethod
@@ -11,9 +12,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from caps_med.batch.cases import Case, split_suffix
-from caps_med.batch.table import CaseResult
+from caps_med.batch.table import CaseResult, write_text
 from caps_med.errors import InvalidParameter
-from caps_med.images import CODECS, Kind, MedicalImage, codec_of_path
+from caps_med.images import CODECS, MedicalImage, codec_of_path
 from caps_med.inference import Model, load_model
 from caps_med.inference.features import FOLDER_FILES
 
@@ -63,14 +64,6 @@ class Action(ABC):
         Raises:
             CapsMedError: the case cannot be read, processed or written.
         """
-
-    def kind_of(self, model: Model) -> Kind:
-        """Whether the model's inputs are images or label maps."""
-        return "labels" if model.task == "synthesis" else "image"
-
-    def channels(self, model: Model) -> int:
-        """Channels of the images that the model takes; those of a case may lie in several files."""
-        return model.segmenter.channels if self.kind_of(model) == "image" else 1
 
 
 @dataclass(frozen=True)
@@ -162,6 +155,42 @@ class SynthesizeFiles(Action):
 
 
 @dataclass(frozen=True)
+class ClassifyFiles(Action):
+    """Classify each image: its class and probabilities in the tables, all of it as ``NAME.json``.
+
+    Attributes:
+        slice: of volumes; None for the middle one.
+    """
+
+    slice: int | None = None
+
+    command = "classify"
+
+    def check(self, model: Model) -> None:  # noqa: D102
+        _ = model.classifier
+
+    def settings(self) -> dict[str, Any]:  # noqa: D102
+        return {"slice": self.slice}
+
+    def claimed(self, name: str) -> Iterable[str]:  # noqa: D102
+        return [name]
+
+    def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
+        found = model.classify(case.source, self.slice)
+        name = f"{case.name}.json"
+        path = _place(folder, name)
+        write_text(path, json.dumps(found.numbers(), indent=2, ensure_ascii=False) + "\n")
+        shares = {f"{name} probability": p for name, p in found.probabilities.items()}
+        return CaseResult(
+            case.name,
+            case.input,
+            outputs={name: path.stat().st_size},
+            warnings=found.warnings,
+            values={"class": found.label, "present": "; ".join(found.present), **shares},
+        )
+
+
+@dataclass(frozen=True)
 class FeatureFiles(Action):
     """Compute the capsules of each image, or label map: a folder each, as `Features.save` has it.
 
@@ -185,7 +214,7 @@ class FeatureFiles(Action):
         return [name, *(f"{name}/{split_suffix(file)[0]}" for file in FOLDER_FILES)]
 
     def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
-        source = model.read(case.source, self.kind_of(model))
+        source = model.read(case.source, model.reads)
         found = model.features(source, self.layer, self.slice, self.seed)
         path = _place(folder, case.name)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

@@ -40,6 +40,10 @@ class Case:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+#: Names of the tables.
+RESERVED = ("cases",)
+
+
 def split_suffix(name: str) -> tuple[str, str]:
     """A file name as stem and the suffix of an image format, which is empty if it has none.
 
@@ -65,7 +69,8 @@ def with_unambiguous_names(
     """
     renamed = list(cases)
     for rename in (_with_suffix, _numbered):
-        owners = Counter(each for case in renamed for each in _folded(claimed(case.name)))
+        owners = Counter([*RESERVED])
+        owners.update(each for case in renamed for each in _folded(claimed(case.name)))
         renamed = [
             rename(case, number)
             if any(owners[each] > 1 for each in _folded(claimed(case.name)))

@@ -98,9 +98,7 @@ def run_batch(
         raise InvalidParameter(f"jobs={jobs}: must be at least 1")
     _check_folder(folder, inputs, resume or overwrite)
     model = action.load()
-    found = find_cases(
-        inputs, kind=action.kind_of(model), channels=action.channels(model), leave_out=folder
-    )
+    found = find_cases(inputs, kind=model.reads, channels=model.inferer.channels, leave_out=folder)
     cases = with_unambiguous_names(found.cases, action.claimed)
     made_by = _made_by(action, model)
     before = read_table(folder, made_by) if resume else {}

@@ -32,6 +32,7 @@ class CaseResult:
         warnings: of the reader and the model.
         unit: of the measures' volumes, ``mm3`` or ``pixels``; None where nothing is measured.
         labels: the measures of each label.
+        values: more columns of the table, such as a class and the probability of each.
     """
 
     case: str
@@ -43,6 +44,7 @@ class CaseResult:
     warnings: tuple[str, ...] = ()
     unit: str | None = None
     labels: tuple[LabelMeasures, ...] = ()
+    values: Mapping[str, str | float] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> CaseResult:
@@ -74,8 +76,8 @@ def write_tables(
         "cases": [_as_dict(result) for result in results],
         "skipped": [asdict(one) for one in skipped],
     }
-    _replace(folder / JSON_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    _replace(folder / CSV_NAME, _csv(made_by, results))
+    write_text(folder / JSON_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / CSV_NAME, _csv(made_by, results))
 
 
 def read_table(folder: Path, made_by: Mapping[str, Any]) -> dict[str, CaseResult]:
@@ -98,6 +100,7 @@ def _csv(made_by: Mapping[str, Any], results: Sequence[CaseResult]) -> str:
     """One line a case; the measures of each label have columns like ``grey matter volume``."""
     names = dict.fromkeys(one.name for result in results for one in result.labels)
     columns = [f"{name} {measure}" for name in names for measure in _MEASURES]
+    columns += dict.fromkeys(name for result in results for name in result.values)
     heading = ["case", "input", "outputs", "model", "version", "seconds", "warnings", "error"]
     file = io.StringIO()
     writer = csv.DictWriter(file, [*heading, *(["unit"] if names else []), *columns])
@@ -115,6 +118,7 @@ def _csv(made_by: Mapping[str, Any], results: Sequence[CaseResult]) -> str:
         }
         if names:
             row["unit"] = result.unit
+        row |= result.values
         for one in result.labels:
             row |= {f"{one.name} {measure}": one.as_dict()[measure] for measure in _MEASURES}
         writer.writerow({key: _inert(value) for key, value in row.items()})
@@ -127,7 +131,8 @@ def _inert(value: object) -> object:
     return f"'{value}" if formula else value
 
 
-def _replace(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         draft.write_text(text, encoding="utf-8", newline="")

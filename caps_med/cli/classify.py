@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 import caps_med
+from caps_med.cli import batch
+from caps_med.cli.batch import Files, Inputs, Jobs, Resume
 from caps_med.cli.options import (
     AsJson,
-    Images,
     ModelName,
     Models,
     Overwrite,
@@ -28,12 +29,20 @@ from caps_med.errors import InvalidParameter
 
 
 def classify(
-    images: Images,
     model: ModelName,
+    files: Files = None,
+    inputs: Inputs = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write the answer with poses to this .json file.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Write the answer with poses to this .json file; with --input a folder.",
+        ),
     ] = None,
     slice: SliceIndex = None,
+    jobs: Jobs = 1,
+    resume: Resume = False,
     overwrite: Overwrite = False,
     json_: AsJson = False,
     models: Models = None,
@@ -43,7 +52,18 @@ def classify(
     Examples:
       caps-med classify --model my-lesions lesion.png
       caps-med classify --model my-lesions scan.nii.gz --slice 40 --out answer.json
+      caps-med classify --model my-lesions -i pictures -o classes
     """
+    if inputs:
+        from caps_med.batch import ClassifyFiles
+
+        if out is None:
+            raise InvalidParameter("--input: name a folder for the answers with --out")
+        action = ClassifyFiles(model, models, slice=slice)
+        batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite,
+                  as_json=json_)  # fmt: skip
+        return
+    images = batch.check_single(files, jobs=jobs > 1, resume=resume)
     if out is not None:
         if out.suffix.lower() != ".json":
             raise InvalidParameter(f"--out {out}: name a .json file")

@@ -106,6 +106,11 @@ class Classifier:
         assert self.card.classification is not None  # noqa: S101 - the card's own check
         return self.card.classification
 
+    @property
+    def channels(self) -> int:
+        """Channels of the image."""
+        return self.spec.pictures.channels
+
     def __call__(self, image: MedicalImage, slice: int | None = None) -> Classification:
         """Classify a picture `[C, H, W]`, or one slice of a volume `[C, X, Y, Z]`.
 

@@ -50,6 +50,8 @@ class Synthesizer:
     """
 
     reads: Kind = "labels"
+    #: Of a label map.
+    channels = 1
 
     def __init__(
         self,

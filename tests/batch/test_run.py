@@ -16,6 +16,7 @@ from caps_med.batch import (
     BatchRun,
     Case,
     CaseResult,
+    ClassifyFiles,
     FeatureFiles,
     SegmentFiles,
     SynthesizeFiles,
@@ -24,6 +25,7 @@ from caps_med.batch import (
 from caps_med.errors import InvalidParameter, LayerNotFound, UnsupportedFormat, WrongTask
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import Model
+from tests.classifiers import write_classifiers
 
 
 @pytest.fixture
@@ -244,6 +246,31 @@ def test_label_maps_become_images(models: Path, tmp_path: Path) -> None:
     assert (out / "x-seed4.png").read_bytes() == (tmp_path / "alone.png").read_bytes()
     with pytest.raises(InvalidParameter, match="count=0: must be at least 1"):
         run_batch(SynthesizeFiles("tiny-synthesis", models, count=0), [folder], out / "n")
+
+
+def test_classes_of_a_folder(tmp_path: Path) -> None:
+    """The table has the class and all probabilities; an input may be called like the table."""
+    repository = write_classifiers(tmp_path / "models")
+    folder, out = tmp_path / "pictures", tmp_path / "out"
+    (folder / "sub").mkdir(parents=True)
+    for seed, name in enumerate(("cases.png", "sub/b.png")):
+        pixels = np.random.default_rng(seed).integers(0, 255, (1, 20, 28), dtype=np.uint8)
+        MedicalImage(pixels, format="png").save(folder / name)
+    run = run_batch(ClassifyFiles("tiny-cnn", repository), [folder], out)
+    assert files_of(out) == {"cases_png.json", "sub/b.json", "cases.csv", "cases.json"}
+    wanted = caps_med.load_model("tiny-cnn", repository).classify(folder / "sub/b.png")
+    assert json.loads((out / "sub/b.json").read_text()) == wanted.numbers()
+    with (out / "cases.csv").open(newline="") as file:
+        row = list(csv.DictReader(file))[1]
+    assert row["class"] == run.results[1].values["class"] == wanted.label
+    for name, probability in wanted.probabilities.items():
+        assert float(row[f"{name} probability"]) == pytest.approx(probability)
+    again = run_batch(ClassifyFiles("tiny-cnn", repository), [folder], out, resume=True)
+    assert again.results == run.results
+    features = run_batch(FeatureFiles("tiny-capsnet", repository), [folder], tmp_path / "capsules")
+    assert features.failed == ()
+    with pytest.raises(WrongTask, match="tiny-cnn is a classification model"):
+        run_batch(SegmentFiles("tiny-cnn", repository), [folder], out / "n")
 
 
 def test_capsules_of_a_folder(models: Path, scans: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from caps_med import cli
 from caps_med.cli import progress as cli_progress
 from caps_med.images import MedicalImage
 from caps_med.inference import Model
+from tests.classifiers import write_classifiers
 
 COMMAND = Path(sys.executable).parent / "caps-med"
 
@@ -71,6 +72,13 @@ def test_the_other_commands(models: Path, scans: Path, tmp_path: Path) -> None:
     call(0, "features", "--model", "tiny-segmentation", "--models", models, "-i", scans, "-o", out,
          "--layer", "seg_caps")  # fmt: skip
     assert (out / "sub/c/capsules.png").is_file()
+    classifiers = write_classifiers(tmp_path / "classifiers")
+    printed = call(0, "classify", "--model", "tiny-cnn", "--models", classifiers, "-i", scans,
+                   "-o", tmp_path / "classes", "--json")  # fmt: skip
+    assert {"class", "malignant probability"} < set(
+        json.loads(printed[printed.index("{") :])["cases"][0]["values"]
+    )
+    assert (tmp_path / "classes/sub/c.json").is_file()
     ids = MedicalImage(np.full((1, 8, 8), 2, np.uint8), format="png", kind="labels")
     ids.save(tmp_path / "labels.png")
     call(0, "synthesize", "--model", "tiny-synthesis", "--models", models, "-i",
