@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from api.budget import Busy, NoRoom
-from api.decoding.decoder import DecoderDied, DecodeTimeout
+from api.decoding.decoder import DecoderDied, DecodeTimeout, NoDecoder
 from caps_med import errors
 
 log = logging.getLogger("caps_med.api")
@@ -140,7 +140,7 @@ def document(code: str, detail: str, **more: object) -> dict[str, object]:
 
 def install(app: FastAPI) -> None:
     """Answer every error of a caller with a problem document."""
-    for kind in (errors.CapsMedError, Busy, NoRoom, Refusal):
+    for kind in (errors.CapsMedError, Busy, NoRoom, NoDecoder, Refusal):
         app.add_exception_handler(kind, _expected)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
@@ -157,6 +157,9 @@ def answer_to(error: Exception) -> JSONResponse | None:
     if isinstance(error, Busy):
         headers = {"Retry-After": str(error.retry_after)}
         return problem(OVERLOADED, str(error), headers, queue_length=error.waiting)
+    if isinstance(error, NoDecoder):
+        detail = "no process could be started to decode the file: try again later"
+        return problem(OVERLOADED, detail, {"Retry-After": "5"})
     if isinstance(error, errors.CapsMedError) and error.code in PROBLEMS:
         return problem(error.code, str(error))
     return None

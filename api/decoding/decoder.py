@@ -61,26 +61,37 @@ def processor_seconds(size: int, seconds: float) -> float:
     return seconds * min(1.0, SMALL_SHARE + size / LARGE_FILE)
 
 
+class NoDecoder(Exception):
+    """No process could be started to decode the file."""
+
+
 class Decoder:
-    """One process."""
+    """One process.
+
+    Raises:
+        NoDecoder: it does not start.
+    """
 
     def __init__(self, memory: int) -> None:
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        self._process = subprocess.Popen(  # noqa: S603
-            module_command("api.decoding.worker", str(memory)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**kept, **_SINGLE, **import_path()},
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(  # noqa: S603
+                module_command("api.decoding.worker", str(memory)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**kept, **_SINGLE, **import_path()},
+                start_new_session=True,
+            )
+        except OSError as error:  # too many processes or open files
+            raise NoDecoder("a decoder cannot be started") from error
         self.files = 0
         try:
             with self._within(START_SECONDS):
                 wire.receive_line(self._answers)
-        except (EOFError, wire.Garbled) as error:
+        except (EOFError, OSError, wire.Garbled) as error:
             self.kill()
-            raise RuntimeError("a decoder does not start") from error
+            raise NoDecoder("a decoder does not start") from error
 
     @property
     def pid(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,9 +12,11 @@ import anyio
 from anyio import to_thread
 
 from api.budget import Claim, pinned
-from api.decoding.decoder import Admit, Decoder
+from api.decoding.decoder import Admit, Decoder, NoDecoder
 from api.decoding.turns import Turns
 from caps_med.images import Kind, Limits, MedicalImage
+
+log = logging.getLogger("caps_med.api")
 
 T = TypeVar("T")
 
@@ -109,12 +112,20 @@ class DecodePool:
             if decoder is not None:
                 self._running.discard(decoder)
                 decoder.kill()
-            decoder = Decoder(self._memory)
+            decoder = self._started()
         except BaseException:
             self._free.put(None)
             raise
         self._running.add(decoder)
         return decoder
+
+    def _started(self) -> Decoder:
+        """A new decoder; one that is killed while it starts is replaced once."""
+        try:
+            return Decoder(self._memory)
+        except NoDecoder:
+            log.warning("a decoder did not start; another one is tried")
+            return Decoder(self._memory)
 
     def _give(self, decoder: Decoder) -> None:
         self._free.put(decoder)

@@ -115,7 +115,7 @@ class Job:
         data: name of a registered data set, or of the uploaded one in the job's folder.
         owner: the key that submitted it, if any.
         crashes: how often its process crashed.
-        seconds: how long it ran before the last start.
+        seconds: how long it has run, as last counted.
         version: the model's version, once the job has succeeded.
     """
 

@@ -55,7 +55,9 @@ class Supervisor:
         self._at_once, self._seconds, self._quota = at_once, seconds, quota
         self._keep, self._published = keep_days * DAY, published
         self._lock = FileLock(root / "supervisor.lock")
-        self._cleaned = 0.0
+        self._cleaned = -CLEANUP_SECONDS
+        self._began = time.time(), time.monotonic()
+        self._counted: dict[str, float] = {}
         self._cancelled: dict[str, float] = {}
 
     def tick(self) -> None:
@@ -64,7 +66,7 @@ class Supervisor:
             return
         for job in self.store.in_states("running", "cancelling"):
             self._follow(job)
-        if time.time() - self._cleaned > CLEANUP_SECONDS:
+        if time.monotonic() - self._cleaned > CLEANUP_SECONDS:
             self._clean_up()
         free = self._at_once - len(self.store.in_states("running", "cancelling"))
         for job in self.store.in_states("queued")[: max(0, free)]:
@@ -84,7 +86,7 @@ class Supervisor:
             if self.executor.alive(job):
                 self.executor.cancel(job, hard=True)
             if job.state == "running" and not self._result(job):
-                self.store.move(job, "queued", seconds=_ran(job), started=None)
+                self.store.move(job, "queued", seconds=self._ran(job), started=None)
         self._lock.release()
 
     def _sweep(self) -> None:
@@ -103,6 +105,7 @@ class Supervisor:
     def _start(self, job: Job) -> None:
         if self.store.move(job, "running", started=time.time()):
             log.info("job %s starts", job.id)
+            self._counted[job.id] = time.monotonic()
             self.executor.submit(job)
 
     def _follow(self, job: Job) -> None:
@@ -111,7 +114,7 @@ class Supervisor:
         elif job.state == "cancelling":
             since = self._cancelled.setdefault(job.id, time.monotonic())
             self.executor.cancel(job, hard=time.monotonic() - since > GRACE)
-        elif _ran(job) > self._seconds:
+        elif self._ran(job) > self._seconds:
             self._fail_running(job, "too_long", f"it ran for more than {self._seconds:g} s")
 
     def _fail_running(self, job: Job, code: str, error: str) -> None:
@@ -137,12 +140,13 @@ class Supervisor:
         else:
             log.warning("job %s lost its process (status %s) and is queued again", job.id, crashed)
             crashes = job.crashes + (crashed is not None)
-            self.store.move(job, "queued", crashes=crashes, seconds=_ran(job))
+            self.store.move(job, "queued", crashes=crashes, seconds=self._ran(job))
 
     def _finish(self, job: Job, state: Any, **values: Any) -> None:  # noqa: ANN401
-        if self.store.move(job, state, finished=time.time(), seconds=_ran(job), **values):
+        if self.store.move(job, state, finished=time.time(), seconds=self._ran(job), **values):
             log.info("job %s %s", job.id, state)
             self._cancelled.pop(job.id, None)
+            self._counted.pop(job.id, None)
             JobFiles(self.root / job.id).clear(job)
 
     def _result(self, job: Job) -> dict[str, Any] | None:
@@ -150,15 +154,37 @@ class Supervisor:
 
     def _clean_up(self) -> None:
         """Delete old jobs; if the quota is exceeded, stop the newest running one."""
-        self._cleaned = time.time()
+        self._cleaned = time.monotonic()
         self._sweep()
         for job in self.store.in_states(*FINAL):
-            if time.time() - (job.finished or job.created) > self._keep:
+            if self._now() - (job.finished or job.created) > self._keep:
                 self.delete(job)
         running = self.store.in_states("running")
+        for job in running:
+            self._count(job)
         if running and size_of(self.root) > self._quota:
             error = f"the disk quota of {self._quota} bytes for all jobs is used up"
             self._fail_running(running[-1], "quota_exceeded", error)
+
+    def _now(self) -> float:
+        """Seconds since 1970 by the clock, or by what it said at the start if that is earlier.
+
+        So a clock that is set forward makes no job old.
+        """
+        wall, monotonic = self._began
+        return min(time.time(), wall + time.monotonic() - monotonic)
+
+    def _ran(self, job: Job) -> float:
+        """Seconds that the job has run, over all its starts, whatever the clock was set to."""
+        if job.state == "queued":
+            return job.seconds
+        now = time.monotonic()
+        return job.seconds + now - self._counted.setdefault(job.id, now)
+
+    def _count(self, job: Job) -> None:
+        """Store how long the job has run, for the server that follows this one."""
+        if self.store.move(job, job.state, seconds=self._ran(job)):
+            self._counted[job.id] = time.monotonic()
 
     def delete(self, job: Job) -> bool:
         """Delete a finished job and its files; return whether it was finished."""
@@ -166,8 +192,3 @@ class Supervisor:
             return False
         shutil.rmtree(self.root / job.id, ignore_errors=True)
         return True
-
-
-def _ran(job: Job) -> float:
-    """Seconds that the job has run, over all its starts."""
-    return job.seconds + (time.time() - job.started if job.started else 0.0)

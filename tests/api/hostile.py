@@ -48,6 +48,7 @@ def header(shape: tuple[int, ...], code: int = 4, **fields: object) -> bytes:
     made.set_data_offset(352)
     made.set_sform(np.eye(4), 1)
     made["datatype"] = code
+    made["scl_slope"], made["scl_inter"] = 1, 0  # nibabel's own are NaN
     for name, value in fields.items():
         made[name] = value
     block = bytearray(made.binaryblock)

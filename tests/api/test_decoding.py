@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 import tifffile
+from fastapi.testclient import TestClient
 from PIL import Image
 from pydicom.encaps import encapsulate
 from pydicom.uid import (
@@ -23,9 +24,12 @@ from pydicom.uid import (
     RLELossless,
 )
 
+from api.app import create_app
 from api.decoding import wire
 from api.decoding.decoder import Decoder, DecoderDied, DecodeTimeout
 from api.decoding.pool import DecodePool
+from api.processes import module_command
+from api.settings import Settings
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, encode_image, read_image
 from tests.api.mutations import good_files
@@ -161,6 +165,42 @@ def test_a_process_that_dies_in_its_sleep_is_noticed_by_nobody(
     os.kill(pid, signal.SIGKILL)
     psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=10)
     assert decoded(pool, picture).array.shape == (1, 21, 30)
+
+
+def killed_at_the_start(times: int) -> Any:  # noqa: ANN401 - a function in place of another
+    """The command of a decoder that ends at once, `times` times."""
+    left = [True] * times
+
+    def command(module: str, *arguments: str) -> list[str]:
+        if left and left.pop():
+            return ["sh", "-c", "kill -9 $$"]
+        return module_command(module, *arguments)
+
+    return command
+
+
+def test_a_decoder_that_is_killed_while_it_starts_is_replaced(
+    picture: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.decoding.decoder.module_command", killed_at_the_start(1))
+    pool = DecodePool(1, MEMORY, 30, DEFAULT_LIMITS, 8)
+    try:
+        assert decoded(pool, picture).array.shape == (1, 21, 30)
+    finally:
+        pool.close()
+
+
+def test_decoders_that_never_start_are_a_503_and_the_next_one_is_tried(
+    models: Path, picture: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.decoding.decoder.module_command", killed_at_the_start(2))
+    app = create_app(Settings(models=models, preload=("none",)))  # nothing is started early
+    with TestClient(app, raise_server_exceptions=False) as client:
+        url, files = "/v1/models/tiny-segmentation/segment", {"image": picture}
+        answer = client.post(url, files=files)
+        assert (answer.status_code, answer.json()["code"]) == (503, "overloaded")
+        assert answer.headers["Retry-After"] == "5"
+        assert client.post(url, files=files).status_code == 200
 
 
 def test_a_decoder_is_replaced_after_many_files(picture: bytes) -> None:

@@ -237,6 +237,45 @@ def test_the_end_of_a_server_puts_its_jobs_back(house: House) -> None:
     assert not house.executor.alive(house.job())
 
 
+@pytest.mark.parametrize("jump", [1e7, -1e7])
+def test_a_clock_that_is_set_fails_no_job_and_forgets_none(
+    jump: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deed(tmp_path, "wait")
+    house = House(tmp_path, seconds=1000.0)
+    house.add()
+    house.state_becomes("running")
+    wall = time.time
+    monkeypatch.setattr("api.jobs.supervisor.time.time", lambda: wall() + jump)
+    house.supervisor._cleaned = 0
+    house.supervisor.tick()
+    assert house.job().state == "running"
+    deed(tmp_path, DONE)
+    house.state_becomes("succeeded")
+    assert 0 <= house.job().seconds < 600
+    monkeypatch.undo()
+    house.add("b" * 32)
+    house.state_becomes("succeeded", "b" * 32)
+    monkeypatch.setattr("api.jobs.supervisor.time.time", lambda: wall() + jump)
+    house.supervisor._cleaned = 0
+    house.supervisor.tick()
+    assert house.store.get("b" * 32) is not None
+
+
+def test_how_long_a_job_runs_is_counted_over_several_servers(tmp_path: Path) -> None:
+    deed(tmp_path, "wait")
+    house = House(tmp_path)
+    house.add()
+    house.state_becomes("running")
+    house.supervisor._counted["a" * 32] -= 100
+    house.supervisor._cleaned = 0
+    house.supervisor.tick()
+    house.die()
+    second = House(tmp_path, seconds=99.0)
+    assert second.state_becomes("failed").code == "too_long"
+    assert second.job().seconds >= 100
+
+
 def test_old_jobs_are_forgotten(tmp_path: Path) -> None:
     deed(tmp_path, DONE)
     house = House(tmp_path, keep_days=0)

@@ -53,6 +53,7 @@ class Frames:
         series: the identifier of its series.
         origin: what a DICOM SEG of it has to name; None where the file does not say enough.
         warnings: what had to be decided.
+        patient: identifies the patient among the files of a series; never shown.
     """
 
     array: Array
@@ -60,6 +61,7 @@ class Frames:
     series: str
     origin: dicom_origin.DicomOrigin | None
     warnings: tuple[str, ...] = ()
+    patient: str = ""
 
 
 def read_frames(data: bytes, limits: Limits) -> Frames:
@@ -77,7 +79,7 @@ def read_frames(data: bytes, limits: Limits) -> Frames:
             rescaled, notes = _rescaled(header, array)
             planes, series = read_planes(header, shape[0]), str(header.get("SeriesInstanceUID", ""))
             origin = dicom_origin.origin_of(header, shape[0])
-            return Frames(rescaled, planes, series, origin, notes)
+            return Frames(rescaled, planes, series, origin, notes, _patient(header))
     except CapsMedError:
         raise
     except MemoryError as error:
@@ -86,6 +88,12 @@ def read_frames(data: bytes, limits: Limits) -> Frames:
         raise InvalidInput(
             "DICOM: the file is cut or broken, or a variant that is not read: store it uncompressed"
         ) from error
+
+
+def _patient(header: FileDataset) -> str:
+    """The patient's identifier, or the name where there is none."""
+    identifier = str(header.get("PatientID", "")).strip()
+    return identifier or str(header.get("PatientName", "")).strip()
 
 
 def _checked_shape(

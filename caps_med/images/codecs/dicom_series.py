@@ -21,8 +21,8 @@ from caps_med.images.reading import read_at_most
 
 MAX_FILES = 10_000
 NO_COMMON_ORIGIN = (
-    "DICOM: no SEG can refer to these files together: they are of several patients, studies or "
-    "frames of reference, one is duplicated, or they hold several frames each"
+    "DICOM: no SEG can refer to these files together: they differ in the patient's name, study or "
+    "frame of reference, one is duplicated, or they hold several frames each"
 )
 #: Folders and files that are no DICOM, beside those that are.
 _MAX_ENTRIES = 2 * MAX_FILES
@@ -137,6 +137,8 @@ def _frames(contents: Iterable[tuple[str, bytes]], limits: Limits, bound: str) -
 def _one_series(files: Sequence[Frames], place: str) -> MedicalImage:
     if len({file.series for file in files}) > 1:
         raise InvalidInput(f"{place} holds several DICOM series: keep each apart from the others")
+    if len({file.patient for file in files}) > 1:
+        raise InvalidInput(f"{place} holds files of several patients: keep each apart")
     return assemble(files)
 
 

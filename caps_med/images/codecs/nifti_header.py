@@ -68,7 +68,18 @@ def read_header(data: bytes) -> CheckedHeader:
         fields.check_fix()
     except HeaderDataError as error:
         raise InvalidInput(f"NIfTI: the header is broken: {error}") from error
+    _check_scaling(fields)
     return CheckedHeader(fields, shape, channels, dtype, offset)
+
+
+def _check_scaling(fields: Nifti1Header) -> None:
+    """nibabel takes a slope of NaN for none; a slope of 0 is none by the standard."""
+    slope, intercept = float(fields["scl_slope"]), float(fields["scl_inter"])
+    if slope != 0 and not (math.isfinite(slope) and math.isfinite(intercept)):
+        raise InvalidInput(
+            f"NIfTI: scl_slope and scl_inter must be finite, got {slope} and {intercept}: the "
+            "intensities are unknown; save the image again"
+        )
 
 
 def _byte_order(data: bytes) -> Literal["little", "big"]:

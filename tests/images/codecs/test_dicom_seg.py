@@ -139,9 +139,24 @@ def test_nothing_is_said_of_a_patient(
     assert SERIES not in caplog.text and "Mueller" not in caplog.text
 
 
-@pytest.mark.parametrize("changed", ["PatientID", "PatientName", "StudyInstanceUID",
-                                     "FrameOfReferenceUID"])  # fmt: skip
-def test_slices_of_two_patients_are_of_none(tmp_path: Path, changed: str) -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_slices_of_two_patients_are_refused(tmp_path: Path, known: bool) -> None:
+    """By their identifiers, or by their names where there are no identifiers."""
+    given = {"PatientID": "18-5"} if known else {"PatientID": "", "PatientName": "Roe^Richard"}
+    folder = series(tmp_path) if known else series(tmp_path, PatientID="")
+    (folder / "9.dcm").write_bytes(series_file(9, 10.0, **given))
+    with pytest.raises(InvalidInput, match=r"holds files of several patients: keep each apart$"):
+        read_image(folder)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for path in folder.iterdir():
+            archive.write(path, path.name)
+    with pytest.raises(InvalidInput, match=r"^the zip holds files of several patients"):
+        read_image(buffer.getvalue())
+
+
+@pytest.mark.parametrize("changed", ["PatientName", "StudyInstanceUID", "FrameOfReferenceUID"])
+def test_slices_of_two_studies_are_of_none(tmp_path: Path, changed: str) -> None:
     folder = series(tmp_path)
     (folder / "9.dcm").write_bytes(series_file(9, 10.0, **{changed: "1.2.3"}))
     image = read_image(folder)

@@ -217,7 +217,10 @@ def test_extensions_are_not_carried_along() -> None:
         ),
         ({"vox_offset": 12}, "vox_offset must be at least 352"),
         ({"vox_offset": np.nan}, "vox_offset must be at least 352"),
-        ({"scl_slope": 1, "scl_inter": np.inf}, "header is broken"),
+        ({"scl_slope": 1, "scl_inter": np.inf}, "scl_slope and scl_inter must be finite"),
+        ({"scl_slope": np.nan}, "scl_slope and scl_inter must be finite, got nan and 0.0"),
+        ({"scl_slope": -np.inf}, "scl_slope and scl_inter must be finite, got -inf"),
+        ({"scl_slope": 2, "scl_inter": np.nan}, "scl_slope and scl_inter must be finite"),
         ({"sform_code": 0, "qform_code": 1, "quatern_b": 9}, "header is broken"),
         ({"datatype": 128, "bitpix": 24}, "datatype 128 .RGB. is not read"),
         ({"datatype": 32, "bitpix": 64}, "datatype 32 .complex64. is not read"),
@@ -251,6 +254,11 @@ def test_voxels_that_are_no_numbers(bad: float) -> None:
     voxels[1, 2, 3] = bad
     with pytest.raises(InvalidInput, match="NaN, infinity or numbers beyond float32"):
         read_image(nifti(voxels))
+
+
+def test_a_slope_of_zero_is_none() -> None:
+    """As nifti1.h has it, whatever the intercept."""
+    assert np.array_equal(read_image(nifti(scl_slope=0, scl_inter=np.nan)).array[0], VOXELS)
 
 
 def test_a_slope_that_overflows() -> None:
