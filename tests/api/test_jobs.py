@@ -168,6 +168,7 @@ def test_the_network_reaches_the_command() -> None:
 SERVERS = {
     "data", "name", "models", "runs", "resume", "candidate", "recipe_file", "settings", "workers",
     "folds",
+    "binary",  # short for instances=binary
 }  # fmt: skip
 
 
