@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
@@ -31,8 +31,11 @@ from training.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from training.data import Dataset
+    from training.data import ClassifiedDataset, Dataset
     from training.data.check.card import DataCard
+    from training.data.classified.check import ClassCard
+
+AnyDataset: TypeAlias = "Dataset | ClassifiedDataset"
 
 data = typer.Typer(no_args_is_help=True, help="Look at labelled images, or make some.")
 console = Console()
@@ -57,17 +60,17 @@ def check_data(
     labels: Labels = None,
     channels: Channels = "",
 ) -> None:
-    """What is in a folder of labelled images, and all that is wrong with it.
+    """What is in a folder of labelled or classified images, and all that is wrong with it.
 
     Reads every file once and changes none. Exit status 1 if training would be wrong.
 
     Example: caps-med data check DIR --out report
     """
-    from training.data import open_dataset
+    from training.data.opening import open_any
 
     if out is not None:
         require_outside(out, path)
-    dataset = open_dataset(
+    dataset = open_any(
         path,
         track=partial(progress_bar, what="reading"),
         interpretation=interpretation_of(binary, instances, labels, channels),
@@ -162,7 +165,7 @@ def labels(
     console.print(f"{counted(count, 'label map')} in {out}", highlight=False, soft_wrap=True)
 
 
-def _print(dataset: Dataset) -> None:
+def _print(dataset: AnyDataset) -> None:
     console.print(f"[bold]{escape(dataset.name)}[/bold]: {escape(dataset.layout)}", highlight=False)
     if dataset.error:
         console.print(dataset.error, markup=False, highlight=False, soft_wrap=True)
@@ -172,8 +175,7 @@ def _print(dataset: Dataset) -> None:
         names = [path.name for path in dataset.strangers]
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         print_line(console, f"ignored, no images: {', '.join(names[:_SHOWN])}{more}")
-    if dataset.card is not None:
-        _print_card(dataset.card, dataset)
+    _print_card_of(dataset)
     errors = sum(found.severity == "error" for found in dataset.findings)
     warnings = len(dataset.findings) - errors
     verdict = "[green]ready to train[/green]" if dataset.trainable else "[red]not ready[/red]"
@@ -182,7 +184,7 @@ def _print(dataset: Dataset) -> None:
     )
 
 
-def _print_findings(dataset: Dataset) -> None:
+def _print_findings(dataset: AnyDataset) -> None:
     from training.data.check.check import by_code
 
     rows: list[tuple[Cell, ...]] = []
@@ -192,6 +194,31 @@ def _print_findings(dataset: Dataset) -> None:
         if len(found) > _SHOWN:
             rows.append((Text(code, color), f"and {len(found) - _SHOWN} more", "", ""))
     print_table(console, ("code", "file", "what", "fix"), rows, "Findings")
+
+
+def _print_card_of(dataset: AnyDataset) -> None:
+    from training.data import Dataset
+
+    if dataset.card is None:
+        return
+    if isinstance(dataset, Dataset):
+        _print_card(dataset.card, dataset)
+    else:
+        _print_class_card(dataset.card)
+
+
+def _print_class_card(card: ClassCard) -> None:
+    from training.reports.card import class_card_rows
+
+    print_table(console, ("", ""), list(class_card_rows(card).items()), "Data card")
+    parts = list(card.parts)
+    rows = [
+        (one.name, str(one.images), f"{one.share:.1%}", *(str(one.parts.get(p, 0)) for p in parts))
+        for one in card.classes
+    ]
+    numbers = ("images", "share", *(parts if len(parts) > 1 else ()))
+    shown = [row[: 1 + len(numbers)] for row in rows]
+    print_table(console, ("class", *numbers), shown, "Classes", numbers)
 
 
 def _print_card(card: DataCard, dataset: Dataset) -> None:
@@ -206,7 +233,7 @@ def _print_card(card: DataCard, dataset: Dataset) -> None:
     print_table(console, ("label", "name", *numbers), rows, "Classes", numbers)
 
 
-def _as_dict(dataset: Dataset) -> dict[str, Any]:
+def _as_dict(dataset: AnyDataset) -> dict[str, Any]:
     """All that the check found, for JSON."""
     return {
         "data": str(dataset.data),
@@ -219,7 +246,7 @@ def _as_dict(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _write(dataset: Dataset, out: Path) -> None:
+def _write(dataset: AnyDataset, out: Path) -> None:
     """``card.json``, ``findings.json`` and ``cases.png``."""
     out.mkdir(parents=True, exist_ok=True)
     findings = [found.model_dump() for found in dataset.findings]

@@ -28,6 +28,7 @@ from training.cli.options import (
 if TYPE_CHECKING:
     from caps_med.inference import Model
     from training.data import Dataset
+    from training.evaluation.classification.evaluate import ClassificationSummary
     from training.evaluation.statistics import Spread
     from training.evaluation.summary import SegmentationSummary, Summary, SynthesisSummary
 
@@ -83,6 +84,9 @@ def evaluate(
     others = [name.strip() for name in against.split(",") if name.strip()]
     repository = ModelRepository(models)
     loaded = [Model(bundle) for bundle in find_models(repository, model, others)]
+    if loaded[0].task == "classification":
+        _print_outcome(_classification(data, loaded, out, seed), out, as_json)
+        return
     known = instances or (None if binary else loaded[0].bundle.card.instances)
     dataset = open_dataset(data, interpretation=interpretation_of(binary, known, None, ""))
     if loaded[0].task == "synthesis":
@@ -90,12 +94,30 @@ def evaluate(
         summary: Summary = _synthesis(dataset, loaded, out, images, seed, judge)
     else:
         summary = _segmentation(dataset, loaded, out, seed)
+    _print_outcome(summary, out, as_json)
+
+
+def _print_outcome(summary: Summary, out: Path, as_json: bool) -> None:
     if as_json:
         say_json(summary.model_dump(mode="json"))
         return
     _print_summary(summary)
     print_notes(console, summary.notes)
     print_line(console, f"report in {out}")
+
+
+def _classification(
+    data: Path, models: Sequence[Model], out: Path, seed: int
+) -> ClassificationSummary:
+    from training.data import open_classified
+    from training.evaluation.classification.evaluate import evaluate_classification
+    from training.evaluation.summary import write_results
+    from training.reports.classification import classification_report
+
+    found = evaluate_classification(open_classified(data), models, _evaluating, seed=seed)
+    write_results(found.rows, found.summary, out)
+    classification_report(out / "report.html", found)
+    return found.summary
 
 
 def _segmentation(
@@ -135,14 +157,34 @@ _evaluating = partial(progress_bar, what="evaluating")
 
 
 def _print_summary(summary: Summary) -> None:
+    from training.evaluation.classification.evaluate import ClassificationSummary
     from training.evaluation.summary import SegmentationSummary, SynthesisSummary
 
-    if isinstance(summary, SynthesisSummary):
+    if isinstance(summary, ClassificationSummary):
+        _print_classification(summary)
+    elif isinstance(summary, SynthesisSummary):
         _print_measures(summary)
     elif isinstance(summary, SegmentationSummary):
         _print_scores(summary)
         if summary.comparisons:
             _print_comparisons(summary)
+
+
+def _print_classification(summary: ClassificationSummary) -> None:
+    from training.reports.classification import measures
+
+    rows = [(measure.name, *measure.cells) for measure in measures(summary)]
+    print_table(console, ("", *summary.models), rows, counted(summary.cases, "image"))
+    if summary.comparisons:
+        print_table(
+            console,
+            ("measure", "against", "difference", "verdict"),
+            [
+                (one.metric.replace("_", " "), one.against, one.difference.text(), one.verdict)
+                for one in summary.comparisons
+            ],
+            f"{summary.models[0]} minus the other, on the same images",
+        )
 
 
 def _print_measures(summary: SynthesisSummary) -> None:

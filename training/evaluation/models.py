@@ -9,7 +9,11 @@ from caps_med.bundles import Bundle, ModelRepository
 from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, WrongTask
 
 #: Networks that can be trained for comparison, by task.
-BASELINES = {"segmentation": ("unet", "segcaps"), "synthesis": ("pix2pix", "capspix2pix")}
+BASELINES = {
+    "segmentation": ("unet", "segcaps"),
+    "synthesis": ("pix2pix", "capspix2pix"),
+    "classification": ("efficient", "capsnet", "matrix", "cnn", "resnet"),
+}
 
 
 def find_models(
@@ -28,19 +32,25 @@ def find_models(
     for bundle in bundles:
         if bundle.card.task != first.card.task or first.card.task not in BASELINES:
             raise WrongTask(
-                f"{bundle.name} is a {bundle.card.task} model: segmentation models are compared "
-                "with segmentation models, synthesis models with synthesis models"
+                f"{bundle.name} is a {bundle.card.task} model: models are compared with others of "
+                f"their task, {first.card.task}"
             )
     for one, other in itertools.combinations(bundles, 2):
         if one.reference == other.reference:
             raise InvalidParameter(f"--against: {one.reference} is named twice")
-        if list(one.card.labels) != list(other.card.labels):
+        if _compared_labels(one) != _compared_labels(other):
             raise InvalidInput(
                 f"{one.reference} knows the labels {list_labels(one.card.labels)}, "
                 f"{other.reference} {list_labels(other.card.labels)}: compare models of the same "
                 "labels"
             )
     return bundles
+
+
+def _compared_labels(bundle: Bundle) -> list[int] | list[str]:
+    """The ids of a label map; of a classification model, which has none, the names."""
+    labels = bundle.card.labels
+    return list(labels.values()) if bundle.card.classification else list(labels)
 
 
 def list_labels(labels: Mapping[int, str]) -> str:

@@ -12,9 +12,9 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 #: Replaced by the page's text color, which is dark on light pages and light on dark ones.
-_INK = "#010203"
+INK = "#010203"
 #: Safe for the color-blind, readable on white and on black (after Okabe and Ito 2008).
-_LINES = ("#2b88c9", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
+LINES = ("#2b88c9", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
 
 
 def curves(scores: Sequence[Mapping[str, float]]) -> str:
@@ -32,19 +32,19 @@ def curves(scores: Sequence[Mapping[str, float]]) -> str:
     figure = Figure((9.2, 3.0), layout="constrained")
     axes = figure.subplots(1, 2 if has_loss else 1, squeeze=False)[0]
     if has_loss:
-        axes[0].plot(epochs, _column(scores, "loss"), color=_LINES[0])
+        axes[0].plot(epochs, _column(scores, "loss"), color=LINES[0])
         axes[0].set(xlabel="epoch", title="training loss")
     last = axes[-1]
     if len(names) > 1:
         for number, name in enumerate(names):
-            color = _LINES[(number + 1) % len(_LINES)]
+            color = LINES[(number + 1) % len(LINES)]
             last.plot(epochs, _column(scores, name), color=color, lw=1, label=name)
-    last.plot(epochs, _column(scores, "score"), color=_INK, lw=2, label="score")
+    last.plot(epochs, _column(scores, "score"), color=INK, lw=2, label="score")
     last.set(xlabel="epoch", title="validation score")
     best = int(np.nanargmax(_column(scores, "score")))
-    last.plot(epochs[best], scores[best]["score"], "o", color=_INK, label=f"best: {epochs[best]:g}")
+    last.plot(epochs[best], scores[best]["score"], "o", color=INK, label=f"best: {epochs[best]:g}")
     last.legend(frameon=False, fontsize=8)
-    return _svg(figure, "Training curves")
+    return svg(figure, "Training curves")
 
 
 def _column(scores: Sequence[Mapping[str, float]], name: str) -> list[float]:
@@ -63,7 +63,7 @@ def strip_plot(values: Mapping[str, Mapping[str, Sequence[float]]], title: str) 
     axes = figure.subplots()
     step = 0.8 / len(values)
     for number, (model, by_class) in enumerate(values.items()):
-        color = _LINES[number % len(_LINES)]
+        color = LINES[number % len(LINES)]
         for row, name in enumerate(classes):
             cases = np.asarray(by_class[name])
             y = row + (number - (len(values) - 1) / 2) * step
@@ -72,12 +72,12 @@ def strip_plot(values: Mapping[str, Mapping[str, Sequence[float]]], title: str) 
                       label=model if row == 0 else None)  # fmt: skip
             if len(cases):
                 median = float(np.median(cases))
-                axes.plot([median] * 2, [y - step * 0.42, y + step * 0.42], color=_INK, lw=1.5)
+                axes.plot([median] * 2, [y - step * 0.42, y + step * 0.42], color=INK, lw=1.5)
     axes.set_yticks(range(len(classes)), classes)
     axes.set(xlabel=title, xlim=(-0.02, 1.02), ylim=(len(classes) - 0.5, -0.5))
     if len(values) > 1:
         axes.legend(frameon=False, fontsize=8, loc="upper left")
-    return _svg(figure, title)
+    return svg(figure, title)
 
 
 def histogram(values: Mapping[str, Sequence[float]], threshold: float, title: str) -> str:
@@ -99,37 +99,38 @@ def histogram(values: Mapping[str, Sequence[float]], threshold: float, title: st
                 scores,
                 edges.tolist(),
                 weights=weights,
-                color=_LINES[number],
+                color=LINES[number],
                 alpha=0.6,
                 label=label,
             )
-    axes.axvline(threshold, color=_INK, lw=1.5, ls="--", label=f"threshold {threshold:.3f}")
+    axes.axvline(threshold, color=INK, lw=1.5, ls="--", label=f"threshold {threshold:.3f}")
     axes.set(xlabel=title, ylabel="share", xlim=(0, 1))
-    axes.yaxis.label.set(color=_INK, fontsize=9)
+    axes.yaxis.label.set(color=INK, fontsize=9)
     axes.legend(frameon=False, fontsize=8, loc="upper left")
-    return _svg(figure, title)
+    return svg(figure, title)
 
 
-def _svg(figure: Figure, label: str) -> str:
+def svg(figure: Figure, label: str, grid: bool = True) -> str:
     """The figure as an SVG element in the page's text color, its words searchable text."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(_INK)
-        axes.tick_params(colors=_INK, labelsize=9)
-        axes.grid(color=_INK, alpha=0.12, lw=0.6)
-        axes.title.set(color=_INK, fontsize=10)
+        axes.spines[["left", "bottom"]].set_color(INK)
+        axes.tick_params(colors=INK, labelsize=9)
+        if grid:
+            axes.grid(color=INK, alpha=0.12, lw=0.6)
+        axes.title.set(color=INK, fontsize=10)
         for text in (axes.xaxis.label, axes.yaxis.label):
-            text.set(color=_INK, fontsize=9)
+            text.set(color=INK, fontsize=9)
         if (legend := axes.get_legend()) is not None:
             for text in legend.get_texts():
-                text.set_color(_INK)
+                text.set_color(INK)
         axes.patch.set_visible(False)
     stream = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": label}):
         FigureCanvasSVG(figure)  # type: ignore[no-untyped-call, unused-ignore]
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     drawn = stream.getvalue()
-    drawn = drawn[drawn.index("<svg") :].replace(_INK, "currentColor")
+    drawn = drawn[drawn.index("<svg") :].replace(INK, "currentColor")
     drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)
     # ids are global to the page: two figures must not share them
     prefix = re.sub(r"\W+", "-", label.lower())

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from caps_med.wording import counted, size_text
 from training.data.check.card import DataCard, Extent, Intensities
+from training.data.classified.check import ClassCard
 
 
 def card_rows(card: DataCard, channels: Sequence[str] = ()) -> dict[str, str]:
@@ -59,3 +60,22 @@ def _intensities(found: Intensities) -> str:
         f"{found.minimum:g} to {found.maximum:g}, 0.5 % {found.p0_5:g}, median {found.median:g}, "
         f"99.5 % {found.p99_5:g}, mean {found.mean:.4g} ± {found.std:.4g}"
     )
+
+
+def class_card_rows(card: ClassCard) -> dict[str, str]:
+    """Name -> value of what a data set of classified images holds."""
+    rows = {"images": counted(card.images, "image")}
+    if len(card.parts) > 1:
+        rows["parts"] = ", ".join(f"{part} {count}" for part, count in card.parts.items())
+    if card.patients:
+        rows["patients"] = str(card.patients)
+    rows["size"] = _extent(card.sizes, "pixels")
+    kinds = {1: "grey", 3: "colour"}
+    rows["channels"] = ", ".join(
+        f"{kinds.get(count, count)}: {counted(images, 'image')}"
+        for count, images in card.channels.items()
+    )
+    rows["intensities"] = f"{card.minimum:g} to {card.maximum:g}"
+    rows["classes of an image"] = "one" if card.exclusive else "any number"
+    rows["largest class over smallest"] = f"{card.imbalance:g}"
+    return rows

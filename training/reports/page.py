@@ -56,7 +56,8 @@ class Page:
         recipe: name -> value.
         curves: an SVG element.
         evaluation: of segmentation models.
-        measures: of synthesis models, which `columns` names.
+        measures: of models, which `columns` names.
+        figures: SVG elements below the measures.
         spread: an SVG element.
         legend: class -> color.
         examples: cases in pictures.
@@ -74,6 +75,7 @@ class Page:
     evaluation: Evaluation | None = None
     columns: Sequence[str] = ()
     measures: Sequence[Measure] = ()
+    figures: str = ""
     spread: str = ""
     legend: Mapping[str, str] = field(default_factory=dict)
     examples: Sequence[Example] = ()

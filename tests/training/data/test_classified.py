@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from PIL import Image
+from typer.testing import CliRunner
 
 from caps_med.errors import InvalidInput, InvalidParameter
-from caps_med.images import Normalization
+from caps_med.images import Normalization, read_image
 from caps_med.preprocessing import PicturePreprocessing
 from tests.training.data.classified_files import (
     LAYOUTS,
@@ -23,8 +25,11 @@ from tests.training.data.classified_files import (
     idx,
     write_idx,
 )
+from training.cli import data as data_command
+from training.data import Dataset
 from training.data.classified import ClassifiedDataset, load_classified, open_classified
 from training.data.classified.split import folds_of, hold_out_share, strata_of
+from training.data.opening import open_any
 
 TRAIN, TEST = digits(40, kinds=3), digits(12, kinds=3, start=40)
 PICTURES = PicturePreprocessing(size=(8, 8), normalization=Normalization(window=(0, 255)))
@@ -146,14 +151,14 @@ class TestFindings:
     def test_the_same_image_in_two_classes(self, folder: Path) -> None:
         shutil.copy(folder / "0" / "0000.png", folder / "1" / "copy.png")
         assert self.found(folder, "class_conflict") == [
-            "warning: class_conflict: 1/copy.png is the same image as 0000.png, but of class 1, "
+            "warning: class_conflict: 1/copy.png is the same image as 0/0000.png, but of class 1, "
             "not 0"
         ]
 
     def test_the_same_image_twice_in_a_class(self, folder: Path) -> None:
         shutil.copy(folder / "0" / "0000.png", folder / "0" / "copy.png")
         assert self.found(folder, "duplicate") == [
-            "warning: duplicate: 0/copy.png is the same image as 0000.png"
+            "warning: duplicate: 0/copy.png is the same image as 0/0000.png"
         ]
 
     def test_the_same_image_of_two_patients(self, folder: Path) -> None:
@@ -227,6 +232,42 @@ class TestFindings:
         assert "a folder per class" in finding.fix
         with pytest.raises(InvalidInput, match="no such folder, list or archive"):
             open_classified(tmp_path / "nowhere")
+
+
+class TestEitherKind:
+    """`caps-med data check` tells label maps and classes apart by what is there."""
+
+    def checked(self, path: Path, *arguments: str) -> str:
+        app = typer.Typer()
+        data_command.register(app)
+        result = CliRunner().invoke(app, ["data", "check", str(path), *arguments])
+        assert result.exit_code in (0, 1), result.output
+        return result.output
+
+    @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+    def test_classes_are_counted(
+        self, layout: Callable[[Path, Digits, Digits], Path], tmp_path: Path
+    ) -> None:
+        (tmp_path / "data").mkdir()
+        path = layout(tmp_path / "data", TRAIN, TEST)
+        text = self.checked(path, "--out", str(tmp_path / "report"))
+        assert "ready to train: 0 errors, 0 warnings" in text and "52 images" in text
+        card = json.loads((tmp_path / "report" / "card.json").read_text())
+        assert card["parts"] == {"test": 12, "train": 40}
+        assert read_image(tmp_path / "report" / "cases.png").array.shape[0] == 3
+
+    def test_label_maps_are_not_taken_for_classes(self, discs: Path, tmp_path: Path) -> None:
+        assert isinstance(open_any(discs), Dataset)
+        Image.fromarray(TRAIN.pictures[0]).save(tmp_path / "a.png")
+        (tmp_path / "list.csv").write_text("image,label\na.png,lost.png\n")
+        assert isinstance(open_any(tmp_path / "list.csv"), Dataset)
+        (tmp_path / "notes.txt").write_text("hello")
+        assert isinstance(open_any(tmp_path), Dataset)
+
+    def test_faults_are_told_and_fail(self, tmp_path: Path) -> None:
+        (tmp_path / "list.csv").write_text("image,class\nlost.png,benign\n")
+        text = " ".join(self.checked(tmp_path / "list.csv").split())
+        assert "lost.png" in text and "not ready" in text
 
 
 class TestHostileFiles:

@@ -152,15 +152,15 @@ class _Survey:
         names = self.dataset.classes
         if first.classes != image.classes:
             mine, its = ("/".join(names[k] for k in i.classes) or "none" for i in (image, first))
-            what = f"is the same image as {first.image}, but of class {mine}, not {its}"
+            what = f"is the same image as {first.name}, but of class {mine}, not {its}"
             self._note("class_conflict", image.image, what, "keep the one of the right class")
         elif first.part != image.part or first.group != image.group:
             where = "in another part" if first.part != image.part else "of another patient"
-            what = f"is the same image as {first.image} {where}"
+            what = f"is the same image as {first.name} {where}"
             self._note("shared_image", image.image, what, "keep one: scores would be too high")
         else:
             fix = "keep one; else both training and validation may contain it"
-            self._note("duplicate", image.image, f"is the same image as {first.image}", fix)
+            self._note("duplicate", image.image, f"is the same image as {first.name}", fix)
 
     def report(self) -> ClassReport:
         """Findings and statistics."""

@@ -71,6 +71,7 @@ class ClassifiedImages:
         exclusive: whether each image belongs to exactly one class.
         unusable: files and entries of lists that cannot be used, and why.
         error: why no layout applies, in which case there are no images; else empty.
+        strangers: other files, which are ignored.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ClassifiedImages:
     exclusive: bool = True
     unusable: tuple[Unpaired, ...] = ()
     error: str = ""
+    strangers: tuple[Path, ...] = ()
 
     def of(self, *parts: Part | None) -> tuple[ClassifiedImage, ...]:
         """The images of some parts."""

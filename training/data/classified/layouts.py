@@ -18,7 +18,7 @@ from training.data.cases import FileRef, Unpaired
 from training.data.classified.arrays import ArrayRef, names_in, read_array
 from training.data.classified.images import PARTS, ClassifiedImages, Found, Part, collected, natural
 from training.data.layouts.described import GROUP_KEYS, IMAGE_KEYS, read_json, read_rows
-from training.data.layouts.naming import entries
+from training.data.layouts.naming import entries, is_image_name
 
 #: Column headings of a CSV list, or keys of the entries of a JSON list.
 _CLASS_KEYS = ("class", "classes", "class_name", "diagnosis", "category", "finding", "findings")
@@ -233,7 +233,7 @@ def _classes(item: Mapping[Any, Any], base: Path) -> tuple[str, ...] | None:
     value = _lookup(item, _CLASS_KEYS)
     if value is None:
         value = _lookup(item, _LABEL_KEYS)
-        if isinstance(value, str) and (base / value.strip()).is_file():
+        if isinstance(value, str) and _names_file(base / value.strip()):
             return None
     if isinstance(value, list):
         return tuple(dict.fromkeys(str(name).strip() for name in value))
@@ -241,6 +241,11 @@ def _classes(item: Mapping[Any, Any], base: Path) -> tuple[str, ...] | None:
         return None
     names = [name for name in _SEPARATOR.split(str(value).strip()) if name]
     return tuple(dict.fromkeys(names)) or None
+
+
+def _names_file(path: Path) -> bool:
+    """Whether a label is that of a label map, which may be missing, and no class."""
+    return is_image_name(path) or path.is_file()
 
 
 def _lookup(entry: Mapping[Any, Any], keys: Iterable[str]) -> Any:  # noqa: ANN401

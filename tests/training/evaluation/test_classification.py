@@ -1,0 +1,207 @@
+"""Evaluation of classification models: measures by hand, intervals, the command."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import caps_med
+from caps_med.errors import InvalidInput, WrongTask
+from tests.classifiers import NETWORKS, classifier_card, write_classifiers
+from tests.conftest import tiny_card, write_tiny
+from tests.training.data.classified_files import Digits, class_folders, digits
+from training.cli import evaluate as command
+from training.data.classified import open_classified
+from training.evaluation.classification.evaluate import evaluate_classification
+from training.evaluation.classification.measures import (
+    Answers,
+    estimate,
+    measured,
+    resamples,
+)
+
+#: Three images of class 0, two of class 1, one of class 2; two are wrong.
+TARGETS = np.eye(3, dtype=np.uint8)[[0, 0, 0, 1, 1, 2]]
+PROBABILITIES = np.array(
+    [
+        [0.8, 0.1, 0.1], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1],
+        [0.1, 0.9, 0.0], [0.3, 0.4, 0.3], [0.5, 0.1, 0.4],
+    ]
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.evaluation.classification.measures.RESAMPLES", 20)
+
+
+def values(answers: Answers) -> dict[str, float]:
+    return {
+        name: float(found[0])
+        for name, found in measured(answers, np.ones((1, len(answers.targets)))).items()
+    }
+
+
+class TestMeasures:
+    def test_of_exclusive_classes(self) -> None:
+        found = values(Answers(PROBABILITIES, TARGETS, exclusive=True))
+        assert found["accuracy"] == pytest.approx(4 / 6)
+        assert found["balanced_accuracy"] == pytest.approx((2 / 3 + 1 + 0) / 3)
+        assert found["sensitivity/0"] == pytest.approx(2 / 3)
+        assert found["specificity/0"] == pytest.approx(2 / 3)
+        assert found["specificity/1"] == pytest.approx(3 / 4)
+        assert found["auroc/2"] == 1
+        assert found["auroc/0"] == pytest.approx(7 / 9)
+
+    def test_the_confusion_matrix_has_classes_in_rows(self) -> None:
+        matrix = Answers(PROBABILITIES, TARGETS, exclusive=True).confusion
+        assert matrix.tolist() == [[2, 1, 0], [0, 2, 0], [1, 0, 0]]
+
+    def test_of_classes_that_go_together(self) -> None:
+        probabilities = np.array([[0.9, 0.2], [0.6, 0.6], [0.1, 0.8], [0.4, 0.3]])
+        targets = np.array([[1, 0], [0, 1], [0, 1], [1, 0]], np.uint8)
+        found = values(Answers(probabilities, targets, exclusive=False))
+        assert found["accuracy"] == pytest.approx(6 / 8)
+        assert (found["sensitivity/0"], found["specificity/0"]) == (0.5, 0.5)
+        assert (found["sensitivity/1"], found["specificity/1"]) == (1, 1)
+        assert found["balanced_accuracy"] == pytest.approx(0.75)
+
+    def test_calibration_error_of_answers_that_say_too_much(self) -> None:
+        """Half of a hundred answers at 0.9 are right."""
+        probabilities = np.tile([0.9, 0.1], (100, 1))
+        targets = np.eye(2, dtype=np.uint8)[np.arange(100) % 2]
+        answers = Answers(probabilities, targets, exclusive=True)
+        assert values(answers)["calibration_error"] == pytest.approx(0.4)
+        confidence, right, count = answers.calibration()
+        assert count.sum() == 100 and count[13] == 100
+        assert (confidence[13], right[13]) == (pytest.approx(0.9), 0.5)
+
+    def test_a_class_without_images_has_no_measures(self) -> None:
+        targets = np.eye(3, dtype=np.uint8)[[0, 0, 0, 1, 1, 1]]
+        found = values(Answers(PROBABILITIES, targets, exclusive=True))
+        assert np.isnan(found["sensitivity/2"]) and np.isnan(found["auroc/2"])
+        assert estimate(np.array([np.nan, np.nan])).value is None
+        assert np.isfinite(found["balanced_accuracy"]) and np.isfinite(found["auroc"])
+
+    def test_a_weight_counts_an_image_as_often(self) -> None:
+        repeated = np.repeat(np.arange(6), [3, 1, 0, 2, 1, 1])
+        weights = np.array([[3.0, 1, 0, 2, 1, 1]])
+        found = measured(Answers(PROBABILITIES, TARGETS, exclusive=True), weights)
+        again = measured(
+            Answers(PROBABILITIES[repeated], TARGETS[repeated], exclusive=True), np.ones((1, 8))
+        )
+        for name, value in found.items():
+            np.testing.assert_allclose(value, again[name], err_msg=name)
+
+
+def test_whole_patients_are_resampled() -> None:
+    weights = resamples(["a", "a", "b", "b", "", ""], seed=0, count=50)
+    assert (weights[0] == 1).all() and weights.shape == (51, 6)
+    assert (weights[:, 0] == weights[:, 1]).all() and (weights[:, 2] == weights[:, 3]).all()
+    assert (weights[:, 4] != weights[:, 5]).any()
+    np.testing.assert_array_equal(weights, resamples(["a", "a", "b", "b", "", ""], 0, 50))
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+    covered = 0
+    for seed in range(100):
+        right = np.random.default_rng(seed).random(200) < 0.8
+        weights = resamples([""] * 200, seed, 200)
+        interval = estimate(weights @ right / weights.sum(1)).interval
+        covered += interval is not None and interval[0] <= 0.8 <= interval[1]
+    assert 88 <= covered <= 99
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_classifiers(tmp_path_factory.mktemp("classifiers"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    names = {"0": "benign", "1": "malignant", "2": "normal tissue"}
+    folder = class_folders(
+        tmp_path_factory.mktemp("data"), digits(20, kinds=3), digits(40, kinds=3, start=20)
+    )
+    for part in ("train", "test"):
+        for number, name in names.items():
+            (folder / part / number).rename(folder / part / name)
+    return folder
+
+
+def test_the_test_part_is_scored_as_the_model_answers(data: Path, repository: Path) -> None:
+    model = caps_med.load_model("tiny-efficient", repository)
+    found = evaluate_classification(open_classified(data), [model])
+    assert found.summary.part == "test" and found.summary.cases == 40
+    dataset = open_classified(data)
+    for row, image in zip(found.rows, dataset.of("test"), strict=True):
+        answer = model.classify(dataset.read(image))
+        assert row.answer == answer.label
+        assert row.probabilities == pytest.approx(answer.probabilities, abs=1e-5)
+    right = np.mean([row.correct for row in found.rows])
+    assert found.summary.scores[0].measures["accuracy"].value == pytest.approx(right)
+
+
+def test_a_model_against_itself_shows_no_difference(data: Path, repository: Path) -> None:
+    one, other = (caps_med.load_model(f"tiny-{n}", repository) for n in ("efficient", "cnn"))
+    same = evaluate_classification(open_classified(data), [one, one]).summary
+    assert all(c.difference.value == 0 for c in same.comparisons)
+    assert {c.verdict for c in same.comparisons} == {"no difference shown"}
+    both = evaluate_classification(open_classified(data), [one, other]).summary
+    first, second = (scores.measures["auroc"].value for scores in both.scores)
+    (difference,) = (c.difference for c in both.comparisons if c.metric == "auroc")
+    assert first is not None and second is not None
+    assert difference.value == pytest.approx(first - second, abs=1e-5)
+
+
+def test_classes_that_the_model_does_not_know_are_told(tmp_path: Path, repository: Path) -> None:
+    found = Digits(digits(4, kinds=2).pictures, digits(4, kinds=2).classes)
+    folder = class_folders(tmp_path, found, found)
+    with pytest.raises(InvalidInput, match="the class '0' is not one of the model's: benign, mali"):
+        evaluate_classification(
+            open_classified(folder), [caps_med.load_model("tiny-cnn", repository)]
+        )
+
+
+def test_the_command_writes_cases_summary_and_report(
+    data: Path, repository: Path, tmp_path: Path
+) -> None:
+    app = typer.Typer()
+    command.register(app)
+    out = tmp_path / "report"
+    arguments = ["--model", "tiny-efficient", "--against", "tiny-cnn", "--data", str(data)]
+    arguments += ["--models", str(repository), "--out", str(out)]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "40 images" in result.output and "balanced accuracy" in result.output
+    rows = list(csv.DictReader((out / "cases.csv").open()))
+    assert len(rows) == 80 and {row["model"] for row in rows} == {"tiny-efficient@1", "tiny-cnn@1"}
+    summary = json.loads((out / "summary.json").read_text())
+    assert np.sum(summary["scores"][0]["confusion"]) == 40
+    page = (out / "report.html").read_text()
+    assert "Confusion matrix" in page and "Reliability" in page
+    assert "malignant" in page and "paired" in page
+
+
+def test_models_of_other_tasks_or_classes_are_not_compared(
+    data: Path, repository: Path, tmp_path: Path
+) -> None:
+    write_tiny(repository, "stranger", tiny_card("segmentation"))
+    other = classifier_card(NETWORKS["tiny-cnn"])
+    write_tiny(repository, "renamed", other.model_copy(update={"labels": {0: "a", 1: "b", 2: "c"}}))
+    app = typer.Typer()
+    command.register(app)
+    for against, error, message in (
+        ("stranger", WrongTask, "compared with others of their task, classification"),
+        ("renamed", InvalidInput, "compare models of the same labels"),
+    ):
+        arguments = ["--model", "tiny-cnn", "--against", against, "--data", str(data)]
+        arguments += ["--models", str(repository), "--out", str(tmp_path / "r")]
+        with pytest.raises(error, match=message):
+            CliRunner().invoke(app, arguments, catch_exceptions=False)

@@ -1,0 +1,39 @@
+"""Data sets of either kind, told apart by what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from training.data.classified.dataset import ClassifiedDataset, find_classified
+from training.data.classified.layouts import CERTAIN
+from training.data.dataset import Dataset, open_dataset
+from training.data.interpretation import Interpretation
+
+Track: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
+
+
+def open_any(
+    path: Path, track: Track = iter, interpretation: Interpretation | None = None
+) -> Dataset | ClassifiedDataset:
+    """Open images with label maps, or images with classes.
+
+    A folder of folders of images is taken for classes only where no label maps are found.
+
+    Args:
+        track: wraps the iteration over cases while they are checked.
+        interpretation: of label maps.
+
+    Raises:
+        InvalidInput: the path does not exist.
+    """
+    if path.exists() and (found := find_classified(path, CERTAIN, track)) is not None:
+        return found
+    if interpretation is None:
+        dataset = open_dataset(path, track=track)
+    else:
+        dataset = open_dataset(path, track=track, interpretation=interpretation)
+    if not dataset.cases and (classes := find_classified(path, track=track)) is not None:
+        return classes
+    return dataset

@@ -1,0 +1,301 @@
+"""Scores classification models on images with classes, alone or against one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from caps_med.errors import CapsMedError, InvalidInput
+from caps_med.inference import Model
+from caps_med.inference.classifier import calibrated
+from caps_med.inference.passes import device_of
+from training.data.classified import ClassifiedDataset
+from training.data.classified.images import ClassifiedImage
+from training.evaluation.classification.measures import (
+    Answers,
+    Estimate,
+    Floats,
+    Resampled,
+    estimate,
+    measured,
+    resamples,
+)
+from training.evaluation.summary import Row, Summary
+
+#: Images of one pass.
+BATCH = 64
+#: Measures of a whole model, and whether more is better.
+OVERALL = {
+    "accuracy": True,
+    "balanced_accuracy": True,
+    "auroc": True,
+    "average_precision": True,
+    "calibration_error": False,
+}
+#: Measures of each class.
+OF_CLASSES = ("sensitivity", "specificity", "auroc", "average_precision")
+#: Fewer images than this make an interval claim too much.
+ENOUGH = 20
+
+Track: TypeAlias = Callable[[Iterable[ClassifiedImage]], Iterable[ClassifiedImage]]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ClassMeasures(_Section):
+    """One class: images, and the measures of `OF_CLASSES`."""
+
+    name: str
+    images: int
+    measures: dict[str, Estimate]
+
+
+class ModelMeasures(_Section):
+    """One model: the measures of `OVERALL`, its classes and its confusion matrix.
+
+    Attributes:
+        confusion: images of each class (rows) by answer; None where classes go together.
+    """
+
+    model: str
+    parameters: int
+    measures: dict[str, Estimate]
+    classes: tuple[ClassMeasures, ...]
+    confusion: tuple[tuple[int, ...], ...] | None
+
+
+class Difference(_Section):
+    """The first model minus another, on the same resamples of the images.
+
+    Attributes:
+        verdict: on the first model, by whether the interval excludes 0.
+    """
+
+    against: str
+    metric: str
+    difference: Estimate
+    verdict: str
+
+
+class ClassificationSummary(Summary):
+    """All results of an evaluation of classification models.
+
+    Attributes:
+        part: of the data set that was used; empty for all of it.
+        classes: their names.
+        scores: one for each model.
+        comparisons: of the first model with each other one.
+    """
+
+    part: str
+    classes: tuple[str, ...]
+    scores: tuple[ModelMeasures, ...]
+    comparisons: tuple[Difference, ...]
+
+
+@dataclass(frozen=True)
+class ClassificationRow(Row):
+    """What one model says of one image."""
+
+    true: str
+    answer: str
+    correct: bool
+    probabilities: Mapping[str, float]
+
+    def values(self) -> Mapping[str, float | None]:
+        """Whether it is right."""
+        return {"correct": float(self.correct)}
+
+    def cells(self) -> Mapping[str, object]:
+        """The columns of ``cases.csv``."""
+        about = {"model": self.model, "case": self.case, "group": self.group}
+        found = {"class": self.true, "answer": self.answer, "correct": int(self.correct)}
+        chances = {f"p({name})": round(p, 6) for name, p in self.probabilities.items()}
+        return {**about, **found, **chances}
+
+
+@dataclass(frozen=True)
+class ClassificationEvaluation:
+    """The results, and the answers of each model for figures."""
+
+    models: Sequence[Model]
+    summary: ClassificationSummary
+    rows: Sequence[ClassificationRow]
+    answers: Sequence[Answers]
+
+
+def evaluate_classification(
+    dataset: ClassifiedDataset, models: Sequence[Model], track: Track = iter, seed: int = 0
+) -> ClassificationEvaluation:
+    """Score models on the test part of a data set, or on all of it if it has no parts.
+
+    Args:
+        models: of the same classes.
+        track: wraps the iteration over images, to show progress.
+        seed: of the bootstrap.
+
+    Raises:
+        InvalidInput: there are no images, one cannot be read, or its class is none of the models'.
+    """
+    if dataset.error:
+        raise InvalidInput(dataset.error)
+    test = dataset.of("test")
+    images = test or dataset.images
+    if not images:
+        raise InvalidInput(f"{dataset.root}: contains no images with classes")
+    card = models[0].bundle.card
+    names = tuple(card.labels.values())
+    targets = _targets(dataset, images, names)
+    weights = resamples([image.group for image in images], seed)
+    answers = [
+        Answers(probabilities, targets, model.classifier.spec.exclusive)
+        for model, probabilities in zip(models, _ask(dataset, images, models, track), strict=True)
+    ]
+    found = [measured(each, weights) for each in answers]
+    summary = ClassificationSummary(
+        data=dataset.name,
+        seed=seed,
+        models=tuple(model.bundle.reference for model in models),
+        cases=len(images),
+        notes=tuple(_notes(dataset, images, models, bool(test))),
+        part="test" if test else "",
+        classes=names,
+        scores=tuple(map(_measures, models, answers, found)),
+        comparisons=tuple(_differences(models, found, len(images))),
+    )
+    rows = [row for m, a in zip(models, answers, strict=True) for row in _rows(m, a, images, names)]
+    return ClassificationEvaluation(models, summary, rows, answers)
+
+
+def _targets(
+    dataset: ClassifiedDataset, images: Sequence[ClassifiedImage], names: Sequence[str]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """``[N, J]`` in the order of the model's classes."""
+    unknown = [name for name in dataset.classes if name not in names]
+    if unknown:
+        raise InvalidInput(
+            f"{dataset.root}: the class {unknown[0]!r} is not one of the model's: "
+            f"{', '.join(names)}; rename it, or leave it out"
+        )
+    targets = np.zeros((len(images), len(names)), np.uint8)
+    columns = [names.index(name) for name in dataset.classes]
+    targets[:, columns] = dataset.targets(images)
+    return targets
+
+
+def _ask(
+    dataset: ClassifiedDataset,
+    images: Sequence[ClassifiedImage],
+    models: Sequence[Model],
+    track: Track,
+) -> list[Floats]:
+    """Probabilities ``[N, J]`` of each model; every image is read once."""
+    waiting: list[list[torch.Tensor]] = [[] for _ in models]
+    found: list[list[Floats]] = [[] for _ in models]
+
+    def flush() -> None:
+        for model, pictures, answers in zip(models, waiting, found, strict=True):
+            network = model.classifier.network
+            with torch.inference_mode():
+                batch = torch.cat(pictures).to(device_of(network))
+                scores, _ = network.classify_together(batch)
+                answers.append(calibrated(scores, model.classifier.spec).cpu().numpy())
+            pictures.clear()
+
+    for image in track(images):
+        try:
+            content = dataset.read(image)
+            for model, pictures in zip(models, waiting, strict=True):
+                matched = model.classifier.match_channels(content)
+                pictures.append(model.classifier.prepare(matched))
+        except CapsMedError as error:
+            raise InvalidInput(f"{image.image}: {error}") from error
+        if len(waiting[0]) == BATCH:
+            flush()
+    if waiting[0]:
+        flush()
+    return [np.concatenate(parts) for parts in found]
+
+
+def _measures(model: Model, answers: Answers, found: Resampled) -> ModelMeasures:
+    names = model.bundle.card.labels.values()
+    matrix = answers.confusion.tolist() if answers.exclusive else None
+    return ModelMeasures(
+        model=model.bundle.reference,
+        parameters=sum(p.numel() for p in model.network.parameters()),
+        measures={name: estimate(found[name]) for name in OVERALL},
+        classes=tuple(
+            ClassMeasures(
+                name=name,
+                images=int(answers.targets[:, k].sum()),
+                measures={m: estimate(found[f"{m}/{k}"]) for m in OF_CLASSES},
+            )
+            for k, name in enumerate(names)
+        ),
+        confusion=None if matrix is None else tuple(map(tuple, matrix)),
+    )
+
+
+def _differences(
+    models: Sequence[Model], found: Sequence[Resampled], images: int
+) -> Iterable[Difference]:
+    """On the same resamples, so that what is common to both models cancels."""
+    for model, other in zip(models[1:], found[1:], strict=True):
+        for metric, more_is_better in OVERALL.items():
+            difference = estimate(found[0][metric] - other[metric])
+            yield Difference(
+                against=model.bundle.reference,
+                metric=metric,
+                difference=difference,
+                verdict=_verdict(difference, more_is_better, images),
+            )
+
+
+def _verdict(difference: Estimate, more_is_better: bool, images: int) -> str:
+    if difference.interval is None or images < ENOUGH:
+        return "too few cases"
+    low, high = difference.interval
+    if low <= 0 <= high:
+        return "no difference shown"
+    return "better" if (low > 0) == more_is_better else "worse"
+
+
+def _notes(
+    dataset: ClassifiedDataset,
+    images: Sequence[ClassifiedImage],
+    models: Sequence[Model],
+    test: bool,
+) -> Iterable[str]:
+    if not test:
+        yield f"{dataset.name} has no test part: all of its {len(images)} images were used"
+    for model in models:
+        recipe = model.bundle.card.provenance.recipe
+        if not test and recipe.get("data") == dataset.data:
+            yield f"{model.bundle.reference} was trained on these images: its scores are too high"
+    if len(images) < ENOUGH:
+        yield f"only {len(images)} images: intervals mean little"
+
+
+def _rows(
+    model: Model, answers: Answers, images: Sequence[ClassifiedImage], names: Sequence[str]
+) -> Iterable[ClassificationRow]:
+    predicted = answers.predicted
+    for image, true, said, chances in zip(
+        images, answers.targets > 0, predicted, answers.probabilities, strict=True
+    ):
+        yield ClassificationRow(
+            model=model.bundle.reference,
+            case=image.name,
+            group=image.group,
+            true="|".join(name for name, there in zip(names, true, strict=True) if there),
+            answer="|".join(name for name, there in zip(names, said, strict=True) if there),
+            correct=bool((true == said).all()),
+            probabilities=dict(zip(names, chances.tolist(), strict=True)),
+        )

@@ -1,0 +1,76 @@
+"""The report of a classification model: measures, confusion matrix, reliability."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from training.evaluation.classification.evaluate import (
+    OF_CLASSES,
+    OVERALL,
+    ClassificationEvaluation,
+    ClassificationSummary,
+)
+from training.pictures.classification import confusion_matrix, reliability
+from training.reports.page import Measure, Page, flat, model_facts, title_of, write_report
+
+#: How to read a measure.
+_MEANINGS = {
+    "accuracy": "share of images with the right answer",
+    "balanced_accuracy": "mean of the classes' sensitivities",
+    "auroc": "area under the ROC curve, mean over classes, each against the rest",
+    "average_precision": "area under the precision-recall curve, mean over classes",
+    "calibration_error": "expected difference of probability and share right; 0 is best",
+    "sensitivity": "share of its images that are found",
+    "specificity": "share of other images that are not taken for it",
+}
+
+
+def classification_report(path: Path, evaluation: ClassificationEvaluation) -> None:
+    """Write the report of ``caps-med evaluate`` for a classification model: one HTML file."""
+    summary, model = evaluation.summary, evaluation.models[0]
+    first = evaluation.answers[0]
+    figures = reliability(
+        {m: a.calibration() for m, a in zip(summary.models, evaluation.answers, strict=True)}
+    )
+    if first.exclusive:
+        figures = confusion_matrix(first.confusion, summary.classes) + figures
+    page = Page(
+        title=title_of(evaluation.models),
+        facts=model_facts(model),
+        notes=summary.notes,
+        columns=summary.models,
+        measures=[*measures(summary), *_of_classes(summary), *_differences(summary)],
+        figures=figures,
+        recipe=flat(model.bundle.card.provenance.recipe),
+    )
+    write_report(path, page)
+
+
+def measures(summary: ClassificationSummary) -> list[Measure]:
+    """The measures of whole models, one row each, one cell for each model."""
+    return [
+        Measure(
+            name.replace("_", " "),
+            [scores.measures[name].text() for scores in summary.scores],
+            _MEANINGS[name],
+        )
+        for name in OVERALL
+    ]
+
+
+def _of_classes(summary: ClassificationSummary) -> Iterator[Measure]:
+    for k, name in enumerate(summary.classes):
+        for measure in OF_CLASSES:
+            cells = [scores.classes[k].measures[measure].text() for scores in summary.scores]
+            count = summary.scores[0].classes[k].images
+            meaning = _MEANINGS[measure] if measure not in OVERALL else "against the rest"
+            yield Measure(f"{name} ({count}): {measure.replace('_', ' ')}", cells, meaning)
+
+
+def _differences(summary: ClassificationSummary) -> Iterator[Measure]:
+    for one in summary.comparisons:
+        text = f"{one.difference.text()}: {one.verdict}"
+        cells = [text if model == one.against else "" for model in summary.models]
+        name = f"{one.metric.replace('_', ' ')}: {summary.models[0]} minus the other"
+        yield Measure(name, cells, "paired; better or worse refers to the first model")
