@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
+from contextlib import suppress
 from pathlib import Path
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -42,9 +43,20 @@ class AuditFile(logging.handlers.WatchedFileHandler):
         self.setFormatter(formatter)
         self.lost = 0
 
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record; a file that cannot be reopened or flushed is a lost record, too."""
+        try:
+            super().emit(record)
+        except OSError:
+            self.handleError(record)
+
     def handleError(self, _: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Count the record; the other logs say that it is lost."""
+        """Count the record, and open the file anew for the next; the other logs say it is lost."""
         self.lost += 1
+        stream, self.stream = self.stream, None
+        with suppress(OSError):
+            if stream is not None:
+                stream.close()
         log.error("an audit record cannot be written: is the disk full?")
 
 

@@ -258,5 +258,5 @@ def _picture() -> bytes:
 
 
 def _right_answer(models: Path) -> bytes:
-    model = caps_med.load_model(TINY[0], models)
+    model = caps_med.load_model(f"{TINY[0]}@1", models)
     return encode_image(model.segment(_picture()), "png")

@@ -187,6 +187,24 @@ class TestAudit:
             assert answer.headers["content-type"] == "application/problem+json"
             assert client.get("/healthz").status_code == 200
 
+    def test_a_disk_that_has_room_again_gets_the_next_record(
+        self, root: Path, picture: bytes, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "audit.jsonl"
+        path.symlink_to("/dev/full")
+        logs.configure(path)
+        settings = Settings(models=root, preload=(), audit_log=path, audit_required=True)
+        with TestClient(create_app(settings)) as client:
+            assert client.get("/v1/models").status_code == 503
+            path.unlink()
+            assert client.get("/v1/models").status_code == 200
+            path.unlink()
+            path.mkdir()
+            assert client.get("/v1/models").status_code == 503
+            path.rmdir()
+            assert client.get("/v1/models").status_code == 200
+        assert len(path.read_text().splitlines()) == 1
+
     def test_a_required_record_is_written_once(
         self, root: Path, picture: bytes, tmp_path: Path
     ) -> None:

@@ -33,6 +33,15 @@ def lying_pictures(siege: Siege) -> str:
     return f"{expect([large], '413 input_too_large')}, {expect([damaged], '422 invalid_input')}"
 
 
+@case("a NIfTI whose slope is NaN, so that its intensities are unknown")
+def unknown_slope(siege: Siege) -> str:
+    content = bytearray(nib.Nifti1Image(np.ones((8, 8, 2), np.int16), np.eye(4)).to_bytes())
+    content[112:116] = struct.pack("<f", float("nan"))
+    with siege.serving() as service:
+        answer = service.post(SEGMENT, bytes(content))
+    return expect([answer], "422 invalid_input")
+
+
 def _png(width: int, height: int, pixels: bytes) -> bytes:
     """A grey PNG with these bytes as its rows."""
 
