@@ -184,7 +184,7 @@ export class Viewer extends Niivue {
   /** Keys are the page's own; NiiVue's include one that opens an alert. */
   override keyDownListener(): void {}
   override keyUpListener(): void {}
-  /** A double click would reset the window, and in 3-D read pixels back, of which browsers warn. */
+  /** A double click would reset the window; a button does. */
   override resetBriCon(): void {}
 
   /** The place below the pointer, in millimetres; undefined beside the slices. */
