@@ -106,7 +106,7 @@ def manipulation(model: Model, image: MedicalImage, count: int) -> Cost:
     size = math.prod(_padded(network, _whole(model, image))) * channels * _FLOAT
     return Cost(
         held=FIXED + 2 * ANSWER_COPIES * (count + 1) * size,
-        working=once.working * 5 // 4,  # the capsules of the last layer once more, masked
+        working=once.working * 3 // 2,  # the capsules of the last layer once more, masked
         positions=once.positions * (1 + count // 4),
     )
 

@@ -175,13 +175,9 @@ class Manipulator:
             raise InvalidParameter(
                 f"deltas={list(deltas)}: each must be from -{MAX_DELTA} to {MAX_DELTA}"
             )
-        moved = []
         with torch.inference_mode():
-            for delta in deltas:
-                capsules = self._capsules.clone()
-                capsules[:, capsule, atom] += delta
-                moved.append(self._reconstruct(capsules, capsule))
             original = self._reconstruct(self._capsules, capsule)
+            moved = [self._reconstruct(self._shifted(capsule, atom, d), capsule) for d in deltas]
         return Manipulation(np.stack(moved), original, tuple(deltas), self.provenance)
 
     def capsule_of(self, label: str) -> int:
@@ -239,6 +235,11 @@ class Manipulator:
             channels = [f", channel {c}" for c in range(len(of_atom))]
             atoms += [f"atom {atom}{c if len(of_atom) > 1 else ''}" for c in channels]
         return captioned(rows, atoms, names, f"{title}, reconstruction, one atom shifted by")
+
+    def _shifted(self, capsule: int, atom: int, delta: float) -> Tensor:
+        capsules = self._capsules.clone()
+        capsules[:, capsule, atom] += delta
+        return capsules
 
     def _reconstruct(self, capsules: Tensor, capsule: int) -> FloatArray:
         return np.asarray(self._draw(capsules, capsule).float().cpu().numpy(), dtype=np.float32)

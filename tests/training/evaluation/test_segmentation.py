@@ -107,7 +107,7 @@ def test_a_baseline_that_is_not_there_says_how_to_train_it(discs: Path, models: 
 
 
 def test_models_that_cannot_be_compared(repository: Path, models: Path) -> None:
-    with pytest.raises(WrongTask, match="tiny-synthesis is a synthesis model: segmentation models"):
+    with pytest.raises(WrongTask, match="tiny-synthesis is a synthesis model: models are com"):
         find_models(ModelRepository(models), "tiny-segmentation", ["tiny-synthesis"])
     with pytest.raises(InvalidInput, match="0 background, 1 disc, other@1 0 background, 2 nucleus"):
         find_models(ModelRepository(repository), "tiny", ["other"])
