@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 #: The folder that holds `api`.
 _FOLDER = Path(__file__).resolve().parents[1]
+_starter = ThreadPoolExecutor(1, "starter")
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
@@ -18,6 +23,15 @@ def module_command(module: str, *arguments: str) -> list[str]:
     that happens to lie there is not imported.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401
+    """`subprocess.Popen`, on a thread that lives as long as this process.
+
+    A process that ends with its parent (`api.confinement.end_with`) ends with the thread that
+    started it, in truth.
+    """
+    return _starter.submit(lambda: subprocess.Popen(command, **options)).result()  # noqa: S603
 
 
 def import_path() -> dict[str, str]:

@@ -22,11 +22,17 @@ class BoundedHttp(H11Protocol):
     """Uvicorn's protocol, with a deadline for headers and problem documents for broken ones.
 
     A connection that sends nothing is closed after `header_seconds`. Headers that take longer are
-    answered 408; headers over `MAX_HEAD_BYTES`, or that are not valid HTTP, are answered 400.
+    answered 408; headers over `MAX_HEAD_BYTES`, or that are not valid HTTP, are answered 400. A
+    client that reads its answer at less than `read_rate` bytes a second, over `read_seconds`, is
+    cut off.
     """
 
     header_seconds: ClassVar[float] = 10.0
+    read_seconds: ClassVar[float] = 15.0
+    read_rate: ClassVar[float] = 16 * 1024
     _deadline: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
+    _unread = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the clock for the first request."""
@@ -50,9 +56,43 @@ class BoundedHttp(H11Protocol):
             self.headers.append(CLOSE_HEADER)  # uvicorn repeats it in the answer
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
+        """Stop the clocks."""
         self._stop()
+        self._stop_reading()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Watch the client read, for it does not keep up."""
+        super().pause_writing()  # type: ignore[no-untyped-call]
+        self._watch_reading()
+
+    def resume_writing(self) -> None:
+        """It keeps up."""
+        self._stop_reading()
+        super().resume_writing()  # type: ignore[no-untyped-call]
+
+    def on_response_complete(self) -> None:
+        """Watch it read what is left, too."""
+        super().on_response_complete()
+        self._watch_reading()
+
+    def _watch_reading(self) -> None:
+        if self._reading is None and (unread := self.transport.get_write_buffer_size()):
+            self._unread = unread
+            self._reading = self.loop.call_later(self.read_seconds, self._check_reading)
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _check_reading(self) -> None:
+        self._reading = None
+        left = self.transport.get_write_buffer_size()
+        if left and self._unread - left < self.read_rate * self.read_seconds:
+            self.transport.abort()
+        else:
+            self._watch_reading()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not valid HTTP, or has too many headers."""
@@ -96,6 +136,11 @@ class BoundedHttp(H11Protocol):
         self.transport.close()
 
 
-def bounded(header_seconds: float) -> type[BoundedHttp]:
-    """The protocol with another deadline."""
-    return type("BoundedHttp", (BoundedHttp,), {"header_seconds": header_seconds})
+def bounded(header_seconds: float, read_seconds: float, read_rate: float) -> type[BoundedHttp]:
+    """The protocol with other bounds."""
+    bounds = {
+        "header_seconds": header_seconds,
+        "read_seconds": read_seconds,
+        "read_rate": read_rate,
+    }
+    return type("BoundedHttp", (BoundedHttp,), bounds)

@@ -43,7 +43,7 @@ def configured(
     certificate, key = tls or (None, None)
     return uvicorn.Config(
         app,
-        http=bounded(settings.header_seconds),
+        http=bounded(settings.header_seconds, settings.body_seconds, settings.min_body_rate),
         ws="none",
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         log_config=None,

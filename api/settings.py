@@ -62,6 +62,7 @@ class Settings(BaseSettings):
         header_seconds: time in which the headers of a request must arrive.
         body_seconds, min_body_rate: time that a body may take at any rate, and the average bytes a
             second that it needs after that.
+        max_event_streams: open streams of events; a client gets a quarter of them.
         decoders: processes that decode uploads.
         decode_seconds, decode_memory_bytes: bounds on the decoding of one file; None for an eighth
             of the memory of the machine or container, 256 MiB to 4 GiB.
@@ -119,6 +120,7 @@ class Settings(BaseSettings):
     header_seconds: float = Field(default=10, gt=0)
     body_seconds: float = Field(default=15, gt=0)
     min_body_rate: float = Field(default=16 * 1024, gt=0)
+    max_event_streams: int = Field(default=64, gt=0)
     decoders: int = Field(default=2, gt=0, le=64)
     decode_seconds: float = Field(default=30, gt=0)
     decode_memory_bytes: int | None = Field(default=None, ge=256 * MIB)

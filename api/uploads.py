@@ -20,6 +20,8 @@ from api.problems import SLOW_BODY, answer_to, problem
 from api.record import known, note
 from caps_med.errors import InputTooLarge, InvalidInput
 
+#: Bytes of an answer that are given to the connection at a time.
+_PIECE = 256 * 1024
 #: The rest of a refused body is read and discarded for this long, so that the client sees the
 #: answer and not a broken connection.
 _LINGER_SECONDS = 2.0
@@ -134,9 +136,15 @@ class _Body:
 
     async def send(self, message: Message) -> None:
         """Send the app's answer, unless the body was refused before it began."""
-        if self.refused is None or self.answered:
-            self.answered = True
-            await self._send(message)
+        if self.refused is not None and not self.answered:
+            return
+        self.answered = True
+        content = message.get("body", b"")
+        for start in range(0, len(content) - _PIECE, _PIECE):  # what is not taken is still held
+            piece = content[start : start + _PIECE]
+            await self._send({**message, "body": piece, "more_body": True})
+            message = {**message, "body": content[start + _PIECE :]}
+        await self._send(message)
 
     async def refuse(self, scope: Scope, refused: _Refused) -> None:
         """Answer, read the rest of the body for a while, and close the connection."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, ClassVar, TypeAlias
 
 from api.decoding import processors, wire
-from api.processes import import_path, module_command
+from api.processes import import_path, module_command, start
 from caps_med import errors
 from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.images import Kind, Limits, MedicalImage
@@ -75,8 +75,8 @@ class Decoder:
     def __init__(self, memory: int) -> None:
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         try:
-            self._process = subprocess.Popen(  # noqa: S603
-                module_command("api.decoding.worker", str(memory)),
+            self._process = start(
+                module_command("api.decoding.worker", str(memory), str(os.getpid())),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -1,7 +1,8 @@
-"""The process that decodes: ``python -m api.decoding.worker BYTES``.
+"""The process that decodes: ``python -m api.decoding.worker BYTES PARENT``.
 
 It bounds itself before it reads the first byte: BYTES of memory beyond what it starts with, no
-file of any size, no core file, and no file or connection opened any more, whatever an upload names.
+file of any size, no core file, and no file, connection or process any more, whatever an upload
+names (`api.confinement`). It ends with the process PARENT.
 Errors that are not the library's are reported without the values in them.
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 from PIL import Image
 from pydicom import charset
 
+from api.confinement import confine, end_with
 from api.decoding import wire
 from caps_med.errors import CapsMedError, InputTooLarge, UnsupportedFormat
 from caps_med.images import CODECS, Limits, MedicalImage, encode_image, read_image
@@ -37,10 +39,12 @@ _LATE = (
 
 def main() -> None:
     """Decode file after file, until the service closes the pipe."""
+    end_with(int(sys.argv[2]))
     source, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     sys.stdout = sys.stderr  # whatever a library prints must not end up in an answer
     load_everything()
     bound(int(sys.argv[1]))
+    confine()
     wire.send(answers, {"ready": os.getpid()})
     with suppress(EOFError, BrokenPipeError):
         while True:
@@ -97,9 +101,6 @@ def bound(memory: int) -> None:
         with open("/proc/self/statm") as statistics:  # noqa: PTH123
             used = int(statistics.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
-    free = os.dup(0)  # the lowest number that a new file would get
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from api.engine.versions import Versions
 from api.metrics import Metrics
 from api.record import note
 from api.settings import Settings
+from api.streams import Streams
 from api.tracing import span
 from caps_med.bundles import Bundle, ModelRepository
 from caps_med.images import Kind, MedicalImage, read_channels
@@ -60,6 +61,7 @@ class Engine:
         self.budget = Budget(settings.memory_for_requests, settings.workers)
         metrics.memory_bytes.set(self.budget.total)
         metrics.memory_used.set_function(lambda: self.budget.used)
+        self.streams = Streams(settings.max_event_streams)
         self.ready = self.draining = False
         self._queues: dict[str, ModelQueue] = {}
         self._versions = Versions(self.repository, self.pool, self._load, self._warm)

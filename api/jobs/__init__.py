@@ -29,6 +29,7 @@ def install(app: FastAPI, engine: Engine) -> Jobs | None:
     if not has_extra("train") or find_spec("fcntl") is None:
         log.info("no training jobs: they need the extra 'train' and a POSIX system")
         return None
+    from api.jobs.events import Snapshots
     from api.jobs.service import Jobs
     from api.jobs.store import UnknownVersion
     from api.routes import training_jobs
@@ -40,4 +41,5 @@ def install(app: FastAPI, engine: Engine) -> Jobs | None:
     except (OSError, sqlite3.Error, UnknownVersion) as error:
         log.error("no training jobs until the service is started again: %s", error)
     app.state.jobs = jobs
+    app.state.job_snapshots = jobs and Snapshots(jobs)
     return jobs

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from api.confinement import end_with
 from api.jobs.files import read_json, write_json
 from api.jobs.job import Options
 from api.processes import import_path, limit_memory, module_command
@@ -117,7 +118,7 @@ async def findings(
         result: a file that the check may write.
         seconds, memory_bytes, nice: bounds on its process; memory beyond what it starts with.
     """
-    limits = (str(memory_bytes), str(nice))
+    limits = (str(memory_bytes), str(nice), str(os.getpid()))
     arguments = (str(folder), options.model_dump_json(), str(result), *limits)
     process = await asyncio.create_subprocess_exec(
         *module_command("api.jobs.check", *arguments),
@@ -154,5 +155,6 @@ def main(folder: Path, options: Options, result: Path, memory: int, nice: int) -
 
 
 if __name__ == "__main__":
-    folder, options, result, memory, nice = sys.argv[1:]
+    folder, options, result, memory, nice, parent = sys.argv[1:]
+    end_with(int(parent))
     main(Path(folder), Options.model_validate_json(options), Path(result), int(memory), int(nice))

@@ -2,15 +2,53 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from anyio import to_thread
 
-from api.jobs.job import Job
 from api.jobs.schemas import JobView
 from api.jobs.service import Jobs
-from api.streams import News
+from api.streams import PAUSE, News
+
+
+class Snapshots:
+    """What there is to tell of jobs, read once for all who listen.
+
+    Args:
+        age: seconds for which one is told.
+    """
+
+    def __init__(self, jobs: Jobs, age: float = PAUSE) -> None:
+        self._jobs, self._age = jobs, age
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[float, Snapshot | None]] = {}
+
+    def of(self, identity: str) -> Snapshot | None:
+        """The job now, or less than `age` ago; None if there is none."""
+        with self._lock:
+            now = time.monotonic()
+            self._known = {k: v for k, v in self._known.items() if now - v[0] < self._age}
+            if identity not in self._known:
+                self._known[identity] = time.monotonic(), self._read(identity)
+            return self._known[identity][1]
+
+    def _read(self, identity: str) -> Snapshot | None:
+        job = self._jobs.store.get(identity)
+        if job is None:
+            return None
+        view = JobView.of(job, self._jobs).model_dump(mode="json")
+        return Snapshot(view, self._jobs.log(job), job.final)
+
+
+class Snapshot(NamedTuple):
+    """A job as clients see it."""
+
+    view: dict[str, Any]
+    log: list[str]
+    final: bool
 
 
 class Listener:
@@ -21,8 +59,8 @@ class Listener:
         identity: of the job.
     """
 
-    def __init__(self, jobs: Jobs, identity: str) -> None:
-        self._jobs, self._identity = jobs, identity
+    def __init__(self, snapshots: Snapshots, identity: str) -> None:
+        self._snapshots, self._identity = snapshots, identity
         self._view: dict[str, Any] = {}
         self._log: list[str] = []
         self._pictures: set[str] = set()
@@ -32,17 +70,16 @@ class Listener:
         return await to_thread.run_sync(self._poll)
 
     def _poll(self) -> News:
-        job = self._jobs.store.get(self._identity)
-        if job is None:
+        found = self._snapshots.of(self._identity)
+        if found is None:
             return News([], last=True)
-        return News(list(self._news(job)), job.final)
+        return News(list(self._news(found)), found.final)
 
-    def _news(self, job: Job) -> Iterator[tuple[str, Any]]:
-        view = JobView.of(job, self._jobs).model_dump(mode="json")
+    def _news(self, found: Snapshot) -> Iterator[tuple[str, Any]]:
+        view, lines = found.view, found.log
         if view != self._view:
             self._view = view
             yield "job", view
-        lines = self._jobs.log(job)
         if fresh := _fresh(self._log, lines):
             yield "log", {"lines": fresh}
         self._log = lines

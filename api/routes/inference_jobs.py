@@ -101,4 +101,4 @@ async def follow(
         before, sent = sent, InferenceJobView.of(job, jobs).model_dump(mode="json")
         return News([("job", sent)] if sent != before else [], job.final)
 
-    return event_stream(poll, lambda: engine.draining)
+    return event_stream(poll, lambda: engine.draining, engine.streams)

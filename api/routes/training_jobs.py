@@ -224,12 +224,14 @@ async def picture(job: Identity, picture: str, jobs: JobsDependency) -> Response
     response_class=StreamingResponse,
     responses={
         200: {**STREAM, "description": "Events job, log, picture, and end."},
-        **problems(404, 422),
+        **problems(404, 422, 429, 503),
     },
 )
 async def follow(
-    job: Identity, jobs: JobsDependency, engine: EngineDependency
+    job: Identity, jobs: JobsDependency, engine: EngineDependency, request: Request
 ) -> StreamingResponse:
     """Server-sent events: `job` on every change, `log`, `picture`; `end` when it is finished."""
     await to_thread.run_sync(jobs.get, job)
-    return event_stream(Listener(jobs, job).poll, lambda: engine.draining)
+    return event_stream(
+        Listener(request.app.state.job_snapshots, job).poll, lambda: engine.draining, engine.streams
+    )

@@ -269,7 +269,7 @@ def test_a_decoder_that_can_open_no_file_reads_all_that_is_read(pool: DecodePool
 
 
 def test_decoders_end_with_their_service(picture: bytes) -> None:
-    """A service that is killed cannot tell them: the end of the pipe does."""
+    """Where the kernel does not see to it, the end of the pipe does."""
     decoder = Decoder(MEMORY)
     process = psutil.Process(decoder.pid)
     assert decoder._process.stdin is not None
