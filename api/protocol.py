@@ -63,13 +63,13 @@ class BoundedHttp(H11Protocol):
 
     def pause_writing(self) -> None:
         """Watch the client read, for it does not keep up."""
-        super().pause_writing()  # type: ignore[no-untyped-call]
+        super().pause_writing()
         self._watch_reading()
 
     def resume_writing(self) -> None:
         """It keeps up."""
         self._stop_reading()
-        super().resume_writing()  # type: ignore[no-untyped-call]
+        super().resume_writing()
 
     def on_response_complete(self) -> None:
         """Watch it read what is left, too."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI, Request, Response
 
 from api.problems import Refusal
 from api.settings import Settings
@@ -34,17 +35,17 @@ def test_a_body_that_pauses_is_given_up_however_fast_it_began(models: Path) -> N
         until(lambda: server.engine.budget.used == 0)
 
 
+async def large(_: Request) -> Response:
+    return Response(bytes(50_000_000))
+
+
 def test_an_answer_that_nobody_reads_is_given_up(models: Path) -> None:
     """What was computed for it is freed, too."""
     settings = Settings(models=models, preload=(), body_seconds=1)
     with running(settings) as server:
-
-        @server.server.config.app.get("/large")  # type: ignore[union-attr, misc]
-        async def large() -> object:
-            from fastapi import Response
-
-            return Response(bytes(50_000_000))
-
+        app = server.server.config.app
+        assert isinstance(app, FastAPI)
+        app.add_route("/large", large)
         deaf = socket.create_connection(("127.0.0.1", server.port))
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -61,7 +62,8 @@ def test_event_streams_are_limited_for_each_client_and_in_all() -> None:
     with pytest.raises(Refusal, match="2 event streams of yours are open") as refused:
         streams.take("a")
     assert refused.value.code == "rate_limited"
-    streams.take("d"), streams.take("e")
+    streams.take("d")
+    streams.take("e")
     with pytest.raises(Refusal, match="8 event streams are open"):
         streams.take("f")
     streams.give("a")
