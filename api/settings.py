@@ -69,7 +69,8 @@ class Settings(BaseSettings):
         keys: file of the API keys; None for one in the user's data folder. Once it holds a key,
             every call needs one.
         require_keys: calls need a key even if there is none.
-        rate_per_minute: calls of a key that has no rate of its own.
+        rate_per_minute: calls of a key that has no rate of its own; each 2**20 pixels or voxels
+            through a network count as one.
         allowed_hosts: accepted ``Host`` names; empty for any.
         cors_origins: sites whose pages may call this service, besides its own.
     """

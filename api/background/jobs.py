@@ -12,6 +12,7 @@ from typing import Any
 from fastapi.responses import JSONResponse
 
 from api import record
+from api.access.rates import charge_work
 from api.background.job import STATES, InferenceJob
 from api.background.room import Room
 from api.background.turns import Turns
@@ -79,6 +80,7 @@ class InferenceJobs:
             return earlier
         size = held_bytes(work.source)
         self._check_room(owner, size)
+        charge_work(work.call.cost(work.model).positions)
         request, warnings = str(record.known("request")), record.known("warnings")
         job = InferenceJob(
             work, owner, request, token, form, None if warnings is None else str(warnings)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import anyio
 from anyio import from_thread, to_thread
 
+from api.access.rates import charge_work
 from api.budget import Busy, Claim, Cost, pinned
 from api.engine.calls import ModelCall
 from api.engine.devices import Streams
@@ -144,6 +145,7 @@ class ModelQueue:
         cost = call.cost(model)
         if claim is not None:
             claim.add(cost.held, cost.working)
+        charge_work(cost.positions)
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         entry = _Entry(model, call, answer, cost, claim)
         self._waiting.append(entry)

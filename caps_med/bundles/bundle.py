@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -24,6 +23,7 @@ from caps_med.networks import (
     SynthesisNetwork,
     build_network,
 )
+from caps_med.networks.shapes import shapes_only
 
 #: metadata.json above this is no metadata.
 LARGEST_METADATA = 2**20
@@ -95,7 +95,7 @@ class Bundle:
             InvalidBundle: the checksum, the network's arguments, the labels or a tensor does not
                 match.
         """
-        with torch.device("meta"):
+        with shapes_only():
             needed = self._network().state_dict()
         state = parse_weights(self._verified(needed), self.weights.name, needed)
         network = self._network()
@@ -108,7 +108,7 @@ class Bundle:
         Raises:
             InvalidBundle: they are missing or differ, or the network's arguments are not valid.
         """
-        with torch.device("meta"):
+        with shapes_only():
             needed = self._network().state_dict()
         self._verified(needed)
 

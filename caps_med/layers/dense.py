@@ -29,7 +29,8 @@ class DenseVotes(nn.Module):
     ) -> None:
         super().__init__()
         self.in_capsules, self.in_atoms = in_capsules, in_atoms
-        self.weight = nn.Parameter(std * torch.randn(in_capsules, out_types, out_atoms, in_atoms))
+        self.weight = nn.Parameter(torch.empty(in_capsules, out_types, out_atoms, in_atoms))
+        nn.init.normal_(self.weight, std=std)
 
     def votes(self, capsules: Tensor) -> Tensor:
         """Votes ``[B, I, J, A]`` of capsules ``[B, I, A_in]``.

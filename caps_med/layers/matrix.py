@@ -67,8 +67,9 @@ class _RoutedByEM(nn.Module):
         super().__init__()
         self.in_types, self.out_types = in_types, out_types
         self.routing = routing or EMRouting()
-        noise = _SPREAD * torch.randn(taps, in_types, out_types, EDGE, EDGE)
-        self.weight = nn.Parameter(torch.eye(EDGE) + noise)
+        self.weight = nn.Parameter(torch.empty(taps, in_types, out_types, EDGE, EDGE))
+        nn.init.normal_(self.weight, std=_SPREAD)
+        self.weight.data.diagonal(dim1=-2, dim2=-1).add_(1)
         self.beta_u = nn.Parameter(torch.ones(out_types))
         self.beta_a = nn.Parameter(torch.zeros(out_types))
 

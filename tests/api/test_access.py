@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
+from api.access import rates
 from api.access.gate import scope_of
 from api.access.keys import KeyStore, Scope
 from api.access.listening import check_exposure, is_loopback
@@ -115,6 +116,27 @@ class TestGate:
         assert 0 < int(answers[-1].headers["retry-after"]) <= 20
         assert guarded.get(MODELS, headers=other).status_code == 200
 
+    @pytest.mark.parametrize("how", [{}, {"Prefer": "respond-async"}])
+    def test_much_work_counts_as_several_calls(
+        self,
+        how: dict[str, str],
+        guarded: TestClient,
+        keys: KeyStore,
+        picture: bytes,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        headers = new(keys, "infer", per_minute=3)
+        answer = guarded.post(SEGMENT, files={"image": picture}, headers=headers | how)
+        assert answer.status_code in (200, 202)
+        assert guarded.get(MODELS, headers=headers).status_code == 200
+        monkeypatch.setattr(rates, "POSITIONS_OF_A_CALL", 64)
+        headers = new(keys, "infer", per_minute=3)
+        answer = guarded.post(SEGMENT, files={"image": picture}, headers=headers | how)
+        assert answer.status_code in (200, 202)
+        refused = guarded.get(MODELS, headers=headers)
+        assert code(refused) == (429, "rate_limited")
+        assert int(refused.headers["retry-after"]) > 20  # it is not one call that is missing
+
     def test_every_route_of_the_api_is_closed(self, guarded: TestClient, keys: KeyStore) -> None:
         """Whatever a route is called and whoever adds it: without a key there is no /v1."""
         new(keys, "admin")
@@ -214,14 +236,14 @@ class TestKeys:
 
 def test_a_bucket_fills_again() -> None:
     now = 0.0
-    rates = Rates(lambda: now)
-    assert [rates.wait("a", 60) for _ in range(60)] == [0] * 60
-    assert rates.wait("a", 60) == 1
-    assert rates.wait("b", 60) == 0
+    buckets = Rates(lambda: now)
+    assert [buckets.wait("a", 60) for _ in range(60)] == [0] * 60
+    assert buckets.wait("a", 60) == 1
+    assert buckets.wait("b", 60) == 0
     now = 2.0
-    assert [rates.wait("a", 60) for _ in range(3)] == [0, 0, 1]
+    assert [buckets.wait("a", 60) for _ in range(3)] == [0, 0, 1]
     now = 1e6
-    assert [rates.wait("a", 60) for _ in range(61)] == [0] * 60 + [1]
+    assert [buckets.wait("a", 60) for _ in range(61)] == [0] * 60 + [1]
 
 
 class TestListening:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -26,7 +27,7 @@ class InputNoise(NoiseSource):
         if image_size is None:
             raise InvalidParameter("noise_source='input' needs image_size=(H, W)")
         self.image_size = tuple(image_size)
-        self.fc = nn.Linear(noise_size, int(torch.tensor(self.image_size).prod()))
+        self.fc = nn.Linear(noise_size, math.prod(self.image_size))
 
     def channel(self, z: Tensor, fields: Tensor) -> Tensor:
         """See `NoiseSource.channel`."""

@@ -155,7 +155,7 @@ class TestSeries:
     def test_a_list_of_its_files_is_the_series(self, folder: Path) -> None:
         files = sorted(folder.glob("*.dcm"), reverse=True)
         assert np.array_equal(read_image(files).array, read_image(folder).array)
-        with pytest.raises(InvalidInput, match="the list holds no DICOM picture"):
+        with pytest.raises(UnsupportedFormat, match="the content is of no known format"):
             read_image([folder / "notes.txt"])
 
     def test_a_missing_slice(self, folder: Path) -> None:
