@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
@@ -16,17 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
-from PIL import Image
 
 import caps_med
 from benchmarks.load import TINY, write_tiny
 from benchmarks.serving import Server, start
 from benchmarks.siege.case import Breach
+from benchmarks.siege.files import small_picture
 from benchmarks.siege.memory import MemoryBound, descendants, memory_bound
 from caps_med.images import encode_image
 
 MIB = 2**20
+SEGMENT = f"/v1/models/{TINY[0]}/segment"
+FEATURES = f"/v1/models/{TINY[0]}/features"
 #: Seconds from the end of a request to its answer.
 DEADLINE = 10.0
 #: Seconds past its deadline that a request may hold a worker.
@@ -138,11 +138,7 @@ class Service:
         Raises:
             Breach: they are not.
         """
-        end = time.monotonic() + PATIENCE
-        while self.ask("GET", "/readyz").status_code != 200:
-            if time.monotonic() > end:
-                raise Breach("the service does not become ready")
-            time.sleep(0.05)
+        wait_until(lambda: self.ask("GET", "/readyz").status_code == 200, "the service is ready")
 
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:  # noqa: ANN401
         """One request; how long its answer came after the deadline is recorded.
@@ -165,6 +161,11 @@ class Service:
         """One upload; see `ask`."""
         return self.ask("POST", path, files={part: content}, data=data)
 
+    def measured(self, metric: str) -> float:
+        """The value of a metric without labels."""
+        lines = self.ask("GET", "/metrics").text.splitlines()
+        return float(dict(line.rsplit(" ", 1) for line in lines)[metric])
+
     def at_once(self, count: int, request: Callable[[int], httpx.Response]) -> list[httpx.Response]:
         """`request` of 0 to ``count - 1``, all at the same time."""
         with ThreadPoolExecutor(count) as pool:
@@ -179,7 +180,7 @@ class Service:
         wanted = _right_answer(self.siege.models)
         begun = time.monotonic()
         while True:
-            answer = self.post(f"/v1/models/{TINY[0]}/segment", _picture())
+            answer = self.post(SEGMENT, small_picture())
             if answer.status_code == 200:
                 break
             if answer.status_code not in (503, 504) or time.monotonic() - begun > PATIENCE:
@@ -217,6 +218,23 @@ class Service:
         self.siege.overrun = max(self.siege.overrun, seconds)
 
 
+def wait_until(true: Callable[[], bool], what: str, seconds: float = PATIENCE) -> float:
+    """Wait for something that must happen; returns how long it took.
+
+    Args:
+        what: it is, for the message.
+
+    Raises:
+        Breach: it does not happen.
+    """
+    begun = time.monotonic()
+    while not true():
+        if time.monotonic() - begun > seconds:
+            raise Breach(f"not after {seconds:g} s: {what}")
+        time.sleep(0.05)
+    return time.monotonic() - begun
+
+
 def kill_all(process: subprocess.Popen[bytes]) -> None:
     """End a process and everything it has started."""
     for pid in (*descendants(process.pid), process.pid):
@@ -250,13 +268,6 @@ def expect(answers: Sequence[httpx.Response], *wanted: str) -> str:
     )
 
 
-def _picture() -> bytes:
-    pixels = np.random.default_rng(7).integers(0, 255, (64, 64), dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "png")
-    return file.getvalue()
-
-
 def _right_answer(models: Path) -> bytes:
     model = caps_med.load_model(f"{TINY[0]}@1", models)
-    return encode_image(model.segment(_picture()), "png")
+    return encode_image(model.segment(small_picture()), "png")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import gzip
 import struct
-import zlib
 
 import nibabel as nib
 import numpy as np
 
-from benchmarks.load import TINY
 from benchmarks.siege.case import case
-from benchmarks.siege.service import MIB, Siege, expect
-
-SEGMENT = f"/v1/models/{TINY[0]}/segment"
+from benchmarks.siege.files import grey_png
+from benchmarks.siege.service import MIB, SEGMENT, Siege, expect
 
 
 @case("a gzip of 500 KB with 512 MiB behind the header of a small image, eight at once", quick=True)
@@ -28,8 +25,8 @@ def gzip_bombs(siege: Siege) -> str:
 @case("a PNG of 30000 x 30000 in 100 bytes, and one whose checksum is wrong")
 def lying_pictures(siege: Siege) -> str:
     with siege.serving() as service:
-        large = service.post(SEGMENT, _png(30_000, 30_000, bytes(100)))
-        damaged = service.post(SEGMENT, _png(8, 8, bytes(72))[:-20] + bytes(20))
+        large = service.post(SEGMENT, grey_png(30_000, 30_000, bytes(100)))
+        damaged = service.post(SEGMENT, grey_png(8, 8, bytes(72))[:-20] + bytes(20))
     return f"{expect([large], '413 input_too_large')}, {expect([damaged], '422 invalid_input')}"
 
 
@@ -40,15 +37,3 @@ def unknown_slope(siege: Siege) -> str:
     with siege.serving() as service:
         answer = service.post(SEGMENT, bytes(content))
     return expect([answer], "422 invalid_input")
-
-
-def _png(width: int, height: int, pixels: bytes) -> bytes:
-    """A grey PNG with these bytes as its rows."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        checksum = zlib.crc32(kind + content)
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    content = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + content

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import signal
@@ -14,13 +13,12 @@ from functools import partial
 from pathlib import Path
 
 import httpx
-import nibabel as nib
-import numpy as np
 
 from benchmarks.load import TINY, write_tiny
 from benchmarks.serving import Server, start_command
 from benchmarks.siege.case import Skip, case
 from benchmarks.siege.container import composed, run_command, why_not
+from benchmarks.siege.files import black_nifti
 from benchmarks.siege.memory import descendants
 from benchmarks.siege.service import MIB, Siege, expect
 
@@ -62,10 +60,7 @@ def archives_at_once(siege: Siege) -> str:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for kind in ("images", "labels"):
-            header = nib.Nifti1Image(np.zeros((1, 1, 1), np.uint8), np.eye(4)).header
-            header.set_data_shape((512, 512, 200))
-            content = gzip.compress(header.binaryblock + bytes(4 + 512 * 512 * 200), 1)
-            archive.writestr(f"{kind}/a.nii.gz", content)
+            archive.writestr(f"{kind}/a.nii.gz", black_nifti(512, 512, 200))
 
     def send(number: int) -> httpx.Response:
         form = {"task": "segmentation", "name": f"mine-{number}"}
