@@ -119,7 +119,8 @@ class Bundle:
             network = build_network(spec.name, spec.arguments)
         except InvalidParameter as error:
             raise InvalidBundle(f"{self.reference}: {error}") from error
-        if problem := labels_problem(self.card, network):
+        problem = labels_problem(self.card, network) or channels_problem(self.card, network)
+        if problem:
             raise InvalidBundle(f"{self.reference}: {problem}")
         return network
 

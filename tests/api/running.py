@@ -6,11 +6,11 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from api.app import create_app
 from api.engine import Apply, Cost, Engine
@@ -18,6 +18,8 @@ from api.server import Server, configured
 from api.settings import Settings
 
 PATIENCE = 300.0
+
+T = TypeVar("T")
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -95,3 +97,9 @@ def running(settings: Settings) -> Iterator[Running]:
         server.should_exit = True
         thread.join(PATIENCE)
         assert not thread.is_alive()
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run` on a thread: Playwright keeps a loop running on the main one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()

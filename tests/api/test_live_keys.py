@@ -17,7 +17,7 @@ from api.access import live
 from api.access.keys import KeyStore
 from api.access.live import KeysUnavailable, LiveKeys
 from api.settings import Settings
-from tests.api.running import Running, running
+from tests.api.running import Running, run_async, running
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_known_keys_are_kept_for_a_bounded_time(keys: KeyStore) -> None:
         with pytest.raises(KeysUnavailable, match=r"^$"):
             await kept.current()
 
-    asyncio.run(reads())
+    run_async(reads())
 
 
 def test_keys_that_were_never_read_open_nothing(server: Running, keys: KeyStore) -> None:
@@ -139,7 +139,7 @@ def test_a_reading_in_progress_does_not_hide_a_revocation(
         assert (await first).find(text) is not None
         assert (await second).find(text) is None
 
-    asyncio.run(reads())
+    run_async(reads())
 
 
 def test_a_lost_file_does_not_open_the_service_at_the_next_start(

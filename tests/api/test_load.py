@@ -26,7 +26,7 @@ from caps_med.bundles import ModelRepository
 from caps_med.client import Client, ServiceError
 from caps_med.images import MedicalImage, encode_image
 from caps_med.inference import Model, passes
-from tests.api.running import Running, running, until
+from tests.api.running import Running, run_async, running, until
 from tests.conftest import tiny_card, write_tiny
 
 T = TypeVar("T")
@@ -82,8 +82,8 @@ def test_what_would_wait_past_its_deadline_is_refused_at_once(models: Path) -> N
         assert {type(answer) for answer in answers} <= {bool, Busy}
         return sum(answer is True for answer in answers[1:])
 
-    assert asyncio.run(asked(deadline=1e6)) == 3
-    assert asyncio.run(asked(deadline=1e-9)) < 3
+    assert run_async(asked(deadline=1e6)) == 3
+    assert run_async(asked(deadline=1e-9)) < 3
 
 
 def test_who_comes_in_the_moment_a_runner_ends_is_not_left_waiting(models: Path) -> None:
@@ -97,7 +97,7 @@ def test_who_comes_in_the_moment_a_runner_ends_is_not_left_waiting(models: Path)
     async def bounded() -> list[int]:
         return await asyncio.wait_for(one_after_another(), 30)
 
-    assert asyncio.run(bounded()) == [0, 1, 2, 3, 4]
+    assert run_async(bounded()) == [0, 1, 2, 3, 4]
 
 
 def test_the_client_comes_back_when_it_is_told(models: Path, picture: bytes) -> None:
@@ -184,8 +184,8 @@ def test_a_volume_ends_between_two_slices_when_its_caller_has_left(
         return len(seen)
 
     with model.segmenter.network.register_forward_pre_hook(hold):
-        assert asyncio.run(leave(patient=True)) == 8
-        assert asyncio.run(leave(patient=False)) == 1
+        assert run_async(leave(patient=True)) == 8
+        assert run_async(leave(patient=False)) == 1
 
 
 def test_half_a_body_is_no_work(models: Path, picture: bytes) -> None:

@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request, Response
 from api.problems import Refusal
 from api.settings import Settings
 from api.streams import Streams
-from tests.api.running import running, until
+from tests.api.running import run_async, running, until
 
 PATH = "/v1/models/tiny-segmentation/segment"
 HEAD = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
@@ -94,5 +94,5 @@ def test_a_stream_that_ends_gives_its_place_back(models: Path) -> None:
         await response({"type": "http"}, receive, send)  # type: ignore[arg-type]
         return sent
 
-    assert b"event: end" in b"".join(asyncio.run(ended()))
+    assert b"event: end" in b"".join(run_async(ended()))
     assert streams.count == 0
