@@ -16,6 +16,8 @@ log = logging.getLogger("caps_med.api")
 
 #: Seconds that a request waits for the file of keys before the keys last read are used.
 PATIENCE = 0.5
+#: The same where no keys last read can be used: a busy machine that starts may need longer.
+FIRST_PATIENCE = 5.0
 #: Seconds for which the keys last read are valid while the file cannot be read.
 KEPT = 60.0
 
@@ -50,7 +52,7 @@ class LiveKeys:
         """
         asked = self._clock()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE if self._usable(asked) else FIRST_PATIENCE):
                 keys = await self._read()
         except _UNREADABLE as error:
             return self._kept(asked, f"{type(error).__name__}: {error}")
@@ -66,8 +68,11 @@ class LiveKeys:
             self._reading = _in_daemon_thread(self._store.read)
         return await asyncio.shield(self._reading)
 
+    def _usable(self, now: float) -> bool:
+        return self._last is not None and now - self._last[1] <= KEPT
+
     def _kept(self, now: float, why: str) -> StoredKeys:
-        if self._last is not None and now - self._last[1] <= KEPT:
+        if self._last is not None and self._usable(now):
             log.warning("the keys last read are used (%s)", why)
             return self._last[0]
         log.error("the keys cannot be read (%s)", why)
