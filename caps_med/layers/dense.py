@@ -55,6 +55,8 @@ class DenseCapsules(DenseVotes):
         out_types: output capsules J.
         out_atoms: atoms A of an output capsule.
         routing: iterations and competition; the published three over the outputs.
+        learn_priors: whether the logits that routing starts from are learned with the weights, one
+            for each pair of capsules, as the paper allows; else they are zero.
 
     ``layer(capsules [B, I, A_in])`` -> ``[B, J, A]``. Weights start normal, scaled so that lengths
     of all outputs start near 0.2, whatever the number of iterations (deviation: published code
@@ -71,17 +73,20 @@ class DenseCapsules(DenseVotes):
         out_types: int,
         out_atoms: int,
         routing: Routing | None = None,
+        learn_priors: bool = False,
     ) -> None:
         std = _GAIN * out_types / (in_capsules * out_atoms) ** 0.5
         super().__init__(in_capsules, in_atoms, out_types, out_atoms, std)
         self.routing = routing or Routing()
+        self.priors = nn.Parameter(torch.zeros(in_capsules, out_types)) if learn_priors else None
 
     def forward(self, capsules: Tensor) -> Tensor:
         """``[B, I, A_in]`` -> ``[B, J, A]``."""
         votes = self.votes(capsules).unsqueeze(-1)
         # a single position: the other backends work on many at a time
-        return route(votes, None, self.routing, backend="plain").squeeze(-1)
+        return route(votes, None, self.routing, "plain", self.priors).squeeze(-1)
 
     def couplings(self, capsules: Tensor) -> Tensor:
         """The coupling coefficients ``[B, I, J]`` that routing ends with; no gradient."""
-        return couplings(self.votes(capsules).unsqueeze(-1), None, self.routing).squeeze(-1)
+        votes = self.votes(capsules).unsqueeze(-1)
+        return couplings(votes, None, self.routing, self.priors).squeeze(-1)

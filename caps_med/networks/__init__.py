@@ -27,6 +27,7 @@ from caps_med.networks.matrix_capsules import MatrixCapsules
 from caps_med.networks.pix2pix import Pix2Pix
 from caps_med.networks.registry import NETWORKS, build_network
 from caps_med.networks.segcaps import SegCaps
+from caps_med.networks.transforming import TransformingAutoencoder
 
 __all__ = [
     "ENSEMBLES",
@@ -52,6 +53,7 @@ __all__ = [
     "SegCaps",
     "SegmentationNetwork",
     "SynthesisNetwork",
+    "TransformingAutoencoder",
     "UNet",
     "build_discriminator",
     "build_network",

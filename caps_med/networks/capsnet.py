@@ -40,6 +40,7 @@ class CapsNet(ClassificationNetwork):
         decoder: whether the network can reconstruct its input.
         width: channels of the first convolution.
         primary_types: capsule types of the primary capsules.
+        learn_priors: see `caps_med.layers.DenseCapsules`.
 
     Input ``[B, in_channels, *image_size]``, output capsule lengths ``[B, out_channels]`` in [0, 1).
     With 28 x 28 pixels, one channel and ten classes: 8,215,568 parameters, 6,804,224 without the
@@ -59,6 +60,7 @@ class CapsNet(ClassificationNetwork):
         decoder: bool = True,
         width: int = 256,
         primary_types: int = 32,
+        learn_priors: bool = False,
     ) -> None:
         super().__init__(in_channels, out_channels, image_size)
         self.conv1 = conv_type(self.spatial_dims)(self.stem.out_channels, width, _KERNEL)
@@ -70,7 +72,7 @@ class CapsNet(ClassificationNetwork):
         positions = int(torch.Size(grid).numel())
         self.classcaps = DenseCapsules(
             primary_types * positions, _PRIMARY_ATOMS, out_channels, _CLASS_ATOMS,
-            Routing(iterations),
+            Routing(iterations), learn_priors,
         )  # fmt: skip
         if decoder:
             self.decoder = ReconstructionDecoder(

@@ -18,6 +18,7 @@ from caps_med.networks.efficient_capsnet import EfficientCapsNet
 from caps_med.networks.matrix_capsules import MatrixCapsules
 from caps_med.networks.pix2pix import Pix2Pix
 from caps_med.networks.segcaps import SegCaps
+from caps_med.networks.transforming import TransformingAutoencoder
 
 SINGLE_NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
     "SegCaps": SegCaps,
@@ -29,6 +30,7 @@ SINGLE_NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
     "EfficientCapsNet": EfficientCapsNet,
     "ConvNet": ConvNet,
     "ResNet": ResNet,
+    "TransformingAutoencoder": TransformingAutoencoder,
 }
 
 #: No argument of a network here is sensibly above this; a hostile file must not ask for terabytes.

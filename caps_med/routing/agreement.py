@@ -23,7 +23,11 @@ from caps_med.routing.plain import couplings_plain, route_plain
 
 
 def route(
-    votes: Tensor, bias: Tensor | None, routing: Routing, backend: str | None = None
+    votes: Tensor,
+    bias: Tensor | None,
+    routing: Routing,
+    backend: str | None = None,
+    priors: Tensor | None = None,
 ) -> Tensor:
     """Route votes to capsules.
 
@@ -32,29 +36,33 @@ def route(
         bias: ``[J, A]``, added to the weighted sum before each squash, or None.
         routing: iterations and competition.
         backend: a name in `BACKENDS`; None takes `caps_med.routing.active_backend`.
+        priors: ``[I, J]``, the logits of the couplings before the first iteration; None for equal
+            couplings. Only the plain backend knows them, and computes whatever has some.
 
     Returns:
         Capsules ``[B, J, A, *S]``, each of length below one, in the votes' dtype; the arithmetic is
         at least float32.
 
     Raises:
-        InvalidParameter: votes of fewer than five axes, a bias of another shape, or a backend that
-            cannot run.
+        InvalidParameter: votes of fewer than five axes, a bias or priors of another shape, or a
+            backend that cannot run.
     """
-    _check(votes, bias)
-    if torch.compiler.is_compiling():  # also while exporting
-        return route_plain(votes, bias, _needed(votes, routing))
+    _check(votes, bias, priors)
+    if priors is not None or torch.compiler.is_compiling():  # also while exporting
+        return route_plain(votes, bias, _needed(votes, routing), priors)
     if type(votes) is not Tensor:  # such as MONAI's MetaTensor
         votes = votes.as_subclass(Tensor)
     name = active_backend(votes.device, backend)
     return BACKENDS[name].route(votes, bias, _needed(votes, routing))
 
 
-def couplings(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
+def couplings(
+    votes: Tensor, bias: Tensor | None, routing: Routing, priors: Tensor | None = None
+) -> Tensor:
     """The coupling coefficients ``[B, I, J, *S]`` that `route` ends with; no gradient."""
-    _check(votes, bias)
+    _check(votes, bias, priors)
     with torch.no_grad():
-        return couplings_plain(votes, bias, routing)
+        return couplings_plain(votes, bias, routing, priors)
 
 
 def _needed(votes: Tensor, routing: Routing) -> Routing:
@@ -63,10 +71,14 @@ def _needed(votes: Tensor, routing: Routing) -> Routing:
     return replace(routing, iterations=1) if settled else routing
 
 
-def _check(votes: Tensor, bias: Tensor | None) -> None:
+def _check(votes: Tensor, bias: Tensor | None, priors: Tensor | None) -> None:
     if votes.ndim < 5:
         raise InvalidParameter(f"votes have shape {tuple(votes.shape)}: [B, I, J, A, *S] is needed")
     if bias is not None and bias.shape != votes.shape[2:4]:
         raise InvalidParameter(
             f"bias has shape {tuple(bias.shape)}: [J, A] = {tuple(votes.shape[2:4])} is needed"
+        )
+    if priors is not None and priors.shape != votes.shape[1:3]:
+        raise InvalidParameter(
+            f"priors have shape {tuple(priors.shape)}: [I, J] = {tuple(votes.shape[1:3])} is needed"
         )

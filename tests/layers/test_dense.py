@@ -6,7 +6,7 @@ import torch
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers import DenseCapsules
-from caps_med.routing import Routing, squash
+from caps_med.routing import Routing, route, squash
 
 
 def test_equals_the_procedure_in_numpy() -> None:
@@ -52,3 +52,27 @@ def test_couplings_add_up_to_one_over_the_outputs_and_follow_agreement() -> None
 def test_another_number_of_capsules_is_refused() -> None:
     with pytest.raises(InvalidParameter, match=r"\(1, 4, 8\): \[B, 3, 8\] is needed"):
         DenseCapsules(3, 8, 2, 4)(torch.rand(1, 4, 8))
+
+
+def test_learned_priors_start_equal_and_decide_where_votes_go() -> None:
+    torch.manual_seed(0)
+    layer = DenseCapsules(6, 3, 4, 5, learn_priors=True)
+    torch.manual_seed(0)
+    without = DenseCapsules(6, 3, 4, 5)
+    capsules = torch.rand(2, 6, 3)
+    torch.testing.assert_close(layer(capsules), without(capsules))
+    assert layer.priors is not None
+    layer(capsules).sum().backward()
+    assert layer.priors.grad is not None and layer.priors.grad.abs().min() > 0
+    with torch.no_grad():
+        layer.priors[:, 1] = 20.0
+    coupling = layer.couplings(capsules)
+    assert float(coupling[..., 1].detach().min()) > 0.99
+    total = (coupling.unsqueeze(-1) * layer.votes(capsules)).sum(1)
+    torch.testing.assert_close(squash(total), layer(capsules))
+
+
+def test_priors_of_another_shape_are_refused() -> None:
+    votes = torch.rand(1, 3, 2, 4, 1)
+    with pytest.raises(InvalidParameter, match=r"\(2, 3\): \[I, J\] = \(3, 2\) is needed"):
+        route(votes, None, Routing(), priors=torch.zeros(2, 3))

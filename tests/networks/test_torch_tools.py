@@ -12,7 +12,7 @@ import torch
 from monai.data import MetaTensor
 from torch import Tensor, nn
 
-from caps_med.networks import CapsuleNetwork, build_network
+from caps_med.networks import CapsuleNetwork, TransformingAutoencoder, build_network
 from caps_med.networks.base import SynthesisNetwork
 
 #: Small networks of every kind, and the size of their input.
@@ -26,6 +26,7 @@ NETWORKS: Mapping[str, tuple[dict[str, Any], tuple[int, int]]] = {
     "EfficientCapsNet": ({}, (28, 28)),
     "ConvNet": ({"dropout": 0.0}, (28, 28)),
     "ResNet": ({"widths": (4, 4, 8, 8)}, (28, 28)),
+    "TransformingAutoencoder": ({"capsules": 3, "image_size": (12, 12)}, (12, 12)),
 }
 
 
@@ -46,6 +47,8 @@ def inputs(network: CapsuleNetwork) -> tuple[Tensor, ...]:
     image = torch.rand(2, 1, *size, generator=generator)
     if isinstance(network, SynthesisNetwork):
         return image, torch.randn(2, network.noise_size, generator=generator)
+    if isinstance(network, TransformingAutoencoder):
+        return image, torch.randn(2, 2, generator=generator)
     return (image,)
 
 
