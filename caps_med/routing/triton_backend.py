@@ -17,6 +17,7 @@ leaves float64 to the eager backend.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -29,8 +30,12 @@ from caps_med.routing.config import Routing
 from caps_med.routing.eager import route_eager
 from caps_med.routing.layout import empty_capsules, empty_votes, positions_last_but_two
 
-#: Votes that one program holds: 64 registers a thread with four warps of 32.
-PROGRAM_VOTES = 8192
+#: Votes that one program holds at least, as far as there are so many positions.
+PROGRAM_VOTES = 1024
+#: Votes that each of its threads keeps in registers. Compiled for compute capability 9.0 no shape
+#: of the project's networks spills; with 64 a thread the backward kernel spilled kilobytes.
+FORWARD_THREAD_VOTES, BACKWARD_THREAD_VOTES = 16, 8
+_WARP, _MOST_WARPS = 32, 16
 
 
 def route_triton(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
@@ -43,7 +48,7 @@ def route_triton(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor
 def _run_forward(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
     capsules = empty_capsules(votes)
     flat, out = positions_last_but_two(votes), positions_last_but_two(capsules.unsqueeze(1))
-    grid, constants = _launch(flat, bias, routing)
+    grid, constants = _launch(flat, bias, routing, FORWARD_THREAD_VOTES)
     _forward[grid](
         flat, flat if bias is None else bias.contiguous(), out,
         *_strides(flat), *_strides(out), flat.shape[2], **constants,
@@ -58,7 +63,7 @@ def _run_backward(
     flat, grad_flat = positions_last_but_two(votes), positions_last_but_two(grad_votes)
     above = positions_last_but_two(grad.unsqueeze(1))
     sums = torch.empty_like(above, dtype=torch.float32)
-    grid, constants = _launch(flat, bias, routing)
+    grid, constants = _launch(flat, bias, routing, BACKWARD_THREAD_VOTES)
     _backward[grid](
         flat, flat if bias is None else bias.contiguous(), above, grad_flat, sums,
         *_strides(flat), *_strides(above), *_strides(grad_flat), *_strides(sums),
@@ -74,8 +79,9 @@ def _strides(flat: Tensor) -> tuple[int, int, int, int, int]:
 
 
 def _launch(
-    flat: Tensor, bias: Tensor | None, routing: Routing
+    flat: Tensor, bias: Tensor | None, routing: Routing, thread_votes: int
 ) -> tuple[tuple[int, int, int], dict[str, Any]]:
+    """The grid, and the constants of a kernel whose threads hold `thread_votes` each."""
     B, I, N, J, A = flat.shape
     together = J if routing.competition == "outputs" else 1
     sizes = {
@@ -83,12 +89,14 @@ def _launch(
         "PJ": triton.next_power_of_2(together),
         "PA": triton.next_power_of_2(A),
     }
-    block = max(1, PROGRAM_VOTES // (sizes["PI"] * sizes["PJ"] * sizes["PA"]))
-    block = min(block, triton.next_power_of_2(N))
+    position = math.prod(sizes.values())
+    block = min(max(1, PROGRAM_VOTES // position), triton.next_power_of_2(N))
+    warps = min(max(1, position * block // (_WARP * thread_votes)), _MOST_WARPS)
     grid = (triton.cdiv(N, block), B, J // together)
     return grid, {
         "I": I, "J": J, "A": A, "BLOCK": block, **sizes, "BIASED": bias is not None,
         "OUTPUTS": routing.competition == "outputs", "ITERATIONS": routing.iterations,
+        "num_warps": warps,
     }  # fmt: skip
 
 
