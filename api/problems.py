@@ -29,7 +29,7 @@ SLOW_BODY, UNAUTHORIZED, FORBIDDEN = "request_timeout", "unauthorized", "forbidd
 RATE_LIMITED = "rate_limited"
 #: Jobs: unknown ids and pictures, no result yet, data that cannot be trained on, no disk left.
 JOB_NOT_FOUND, PICTURE_NOT_FOUND = "job_not_found", "picture_not_found"
-NOT_FINISHED = "not_finished"
+REPORT_NOT_FOUND, NOT_FINISHED = "report_not_found", "not_finished"
 SAMPLE_NOT_FOUND = "sample_not_found"
 DATA_NOT_FIT, QUOTA = "data_not_fit", "quota_exceeded"
 NAME_TAKEN = "name_taken"
@@ -54,6 +54,7 @@ PROBLEMS: Mapping[str, ProblemType] = {
     errors.LayerNotFound.code: ProblemType(404, "The model has no capsule layer of that name."),
     JOB_NOT_FOUND: ProblemType(404, "There is no such job, or no longer."),
     PICTURE_NOT_FOUND: ProblemType(404, "The training job has no such picture."),
+    REPORT_NOT_FOUND: ProblemType(404, "The training job has no report, or none yet."),
     SAMPLE_NOT_FOUND: ProblemType(404, "There is no such sample."),
     "method_not_allowed": ProblemType(405, "The path does not support this method."),
     "not_acceptable": ProblemType(406, "The answer is not available in the requested format."),

@@ -179,7 +179,7 @@ class Client:
         """Submit a training job, or get the earlier one with the same `token`.
 
         Args:
-            task: segmentation or synthesis.
+            task: segmentation, synthesis or classification.
             name: name of the new model.
             archive: zip or tar of labelled images; or
             data: name of a data set of the service.

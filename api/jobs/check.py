@@ -1,7 +1,7 @@
 """Whether data can be trained on: `caps-med data check` in its own process.
 
-``python -m api.jobs.check FOLDER OPTIONS RESULT ...`` decodes every file, so a hostile one may kill
-it; the service reports that and goes on.
+``python -m api.jobs.check FOLDER TASK OPTIONS RESULT ...`` decodes every file, so a hostile one may
+kill it; the service reports that and goes on.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from api.confinement import end_with
 from api.jobs.files import read_json, write_json
 from api.jobs.job import Options
 from api.processes import import_path, limit_memory, module_command
+
+if TYPE_CHECKING:
+    from training.data.interface import TrainingData
 
 #: Findings listed in the answer, which also counts all of them.
 LISTED = 100
@@ -29,7 +32,7 @@ LISTED = 100
 _LISTS = (".json", ".csv", ".tsv")
 
 
-def inspect(folder: Path, options: Options) -> dict[str, Any]:
+def inspect(folder: Path, task: str, options: Options) -> dict[str, Any]:
     """The findings about a folder of data, understood as the job's options say, errors first.
 
     They name no path above it.
@@ -38,17 +41,24 @@ def inspect(folder: Path, options: Options) -> dict[str, Any]:
     that the answer does not tell which files there are.
     """
     from caps_med.errors import CapsMedError
-    from training.data import open_dataset
 
     if leads_outside(folder):
         what = "its description names a file outside the data set"
         return _answer([_finding("outside", "", what, "pack all files into it")])
     try:
-        dataset = open_dataset(folder, interpretation=options.interpretation)
-        found = [found.model_dump() for found in dataset.findings]
+        found = [found.model_dump() for found in _opened(folder, task, options).findings]
     except CapsMedError as error:
         found = [_finding("layout", "", str(error), "correct the description of the data set")]
     return _answer([{k: _without(folder, v) for k, v in one.items()} for one in found])
+
+
+def _opened(folder: Path, task: str, options: Options) -> TrainingData:
+    """As `training.tasks.registry` opens it, which would import all of the training."""
+    from training.data import open_classified, open_dataset
+
+    if task == "classification":
+        return open_classified(folder)
+    return open_dataset(folder, interpretation=options.interpretation)
 
 
 def leads_outside(folder: Path) -> bool:
@@ -104,6 +114,7 @@ def _answer(findings: list[dict[str, Any]]) -> dict[str, Any]:
 
 async def findings(
     folder: Path,
+    task: str,
     options: Options,
     result: Path,
     seconds: float,
@@ -114,12 +125,12 @@ async def findings(
 
     Args:
         folder: of the data; findings name files relative to it.
-        options: of the job.
+        task, options: of the job.
         result: a file that the check may write.
         seconds, memory_bytes, nice: bounds on its process; memory beyond what it starts with.
     """
     limits = (str(memory_bytes), str(nice), str(os.getpid()))
-    arguments = (str(folder), options.model_dump_json(), str(result), *limits)
+    arguments = (str(folder), task, options.model_dump_json(), str(result), *limits)
     process = await asyncio.create_subprocess_exec(
         *module_command("api.jobs.check", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
@@ -144,17 +155,18 @@ async def findings(
     return answer
 
 
-def main(folder: Path, options: Options, result: Path, memory: int, nice: int) -> None:
+def main(folder: Path, task: str, options: Options, result: Path, memory: int, nice: int) -> None:
     """Check `folder` within the given bounds and write the findings."""
     import training.data  # noqa: F401 - counts as memory in use below
 
     os.nice(nice)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     limit_memory(memory)
-    write_json(result, inspect(folder, options))
+    write_json(result, inspect(folder, task, options))
 
 
 if __name__ == "__main__":
-    folder, options, result, memory, nice, parent = sys.argv[1:]
+    folder, task, options, result, memory, nice, parent = sys.argv[1:]
     end_with(int(parent))
-    main(Path(folder), Options.model_validate_json(options), Path(result), int(memory), int(nice))
+    chosen = Options.model_validate_json(options)
+    main(Path(folder), task, chosen, Path(result), int(memory), int(nice))

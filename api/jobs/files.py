@@ -12,7 +12,7 @@ from typing import Any
 from api.jobs.job import Job
 
 #: Files of a finished run that are kept; prepared data and weights are not.
-_KEPT = ("recipe.json", "scores.jsonl", "progress.jsonl", "pictures")
+_KEPT = ("recipe.json", "scores.jsonl", "progress.jsonl", "pictures", "report.html")
 
 
 class JobFiles:
@@ -40,6 +40,10 @@ class JobFiles:
     def pictures(self, job: Job) -> list[str]:
         """Names of the validation pictures, in order."""
         return sorted(path.name for path in (self.run(job) / "pictures").glob("epoch-*.png"))
+
+    def report(self, job: Job) -> Path:
+        """The report that the training writes at its end."""
+        return self.run(job) / "report.html"
 
     def clear(self, job: Job) -> None:
         """Remove the data, their names and the weights of a finished job."""

@@ -36,11 +36,18 @@ CHOICES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "discriminator": ("convolutional", "patch", "capsule", "capsnet"),
         "adversarial_loss": ("bce", "lsgan", "hinge"),
     },
+    "classification": {
+        "network": ("efficient", "capsnet", "matrix", "cnn", "resnet"),
+        "loss": ("margin", "spread", "cross_entropy"),
+    },
 }  # fmt: skip
-#: Other options that only one task has.
+#: Options of training on crops of images with label maps.
+_OF_CROPS = ("crop", "atoms", "instances", "labels", "channels")
+#: Other options that not every task has.
 OWN: Mapping[str, tuple[str, ...]] = {
-    "segmentation": ("foreground", "plain", "individuals"),
-    "synthesis": ("noise_size", "adversarial_weight"),
+    "segmentation": (*_OF_CROPS, "foreground", "plain", "individuals"),
+    "synthesis": (*_OF_CROPS, "noise_size", "adversarial_weight"),
+    "classification": ("image_size", "iterations", "validation"),
 }
 NETWORKS: Mapping[str, tuple[str, ...]] = {
     task: choices["network"] for task, choices in CHOICES.items()
@@ -58,6 +65,7 @@ class Options(BaseModel):
     steps: int | None = Field(default=None, ge=1, le=100_000)
     batch_size: int | None = Field(default=None, ge=1, le=256)
     crop: int | None = Field(default=None, ge=64, le=1024, multiple_of=8)
+    image_size: int | None = Field(default=None, ge=8, le=1024)
     learning_rate: float | None = Field(default=None, ge=1e-7, le=1)
     atoms: int | None = Field(default=None, ge=1, le=64)
     patience: int | None = Field(default=None, ge=0, le=10_000)
@@ -73,6 +81,8 @@ class Options(BaseModel):
     adversarial_weight: float | None = Field(default=None, ge=0, le=1000)
     discriminator: str | None = None
     adversarial_loss: str | None = None
+    iterations: int | None = Field(default=None, ge=1, le=10)
+    validation: float | None = Field(default=None, gt=0, lt=1)
     start_from: str | None = Field(default=None, pattern=_REFERENCE)
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
     license: str | None = Field(default=None, min_length=1, max_length=300, pattern=_LINE)

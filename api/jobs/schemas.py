@@ -31,6 +31,7 @@ class JobView(BaseModel):
     )
     scores: list[dict[str, Any]] = Field(description="Scores of each epoch on held-out data.")
     pictures: list[str] = Field(description="Names of validation pictures.")
+    report: bool = Field(description="Whether there is a report.")
     model: str | None = Field(description="name@version, once it is published.")
     candidate: bool = Field(
         description="Whether its model answers under name@version alone, until it is promoted."
@@ -55,6 +56,7 @@ class JobView(BaseModel):
             progress=progress.now,
             scores=progress.scores,
             pictures=jobs.pictures(job),
+            report=jobs.has_report(job),
             model=None if job.version is None else f"{job.name}@{job.version}",
             candidate=jobs.is_candidate(job),
             code=job.code,
@@ -67,6 +69,10 @@ class JobList(BaseModel):
 
     jobs: list[JobView]
     data_sets: list[str] = Field(examples=[["mni152"]])
+    data_sets_by_task: dict[str, list[str]] = Field(
+        description="Those of `data_sets` that each task can name.",
+        examples=[{"segmentation": ["mni152"], "classification": []}],
+    )
     networks: dict[str, tuple[str, ...]] = Field(
         description="Networks that each task can train, its default first.",
         examples=[{"segmentation": ["segcaps", "unet"]}],

@@ -27,7 +27,15 @@ from api.jobs.progress import RunProgress, log_lines, progress_of
 from api.jobs.store import JobStore
 from api.jobs.supervisor import Supervisor
 from api.metrics import Metrics
-from api.problems import DATA_NOT_FIT, JOB_NOT_FOUND, OVERLOADED, PICTURE_NOT_FOUND, QUOTA, Refusal
+from api.problems import (
+    DATA_NOT_FIT,
+    JOB_NOT_FOUND,
+    OVERLOADED,
+    PICTURE_NOT_FOUND,
+    QUOTA,
+    REPORT_NOT_FOUND,
+    Refusal,
+)
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InputTooLarge, InvalidParameter
@@ -141,6 +149,14 @@ class Jobs:
         """Names that a job may give as its data."""
         return sorted({*REGISTERED, *self.settings.datasets})
 
+    def data_sets_for(self, task: str) -> list[str]:
+        """Those of them that a job of this task may name: the registered ones have label maps."""
+        return [
+            name
+            for name in self.data_sets
+            if task != "classification" or name in self.settings.datasets
+        ]
+
     async def submit(
         self,
         task: str,
@@ -171,9 +187,9 @@ class Jobs:
             return before
         if (data is None) == (archive is None):
             raise InvalidParameter("send the part 'archive', or the name of a data set as 'data'")
-        if data is not None and data not in self.data_sets:
-            listed = ", ".join(self.data_sets)
-            raise InvalidParameter(f"data={data!r}: no such data set; known are {listed}")
+        if data is not None and data not in (known := self.data_sets_for(task)):
+            what = f"data={data!r}: no such data set for {task}"
+            raise InvalidParameter(f"{what}; known are {', '.join(known) or 'none'}")
         await to_thread.run_sync(self.names.check, name, owner, admin)
         await to_thread.run_sync(self._check_room)
         identity = uuid.uuid4().hex
@@ -182,7 +198,7 @@ class Jobs:
         lock = FileLock(files.lock)
         lock.take()
         try:
-            where = await self._take_data(files, name, data, archive, options)
+            where = await self._take_data(files, task, name, data, archive, options)
 
             def added() -> Job:
                 with self._adding:
@@ -201,6 +217,7 @@ class Jobs:
     async def _take_data(
         self,
         files: JobFiles,
+        task: str,
         name: str,
         data: str | None,
         archive: BinaryIO | None,
@@ -219,6 +236,7 @@ class Jobs:
             async with self._checking:
                 found = await findings(
                     _data_root(target),
+                    task,
                     options,
                     files.findings,
                     settings.job_check_seconds,
@@ -303,6 +321,21 @@ class Jobs:
         if name not in self.pictures(job):
             raise Refusal(PICTURE_NOT_FOUND, "this job has no such picture")
         return (JobFiles(self.root / job.id).run(job) / "pictures" / name).read_bytes()
+
+    def has_report(self, job: Job) -> bool:
+        """Whether its training has written a report."""
+        return JobFiles(self.root / job.id).report(job).is_file()
+
+    def report(self, job: Job) -> bytes:
+        """The report of its training as HTML.
+
+        Raises:
+            Refusal: there is none, or not yet (404).
+        """
+        try:
+            return JobFiles(self.root / job.id).report(job).read_bytes()
+        except FileNotFoundError as error:
+            raise Refusal(REPORT_NOT_FOUND, "this job has no report, or none yet") from error
 
     def wait(self, job: Job) -> tuple[int | None, float | None]:
         """Position in the queue, from 1, and estimated seconds until the start; None if unknown."""

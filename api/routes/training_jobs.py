@@ -49,6 +49,11 @@ def jobs_of(request: Request) -> Jobs:
 
 
 JobsDependency = Annotated[Jobs, Depends(jobs_of)]
+#: A report has its style and pictures in itself, and needs nothing else.
+_REPORT_HEADERS = {
+    "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; "
+    "img-src data:; frame-ancestors 'none'"
+}
 Identity = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="A job's id.")]
 
 
@@ -62,8 +67,11 @@ def _choice(option: str, more: str = "") -> Any:  # noqa: ANN401 - FastAPI's own
 async def chosen_options(
     epochs: Annotated[int | None, Form()] = None,
     steps: Annotated[int | None, Form(description="Optimizer steps per epoch.")] = None,
-    batch_size: Annotated[int | None, Form(description="Crops per step.")] = None,
+    batch_size: Annotated[int | None, Form(description="Crops or images per step.")] = None,
     crop: Annotated[int | None, Form(description="Edge of a crop, a multiple of 8.")] = None,
+    image_size: Annotated[
+        int | None, Form(description="Classification: edge to which images are brought.")
+    ] = None,
     learning_rate: Annotated[float | None, Form(description="Its maximum.")] = None,
     atoms: Annotated[int | None, Form(description="Atoms of the first capsules.")] = None,
     network: Annotated[
@@ -92,6 +100,12 @@ async def chosen_options(
     ] = None,
     discriminator: Annotated[str | None, _choice("discriminator")] = None,
     adversarial_loss: Annotated[str | None, _choice("adversarial_loss")] = None,
+    iterations: Annotated[
+        int | None, Form(description="Classification, capsnet and matrix: of routing.")
+    ] = None,
+    validation: Annotated[
+        float | None, Form(description="Classification: share of the images held out.")
+    ] = None,
     start_from: Annotated[
         str | None, Form(description="Model whose weights to start from.")
     ] = None,
@@ -133,11 +147,15 @@ async def submit(
     jobs: JobsDependency,
     request: Request,
     response: Response,
-    task: Annotated[Literal["segmentation", "synthesis"], Form()],
+    task: Annotated[Literal["segmentation", "synthesis", "classification"], Form()],
     name: Annotated[str, Form(description="Name of the new model.", examples=["axons"])],
     options: Annotated[Options, Depends(chosen_options)],
     archive: Annotated[
-        UploadFile | None, File(description="zip or tar of labelled images.")
+        UploadFile | None,
+        File(
+            description="zip or tar of images with label maps, or for classification of images "
+            "with classes: a folder per class, a CSV or JSON list, IDX files or npz."
+        ),
     ] = None,
     data: Annotated[str | None, Form(description="Or a data set of the service.")] = None,
     idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
@@ -169,7 +187,12 @@ async def list_jobs(
 
     def found() -> JobList:
         views = [JobView.of(job, jobs) for job in jobs.store.newest(count)]
-        return JobList(jobs=views, data_sets=jobs.data_sets, networks=dict(NETWORKS))
+        return JobList(
+            jobs=views,
+            data_sets=jobs.data_sets,
+            data_sets_by_task={task: jobs.data_sets_for(task) for task in NETWORKS},
+            networks=dict(NETWORKS),
+        )
 
     return await to_thread.run_sync(found)
 
@@ -216,6 +239,21 @@ async def picture(job: Identity, picture: str, jobs: JobsDependency) -> Response
     """A PNG, one of the `pictures` of the job."""
     content = await to_thread.run_sync(lambda: jobs.picture(jobs.get(job), picture))
     return Response(content, media_type="image/png")
+
+
+@router.get(
+    "/{job}/report",
+    summary="The report of a finished job",
+    response_class=Response,
+    responses={
+        200: {"description": "One HTML file without scripts.", "content": {"text/html": {}}},
+        **problems(404, 422),
+    },
+)
+async def report(job: Identity, jobs: JobsDependency) -> Response:
+    """Curves, scores on held-out data and pictures, where `report` of the job is true."""
+    content = await to_thread.run_sync(lambda: jobs.report(jobs.get(job)))
+    return Response(content, media_type="text/html", headers=_REPORT_HEADERS)
 
 
 @router.get(

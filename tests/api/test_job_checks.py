@@ -28,7 +28,7 @@ JOBS = "/v1/training-jobs"
 
 
 def checked(folder: Path, result: Path, memory: int) -> dict[str, Any]:
-    return run_async(findings(folder, Options(), result, 100, memory, 0))
+    return run_async(findings(folder, "segmentation", Options(), result, 100, memory, 0))
 
 
 def test_little_memory_is_enough_for_small_images(discs: Path, tmp_path: Path) -> None:
@@ -69,9 +69,23 @@ def test_files_outside_are_refused_whether_they_exist_or_not(
             (folder / "list.json").write_text(json.dumps([entry]))
         else:
             (folder / "dataset.json").write_text(json.dumps({"training": [entry], "labels": {}}))
-        answers.append(inspect(folder, Options()))
+        answers.append(inspect(folder, "segmentation", Options()))
     assert answers[0] == answers[1]
     assert [found["code"] for found in answers[0]["findings"]] == ["outside"]
+
+
+def test_classified_images_are_checked_as_such(discs: Path, tmp_path: Path) -> None:
+    picture = next(discs.glob("images/*")).read_bytes()
+    folder = tmp_path / "data"
+    for name in ("benign", "malignant"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "a.png").write_bytes(picture)
+    found = inspect(folder, "classification", Options())
+    assert {one["code"] for one in found["findings"]} >= {"class_conflict"}
+    assert str(tmp_path) not in json.dumps(found)
+    (folder / "list.csv").write_text("image,class\n../passwd,benign\n")
+    found = inspect(folder, "classification", Options())
+    assert [one["code"] for one in found["findings"]] == ["outside"]
 
 
 def test_a_description_without_outside_files_is_none_that_leads_outside(tmp_path: Path) -> None:
@@ -91,7 +105,7 @@ def test_findings_name_no_path_of_the_server(content: str, name: str, tmp_path: 
     folder = tmp_path / ".jobs" / "data"
     folder.mkdir(parents=True)
     (folder / name).write_text(content)
-    found = inspect(folder, Options())
+    found = inspect(folder, "segmentation", Options())
     assert found["errors"]
     assert str(tmp_path) not in json.dumps(found)
     assert ".jobs" not in json.dumps(found)

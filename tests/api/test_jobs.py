@@ -88,10 +88,14 @@ def test_an_archive_becomes_a_model_that_is_served_at_once(
 
     left = {path.name for path in (jobs_folder(tmp_path) / job["id"]).rglob("*") if path.is_file()}
     ours = {"lock", "log.txt", "spec.json", "result.json"}
-    assert left <= ours | {"recipe.json", "scores.jsonl", "progress.jsonl", *job["pictures"]}
-    assert job["pictures"]
-    shown = f"{server.address}/v1/training-jobs/{job['id']}/pictures/{job['pictures'][-1]}"
-    assert httpx.get(shown).content[:4] == b"\x89PNG"
+    kept = {"recipe.json", "scores.jsonl", "progress.jsonl", "report.html"}
+    assert left <= ours | kept | {*job["pictures"]}
+    assert job["pictures"] and job["report"]
+    address = f"{server.address}/v1/training-jobs/{job['id']}"
+    report = httpx.get(f"{address}/report")
+    assert "<h2>Training</h2>" in report.text and str(tmp_path) not in report.text
+    assert report.headers["Content-Security-Policy"].startswith("sandbox; default-src 'none'")
+    assert httpx.get(f"{address}/pictures/{job['pictures'][-1]}").content[:4] == b"\x89PNG"
 
     # A kill between landing and telling: the model is found again, not landed twice.
     files = JobFiles(jobs_folder(tmp_path) / job["id"])
@@ -195,6 +199,9 @@ def test_jobs_take_the_options_of_the_command(task: str) -> None:
         ("synthesis", {"loss": "dice"}, "loss: synthesis has no such option"),
         ("segmentation", {"loss": "nonsense"}, "segmentation knows dice_ce, dice"),
         ("segmentation", {"dims": "4d"}, "segmentation knows 2d, 2.5d, 3d"),
+        ("segmentation", {"image_size": 32}, "image_size: segmentation has no such option"),
+        ("classification", {"crop": 64}, "crop: classification has no such option"),
+        ("classification", {"loss": "dice"}, "classification knows margin, spread, cross_entropy"),
     ],
 )
 def test_options_of_another_task_are_refused(task: str, option: dict[str, Any], named: str) -> None:
@@ -211,6 +218,9 @@ def test_bad_requests(client: Client, discs: Path) -> None:
     wrong = {"data": "mni152", "noise_size": "8"}
     error = refused(lambda: train("segmentation", "x", **wrong), 422, "invalid_parameter")
     assert "segmentation has no such option" in str(error)
+    wrong = {"data": "mni152"}  # it has label maps, not classes
+    error = refused(lambda: train("classification", "x", **wrong), 422, "invalid_parameter")
+    assert "no such data set for classification; known are discs" in str(error)
     bound = {"data": "discs", "noise_size": "1000000000"}
     refused(lambda: train("synthesis", "x", **bound), 422, "invalid_parameter")
     refused(lambda: train("segmentation", "x", data="nope"), 422, "invalid_parameter")

@@ -12,7 +12,8 @@ from PIL import Image
 from playwright.sync_api import FilePayload, Page, expect
 
 from tests.api.jobs import zipped
-from tests.page.conftest import check_accessible, sample
+from tests.page.conftest import check_accessible, sample, saved
+from tests.training.data.classified_files import class_folders, digits
 
 JOB = "#train .job"
 
@@ -86,6 +87,22 @@ def test_a_model_is_trained_and_used(opened: Callable[..., Page], discs: Path) -
     with page.expect_response("**/v1/models/discs/segment*") as answered:
         sample(page, "segment", "Another head")
     assert answered.value.headers["caps-med-model"] == "discs"
+
+
+def test_a_classifier_is_trained_and_used(opened: Callable[..., Page], tmp_path: Path) -> None:
+    folder = class_folders(tmp_path / "digits", digits(40, kinds=2), digits(4, 2, start=40))
+    page = opened("train")
+    page.locator("#train [name=task]").select_option("classification")
+    expect(page.locator("#train [name=data] option")).to_have_count(0)  # mni152 has no classes
+    expect(page.locator("#train [name=crop]")).to_have_count(0)
+    chosen = {"epochs": "2", "steps": "2", "batch_size": "4", "image_size": "20"}
+    fill(page, "zero-or-one", zipped(folder), **chosen)
+    expect(page.locator(f"{JOB} .state")).to_contain_text("succeeded", timeout=180_000)
+    accuracy = page.locator(f"{JOB} .curves figure", has_text="accuracy on held-out data")
+    assert len((accuracy.locator("polyline").get_attribute("points") or "").split()) == 2
+    report = saved(page, f"{JOB} .report", tmp_path)
+    assert report.name == "zero-or-one-report.html"
+    assert "images held out" in report.read_text()
 
 
 def test_a_run_is_cancelled(opened: Callable[..., Page], discs: Path) -> None:

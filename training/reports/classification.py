@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from caps_med.inference import load_model
+from training.data.classified import ClassifiedDataset
 from training.evaluation.classification.evaluate import (
     OF_CLASSES,
     OVERALL,
     ClassificationEvaluation,
     ClassificationSummary,
+    evaluate_classification,
 )
 from training.pictures.classification import confusion_matrix, reliability
+from training.pictures.figures import curves
+from training.pictures.pixels import as_pixels, data_url
 from training.reports.page import Measure, Page, flat, model_facts, title_of, write_report
 
 #: How to read a measure.
@@ -28,6 +35,51 @@ _MEANINGS = {
 
 def classification_report(path: Path, evaluation: ClassificationEvaluation) -> None:
     """Write the report of ``caps-med evaluate`` for a classification model: one HTML file."""
+    write_report(path, Page(**_evaluated(evaluation), title=title_of(evaluation.models)))
+
+
+def training_report(
+    path: Path,
+    *,
+    reference: str,
+    models: Path | None,
+    dataset: ClassifiedDataset,
+    held_out: Collection[str] = (),
+    recipe: Mapping[str, Any],
+    scores: Sequence[Mapping[str, float]],
+) -> None:
+    """Write the report of a finished training of a classification model.
+
+    Args:
+        path: the HTML file to write.
+        reference: of the published model, ``name`` or ``name@3``.
+        models: its repository; None for the default one.
+        dataset: that it was trained on.
+        held_out: names of images that it never saw; they are evaluated as by ``caps-med evaluate``.
+        recipe: every value of the training.
+        scores: lines of the run's ``scores.jsonl``, one per epoch.
+
+    Raises:
+        InvalidInput: the data can no longer be read.
+    """
+    model = load_model(reference, models)
+    unseen = tuple(image for image in dataset.images if image.name in held_out)
+    if unseen:
+        parts = _evaluated(evaluate_classification(replace(dataset, images=unseen), [model]))
+        parts["notes"] = [
+            f"measured on the {len(unseen)} images held out, which chose the epoch and the "
+            "temperature: evaluate the model on others before believing it"
+        ]
+    else:
+        parts = {"facts": model_facts(model)}
+    if dataset.sheet is not None:
+        parts["sheet"] = data_url(as_pixels(dataset.sheet))
+    parts |= {"recipe": flat(recipe), "curves": curves(scores)}
+    write_report(path, Page(**parts, title=title_of([model])))
+
+
+def _evaluated(evaluation: ClassificationEvaluation) -> dict[str, Any]:
+    """The parts of a page that an evaluation gives."""
     summary, model = evaluation.summary, evaluation.models[0]
     first = evaluation.answers[0]
     figures = reliability(
@@ -35,16 +87,14 @@ def classification_report(path: Path, evaluation: ClassificationEvaluation) -> N
     )
     if first.exclusive:
         figures = confusion_matrix(first.confusion, summary.classes) + figures
-    page = Page(
-        title=title_of(evaluation.models),
-        facts=model_facts(model),
-        notes=summary.notes,
-        columns=summary.models,
-        measures=[*measures(summary), *_of_classes(summary), *_differences(summary)],
-        figures=figures,
-        recipe=flat(model.bundle.card.provenance.recipe),
-    )
-    write_report(path, page)
+    return {
+        "facts": model_facts(model),
+        "notes": summary.notes,
+        "columns": summary.models,
+        "measures": [*measures(summary), *_of_classes(summary), *_differences(summary)],
+        "figures": figures,
+        "recipe": flat(model.bundle.card.provenance.recipe),
+    }
 
 
 def measures(summary: ClassificationSummary) -> list[Measure]:

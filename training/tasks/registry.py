@@ -51,6 +51,12 @@ def _segmentation_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - pa
     training_report(path, **found)
 
 
+def _classification_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - passed on
+    from training.reports.classification import training_report  # imports matplotlib
+
+    training_report(path, **found)
+
+
 TASKS: Mapping[str, Task] = {
     "segmentation": Task(
         SegmentationRecipe, open_dataset, plan_for, load_samples, train_segmentation,
@@ -60,6 +66,7 @@ TASKS: Mapping[str, Task] = {
         SynthesisRecipe, open_dataset, plan_synthesis_for, load_samples, train_synthesis
     ),
     "classification": Task(
-        ClassificationRecipe, open_classified, plan_classification, load, train_classification
+        ClassificationRecipe, open_classified, plan_classification, load, train_classification,
+        _classification_report,
     ),
 }  # fmt: skip

@@ -2,7 +2,7 @@
 import { type Color, colorsOf, type Palette } from './palette.js';
 import { json, Problem } from './service.svelte.js';
 
-export type Task = 'segmentation' | 'synthesis';
+export type Task = 'segmentation' | 'synthesis' | 'classification';
 export interface Model {
   name: string; version: number; task: Task; channels: string[]; labels: Record<string, string>; scores: Record<string, number>;
   colors: Record<string, Color>;
@@ -23,7 +23,7 @@ class Catalog {
   models = $state.raw<Model[]>([]);
   samples = $state.raw<Sample[]>([]);
   /** The model chosen for each task. */
-  chosen = $state<Record<Task, string>>({ segmentation: '', synthesis: '' });
+  chosen = $state<Record<Task, string>>({ segmentation: '', synthesis: '', classification: '' });
   /** The last image that was segmented, its label map, and a label map to synthesize from. */
   image = $state.raw<Picked>();
   labels = $state.raw<Picked>();

@@ -69,6 +69,9 @@ def test_a_capsule_network_learns_digits(data: Path, tmp_path: Path) -> None:
     assert list(bundle.card.labels.values()) == list("0123456789")
     network = caps_med.load_model("digits", tmp_path / "models").network
     assert isinstance(network, EfficientCapsNet)
+    report = (tmp_path / "runs" / "digits" / "report.html").read_text()
+    assert "measured on the 30 images held out" in report
+    assert "balanced accuracy" in report and "training loss" in report
 
 
 @pytest.mark.parametrize(
