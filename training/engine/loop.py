@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ignite.distributed as idist
@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from caps_med.errors import CapsMedError
 from caps_med.wording import counted
 from training.engine import distributed
+from training.engine.pace import STEPS_PER_LOOK
 from training.engine.progress import ProgressReporter
 from training.engine.recipe import Recipe
 from training.engine.run_folder import RunFolder, Stateful
@@ -156,12 +157,16 @@ def _exhausted(best: Best, trainer: SupervisedTrainer, recipe: Recipe) -> bool:
 
 def _attach_training(trainer: SupervisedTrainer, run: TrainingRun) -> None:
     """Seeds, checks for NaN, the learning rate, and ``loss``, the epoch's mean."""
+    device = distributed.device()
     trainer.add_event_handler(Events.EPOCH_STARTED, _seed, run.recipe.seed)
     trainer.add_event_handler(Events.GET_BATCH_COMPLETED, _check_images, run.names)
-    trainer.add_event_handler(Events.ITERATION_COMPLETED, _check_loss, run.names)
+    losses = _Losses(run.names)
+    every = Events.ITERATION_COMPLETED(every=STEPS_PER_LOOK[device.type])
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, losses.add)
+    trainer.add_event_handler(every | Events.EPOCH_COMPLETED, losses.check)
     for each in run.schedules.values():
         LrScheduleHandler(each, print_lr=False, epoch_level=False).attach(trainer)
-    Average(lambda output: output["loss"]).attach(trainer, "loss")
+    Average(lambda output: output["loss"], device=device).attach(trainer, "loss")
 
 
 def _seed(engine: Engine, seed: int) -> None:
@@ -172,7 +177,7 @@ def _seed(engine: Engine, seed: int) -> None:
 
 def _check_images(engine: Engine, names: Callable[[int], str]) -> None:
     batch = engine.state.batch
-    if bool(torch.isfinite(batch["image"]).all()):
+    if not batch["image"].is_floating_point() or bool(torch.isfinite(batch["image"]).all()):
         return
     bad = [
         names(int(index))
@@ -183,16 +188,36 @@ def _check_images(engine: Engine, names: Callable[[int], str]) -> None:
         raise LossNotFinite(f"NaN or infinity in the image: {', '.join(bad)}; fix or remove it")
 
 
-def _check_loss(engine: Engine, names: Callable[[int], str]) -> None:
-    """Ignite's TerminateOnNan does not name the cases."""
-    loss = engine.state.output["loss"].item()
-    if not math.isfinite(loss):
-        cases = ", ".join(dict.fromkeys(names(int(i)) for i in engine.state.batch["index"]))
-        raise LossNotFinite(
-            f"the loss is {loss} in a step on: {cases}. Check these with `caps-med data "
-            "check`; if nothing is wrong with them, start again with a lower --learning-rate. The "
-            "checkpoint of the last completed epoch is kept"
-        )
+@dataclass
+class _Losses:
+    """Losses of the steps since they were last looked at.
+
+    Ignite's TerminateOnNan does not name the cases, and looks at every step.
+    """
+
+    names: Callable[[int], str]
+    steps: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def add(self, engine: Engine) -> None:
+        """Keep the loss and the indices of a step."""
+        self.steps.append((engine.state.output["loss"].detach(), engine.state.batch["index"]))
+
+    def check(self) -> None:
+        """Look at them.
+
+        Raises:
+            LossNotFinite: one is NaN or infinite.
+        """
+        losses = torch.stack([loss for loss, _ in self.steps]).tolist() if self.steps else []
+        for loss, (_, indices) in zip(losses, self.steps, strict=True):
+            if not math.isfinite(loss):
+                cases = ", ".join(dict.fromkeys(self.names(int(i)) for i in indices))
+                raise LossNotFinite(
+                    f"the loss is {loss} in a step on: {cases}. Check these with `caps-med data "
+                    "check`; if nothing is wrong with them, start again with a lower "
+                    "--learning-rate. The checkpoint of the last completed epoch is kept"
+                )
+        self.steps.clear()
 
 
 def _validate(engine: Engine, run: TrainingRun, best: Best) -> None:

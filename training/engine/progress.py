@@ -16,7 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
+from training.engine import distributed
 from training.engine.mlflow import MLflowTracker
+from training.engine.pace import STEPS_PER_LOOK
 from training.engine.recipe import Recipe
 from training.engine.run_folder import RunFolder
 
@@ -74,11 +76,13 @@ class ProgressReporter:
         Args:
             picture: draws the validation after an epoch, ``[3, H, W]`` in [0, 1].
         """
-        trainer.add_event_handler(Events.ITERATION_COMPLETED, self._report_step)
+        look = Events.ITERATION_COMPLETED(every=STEPS_PER_LOOK[distributed.device().type])
+        trainer.add_event_handler(Events.ITERATION_COMPLETED, self._start_clock)
+        trainer.add_event_handler(look, self._report_step)
         trainer.add_event_handler(Events.EPOCH_COMPLETED, self._report_epoch)
         self.board.attach_output_handler(
             trainer,
-            Events.ITERATION_COMPLETED,
+            look,
             tag="training",
             output_transform=lambda output: {"loss": output["loss"]},
         )
@@ -97,6 +101,10 @@ class ProgressReporter:
         """Print a line above the bar."""
         self.console.print(text, markup=False, highlight=False)
 
+    def _start_clock(self, engine: Engine) -> None:
+        if engine.state.iteration == self.done + 1:
+            self._started = time.monotonic()  # the first step is slower than the others
+
     def _report_step(self, engine: Engine) -> None:
         state, loss = engine.state, engine.state.output["loss"].item()
         self.bar.update(
@@ -106,8 +114,6 @@ class ProgressReporter:
             loss=f"{loss:.4f}",
             score="-" if self.score is None else f"{self.score:.4f}",
         )
-        if state.iteration == self.done + 1:
-            self._started = time.monotonic()  # the first step is slower than the others
         if time.monotonic() - self._written >= INTERVAL_S:
             self._write_line(engine, loss)
 

@@ -29,6 +29,7 @@ from caps_med.preprocessing import PicturePreprocessing
 from tests.training.data.classified_files import Digits, class_folders, digits, idx
 from training.cli.train import train as train_commands
 from training.data.classified import load_classified, open_classified
+from training.engine.loop import LossNotFinite
 from training.evaluation.classification.calibration import fitted
 from training.tasks.classification.augmentation import PictureAugmentation
 from training.tasks.classification.objective import Objective
@@ -90,9 +91,9 @@ def test_every_network_is_trained_and_published(
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With dropout, batch normalization and every augmentation."""
+    """With dropout, batch normalization, every augmentation and a running mean of the weights."""
     overrides: dict[str, Any] = {
-        "network": "cnn", "epochs": 3, "steps": 2,
+        "network": "cnn", "epochs": 3, "steps": 2, "weight_average": 0.9,
         "augmentation": {"rotation": 10, "zoom": 0.1, "flip": 0.5, "erase": 0.5, "noise": 0.1},
     }  # fmt: skip
     whole = trained(data, tmp_path / "a", **overrides)
@@ -111,6 +112,46 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
     monkeypatch.undo()
     again = trained(data, tmp_path / "b", resume=True, **overrides)
     assert again.metadata.weights.sha256 == whole.metadata.weights.sha256
+
+
+def test_the_running_mean_of_the_weights_is_published(data: Path, tmp_path: Path) -> None:
+    """Not the last weights; with a share of nothing kept they are the same."""
+    one_step = {"epochs": 1, "steps": 3}
+    last = trained(data, tmp_path / "a", **one_step).load_network().state_dict()
+    mean = trained(data, tmp_path / "b", weight_average=0.9, **one_step).load_network()
+    found = mean.state_dict()
+    assert not torch.equal(found["classcaps.weight"], last["classcaps.weight"])
+    torch.testing.assert_close(
+        found["classcaps.weight"], last["classcaps.weight"], atol=0.1, rtol=0
+    )
+
+
+def test_pictures_in_the_memory_of_a_device_train_the_same_network(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = trained(data, tmp_path / "a", augmentation={"flip": 0.5})
+    monkeypatch.setattr("training.tasks.classification.batches._fits", lambda *_: True)
+    resident = trained(data, tmp_path / "b", augmentation={"flip": 0.5})
+    assert resident.metadata.weights.sha256 == read.metadata.weights.sha256
+
+
+def test_a_loss_that_is_looked_at_later_still_names_the_images_of_its_step(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where training looks at its losses every few steps."""
+    call, steps = Objective.forward, list[torch.Tensor]()
+
+    def broken(self: Objective, image: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        loss = call(self, image, target)
+        steps.append(loss)
+        return loss * float("nan") if len(steps) == 2 else loss
+
+    monkeypatch.setattr(Objective, "forward", broken)
+    monkeypatch.setattr("training.engine.loop.STEPS_PER_LOOK", {"cpu": 20})
+    with pytest.raises(LossNotFinite, match=r"the loss is nan in a step on: (train-\d+, ){7}train"):
+        trained(data, tmp_path, steps=4)
+    assert len(steps) == 4
+    assert not (tmp_path / "runs" / "digits" / "checkpoint.pt").exists()
 
 
 def test_folds_become_one_model(data: Path, tmp_path: Path) -> None:

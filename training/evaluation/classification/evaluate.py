@@ -156,7 +156,9 @@ def evaluate_classification(
     weights = resamples([image.group for image in images], seed)
     answers = [
         Answers(probabilities, targets, model.classifier.spec.exclusive)
-        for model, probabilities in zip(models, _ask(dataset, images, models, track), strict=True)
+        for model, probabilities in zip(
+            models, probabilities_of(dataset, images, models, track), strict=True
+        )
     ]
     found = [measured(each, weights) for each in answers]
     summary = ClassificationSummary(
@@ -190,13 +192,17 @@ def _targets(
     return targets
 
 
-def _ask(
+def probabilities_of(
     dataset: ClassifiedDataset,
     images: Sequence[ClassifiedImage],
     models: Sequence[Model],
-    track: Track,
+    track: Track = iter,
 ) -> list[Floats]:
-    """Probabilities ``[N, J]`` of each model; every image is read once."""
+    """Probabilities ``[N, J]`` of each model; every image is read once.
+
+    Raises:
+        InvalidInput: an image cannot be read.
+    """
     waiting: list[list[torch.Tensor]] = [[] for _ in models]
     found: list[list[Floats]] = [[] for _ in models]
 

@@ -12,8 +12,8 @@ from caps_med.networks import ClassificationNetwork
 from caps_med.preprocessing import unit_pictures
 from training.data.classified.source import Pictures
 
-#: Pictures of one forward pass.
-BATCH = 64
+#: Pictures of one forward pass, by kind of device.
+BATCH = {"cpu": 64, "cuda": 256}
 
 Scores = NDArray[np.float64]
 
@@ -22,14 +22,15 @@ def answers(network: ClassificationNetwork, pictures: Pictures) -> Scores:
     """Scores ``[N, J]`` of the network, whose mode is restored afterwards."""
     device, training = next(network.parameters()).device, network.training
     network.eval()
-    found = []
+    found, size = [], BATCH[device.type]
     with torch.inference_mode():
-        for start in range(0, len(pictures), BATCH):
-            batch, _ = pictures.batch(range(start, min(start + BATCH, len(pictures))))
+        for start in range(0, len(pictures), size):
+            batch, _ = pictures.batch(range(start, min(start + size, len(pictures))))
             scores, _ = network.classify_together(unit_pictures(torch.from_numpy(batch).to(device)))
-            found.append(scores.double().cpu().numpy())
+            found.append(scores.double())
     network.train(training)
-    return np.concatenate(found)
+    scored: Scores = torch.cat(found).cpu().numpy()
+    return scored
 
 
 def classification_scores(

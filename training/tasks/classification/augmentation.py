@@ -1,18 +1,19 @@
 """Random changes of whole batches of small pictures.
 
-One call changes a batch on tensors: transforms that take one picture at a time would cost more
+One call changes a batch on its device: transforms that take one picture at a time would cost more
 than the training step of a small network.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.random import Generator
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
@@ -54,7 +55,7 @@ class PictureAugmentation(BaseModel):
         if self.shift:
             pictures = _shifted(pictures, self.shift, generator)
         if self.flip:
-            flipped = _chosen(len(pictures), self.flip, generator)
+            flipped = _chosen(pictures, self.flip, generator)
             pictures = torch.where(flipped, pictures.flip(-1), pictures)
         found = pictures.float() / 255
         if self.rotation or self.zoom:
@@ -62,12 +63,12 @@ class PictureAugmentation(BaseModel):
         if self.erase and self.erased:
             found = _erased(found, self.erase, self.erased, generator)
         if self.brightness:
-            factor = _uniform(len(found), 1 - self.brightness, 1 + self.brightness, generator)
+            factor = _uniform(found, 1 - self.brightness, 1 + self.brightness, generator)
             found = (found * factor).clamp(0, 1)
         if self.noise:
-            level = _uniform(len(found), 0, self.noise, generator)
-            grain = torch.from_numpy(generator.standard_normal(found.shape, np.float32))
-            found = (found + level * grain).clamp(0, 1)
+            level = _uniform(found, 0, self.noise, generator)
+            grain = generator.standard_normal(found.shape, np.float32)
+            found = (found + level * _on(found, grain)).clamp(0, 1)
         return found
 
 
@@ -75,10 +76,11 @@ def _shifted(pictures: Tensor, most: int, generator: Generator) -> Tensor:
     """Each picture moved by up to `most` pixels along each axis."""
     count, _, rows, columns = pictures.shape
     padded = F.pad(pictures, (most,) * 4)
-    offsets = torch.from_numpy(generator.integers(0, 2 * most + 1, (2, count, 1)))
-    row = torch.arange(rows) + offsets[0]
-    column = torch.arange(columns) + offsets[1]
-    at = torch.arange(count)[:, None, None]
+    device = pictures.device
+    offsets = _on(pictures, generator.integers(0, 2 * most + 1, (2, count, 1)))
+    row = torch.arange(rows, device=device) + offsets[0]
+    column = torch.arange(columns, device=device) + offsets[1]
+    at = torch.arange(count, device=device)[:, None, None]
     # an index array, a slice and more index arrays: the slice's axis goes last
     return padded.movedim(1, -1)[at, row[:, :, None], column[:, None, :]].movedim(-1, 1)
 
@@ -86,9 +88,10 @@ def _shifted(pictures: Tensor, most: int, generator: Generator) -> Tensor:
 def _turned(pictures: Tensor, degrees: float, zoom: float, generator: Generator) -> Tensor:
     """Each picture rotated and zoomed about its centre, bilinear, zeros outside."""
     count, _, rows, columns = pictures.shape
-    angle = _uniform(count, -math.radians(degrees), math.radians(degrees), generator).view(count)
-    scale = 1 / _uniform(count, 1 - zoom, 1 + zoom, generator).view(count)
-    cosine, sine, zero = scale * angle.cos(), scale * angle.sin(), torch.zeros(count)
+    most = math.radians(degrees)
+    angle = _uniform(pictures, -most, most, generator).view(count)
+    scale = 1 / _uniform(pictures, 1 - zoom, 1 + zoom, generator).view(count)
+    cosine, sine, zero = scale * angle.cos(), scale * angle.sin(), torch.zeros_like(angle)
     # grid coordinates run from -1 to 1 along both axes: a rotation must know the proportions
     ratio = rows / columns
     matrices = torch.stack(
@@ -106,23 +109,28 @@ def _erased(pictures: Tensor, share: float, most: float, generator: Generator) -
     """A rectangle of zeros in a share of the pictures."""
     count, _, *edges = pictures.shape
     area, stretch = generator.uniform(0.02, max(most, 0.02), count), generator.uniform(-1, 1, count)
-    inside = torch.ones(count, 1, 1, 1, dtype=torch.bool)
+    inside = torch.ones(count, 1, 1, 1, dtype=torch.bool, device=pictures.device)
     for axis, (edge, ratio) in enumerate(zip(edges, (stretch, -stretch), strict=True)):
         length = np.clip(np.sqrt(area) * np.exp(ratio / 2) * edge, 1, edge)
-        start = torch.from_numpy(generator.uniform(0, edge - length)).view(count, 1)
-        end = start + torch.from_numpy(length).view(count, 1)
-        place = torch.arange(edge) + 0.5
+        start = _on(pictures, generator.uniform(0, edge - length)).view(count, 1)
+        end = start + _on(pictures, length).view(count, 1)
+        place = torch.arange(edge, device=pictures.device) + 0.5
         within = (place >= start) & (place < end)
         inside = inside & (within[:, None, :, None] if axis == 0 else within[:, None, None, :])
-    return pictures.masked_fill(inside & _chosen(count, share, generator), 0)
+    return pictures.masked_fill(inside & _chosen(pictures, share, generator), 0)
 
 
-def _chosen(count: int, share: float, generator: Generator) -> Tensor:
+def _chosen(pictures: Tensor, share: float, generator: Generator) -> Tensor:
     """``[B, 1, 1, 1]``, True for about `share` of the pictures."""
-    return torch.from_numpy(generator.random(count) < share).view(count, 1, 1, 1)
+    return _on(pictures, generator.random(len(pictures)) < share).view(-1, 1, 1, 1)
 
 
-def _uniform(count: int, low: float, high: float, generator: Generator) -> Tensor:
-    """``[B, 1, 1, 1]`` numbers, float32."""
-    drawn = generator.uniform(low, high, count).astype(np.float32)
-    return torch.from_numpy(drawn).view(count, 1, 1, 1)
+def _uniform(pictures: Tensor, low: float, high: float, generator: Generator) -> Tensor:
+    """A number for each picture, ``[B, 1, 1, 1]``, float32."""
+    drawn = generator.uniform(low, high, len(pictures)).astype(np.float32)
+    return _on(pictures, drawn).view(-1, 1, 1, 1)
+
+
+def _on(pictures: Tensor, numbers: NDArray[Any]) -> Tensor:
+    """Drawn numbers where the pictures are; all are drawn on the CPU, whatever the device."""
+    return torch.from_numpy(numbers).to(pictures.device, non_blocking=True)

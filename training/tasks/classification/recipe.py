@@ -69,6 +69,8 @@ class ClassificationRecipe(Recipe):
         reconstruction_weight: of the mean squared error of the reconstruction by the capsules of
             the true classes; 0 trains without a decoder.
         weight_decay: of AdamW.
+        weight_average: decay of the running mean of the weights, which is then what is scored and
+            published; 0 takes the weights as they are.
         iterations: of routing; None for the network's own.
         arguments: other arguments of the network, such as ``width`` or ``types``.
         precision: of the network's numbers in training; ``bfloat16`` halves the time where the
@@ -89,6 +91,7 @@ class ClassificationRecipe(Recipe):
     loss: Loss
     reconstruction_weight: Annotated[float, Field(ge=0)] = 0.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_average: Annotated[float, Field(ge=0, lt=1)] = 0.0
     iterations: Annotated[int, Field(ge=1, le=10)] | None = None
     arguments: Mapping[str, Any] = Field(default_factory=dict)
     precision: Literal["float32", "bfloat16"] | None = None

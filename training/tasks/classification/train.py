@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import ignite.distributed as idist
-import numpy as np
 import torch
 from ignite.engine import Engine, Events
 from monai.engines import SupervisedTrainer
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch import nn
 
 from caps_med.networks import ClassificationNetwork
 from training.data.classified import ClassifiedSource
-from training.data.classified.source import Pictures
 from training.engine import distributed
+from training.engine.averaging import WeightAverage
 from training.engine.initial import initial_network
 from training.engine.loop import Best, TrainingRun, run_epochs, schedule
 from training.engine.memory import with_less_memory
-from training.engine.run_folder import RunFolder
-from training.engine.sampling import Draw, EpochSampler, share_of_batch
-from training.tasks.classification.augmentation import PictureAugmentation
+from training.engine.run_folder import RunFolder, Stateful
+from training.tasks.classification.batches import batch_loader, prepared
 from training.tasks.classification.objective import Objective
 from training.tasks.classification.recipe import ClassificationRecipe
 
@@ -61,8 +58,13 @@ def _train(
     assert isinstance(network, ClassificationNetwork)  # noqa: S101 - of this recipe
     _order_convolutions(network, torch.channels_last)
     optimizer = torch.optim.AdamW(
-        network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay
+        network.parameters(),
+        lr=recipe.learning_rate,
+        weight_decay=recipe.weight_decay,
+        fused=device.type == "cuda" or None,
     )
+    published = network
+    parts: dict[str, Stateful] = {"network": network, "optimizer": optimizer}
     objective = Objective(
         network,
         recipe.loss,
@@ -73,25 +75,30 @@ def _train(
     trainer = SupervisedTrainer(
         device=device,
         max_epochs=recipe.epochs,
-        train_data_loader=_loader(source.training, recipe, workers),
+        train_data_loader=batch_loader(source.training, recipe, device, workers),
         network=idist.auto_model(objective) if idist.get_world_size() > 1 else objective,
         optimizer=optimizer,
         loss_function=lambda loss, _: loss,
-        prepare_batch=lambda batch, *_, **__: _prepare(batch, device),
+        prepare_batch=lambda batch, *_, **__: _prepare(batch, recipe, device),
         decollate=False,
     )
     trainer.add_event_handler(Events.ITERATION_STARTED, _set_progress, objective, recipe)
+    if recipe.weight_average:
+        mean = WeightAverage(network, recipe.weight_average)
+        trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda: mean.update(network))
+        published = mean.network
+        parts |= {"network": published, "trained": network, "average": mean}
     run = TrainingRun(
         folder=folder,
         recipe=recipe,
-        parts={"network": network, "optimizer": optimizer},
+        parts=parts,
         schedules={"schedule": schedule(optimizer, recipe)},
-        validate=lambda: recipe.held_out_scores(network, source),
+        validate=lambda: recipe.held_out_scores(published, source),
         names=source.training_name,
     )
     best = run_epochs(trainer, run, resume)
-    _order_convolutions(network, torch.contiguous_format)
-    return network.eval(), best
+    _order_convolutions(published, torch.contiguous_format)
+    return published.eval(), best
 
 
 def _order_convolutions(network: nn.Module, order: torch.memory_format) -> None:
@@ -101,65 +108,11 @@ def _order_convolutions(network: nn.Module, order: torch.memory_format) -> None:
             layer.weight.data = layer.weight.data.contiguous(memory_format=order)
 
 
-class _Batches(Dataset[Mapping[str, Tensor]]):
-    """Augmented batches; the draws alone determine each."""
-
-    def __init__(self, pictures: Pictures, augmentation: PictureAugmentation, seed: int) -> None:
-        self.pictures, self.augmentation, self.seed = pictures, augmentation, seed
-
-    def __getitem__(self, draws: list[Draw]) -> Mapping[str, Tensor]:
-        """``image`` ``[B, C, H, W]``, ``label`` ``[B, J]`` and ``index`` ``[B]``."""
-        (epoch, position, _), positions = draws[0], [index for _, _, index in draws]
-        generator = np.random.default_rng([self.seed, epoch, position])
-        pictures, targets = self.pictures.batch(positions)
-        return {
-            "image": self.augmentation(torch.from_numpy(pictures), generator),
-            "label": torch.from_numpy(targets).float(),
-            "index": torch.tensor(positions),
-        }
-
-
-class _BatchSampler(Sampler[list[Draw]]):
-    """The draws of an epoch by batch.
-
-    Attributes:
-        epoch: to be set before each epoch.
-    """
-
-    def __init__(self, draws: EpochSampler, size: int) -> None:
-        self.draws, self.size = draws, size
-
-    @property
-    def epoch(self) -> int:
-        return self.draws.epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self.draws.epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self.draws) // self.size
-
-    def __iter__(self) -> Iterator[list[Draw]]:
-        drawn = list(self.draws)
-        return iter(drawn[k * self.size : (k + 1) * self.size] for k in range(len(self)))
-
-
-def _loader(pictures: Pictures, recipe: ClassificationRecipe, workers: int) -> DataLoader[Any]:
-    """The batches of an epoch, or this process' share of each."""
-    count, rank = idist.get_world_size(), idist.get_rank()
-    size = share_of_batch(recipe)
-    draws = EpochSampler(len(pictures), recipe.steps * recipe.batch_size, recipe.seed, rank, count)
-    batches = _Batches(pictures, recipe.augmentation, recipe.seed)
-    return DataLoader(
-        batches, batch_size=None, sampler=_BatchSampler(draws, size), num_workers=workers
-    )
-
-
-def _prepare(batch: Mapping[str, Tensor], device: torch.device) -> tuple[Any, ...]:
+def _prepare(
+    batch: Mapping[str, Any], recipe: ClassificationRecipe, device: torch.device
+) -> tuple[Any, ...]:
     """The objective's image and target; it is its own loss, so there is nothing to compare."""
-    target = batch["label"].to(device)
-    image = batch["image"].to(device, memory_format=torch.channels_last)
+    image, target = prepared(batch, recipe.augmentation, recipe.seed, device)
     return image, target, (target,), {}
 
 

