@@ -66,7 +66,14 @@ def import_segcaps(
     imported = read_segcaps(file, variant)
     command = f"caps-med import segcaps {file.name} --name {name} --variant {variant}"
     bundle = publish(
-        imported, repository, name, command, foreground, scale, license, input_description
+        imported,
+        repository,
+        name,
+        command,
+        ("background", foreground),
+        scale,
+        license,
+        input_description,
     )
     _report(imported, bundle)
 
@@ -111,9 +118,39 @@ def import_capspix2pix(
         repository,
         name,
         command,
-        foreground,
+        ("background", foreground),
         license=license,
         input_description=input_description,
+    )
+    _report(imported, bundle)
+
+
+@import_app.command("capsnet")
+def import_capsnet(
+    file: Annotated[Path, typer.Argument(help="Keras weights, .h5 or .hdf5.")],
+    name: Name,
+    routings: Annotated[
+        int, typer.Option(help="Iterations of routing; not stored in the file.", min=1, max=20)
+    ] = 3,
+    labels: Annotated[
+        str, typer.Option(help="Names of the classes in their order, with commas between.")
+    ] = "0,1,2,3,4,5,6,7,8,9",
+    license: License = None,
+    input_description: InputDescription = None,
+    models: Models = None,
+) -> None:
+    """Import a CapsNet (Sabour et al. 2017) from the weights of CapsNet-Keras.
+
+    Example: caps-med import capsnet trained_model.h5 --name digits
+    """
+    from caps_med.importers import EIGHT_BITS, publish, read_capsnet
+
+    repository = _repository(models, name)
+    imported = read_capsnet(file, routings)
+    command = f"caps-med import capsnet {file.name} --name {name} --routings {routings}"
+    names = [label.strip() for label in labels.split(",")]
+    bundle = publish(
+        imported, repository, name, command, names, EIGHT_BITS, license, input_description
     )
     _report(imported, bundle)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from caps_med.bundles import (
@@ -12,13 +13,23 @@ from caps_med.bundles import (
     WeightsProvenance,
     write_bundle,
 )
-from caps_med.bundles.metadata import checked_statement
-from caps_med.errors import InvalidBundle
+from caps_med.bundles.metadata import ClassificationSpec, Task, checked_statement
+from caps_med.errors import InvalidBundle, InvalidParameter
 from caps_med.images import Normalization
 from caps_med.importers.imported import Imported
+from caps_med.networks import CapsuleNetwork, ClassificationNetwork
+from caps_med.preprocessing import PicturePreprocessing
 
+#: What each network does, and whose code its weights come from.
+_SOURCES: Mapping[str, tuple[Task, str]] = {
+    "SegCaps": ("segmentation", "LaLonde & Bagci 2018"),
+    "CapsPix2Pix": ("synthesis", "Bass et al. 2019"),
+    "CapsNet": ("classification", "Sabour et al. 2017, CapsNet-Keras"),
+}
 #: How the published SegCaps code scales a CT, in Hounsfield units.
 HOUNSFIELD = Normalization(window=(-1024, 3072))
+#: How CapsNet-Keras scales pictures of 8 bits.
+EIGHT_BITS = Normalization(window=(0, 255))
 
 
 def publish(
@@ -26,7 +37,7 @@ def publish(
     repository: ModelRepository,
     name: str,
     command: str,
-    foreground: str = "foreground",
+    labels: Sequence[str] = ("background", "foreground"),
     normalization: Normalization = HOUNSFIELD,
     license: str | None = None,
     input_description: str | None = None,
@@ -34,32 +45,38 @@ def publish(
     """Write an imported model as the next version of `name`.
 
     Args:
-        imported: from `read_segcaps` or `read_capspix2pix`.
+        imported: from `read_segcaps`, `read_capspix2pix` or `read_capsnet`.
         repository: the target.
         name: of the model.
         command: the import as it was typed, for the record.
-        foreground: name of the one class.
+        labels: names of the classes, a segmentation's background included.
         normalization: how images were scaled in its training; unused by a generator.
         license: of the weights, which the file does not state either.
         input_description: the images that the model takes, in words.
 
     Raises:
-        InvalidParameter: the name, the licence or the description is not valid.
+        InvalidParameter: the name, the licence or the description is not valid, or there are more
+            or fewer names than classes.
     """
     statement = checked_statement(license, input_description)
-    segments = imported.name == "SegCaps"
+    task, paper = _SOURCES[imported.name]
+    network = imported.network
+    if isinstance(network, ClassificationNetwork) and len(labels) != network.out_channels:
+        raise InvalidParameter(
+            f"{len(labels)} names for {network.out_channels} classes: give one name a class"
+        )
     recipe = {
         "file": imported.file,
         "sha256": imported.sha256,
         "unused tensors": {key: list(shape) for key, shape in imported.unused.items()},
         "warnings": list(imported.warnings),
     }
-    paper = "LaLonde & Bagci 2018" if segments else "Bass et al. 2019"
     card = ModelCard(
-        task="segmentation" if segments else "synthesis",
+        task=task,
         network=NetworkSpec(name=imported.name, arguments=dict(imported.arguments)),
-        labels={0: "background", 1: foreground},
+        labels=dict(enumerate(labels)),
         normalization=normalization,
+        classification=_pictures(network, normalization),
         description=f"{imported.name} ({paper}) imported from {imported.file}",
         **statement.model_dump(),
         provenance=WeightsProvenance(
@@ -67,6 +84,16 @@ def publish(
         ),
     )
     return write_bundle(repository, name, imported.network, card)
+
+
+def _pictures(network: CapsuleNetwork, normalization: Normalization) -> ClassificationSpec | None:
+    if not isinstance(network, ClassificationNetwork):
+        return None
+    rows, columns = network.image_size
+    pictures = PicturePreprocessing(
+        size=(rows, columns), channels=network.in_channels, normalization=normalization
+    )
+    return ClassificationSpec(pictures=pictures)
 
 
 def import_bundle(folder: Path | str, repository: ModelRepository, name: str) -> Bundle:

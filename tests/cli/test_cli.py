@@ -90,8 +90,9 @@ def test_waiting_threads_leave_the_core_to_others(
     "command",
     ["demo", "serve", "segment", "synthesize", "interpolate", "features", "manipulate",
      "train segmentation", "train synthesis", "data check", "data phantoms", "data labels",
-     "evaluate", "augment", "import segcaps", "import capspix2pix", "import bundle", "export",
-     "models list", "models show", "models verify", "keys create", "keys list", "keys revoke"],
+     "evaluate", "augment", "import segcaps", "import capspix2pix", "import capsnet",
+     "import bundle", "export", "models list", "models show", "models verify", "keys create",
+     "keys list", "keys revoke"],
 )  # fmt: skip
 def test_every_command_explains_itself(all_commands: typer.Typer, command: str) -> None:
     result = CliRunner().invoke(all_commands, [*command.split(), "--help"], prog_name="caps-med")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -32,6 +33,23 @@ def generator_shapes(source: str, noise_size: int = 100, pixels: int = 64 * 64) 
         shapes |= _capsule_layer("conv_dropout", 32)
     if source in ("broadcast_latent", "dropout"):
         shapes["conv1.weight"] = [16, 1, 5, 5]
+    return shapes
+
+
+def capsnet_shapes(edge: int = 28, channels: int = 1, classes: int = 10) -> Shapes:
+    """CapsNet-Keras' `trained_model.h5`."""
+    positions = ((edge - 8 - 9) // 2 + 1) ** 2
+    widths = (classes * 16, 512, 1024, edge * edge * channels)
+    shapes: Shapes = {
+        "conv1/conv1/kernel:0": [9, 9, channels, 256],
+        "conv1/conv1/bias:0": [256],
+        "primarycap_conv2d/primarycap_conv2d/kernel:0": [9, 9, 256, 256],
+        "primarycap_conv2d/primarycap_conv2d/bias:0": [256],
+        "digitcaps/digitcaps/W:0": [classes, 32 * positions, 16, 8],
+    }
+    for number, (before, after) in enumerate(itertools.pairwise(widths), start=1):
+        shapes[f"decoder/decoder/dense_{number}/kernel:0"] = [before, after]
+        shapes[f"decoder/decoder/dense_{number}/bias:0"] = [after]
     return shapes
 
 
