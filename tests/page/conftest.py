@@ -40,9 +40,10 @@ window.fetch = (path, init) => {
     return send(path, init);
 };
 """
-#: The last label map sent to a path, in base64.
+#: The last label map sent to a path, in base64; null if there is none yet.
 LAST_LABELS = """async part => {
-    const [, blob] = window.sentLabels.filter(([path]) => path.includes(part)).at(-1);
+    const [, blob] = window.sentLabels.filter(([path]) => path.includes(part)).at(-1) ?? [];
+    if (!blob) return null;
     const bytes = new Uint8Array(await blob.arrayBuffer());
     return btoa(Array.from(bytes, byte => String.fromCharCode(byte)).join(''));
 }"""
@@ -219,15 +220,26 @@ def pixels(page: Page, selector: str) -> list[int]:
     return found
 
 
-def sent_labels(page: Page, server: Served, part: str) -> MedicalImage:
-    """The label map that was last sent to a path, and that the service says it got."""
-    content = base64.b64decode(page.evaluate(LAST_LABELS, part))
-    arrived = hashlib.sha256(content).hexdigest()
+def sent_labels(
+    page: Page, server: Served, part: str, wanted: Callable[[MedicalImage], bool]
+) -> MedicalImage:
+    """The label map last sent to a path, once it is the wanted one and the service says it got it.
+
+    A page asks anew after each change, so a request or an answer may still be an older one's.
+    """
     end = time.monotonic() + PATIENCE_MS / 1000
-    while arrived not in server.log.read_text():
-        assert time.monotonic() < end, "the service got something else"
+    while True:
+        content = base64.b64decode(page.evaluate(LAST_LABELS, part) or "")
+        arrived = content and hashlib.sha256(content).hexdigest() in server.log.read_text()
+        if arrived and wanted(labels := read_image(content, kind="labels")):
+            return labels
+        assert time.monotonic() < end, f"the service got something else ({len(content)} bytes)"
         page.wait_for_timeout(50)
-    return read_image(content, kind="labels")
+
+
+def settled(page: Page, view: str) -> None:
+    """Wait until nothing goes on in a view: what it shows is the answer to what was done last."""
+    expect(page.locator(f"#{view} .work").first).to_be_empty()
 
 
 def slide(page: Page, selector: str, value: float) -> None:

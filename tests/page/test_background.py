@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import caps_med
 from caps_med import samples
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.serving import Served
-from tests.page.conftest import saved
+from tests.page.conftest import PATIENCE_MS, saved
 
 SLICES = 60
 #: Of the label map that is shown: how many voxels have each value, 0 to 3.
@@ -52,8 +53,11 @@ def check_done(page: Page, file: Path, folder: Path) -> None:
 
 
 def check_forgotten(server: Served, job: str) -> None:
-    """The service knows the job no more."""
-    answer = httpx.get(f"{server.address}/v1/inference-jobs/{job}")
+    """The service knows the job no more, once what the page has sent to that end is there."""
+    end = time.monotonic() + PATIENCE_MS / 1000
+    while (answer := httpx.get(f"{server.address}/v1/inference-jobs/{job}")).is_success:
+        assert time.monotonic() < end, "the job is still there"
+        time.sleep(0.05)
     assert answer.json()["code"] == "job_not_found"
 
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from caps_med import samples
 from caps_med.images import read_image
-from tests.page.conftest import sample, saved
+from tests.page.conftest import sample, saved, settled
 from training.data import open_dataset
 
 PAINT = "#synthesize canvas[tabindex]"
@@ -59,6 +59,7 @@ def test_what_is_painted_outlives_a_reload(opened: Callable[..., Page], tmp_path
     assert page.evaluate(DRAWN) == now
     expect(page.locator("#synthesize .original")).to_be_visible()
     sample(page, "synthesize", "Axon labels")  # each image has its own
+    settled(page, "synthesize")
     expect(page.locator("#synthesize .painting")).to_be_empty()
     sample(page, "synthesize", "Tissue labels")
     expect(page.locator("#synthesize .painting")).to_contain_text("restored")
@@ -92,7 +93,6 @@ def test_a_painting_pairs_with_its_synthetic_image(
     page.locator("#synthesize .blank").click()
     page.locator("#synthesize .gallery canvas").first.wait_for()
     assert painted(page) > 0
-    page.locator("#synthesize .gallery canvas").first.wait_for()
     with zipfile.ZipFile(saved(page, "#synthesize .training-pair", tmp_path)) as archive:
         archive.extractall(tmp_path / "pair")
     found = open_dataset(tmp_path / "pair")

@@ -37,6 +37,7 @@ export class Paint extends Viewer {
 
   /** Show a label map in a model's colours. */
   override async image(labels: NVImage, geometry: boolean): Promise<void> {
+    clearTimeout(this.timer); // what it waits for is another label map's
     await super.image(labels, geometry, SLICE_TYPE.AXIAL);
     Object.assign(this.volumes[0] ?? {}, { cal_min: 1e6, cal_max: 1e7 }); // black: the drawing is what is seen
     if (!this.loadDrawing(labels) || !this.drawBitmap) throw new Error('this label map cannot be painted on');

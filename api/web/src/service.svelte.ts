@@ -49,17 +49,42 @@ class Key {
 }
 export const key = new Key();
 
-/** One call; what is refused is thrown as a `Problem`. Paths are relative, so that a proxy may add a prefix. */
-export async function call(path: string, init: RequestInit = {}): Promise<Response> {
+const BUSY = [429, 503]; // answers of a service that starts or has too much to do
+const LONGEST = 30; // seconds; a service that asks for more is not just busy
+const PATIENCE = 60; // seconds that one call waits in all
+/** How many calls wait because the service is busy. */
+export const waiting = $state({ calls: 0 });
+
+/** Some seconds, or less if they are not wanted any more. */
+async function pause(seconds: number, signal?: AbortSignal | null): Promise<void> {
+  waiting.calls += 1;
+  await new Promise<void>((then) => {
+    const timer = setTimeout(then, signal?.aborted ? 0 : 1000 * seconds);
+    signal?.addEventListener('abort', () => { clearTimeout(timer); then(); }, { once: true });
+  });
+  waiting.calls -= 1;
+  signal?.throwIfAborted();
+}
+
+/**
+ * One call; what is refused is thrown as a `Problem`, after a while if the service says when to try again.
+ * Paths are relative, so that a proxy may add a prefix. `waited`: seconds for which it was tried already.
+ */
+export async function call(path: string, init: RequestInit = {}, waited = 0): Promise<Response> {
   const { text } = key;
   const answer = await fetch(path, { ...init, headers: text ? { Authorization: `Bearer ${text}` } : {} }).catch((error) => {
     if (init.signal?.aborted) throw error;
     throw new Problem('no answer', 'The service is not responding. Is it still running? Start it with: caps-med serve');
   });
   if (answer.ok) return answer;
+  const later = BUSY.includes(answer.status) ? Number(answer.headers.get('Retry-After')) : 0;
+  if (later > 0 && later <= LONGEST && waited + later <= PATIENCE) {
+    await pause(later, init.signal);
+    return call(path, init, waited + later);
+  }
   const problem = await Problem.of(answer);
   const renewed = () => key.text !== text || key.ask(text ? 'The key is unknown or was revoked.' : '');
-  if (answer.status === 401 && (await renewed())) return call(path, init);
+  if (answer.status === 401 && (await renewed())) return call(path, init, waited);
   throw problem;
 }
 

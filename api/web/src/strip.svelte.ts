@@ -1,4 +1,5 @@
 /** Pictures side by side under a slider. */
+import { unlessStopped } from './work.svelte.js';
 
 /** Which of `count` pictures lies nearest to a place from 0 to 1. */
 export const nearest = (place: number, count: number): number => Math.round(Math.min(1, Math.max(0, place)) * (count - 1));
@@ -35,9 +36,7 @@ export class Strip {
   async load(counts: number[], signal: AbortSignal, fetch: (count: number) => Promise<ImageBitmap>): Promise<void> {
     this.count = 0;
     for (const count of counts) {
-      const sheet = await fetch(count);
-      signal.throwIfAborted(); // another strip may lie here by now
-      [this.sheet, this.count] = [sheet, count];
+      [this.sheet, this.count] = [await unlessStopped(signal, fetch(count)), count];
     }
   }
 

@@ -4,6 +4,13 @@ import { untrack } from 'svelte';
 /** Tell what goes on, and which part of it is done, from 0 to 1; undefined if nobody knows. */
 export type Say = (text: string, part?: number) => void;
 
+/** What is promised, unless who asked for it is stopped meanwhile: what comes late must not replace what is newer. */
+export async function unlessStopped<T>(signal: AbortSignal, promise: Promise<T>): Promise<T> {
+  const found = await promise;
+  signal.throwIfAborted();
+  return found;
+}
+
 export class Work {
   said = $state('');
   part = $state<number>();

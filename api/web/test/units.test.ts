@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { leftBehind, standing } from '../src/background.js';
 import { capsuleNames, type Detail, inOrder } from '../src/catalog.svelte.js';
 import { compare, translation } from '../src/compare.js';
@@ -8,9 +8,10 @@ import { forget, keep, kept, keyOf, last } from '../src/kept.js';
 import { part, RISING, SIGNED } from '../src/maps.js';
 import { colorsOf, OKABE_ITO } from '../src/palette.js';
 import { position } from '../src/readout.js';
-import { Problem } from '../src/service.svelte.js';
+import { call, Problem } from '../src/service.svelte.js';
 import { deltas, nearest } from '../src/strip.svelte.js';
 import { within } from '../src/viewer.js';
+import { unlessStopped, Work } from '../src/work.svelte.js';
 
 describe('a job in the background', () => {
   const job = { id: 'a', state: 'running' as const, position: null, seconds_to_start: null, seconds_left: 41.7, progress: { done: 60, total: 181 } };
@@ -97,6 +98,54 @@ describe('what the service says', () => {
   });
   it('is a problem even where it says nothing', async () => {
     expect((await Problem.of(new Response('', { status: 502 }))).message).toBe('The service answered 502.');
+  });
+});
+
+describe('a busy service', () => {
+  const busy = (seconds: number) => new Response('{"code":"storage_unavailable"}', { status: 503, headers: { 'Retry-After': `${seconds}` } });
+  /** What a call ends with, and when, if the service answers so; in seconds. */
+  const outcome = async (answers: () => Response, signal?: AbortSignal) => {
+    vi.useFakeTimers();
+    vi.stubGlobal('fetch', vi.fn(async () => answers()));
+    const begun = Date.now();
+    const end = call('v1/models', signal ? { signal } : {}).then((answer) => answer.status, (error) => (error instanceof Problem ? error.code : error.name));
+    await vi.runAllTimersAsync();
+    const found = [await end, (Date.now() - begun) / 1000];
+    vi.unstubAllGlobals();
+    vi.useRealTimers();
+    return found;
+  };
+  it('is asked again when it says so', async () => {
+    const answers = [busy(5), busy(1), new Response('{}')];
+    expect(await outcome(() => answers.shift() as Response)).toEqual([200, 6]);
+  });
+  it('is not waited for without end, nor if it asks for a long time', async () => {
+    expect(await outcome(() => busy(5))).toEqual(['storage_unavailable', 60]);
+    expect(await outcome(() => busy(31))).toEqual(['storage_unavailable', 0]);
+    expect(await outcome(() => busy(Number.NaN))).toEqual(['storage_unavailable', 0]);
+  });
+  it('is not asked again once nobody wants the answer', async () => {
+    const wish = new AbortController();
+    expect(await outcome(() => { wish.abort(); return busy(5); }, wish.signal)).toEqual(['AbortError', 0]);
+    const later = new AbortController();
+    expect(await outcome(() => { setTimeout(() => later.abort(), 2000); return busy(5); }, later.signal)).toEqual(['AbortError', 2]);
+  });
+});
+
+describe('work of a view', () => {
+  it('that was stopped replaces nothing, however late its answer comes', async () => {
+    const work = new Work();
+    const shown: string[] = [];
+    const show = (what: string, promise: Promise<void>) => work.run(what, async (signal) => {
+      await unlessStopped(signal, promise);
+      shown.push(what);
+    });
+    let come = () => {};
+    const first = show('first', new Promise((then) => { come = then; }));
+    await show('second', Promise.resolve());
+    come();
+    await first;
+    expect([shown, work.state]).toEqual([['second'], 'idle']);
   });
 });
 
