@@ -36,6 +36,9 @@ class SelfAttentionCapsules(DenseVotes):
     ``layer(capsules [B, I, A_in])`` -> ``[B, J, A]``: one pass, no iterations. `priors` ``[I, J]``
     are added to the couplings and learned.
 
+    Attributes:
+        attends: False gives each output an equal share of each vote, whatever the votes say.
+
     >>> SelfAttentionCapsules(16, 8, out_types=10, out_atoms=16)(torch.rand(3, 16, 8)).shape
     torch.Size([3, 10, 16])
     """
@@ -43,9 +46,12 @@ class SelfAttentionCapsules(DenseVotes):
     def __init__(self, in_capsules: int, in_atoms: int, out_types: int, out_atoms: int) -> None:
         super().__init__(in_capsules, in_atoms, out_types, out_atoms, std=in_atoms**-0.5)
         self.priors = nn.Parameter(torch.zeros(in_capsules, out_types))
+        self.attends = True
 
     def couplings(self, votes: Tensor) -> Tensor:
         """Coupling coefficients ``[B, I, J]`` of votes, priors included."""
+        if not self.attends:
+            return (1 / votes.shape[2] + self.priors).expand(len(votes), -1, -1)
         agreement = (votes * votes.sum(1, keepdim=True)).sum(-1)  # with all votes for one output
         shares: Tensor = (agreement * self.in_atoms**-0.5).softmax(2)
         return shares + self.priors

@@ -7,7 +7,7 @@ Hinton, Sabour & Frosst 2018, "Matrix capsules with EM routing", sections 3 to 5
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,8 @@ from caps_med.errors import InvalidParameter
 from caps_med.layers.spatial import conv_type
 from caps_med.routing import EMCapsules, EMRouting, route_em
 
+#: How a pose is transformed: as a matrix 4 x 4 by one of its size, or as a vector of 16 numbers.
+PoseForm = Literal["matrix", "vector"]
 #: Rows and columns of a pose.
 EDGE = 4
 ATOMS = EDGE * EDGE
@@ -61,14 +63,22 @@ class PrimaryMatrixCapsules(nn.Module):
 
 
 class _RoutedByEM(nn.Module):
-    """Transformation matrices ``[T, I, J, 4, 4]`` of T taps, and the two costs of each type."""
+    """Transformation matrices ``[T, I, J, 4, 4]`` of T taps, and the two costs of each type.
 
-    def __init__(self, taps: int, in_types: int, out_types: int, routing: EMRouting | None) -> None:
+    The matrices of vector poses are ``[T, I, J, 16, 16]``.
+    """
+
+    def __init__(
+        self, taps: int, in_types: int, out_types: int, routing: EMRouting | None, pose: PoseForm
+    ) -> None:
         super().__init__()
-        self.in_types, self.out_types = in_types, out_types
+        if pose not in get_args(PoseForm):
+            raise InvalidParameter(f"pose={pose!r}: must be one of {get_args(PoseForm)}")
+        self.in_types, self.out_types, self.pose = in_types, out_types, pose
         self.routing = routing or EMRouting()
-        self.weight = nn.Parameter(torch.empty(taps, in_types, out_types, EDGE, EDGE))
-        nn.init.normal_(self.weight, std=_SPREAD)
+        edge = EDGE if pose == "matrix" else ATOMS
+        self.weight = nn.Parameter(torch.empty(taps, in_types, out_types, edge, edge))
+        nn.init.normal_(self.weight, std=_SPREAD * (EDGE / edge) ** 0.5)
         self.weight.data.diagonal(dim1=-2, dim2=-1).add_(1)
         self.beta_u = nn.Parameter(torch.ones(out_types))
         self.beta_a = nn.Parameter(torch.zeros(out_types))
@@ -83,6 +93,14 @@ class _RoutedByEM(nn.Module):
                 f"{tuple(activations.shape)}: [B, {self.in_types}, {ATOMS}, *S] and "
                 f"[B, {self.in_types}, *S] are needed"
             )
+
+    def _votes(self, poses: Tensor) -> Tensor:
+        """Votes ``[B, T, I, J, 16, P]`` of poses ``[B, I, 16, T, P]``."""
+        if self.pose == "vector":
+            return torch.einsum("biytp,tijyz->btijzp", poses, self.weight)
+        matrices = poses.unflatten(2, (EDGE, EDGE))
+        votes = torch.einsum("bixytp,tijyz->btijxzp", matrices, self.weight)
+        return votes.flatten(4, 5)
 
     def _route(
         self, votes: Tensor, activations: Tensor, children: Tensor | None, count: int
@@ -107,6 +125,7 @@ class ConvMatrixCapsules(_RoutedByEM):
         kernel_size: edge of the kernel; no padding.
         stride: between kernel positions.
         routing: EM iterations and temperature.
+        pose: ``"vector"`` transforms poses as vectors of 16 numbers, with 16 times the weights.
 
     ``layer(capsules)`` -> capsules of ``(edge - kernel_size) // stride + 1`` positions an axis.
     Deviations: transformation matrices start as the identity plus normal noise of standard
@@ -129,8 +148,9 @@ class ConvMatrixCapsules(_RoutedByEM):
         kernel_size: int = 3,
         stride: int = 1,
         routing: EMRouting | None = None,
+        pose: PoseForm = "matrix",
     ) -> None:
-        super().__init__(kernel_size**spatial_dims, in_types, out_types, routing)
+        super().__init__(kernel_size**spatial_dims, in_types, out_types, routing, pose)
         self.spatial_dims, self.kernel_size, self.stride = spatial_dims, kernel_size, stride
 
     def forward(self, capsules: PoseMatrices) -> PoseMatrices:
@@ -151,9 +171,7 @@ class ConvMatrixCapsules(_RoutedByEM):
         seen = self.seen(size).to(poses.device)  # [T, *S']
         taps, positions = seen.shape[0], seen.shape[1:]
         poses = poses.flatten(3)[..., seen.reshape(-1)].unflatten(-1, (taps, -1))
-        poses = poses.unflatten(2, (EDGE, EDGE))  # [B, I, 4, 4, T, P]
-        votes = torch.einsum("bixytp,tijyz->btijxzp", poses, self.weight)
-        votes = votes.flatten(4, 5).flatten(1, 2).unflatten(-1, positions)
+        votes = self._votes(poses).flatten(1, 2).unflatten(-1, positions)
         present = activations.flatten(2)[..., seen.reshape(-1)].unflatten(-1, (taps, -1))
         present = present.movedim(2, 1).flatten(1, 2).unflatten(-1, positions)
         places = int(torch.Size(size).numel())
@@ -187,6 +205,7 @@ class ClassMatrixCapsules(_RoutedByEM):
         out_types: classes.
         routing: EM iterations and temperature.
         coordinates: whether to add them.
+        pose: see `ConvMatrixCapsules`.
 
     ``layer(capsules)`` -> poses ``[B, J, 16]`` and activations ``[B, J]``.
     """
@@ -197,8 +216,9 @@ class ClassMatrixCapsules(_RoutedByEM):
         out_types: int,
         routing: EMRouting | None = None,
         coordinates: bool = True,
+        pose: PoseForm = "matrix",
     ) -> None:
-        super().__init__(1, in_types, out_types, routing)
+        super().__init__(1, in_types, out_types, routing, pose)
         self.coordinates = coordinates
 
     def forward(self, capsules: PoseMatrices) -> PoseMatrices:
@@ -211,14 +231,18 @@ class ClassMatrixCapsules(_RoutedByEM):
         self.check(capsules)
         poses, activations = capsules
         size = poses.shape[3:]
-        matrices = poses.flatten(3).unflatten(2, (EDGE, EDGE))
-        votes = torch.einsum("bixyp,ijyz->bipjxz", matrices, self.weight[0])
+        listed = poses.flatten(3)
+        if self.pose == "vector":
+            votes = torch.einsum("biyp,ijyz->bipjz", listed, self.weight[0])
+        else:
+            matrices = listed.unflatten(2, (EDGE, EDGE))
+            votes = torch.einsum("bixyp,ijyz->bipjxz", matrices, self.weight[0]).flatten(4)
         if self.coordinates:
             centres = [(torch.arange(edge, device=poses.device) + 0.5) / edge for edge in size]
             grid = torch.stack(torch.meshgrid(*centres, indexing="ij"), -1).flatten(0, -2)
             shift = votes.new_zeros(grid.shape[0], EDGE, EDGE)
             shift[:, : grid.shape[1], EDGE - 1] = grid.to(votes.dtype)
-            votes = votes + shift[:, None]
-        votes = votes.flatten(4, 5).flatten(1, 2).unsqueeze(-1)
+            votes = votes + shift.flatten(1)[:, None]
+        votes = votes.flatten(1, 2).unsqueeze(-1)
         present = activations.flatten(1).unsqueeze(-1)
         return self._route(votes, present, None, present.shape[1])

@@ -19,6 +19,7 @@ from caps_med.layers.matrix import (
     ATOMS,
     ClassMatrixCapsules,
     ConvMatrixCapsules,
+    PoseForm,
     PoseMatrices,
     PrimaryMatrixCapsules,
 )
@@ -41,6 +42,7 @@ class MatrixCapsules(ClassificationNetwork):
         width: channels A of the first convolution.
         types: capsule types B, C and D of the primary and the two convolutional layers.
         coordinates: whether positions are added to the votes for the classes.
+        pose: ``"vector"`` transforms poses as vectors of 16 numbers, as the paper's ablation does.
 
     Input ``[B, in_channels, *image_size]``, output activations ``[B, out_channels]`` in (0, 1).
     With 32 x 32 pixels, two channels and five classes: 317,194 parameters; with ``width=64`` and
@@ -62,15 +64,16 @@ class MatrixCapsules(ClassificationNetwork):
         width: int = 32,
         types: tuple[int, int, int] = (32, 32, 32),
         coordinates: bool = True,
+        pose: PoseForm = "matrix",
     ) -> None:
         super().__init__(in_channels, out_channels, image_size)
         dims, routing = self.spatial_dims, EMRouting(iterations)
         self.conv1 = conv_type(dims)(self.stem.out_channels, width, 5, stride=2)
         initialize(self.conv1)
         self.primarycaps = PrimaryMatrixCapsules(dims, width, types[0])
-        self.convcaps1 = ConvMatrixCapsules(dims, *types[:2], 3, 2, routing)
-        self.convcaps2 = ConvMatrixCapsules(dims, *types[1:], 3, 1, routing)
-        self.classcaps = ClassMatrixCapsules(types[2], out_channels, routing, coordinates)
+        self.convcaps1 = ConvMatrixCapsules(dims, *types[:2], 3, 2, routing, pose)
+        self.convcaps2 = ConvMatrixCapsules(dims, *types[1:], 3, 1, routing, pose)
+        self.classcaps = ClassMatrixCapsules(types[2], out_channels, routing, coordinates, pose)
         if decoder:
             self.decoder = ReconstructionDecoder(
                 out_channels * ATOMS, in_channels, self.reconstruction_size

@@ -158,6 +158,26 @@ class TestEachNetwork:
             built(name, image_size=(1, 400))
 
 
+def test_vector_poses_have_transformation_matrices_of_16_by_16() -> None:
+    """Those that act on the rows of a pose alone give the answer of matrix poses."""
+    torch.manual_seed(0)
+    arguments = {"image_size": (20, 20), "width": 8, "types": (3, 4, 5)}
+    matrix, vector = (
+        MatrixCapsules(1, 3, **arguments, pose=pose).eval()  # type: ignore[arg-type]
+        for pose in ("matrix", "vector")
+    )
+    states = matrix.state_dict()
+    for name, weight in states.items():
+        if name.endswith(".weight") and weight.ndim == 5:
+            block = torch.einsum("xw,tijyz->tijxywz", torch.eye(4), weight)
+            states[name] = block.flatten(5).flatten(3, 4)
+    vector.load_state_dict(states)
+    image = torch.rand(2, 1, 20, 20)
+    torch.testing.assert_close(vector(image), matrix(image))
+    with pytest.raises(InvalidParameter, match="pose='quaternion': must be one of"):
+        MatrixCapsules(1, 3, pose="quaternion")  # type: ignore[arg-type]
+
+
 def test_activations_of_matrix_capsules_are_told_for_every_layer() -> None:
     network = built("MatrixCapsules")
     assert isinstance(network, MatrixCapsules)

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from caps_med.cli.options import AsJson, say_json
 from caps_med.cli.tables import print_table
+from caps_med.errors import InvalidParameter
 from caps_med.wording import counted
 from training.cli.options import (
     Binary,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from caps_med.inference import Model
     from training.data import Dataset
     from training.evaluation.classification.evaluate import ClassificationSummary
+    from training.evaluation.robustness.summary import RobustnessSummary
     from training.evaluation.statistics import Spread
     from training.evaluation.summary import SegmentationSummary, Summary, SynthesisSummary
 
@@ -64,10 +66,22 @@ def evaluate(
     as_json: AsJson = False,
     binary: Binary = False,
     instances: Instances = None,
+    robust: Annotated[
+        bool,
+        typer.Option(
+            "--robust",
+            help="For a classification model: also ask about images that are turned, noisy, "
+            "crowded, ... or attacked.",
+        ),
+    ] = False,
+    robust_images: Annotated[
+        int, typer.Option(help="Of --robust: images that are changed, at random.", min=1)
+    ] = 200,
 ) -> None:
     """Score a model on labelled images, case by case, alone or against others.
 
-    Writes cases.csv, summary.json and report.html. Ids of instances are understood as in the
+    Writes cases.csv, summary.json and report.html; with --robust also robustness.json. Ids of
+    instances are understood as in the
     training of the model, unless --binary or --instances say otherwise.
 
     Examples:
@@ -85,8 +99,11 @@ def evaluate(
     repository = ModelRepository(models)
     loaded = [Model(bundle) for bundle in find_models(repository, model, others)]
     if loaded[0].task == "classification":
-        _print_outcome(_classification(data, loaded, out, seed), out, as_json)
+        changed = robust_images if robust else 0
+        _print_outcome(*_classification(data, loaded, out, seed, changed), out, as_json)
         return
+    if robust:
+        raise InvalidParameter(f"--robust: {model} does not classify; leave --robust out")
     known = instances or (None if binary else loaded[0].bundle.card.instances)
     dataset = open_dataset(data, interpretation=interpretation_of(binary, known, None, ""))
     if loaded[0].task == "synthesis":
@@ -94,30 +111,44 @@ def evaluate(
         summary: Summary = _synthesis(dataset, loaded, out, images, seed, judge)
     else:
         summary = _segmentation(dataset, loaded, out, seed)
-    _print_outcome(summary, out, as_json)
+    _print_outcome(summary, None, out, as_json)
 
 
-def _print_outcome(summary: Summary, out: Path, as_json: bool) -> None:
+def _print_outcome(
+    summary: Summary, robustness: RobustnessSummary | None, out: Path, as_json: bool
+) -> None:
     if as_json:
-        say_json(summary.model_dump(mode="json"))
+        found = summary.model_dump(mode="json")
+        more = {} if robustness is None else {"robustness": robustness.model_dump(mode="json")}
+        say_json({**found, **more})
         return
     _print_summary(summary)
     print_notes(console, summary.notes)
+    if robustness is not None:
+        _print_robustness(robustness)
+        print_notes(console, robustness.notes)
     print_line(console, f"report in {out}")
 
 
 def _classification(
-    data: Path, models: Sequence[Model], out: Path, seed: int
-) -> ClassificationSummary:
+    data: Path, models: Sequence[Model], out: Path, seed: int, changed: int
+) -> tuple[ClassificationSummary, RobustnessSummary | None]:
+    """Evaluate, and change so many images if there are any to change."""
+    from training.atomic import write_text
     from training.data import open_classified
     from training.evaluation.classification.evaluate import evaluate_classification
+    from training.evaluation.robustness.evaluate import evaluate_robustness
     from training.evaluation.summary import write_results
     from training.reports.classification import classification_report
 
-    found = evaluate_classification(open_classified(data), models, _evaluating, seed=seed)
+    dataset = open_classified(data)
+    found, robustness = evaluate_classification(dataset, models, _evaluating, seed=seed), None
+    if changed:
+        robustness = evaluate_robustness(dataset, models, _changing, changed, seed)
+        write_text(out / "robustness.json", robustness.model_dump_json(indent=2) + "\n")
     write_results(found.rows, found.summary, out)
-    classification_report(out / "report.html", found)
-    return found.summary
+    classification_report(out / "report.html", found, robustness)
+    return found.summary, robustness
 
 
 def _segmentation(
@@ -154,6 +185,7 @@ def _synthesis(
 
 
 _evaluating = partial(progress_bar, what="evaluating")
+_changing = partial(progress_bar, what="changing and attacking")
 
 
 def _print_summary(summary: Summary) -> None:
@@ -185,6 +217,15 @@ def _print_classification(summary: ClassificationSummary) -> None:
             ],
             f"{summary.models[0]} minus the other, on the same images",
         )
+
+
+def _print_robustness(summary: RobustnessSummary) -> None:
+    from training.reports.robustness import robustness_measures
+
+    rows = [(measure.name, *measure.cells) for measure in robustness_measures(summary)]
+    sizes = ", ".join(f"{epsilon:g}" for epsilon in summary.epsilons)
+    title = f"{counted(summary.cases, 'image')} changed; attacks with ε {sizes}"
+    print_table(console, ("", *summary.models), rows, title)
 
 
 def _print_measures(summary: SynthesisSummary) -> None:

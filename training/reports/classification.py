@@ -16,10 +16,12 @@ from training.evaluation.classification.evaluate import (
     ClassificationSummary,
     evaluate_classification,
 )
+from training.evaluation.robustness.summary import RobustnessSummary
 from training.pictures.classification import confusion_matrix, reliability
 from training.pictures.figures import curves
 from training.pictures.pixels import as_pixels, data_url
 from training.reports.page import Measure, Page, flat, model_facts, title_of, write_report
+from training.reports.robustness import robustness_figures, robustness_measures
 
 #: How to read a measure.
 _MEANINGS = {
@@ -33,9 +35,18 @@ _MEANINGS = {
 }
 
 
-def classification_report(path: Path, evaluation: ClassificationEvaluation) -> None:
+def classification_report(
+    path: Path,
+    evaluation: ClassificationEvaluation,
+    robustness: RobustnessSummary | None = None,
+) -> None:
     """Write the report of ``caps-med evaluate`` for a classification model: one HTML file."""
-    write_report(path, Page(**_evaluated(evaluation), title=title_of(evaluation.models)))
+    parts = _evaluated(evaluation)
+    if robustness is not None:
+        parts["notes"] = (*parts["notes"], *robustness.notes)
+        parts["measures"] += robustness_measures(robustness)
+        parts["figures"] += robustness_figures(robustness)
+    write_report(path, Page(**parts, title=title_of(evaluation.models)))
 
 
 def training_report(

@@ -182,8 +182,10 @@ def test_images_of_several_classes(tmp_path: Path) -> None:
         spec = bundle.card.classification
         assert spec is not None and not spec.exclusive
         assert bundle.card.provenance.recipe["score"] == "auroc"
-    with pytest.raises(InvalidParameter, match="loss=spread: images of several classes need mar"):
-        trained(tmp_path / "x.npz", tmp_path / "matrix", network="matrix")
+    for network, loss in (("matrix", "spread"), ("efficient", "cross_entropy")):
+        message = f"loss={loss}: images of several classes need margin"
+        with pytest.raises(InvalidParameter, match=message):
+            trained(tmp_path / "x.npz", tmp_path / network / loss, network=network, loss=loss)
 
 
 def test_data_of_one_class_are_refused(tmp_path: Path) -> None:
@@ -198,7 +200,6 @@ def test_data_of_one_class_are_refused(tmp_path: Path) -> None:
     ("values", "message"),
     [
         ({"network": "cnn", "loss": "margin"}, "loss margin: cnn is trained with cross_entropy"),
-        ({"loss": "cross_entropy"}, "efficient is trained with margin or spread"),
         ({"network": "cnn", "reconstruction_weight": 1}, "cnn has no capsules"),
         ({"network": "efficient", "iterations": 3}, "efficient does not route in iterations"),
         ({"network": "vgg"}, "network: Input should be 'efficient'"),
@@ -297,6 +298,19 @@ class TestObjective:
         torch.testing.assert_close(found, whole, rtol=0.05, atol=0.02)
         found.backward()
         assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
+
+    def test_cross_entropy_of_capsules_takes_shares_of_the_scores(self) -> None:
+        torch.manual_seed(0)
+        network = EfficientCapsNet(1, 3, (8, 8)).eval()
+        image, target = torch.rand(4, 1, 8, 8), torch.eye(3)[[0, 1, 2, 0]]
+        scores = network(image)
+        shares = scores / scores.sum(1, keepdim=True)
+        found = Objective(network, "cross_entropy")(image, target)
+        torch.testing.assert_close(found, -(shares * target).sum(1).log().mean())
+        weighted = Objective(network, "cross_entropy", class_weights=(3, 1, 1))(image, target)
+        weights = torch.tensor([3.0, 1, 1, 3])
+        by_hand = -((shares * target).sum(1).log() * weights).sum() / weights.sum()
+        torch.testing.assert_close(weighted, by_hand)
 
     def test_the_margin_of_the_spread_loss_rises(self) -> None:
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Arrays with many pictures in one file: the IDX files of MNIST, MedMNIST's npz."""
+"""Arrays with many pictures in one file: IDX files of MNIST, MedMNIST's npz, NORB's matrices."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ from training.data.stacks import LIMITS
 
 #: Third byte of an IDX file -> the type of its numbers (Y. LeCun's description of MNIST).
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+#: First four bytes of a binary matrix of NORB -> the type of its numbers.
+_NORB_TYPES = {
+    0x1E3D4C51: "<f4", 0x1E3D4C53: "<f8", 0x1E3D4C54: "<i4", 0x1E3D4C55: "<u1", 0x1E3D4C56: "<i2",
+}  # fmt: skip
+#: NORB's headers name at least so many sizes, whatever the number of axes; no matrix has more than
+#: `_MOST_AXES`.
+_NORB_SIZES, _MOST_AXES = 3, 8
 _COLOURS = (1, 3)
 _CHUNK = 2**24
 _BROKEN = (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile, RuntimeError)
@@ -45,7 +52,10 @@ class ArrayRef(FileRef):
 
 
 def read_array(path: Path, array: str = "") -> Array:
-    """The array of an IDX file, gzipped or not, or the array of that name in an npz file.
+    """The array of an IDX file or a matrix of NORB, gzipped or not; or one in an npz file.
+
+    Args:
+        array: its name in an npz file; empty for other files.
 
     Raises:
         InvalidInput: the file is truncated or corrupt, or over the limits of local files.
@@ -94,7 +104,9 @@ def _read(path: Path, array: str, modified: int, size: int) -> Array:
         return _npz_array(path, array)
     zipped = path.name.lower().endswith(".gz")
     with gzip.open(path) if zipped else path.open("rb") as file:
-        return _idx_array(path, cast(BinaryIO, file))
+        matrix = path.name.lower().removesuffix(".gz").endswith(".mat")
+        parse = _norb_array if matrix else _idx_array
+        return parse(path, cast(BinaryIO, file))
 
 
 def _idx_array(path: Path, file: BinaryIO) -> Array:
@@ -103,6 +115,18 @@ def _idx_array(path: Path, file: BinaryIO) -> Array:
         raise InvalidInput(f"{path.name}: not an IDX file")
     dtype = np.dtype(_IDX_TYPES[magic[2]])
     shape = tuple(int(n) for n in np.frombuffer(file.read(4 * magic[3]), ">u4"))
+    LIMITS.check_array(shape, dtype.itemsize)
+    content = _exactly(file, math.prod(shape) * dtype.itemsize)
+    return np.frombuffer(content, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+
+
+def _norb_array(path: Path, file: BinaryIO) -> Array:
+    """Magic number, number of axes, at least three sizes, then the numbers; all little-endian."""
+    magic, axes = np.frombuffer(_exactly(file, 8), "<u4").tolist()
+    if magic not in _NORB_TYPES or not 0 < axes <= _MOST_AXES:
+        raise InvalidInput(f"{path.name}: not a binary matrix of NORB")
+    sizes = np.frombuffer(_exactly(file, 4 * max(axes, _NORB_SIZES)), "<u4")
+    shape, dtype = tuple(sizes[:axes].tolist()), np.dtype(_NORB_TYPES[magic])
     LIMITS.check_array(shape, dtype.itemsize)
     content = _exactly(file, math.prod(shape) * dtype.itemsize)
     return np.frombuffer(content, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)

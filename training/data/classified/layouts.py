@@ -17,6 +17,7 @@ from caps_med.errors import InvalidInput
 from training.data.cases import FileRef, Unpaired
 from training.data.classified.arrays import ArrayRef, names_in, read_array
 from training.data.classified.images import PARTS, ClassifiedImages, Found, Part, collected, natural
+from training.data.classified.norb import small_norb
 from training.data.layouts.described import GROUP_KEYS, IMAGE_KEYS, read_json, read_rows
 from training.data.layouts.naming import entries, is_image_name
 
@@ -39,6 +40,7 @@ _SUPPORTED = """\
   benign/a.png + malignant/b.png          a folder per class; also inside train/, val/ and test/
   list.csv or list.json                   columns image and class; optional patient and part
   train-images-idx3-ubyte.gz + train-labels-idx1-ubyte.gz (MNIST, Fashion-MNIST)
+  smallnorb-...-training-dat.mat + ...-cat.mat + ...-info.mat (smallNORB)
   pathmnist.npz                           MedMNIST: train_images, train_labels, ..."""
 
 Layout = Callable[[Path], ClassifiedImages | None]
@@ -135,7 +137,7 @@ def class_folders(folder: Path) -> ClassifiedImages | None:
 
 
 #: The first layout that applies is used; those before `class_folders` can be nothing else.
-CERTAIN: tuple[Layout, ...] = (idx_files, medmnist, class_list)
+CERTAIN: tuple[Layout, ...] = (idx_files, small_norb, medmnist, class_list)
 LAYOUTS: tuple[Layout, ...] = (*CERTAIN, class_folders)
 
 

@@ -260,11 +260,12 @@ def _differences(
                 against=model.bundle.reference,
                 metric=metric,
                 difference=difference,
-                verdict=_verdict(difference, more_is_better, images),
+                verdict=verdict(difference, more_is_better, images),
             )
 
 
-def _verdict(difference: Estimate, more_is_better: bool, images: int) -> str:
+def verdict(difference: Estimate, more_is_better: bool, images: int) -> str:
+    """What a difference of the first model minus another shows of the first."""
     if difference.interval is None or images < ENOUGH:
         return "too few cases"
     low, high = difference.interval

@@ -12,6 +12,9 @@ from caps_med.losses import MarginLoss, SpreadLoss, linear_margin
 from caps_med.networks import ClassificationNetwork, ConvolutionalClassifier
 from training.tasks.classification.recipe import Loss
 
+#: Scores are kept above this under a logarithm.
+_LEAST_SCORE = 1e-7
+
 
 class Objective(nn.Module):
     """The loss of a network on a batch, as a module whose gradients can be shared by processes.
@@ -19,7 +22,8 @@ class Objective(nn.Module):
     Args:
         network: is trained.
         loss: ``margin`` (Sabour et al. 2017, summed over the classes), ``spread`` (Hinton et al.
-            2018) or ``cross_entropy``.
+            2018) or ``cross_entropy``; that of capsules takes their scores, scaled to add up to 1,
+            as probabilities.
         reconstruction_weight: of the mean squared error of the image that the capsules of the true
             classes stand for.
         class_weights: one for each class, or None.
@@ -66,6 +70,10 @@ class Objective(nn.Module):
         loss: Tensor
         if self.kind == "margin":
             loss = self.margin(scores, target)
+        elif self.kind == "cross_entropy":
+            weights = None if self.class_weights is None else scores.new_tensor(self.class_weights)
+            logits = scores.clamp_min(_LEAST_SCORE).log()
+            loss = F.cross_entropy(logits, target.argmax(1), weights)
         else:
             spread = SpreadLoss(linear_margin(self.progress), self.class_weights)
             loss = spread(scores, target.argmax(1))

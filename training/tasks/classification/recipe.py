@@ -65,7 +65,8 @@ class ClassificationRecipe(Recipe):
             (matrix capsules with EM routing), ``cnn`` (convolutions of equal size) or ``resnet``
             (MONAI's). Defaults below depend on it, see `DEFAULTS`.
         steps: optimizer steps of an epoch; 0 goes once through the training images.
-        loss: ``margin``, ``spread`` or ``cross_entropy``.
+        loss: ``margin``, ``spread`` or ``cross_entropy``, of capsules that of their scores scaled
+            to add up to 1.
         reconstruction_weight: of the mean squared error of the reconstruction by the capsules of
             the true classes; 0 trains without a decoder.
         weight_decay: of AdamW.
@@ -112,15 +113,19 @@ class ClassificationRecipe(Recipe):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        convolutional = self.network in ("cnn", "resnet")
-        if convolutional != (self.loss == "cross_entropy"):
-            possible = "cross_entropy" if convolutional else "margin or spread"
-            raise ValueError(f"loss {self.loss}: {self.network} is trained with {possible}")
+        convolutional = not self.has_capsules
+        if convolutional and self.loss != "cross_entropy":
+            raise ValueError(f"loss {self.loss}: {self.network} is trained with cross_entropy")
         if self.reconstruction_weight and convolutional:
             raise ValueError(f"reconstruction_weight: {self.network} has no capsules")
         if self.iterations and self.network not in ("capsnet", "matrix"):
             raise ValueError(f"iterations: {self.network} does not route in iterations")
         return self
+
+    @property
+    def has_capsules(self) -> bool:
+        """Whether the network is one of capsules."""
+        return self.network not in ("cnn", "resnet")
 
     def network_spec(self, source: ClassifiedSource) -> NetworkSpec:
         """The network for the images and classes of `source`."""
@@ -129,7 +134,7 @@ class ClassificationRecipe(Recipe):
             "out_channels": len(source.classes),
             "image_size": list(self.preparation.size),
         }
-        if self.network in ("cnn", "resnet"):
+        if not self.has_capsules:
             arguments["activation"] = "softmax" if source.exclusive else "sigmoid"
         else:
             arguments["decoder"] = self.reconstruction_weight > 0
@@ -143,8 +148,8 @@ class ClassificationRecipe(Recipe):
         Raises:
             InvalidParameter: the loss is not for images of several classes.
         """
-        if self.loss == "spread" and not source.exclusive:
-            raise InvalidParameter("loss=spread: images of several classes need margin")
+        if self.has_capsules and self.loss != "margin" and not source.exclusive:
+            raise InvalidParameter(f"loss={self.loss}: images of several classes need margin")
         steps = self.steps or max(1, len(source.training) // self.batch_size)
         fast = self.network != "matrix" and has_bfloat16(distributed.device())
         precision = self.precision or ("bfloat16" if fast else "float32")

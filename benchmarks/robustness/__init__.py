@@ -1,0 +1,1 @@
+"""The evaluations of classification capsules that need trainings of their own."""

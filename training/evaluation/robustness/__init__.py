@@ -1,0 +1,1 @@
+"""How answers of classification change under affine maps, corruptions and attacks."""

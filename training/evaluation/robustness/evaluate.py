@@ -1,0 +1,298 @@
+"""Measures how answers of classification models change, alone or against one another."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter
+from caps_med.inference import Model
+from caps_med.inference.passes import device_of
+from caps_med.networks import ClassificationNetwork
+from training.data.classified import ClassifiedDataset
+from training.evaluation.classification.evaluate import ENOUGH, Difference, verdict
+from training.evaluation.classification.measures import Estimate, Floats, estimate, resamples
+from training.evaluation.robustness import attacks
+from training.evaluation.robustness.asking import answered
+from training.evaluation.robustness.attacks import Attack, gradient, wanted_classes
+from training.evaluation.robustness.families import FAMILIES
+from training.evaluation.robustness.summary import (
+    AttackRates,
+    Curve,
+    ModelRobustness,
+    RobustnessSummary,
+)
+from training.evaluation.robustness.votes import routes, votes_count_alike
+
+#: Images unless another number is given, and largest changes of a pixel.
+IMAGES, EPSILONS = 200, (0.02, 0.05, 0.1, 0.2)
+#: Name -> attack. `VOTES` is for networks that route; `BLACK_BOX` is made for the other models.
+ATTACKS: Mapping[str, Attack] = {
+    "FGSM": attacks.FGSM,
+    "targeted FGSM": attacks.FGSM_TARGETED,
+    "BIM": attacks.BIM,
+    "PGD": attacks.PGD,
+}
+VOTES, BLACK_BOX = "PGD on votes", "PGD from"
+
+T = TypeVar("T")
+Track: TypeAlias = Callable[[Sequence[T]], Iterable[T]]
+
+
+@dataclass
+class _Subject:
+    """One model with the images as it takes them.
+
+    Attributes:
+        pictures: ``[N, C, H, W]`` in [0, 1].
+        classes: ``[N]``.
+        found: name of a family -> right answers ``[strengths, N]``; name of an attack -> where it
+            succeeds ``[ε, N]``.
+    """
+
+    model: Model
+    pictures: Tensor
+    classes: Tensor
+    found: dict[str, Floats] = field(default_factory=dict)
+
+    @property
+    def network(self) -> ClassificationNetwork:
+        return self.model.classifier.network
+
+    def right(self, pictures: Tensor) -> Floats:
+        """``[N]``, 1 where the answer is the class."""
+        found: Floats = (answered(self.network, pictures) == self.classes).double().cpu().numpy()
+        return found
+
+
+def evaluate_robustness(
+    dataset: ClassifiedDataset,
+    models: Sequence[Model],
+    track: Track[tuple[_Subject, str]] = iter,
+    images: int = IMAGES,
+    seed: int = 0,
+) -> RobustnessSummary:
+    """Change the images of the test part of a data set, or of all of it, and ask again.
+
+    All models get the same changes. Attacks are tried on images that are answered right.
+
+    Args:
+        models: of the same classes, exactly one of which each image belongs to.
+        track: wraps the iteration over models and changes, to show progress.
+        images: at most so many are taken, at random.
+        seed: of that choice, of all changes and of the bootstrap.
+
+    Raises:
+        InvalidInput: there are no images, or one cannot be read.
+        InvalidParameter: an image may belong to several classes.
+    """
+    for model in models:
+        if not model.classifier.spec.exclusive:
+            raise InvalidParameter(
+                f"--robust: {model.bundle.reference} may find several classes in an image; leave "
+                "--robust out, or train on data of exclusive classes"
+            )
+    subjects, groups = _subjects(dataset, models, images, seed)
+    weights = resamples(groups, seed)
+    for subject in subjects:
+        subject.found["clean"] = subject.right(subject.pictures)[None]
+    for subject, name in track(list(itertools.product(subjects, _names(subjects)))):
+        if name in FAMILIES:
+            subject.found[name] = _changed(subject, name, seed)
+        elif name == VOTES:
+            if routes(subject.network):
+                on_votes = replace(attacks.PGD, bypass=votes_count_alike)
+                subject.found[name] = _attacked(subject, subject, on_votes, seed)
+        elif name in ATTACKS:
+            subject.found[name] = _attacked(subject, subject, ATTACKS[name], seed)
+        else:
+            source = subjects[int(name.removeprefix(BLACK_BOX))]
+            if source is not subject and source.pictures.shape == subject.pictures.shape:
+                subject.found[name] = _attacked(subject, source, attacks.PGD, seed)
+    return RobustnessSummary(
+        data=dataset.name,
+        cases=len(groups),
+        models=tuple(model.bundle.reference for model in models),
+        seed=seed,
+        notes=tuple(_notes(subjects)),
+        epsilons=EPSILONS,
+        scores=tuple(_scores(subject, subjects, weights) for subject in subjects),
+        comparisons=tuple(_differences(subjects, weights)),
+    )
+
+
+def _names(subjects: Sequence[_Subject]) -> list[str]:
+    """Of everything that is tried on a model."""
+    others = [f"{BLACK_BOX} {k}" for k in range(len(subjects))] if len(subjects) > 1 else []
+    return [*FAMILIES, *ATTACKS, VOTES, *others]
+
+
+def _subjects(
+    dataset: ClassifiedDataset, models: Sequence[Model], most: int, seed: int
+) -> tuple[list[_Subject], list[str]]:
+    """The models with the images chosen, and the group of each image."""
+    images = dataset.of("test") or dataset.images
+    if dataset.error or not images:
+        raise InvalidInput(dataset.error or f"{dataset.root}: contains no images with classes")
+    order = np.random.default_rng(seed).permutation(len(images))[:most]
+    chosen = [images[k] for k in sorted(order)]
+    names = list(models[0].bundle.card.labels.values())
+    classes = torch.tensor([names.index(dataset.classes[image.classes[0]]) for image in chosen])
+    pictures: list[list[Tensor]] = [[] for _ in models]
+    for image in chosen:
+        try:
+            content = dataset.read(image)
+            for model, prepared in zip(models, pictures, strict=True):
+                matched = model.classifier.match_channels(content)
+                prepared.append(model.classifier.prepare(matched))
+        except CapsMedError as error:
+            raise InvalidInput(f"{image.image}: {error}") from error
+    found = []
+    for model, prepared in zip(models, pictures, strict=True):
+        device = device_of(model.classifier.network)
+        found.append(_Subject(model, torch.cat(prepared).to(device), classes.to(device)))
+    return found, [image.group for image in chosen]
+
+
+def _changed(subject: _Subject, name: str, seed: int) -> Floats:
+    """Right answers ``[strengths, N]`` to a family's changes, the same for every model."""
+    family, number = FAMILIES[name], list(FAMILIES).index(name)
+    found = []
+    for strength in family.strengths:
+        draw = np.random.default_rng([seed, number])
+        changed = family.change(subject.pictures, subject.classes, strength, draw)
+        found.append(subject.right(changed))
+    return np.stack(found)
+
+
+def _attacked(subject: _Subject, source: _Subject, attack: Attack, seed: int) -> Floats:
+    """Where an attack made for `source` succeeds on `subject` ``[ε, N]``; NaN where not tried.
+
+    With random starts, a picture that a smaller change fools is not tried again: larger changes
+    include that one.
+    """
+    tried = np.flatnonzero(subject.found["clean"][0])
+    generator = torch.Generator().manual_seed(seed)
+    goal = subject.classes
+    if attack.targeted:
+        goal = wanted_classes(goal, subject.network.out_channels, generator)
+    found = np.full((len(EPSILONS), len(subject.classes)), np.nan)
+    for number, epsilon in enumerate(EPSILONS):
+        found[number, tried] = 0
+        left = tried
+        if attack.restarts and number:
+            found[number, tried] = found[number - 1, tried]
+            left = tried[found[number, tried] == 0]
+        if not len(left):
+            continue
+        at = torch.from_numpy(left).to(goal.device)
+        changed = attack(source.network, source.pictures[at], goal[at], epsilon, generator)
+        found[number, left] = attack.succeeds(subject.network, changed, goal[at]).cpu().numpy()
+    return found
+
+
+def _scores(subject: _Subject, subjects: Sequence[_Subject], weights: Floats) -> ModelRobustness:
+    zero, size = _gradients(subject)
+    return ModelRobustness(
+        model=subject.model.bundle.reference,
+        parameters=sum(p.numel() for p in subject.network.parameters()),
+        accuracy=estimate(_share(subject.found["clean"], weights)[0]),
+        curves=tuple(_curve(name, subject.found[name], weights) for name in FAMILIES),
+        attacks=tuple(
+            _rates(name, found, subjects, weights)
+            for name, found in subject.found.items()
+            if name != "clean" and name not in FAMILIES
+        ),
+        zero_gradients=zero,
+        gradient_size=size,
+    )
+
+
+def _curve(name: str, found: Floats, weights: Floats) -> Curve:
+    family, shares = FAMILIES[name], _share(found, weights)
+    return Curve(
+        name=name,
+        unit=family.unit,
+        strengths=family.strengths,
+        accuracy=tuple(map(estimate, shares)),
+        mean=estimate(shares.mean(0)),
+    )
+
+
+def _rates(name: str, found: Floats, subjects: Sequence[_Subject], weights: Floats) -> AttackRates:
+    shares, source = _share(found, weights), ""
+    if name.startswith(BLACK_BOX):
+        other = subjects[int(name.removeprefix(BLACK_BOX))]
+        name, source = "PGD", other.model.bundle.reference
+    return AttackRates(
+        name=name,
+        source=source,
+        images=int(np.isfinite(found[0]).sum()),
+        rates=tuple(map(estimate, shares)),
+        mean=estimate(shares.mean(0)),
+    )
+
+
+def _share(found: Floats, weights: Floats) -> Floats:
+    """``[rows, N]`` as weighted means ``[rows, R]`` over what is not NaN."""
+    there = np.isfinite(found)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(there, found, 0) @ weights.T / (there @ weights.T))
+
+
+def _gradients(subject: _Subject) -> tuple[float | None, float | None]:
+    """See `ModelRobustness`."""
+    right = torch.from_numpy(subject.found["clean"][0] > 0).to(subject.classes.device)
+    if not right.any():
+        return None, None
+    pictures, classes = subject.pictures[right], subject.classes[right]
+    slopes = torch.cat(
+        [
+            gradient(subject.network, x, c)
+            for x, c in zip(
+                pictures.split(attacks.BATCH), classes.split(attacks.BATCH), strict=True
+            )
+        ]
+    )
+    size = slopes.abs().flatten(1).mean(1).median().item()
+    return (slopes == 0).double().mean().item(), size
+
+
+def _differences(subjects: Sequence[_Subject], weights: Floats) -> Iterable[Difference]:
+    """Of the means, on the same resamples; attacks on the images that both answer right."""
+    first, *others = subjects
+    for other in others:
+        for name, found in first.found.items():
+            theirs = other.found.get(name)
+            if theirs is None or found.shape != theirs.shape:
+                continue
+            both = np.isfinite(found) & np.isfinite(theirs)
+            pair = [np.where(both, each, np.nan) for each in (found, theirs)]
+            ours, against = (_share(each, weights).mean(0) for each in pair)
+            difference: Estimate = estimate(ours - against)
+            more_is_better = name == "clean" or name in FAMILIES
+            images = int(both[0].sum())
+            yield Difference(
+                against=other.model.bundle.reference,
+                metric="accuracy" if name == "clean" else name,
+                difference=difference,
+                verdict=verdict(difference, more_is_better, images),
+            )
+
+
+def _notes(subjects: Sequence[_Subject]) -> Iterable[str]:
+    count = len(subjects[0].classes)
+    if count < ENOUGH:
+        yield f"only {count} images: intervals mean little"
+    for subject in subjects:
+        name = subject.model.bundle.reference
+        if not subject.found["clean"].any():
+            yield f"{name} answers no image right: no attack was tried"
+        if subject.pictures.shape != subjects[0].pictures.shape:
+            yield f"{name} takes pictures of another size: attacks on it are not tried elsewhere"
