@@ -5,6 +5,7 @@ from caps_med.layers.convolutional import (
     ConvCapsule,
     DeconvCapsule,
     Padding,
+    VoteNorm,
     join_types,
     recompute_votes,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "PrimaryCapsules",
     "PrimaryMatrixCapsules",
     "SelfAttentionCapsules",
+    "VoteNorm",
     "join_types",
     "recompute_votes",
 ]

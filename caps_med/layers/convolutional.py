@@ -23,6 +23,10 @@ Padding = Literal["symmetric", "tensorflow"]
 
 #: The routing bias before training, as published by LaLonde & Bagci 2018.
 INITIAL_BIAS = 0.1
+#: Length of the sum of normalized votes before training; squash makes it 0.7.
+SUM_LENGTH = 1.5
+#: Added to a mean square under the root.
+_EPSILON = 1e-6
 
 
 class _CapsuleLayer(nn.Module):
@@ -32,9 +36,10 @@ class _CapsuleLayer(nn.Module):
     #: Drop the votes after the forward pass and convolve again in the backward pass.
     recompute_votes: bool = False
 
-    def __init__(self, spatial_dims: int, out_types: int, out_atoms: int, routing: Routing,
-                 routing_bias: bool) -> None:  # fmt: skip
+    def __init__(self, spatial_dims: int, in_types: int, out_types: int, out_atoms: int,
+                 routing: Routing, routing_bias: bool, normalize: bool) -> None:  # fmt: skip
         super().__init__()
+        self.vote_norm = VoteNorm(in_types, out_types, out_atoms, routing) if normalize else None
         self.spatial_dims = spatial_dims
         self.out_types, self.out_atoms, self.routing = out_types, out_atoms, routing
         self.bias = (
@@ -50,7 +55,8 @@ class _CapsuleLayer(nn.Module):
             )
         maps = self._convolve(channels_last(capsules.flatten(0, 1)))
         maps = torch.unflatten(maps, 1, (self.out_types, self.out_atoms))
-        return torch.unflatten(maps, 0, capsules.shape[:2])
+        votes = torch.unflatten(maps, 0, capsules.shape[:2])
+        return votes if self.vote_norm is None else self.vote_norm(votes)
 
     def forward(self, capsules: Tensor) -> Tensor:
         """``[B, I, A_in, *S]`` -> ``[B, J, A, *S']``."""
@@ -65,6 +71,35 @@ class _CapsuleLayer(nn.Module):
     def _convolve(self, maps: Tensor) -> Tensor:
         result: Tensor = self.conv(maps)
         return result
+
+
+class VoteNorm(nn.Module):
+    """Bring the votes for each output type to one mean square, times a learned scale.
+
+    Squash maps short vectors to much shorter ones, so that the capsules of a deep network vanish
+    where the votes of one layer are short (Everett et al. 2023). Here their mean square, over the
+    input types, atoms and positions of one sample, starts where the sum of the votes has the
+    length `SUM_LENGTH`, and training moves it. As RMS normalization (Zhang & Sennrich 2019), it
+    subtracts no mean: directions of votes stay what they are.
+
+    Args:
+        in_types, out_types, out_atoms: I, J and A of the votes ``[B, I, J, A, *S]``.
+        routing: what becomes of them.
+    """
+
+    def __init__(self, in_types: int, out_types: int, out_atoms: int, routing: Routing) -> None:
+        super().__init__()
+        share = in_types if routing.competition == "inputs" else out_types
+        start = SUM_LENGTH * share / (in_types * out_atoms) ** 0.5
+        self.scale = nn.Parameter(torch.full((out_types,), start))
+
+    def forward(self, votes: Tensor) -> Tensor:
+        """Votes of the same shape."""
+        dims = (1, *range(3, votes.ndim))
+        squares = votes.float().square() if votes.dtype != torch.float64 else votes.square()
+        factor = torch.rsqrt(squares.mean(dims, keepdim=True) + _EPSILON)
+        scale = self.scale.view(1, 1, -1, *(1 for _ in votes.shape[3:]))
+        return votes * (factor * scale).to(votes.dtype)
 
 
 class ConvCapsule(_CapsuleLayer):
@@ -88,6 +123,7 @@ class ConvCapsule(_CapsuleLayer):
         padding: ``"symmetric"`` pads ``(kernel_size - 1) // 2`` on both sides, as PyTorch
             does; ``"tensorflow"`` is TensorFlow's *same*: for stride 2 on an even size it pads one
             less before than after.
+        normalize: bring the votes for each output type to one scale; see `VoteNorm`.
 
     Initial weights: normal, see `initialize_votes` (deviation: upstream starts He-normal or
     N(0, 0.02)); biases of the convolution zero.
@@ -110,8 +146,12 @@ class ConvCapsule(_CapsuleLayer):
         vote_bias: bool = False,
         routing_bias: bool = True,
         padding: Padding = "symmetric",
+        normalize: bool = False,
     ) -> None:
-        super().__init__(spatial_dims, out_types, out_atoms, routing or Routing(), routing_bias)
+        super().__init__(
+            spatial_dims, in_types, out_types, out_atoms, routing or Routing(), routing_bias,
+            normalize,
+        )  # fmt: skip
         if padding not in get_args(Padding):
             raise InvalidParameter(f"padding={padding!r}: must be one of {get_args(Padding)}")
         self.padding, self.kernel_size, self.stride = padding, kernel_size, stride
@@ -151,8 +191,12 @@ class DeconvCapsule(_CapsuleLayer):
         routing: Routing | None = None,
         vote_bias: bool = False,
         routing_bias: bool = True,
+        normalize: bool = False,
     ) -> None:
-        super().__init__(spatial_dims, out_types, out_atoms, routing or Routing(), routing_bias)
+        super().__init__(
+            spatial_dims, in_types, out_types, out_atoms, routing or Routing(), routing_bias,
+            normalize,
+        )  # fmt: skip
         self.stride = 2
         self.conv = transposed_conv_type(spatial_dims)(
             in_atoms, out_types * out_atoms, kernel_size=4, stride=2, padding=1, bias=vote_bias

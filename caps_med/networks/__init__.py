@@ -12,6 +12,7 @@ from caps_med.networks.capsnet import CapsNet
 from caps_med.networks.capspix2pix import CapsPix2Pix
 from caps_med.networks.classes import one_hot, predicted_classes
 from caps_med.networks.classification import ClassificationNetwork
+from caps_med.networks.convcaps import ConvCaps
 from caps_med.networks.convolutional import ConvNet, ConvolutionalClassifier, ResNet
 from caps_med.networks.discriminators import (
     CapsNetDiscriminator,
@@ -28,6 +29,7 @@ from caps_med.networks.pix2pix import Pix2Pix
 from caps_med.networks.registry import NETWORKS, build_network
 from caps_med.networks.segcaps import SegCaps
 from caps_med.networks.transforming import TransformingAutoencoder
+from caps_med.networks.ucaps import UCaps
 
 __all__ = [
     "ENSEMBLES",
@@ -40,6 +42,7 @@ __all__ = [
     "ClassificationEnsemble",
     "ClassificationNetwork",
     "ConditionalDiscriminator",
+    "ConvCaps",
     "ConvNet",
     "ConvolutionalClassifier",
     "Discriminator",
@@ -54,6 +57,7 @@ __all__ = [
     "SegmentationNetwork",
     "SynthesisNetwork",
     "TransformingAutoencoder",
+    "UCaps",
     "UNet",
     "build_discriminator",
     "build_network",

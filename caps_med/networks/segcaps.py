@@ -47,6 +47,8 @@ class SegCaps(SegmentationNetwork):
         variant: ``"r3"`` or ``"r1"``.
         atoms: atoms of the first capsules; the published 16.
         padding: see `caps_med.layers.ConvCapsule`.
+        normalize: bring the votes of every layer to one scale, which makes the network easier to
+            train (deviation; see `caps_med.layers.VoteNorm`).
 
     Input ``[B, in_channels, *S]`` with each axis a multiple of 8; output capsule lengths
     ``[B, out_channels, *S]`` in [0, 1). With the defaults and ``out_channels=1``: 1,425,649
@@ -66,6 +68,7 @@ class SegCaps(SegmentationNetwork):
         variant: Variant = "r3",
         atoms: int = 16,
         padding: Padding = "symmetric",
+        normalize: bool = False,
     ) -> None:
         super().__init__()
         if variant not in get_args(Variant):
@@ -78,7 +81,7 @@ class SegCaps(SegmentationNetwork):
             in_channels,
             out_channels,
         )
-        self.variant, self.padding = variant, padding
+        self.variant, self.padding, self.normalize = variant, padding, normalize
         a = atoms
         self.conv1 = conv_type(spatial_dims)(
             in_channels, a, 5, padding=2 if padding == "symmetric" else 0
@@ -174,10 +177,13 @@ class SegCaps(SegmentationNetwork):
             stride,
             routing=self._routing(name),
             padding=self.padding,
+            normalize=self.normalize,
         )
 
     def _deconv(self, name: str, below: Shape, above: Shape) -> DeconvCapsule:
-        return DeconvCapsule(self.spatial_dims, *below, *above, self._routing(name))
+        return DeconvCapsule(
+            self.spatial_dims, *below, *above, self._routing(name), normalize=self.normalize
+        )
 
     def _reconstruction_head(self, in_channels: int, width: int) -> nn.Sequential:
         conv = conv_type(self.spatial_dims)

@@ -13,15 +13,19 @@ from caps_med.networks.base import CapsuleNetwork
 from caps_med.networks.baseline import UNet
 from caps_med.networks.capsnet import CapsNet
 from caps_med.networks.capspix2pix import CapsPix2Pix
+from caps_med.networks.convcaps import ConvCaps
 from caps_med.networks.convolutional import ConvNet, ResNet
 from caps_med.networks.efficient_capsnet import EfficientCapsNet
 from caps_med.networks.matrix_capsules import MatrixCapsules
 from caps_med.networks.pix2pix import Pix2Pix
 from caps_med.networks.segcaps import SegCaps
 from caps_med.networks.transforming import TransformingAutoencoder
+from caps_med.networks.ucaps import UCaps
 
 SINGLE_NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
     "SegCaps": SegCaps,
+    "ConvCaps": ConvCaps,
+    "UCaps": UCaps,
     "CapsPix2Pix": CapsPix2Pix,
     "Pix2Pix": Pix2Pix,
     "UNet": UNet,

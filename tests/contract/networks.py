@@ -141,8 +141,8 @@ class NetworkContract:
             build_network("VNet", {})
 
 
-class CapsuleNetworkContract(NetworkContract):
-    """What networks of capsules promise beside it: they show them, and need sizes to halve."""
+class MappedCapsuleContract(NetworkContract):
+    """What networks with capsules promise beside it: they show them, and need sizes to halve."""
 
     small: Mapping[str, object] = {"atoms": ATOMS}
 
@@ -179,6 +179,10 @@ class CapsuleNetworkContract(NetworkContract):
         for layer in network.layers:
             spatial = tuple(edge // layer.stride for edge in size)
             assert layers[layer.name].shape == (1, layer.types, layer.atoms, *spatial)
+
+
+class CapsuleNetworkContract(MappedCapsuleContract):
+    """What networks of capsules alone promise beside it: the last ones make the answer."""
 
     def test_the_last_capsules_alone_make_the_answer(self) -> None:
         network = self.network()

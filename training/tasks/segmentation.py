@@ -26,10 +26,9 @@ from training.engine.recipe import Crop, CropRecipe
 from training.engine.run_folder import RunFolder
 from training.engine.sampling import DrawnDataset, epoch_loader
 from training.evaluation.validation import dice_scores, validation_picture
+from training.tasks.segmentation_networks import CHOICES, NetworkName
 from training.transforms import Augmentation, segmentation_transforms
 
-#: Default peak learning rates, by network.
-RATES = {"segcaps": 5e-3, "unet": 1e-3}
 #: Evenly spaced samples that are validated after each epoch; the model's card has the score of all.
 VALIDATED = 100
 
@@ -58,7 +57,7 @@ class SegmentationRecipe(CropRecipe):
     crop: Crop = 128
     task: ClassVar[Task] = "segmentation"
 
-    network: Literal["segcaps", "unet"] = "segcaps"
+    network: NetworkName = "segcaps"
     features: tuple[int, int, int, int, int, int] | None = None
     variant: Literal["r3", "r1"] = "r3"
     loss: Kind = "dice_ce"
@@ -73,8 +72,8 @@ class SegmentationRecipe(CropRecipe):
     @classmethod
     def _default_rate(cls, values: Any) -> Any:  # noqa: ANN401 - any input of a validator
         if isinstance(values, dict) and values.get("learning_rate") is None:
-            rate = RATES.get(values.get("network", "segcaps"), RATES["segcaps"])
-            return {**values, "learning_rate": rate}
+            chosen = CHOICES.get(values.get("network", "segcaps"), CHOICES["segcaps"])
+            return {**values, "learning_rate": chosen.rate}
         return values
 
     @model_validator(mode="after")
@@ -90,12 +89,13 @@ class SegmentationRecipe(CropRecipe):
             "in_channels": source.image_channels,
             "out_channels": source.class_channels,
         }
-        if self.network == "segcaps":
+        choice = CHOICES[self.network]
+        arguments |= choice.arguments
+        if choice.name == "SegCaps":
             arguments |= {"variant": self.variant, "atoms": self.atoms}
-            return NetworkSpec(name="SegCaps", arguments=arguments)
-        if self.features is not None:
+        if choice.name == "UNet" and self.features is not None:
             arguments["features"] = list(self.features)
-        return NetworkSpec(name="UNet", arguments=arguments)
+        return NetworkSpec(name=choice.name, arguments=arguments)
 
     def held_out_scores(self, network: CapsuleNetwork, source: Source) -> Mapping[str, float]:
         """Dice of each class, and their mean."""

@@ -1,0 +1,1 @@
+"""Segmentation networks compared on real data; see `benchmarks.segmentation.__main__`."""

@@ -1,0 +1,102 @@
+"""The base of U-shaped networks with capsules inside and an ordinary decoder."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from caps_med.errors import InvalidParameter
+from caps_med.layers.spatial import conv_type
+from caps_med.networks.base import LayerInfo, SegmentationNetwork, check_input
+from caps_med.networks.batching import sample_by_sample
+from caps_med.networks.blocks import Decoder, capsule_layer
+from caps_med.routing import Routing
+
+#: Capsule types and atoms of one layer.
+Shape = tuple[int, int]
+
+
+class CapsuleUNet(SegmentationNetwork):
+    """Base of `ConvCaps` and `UCaps`: capsules between an encoder and a convolutional decoder.
+
+    Subclasses build their capsule layers by `_build_capsules`, `decoder` and `head`, and give
+    `_encode` and `_decode`.
+    Without capsules (``capsules=False``) every capsule layer is a convolution of the same width,
+    the ablation that tells what routing contributes; such a network has no `layers`.
+    """
+
+    divisor = 8
+    decoder: Decoder
+    head: nn.Module
+
+    def __init__(
+        self, spatial_dims: int, in_channels: int, out_channels: int, atoms: int, capsules: bool
+    ) -> None:
+        super().__init__()
+        sizes = {"in_channels": in_channels, "out_channels": out_channels, "atoms": atoms}
+        for name, value in sizes.items():
+            if value < 1:
+                raise InvalidParameter(f"{name}={value}: must be at least 1")
+        conv_type(spatial_dims)  # refuses other numbers of axes
+        self.spatial_dims, self.in_channels = spatial_dims, in_channels
+        self.out_channels, self.has_capsules = out_channels, capsules
+
+    @property
+    def class_types(self) -> int:
+        """Types of the class capsules: the classes; of a binary task both of them."""
+        return max(2, self.out_channels)
+
+    @sample_by_sample
+    def forward(self, image: Tensor) -> Tensor:
+        """Probabilities ``[B, out_channels, *S]``: a sigmoid for one class, else a softmax."""
+        logits: Tensor = self.head(self._decode(*self._encode(image)))
+        return logits.sigmoid() if self.out_channels == 1 else logits.softmax(1)
+
+    @sample_by_sample
+    def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
+        """See `SegmentationNetwork.capsules`; the class capsules are the last."""
+        if not self.has_capsules:
+            return super().capsules(image)
+        return self._encode(image)[1]
+
+    def check(self, image: Tensor) -> None:
+        """See `CapsuleNetwork.check`."""
+        check_input("image", image, self.in_channels, self.spatial_dims, self.divisor)
+
+    def _encode(self, image: Tensor) -> tuple[Sequence[Tensor], OrderedDict[str, Tensor]]:
+        """Maps of the convolutions in front, and every layer's capsules by name."""
+        raise NotImplementedError
+
+    def _decode(self, maps: Sequence[Tensor], capsules: OrderedDict[str, Tensor]) -> Tensor:
+        """The maps that `head` turns into logits."""
+        raise NotImplementedError
+
+    def _build_capsules(
+        self, first: LayerInfo, layers: Sequence[tuple[str, Shape, int, Routing]]
+    ) -> None:
+        """Build the layers above the first from name, types and atoms, stride and routing."""
+        infos = [first]
+        for name, above, stride, routing in layers:
+            below = infos[-1]
+            shapes, chosen = (below.types, below.atoms), routing if self.has_capsules else None
+            layer = capsule_layer(chosen, self.spatial_dims, shapes, above, stride=stride)
+            self.add_module(name, layer)
+            infos.append(LayerInfo(name, *above, below.stride * stride))
+        self._capsule_layers = tuple(name for name, *_ in layers)
+        self.layers = tuple(infos) if self.has_capsules else ()
+
+    def _run_capsules(self, first: str, capsules: Tensor) -> OrderedDict[str, Tensor]:
+        """Every layer's capsules from the first layer's."""
+        found = OrderedDict({first: capsules})
+        for name in self._capsule_layers:
+            capsules = self.get_submodule(name)(capsules)
+            found[name] = capsules
+        return found
+
+
+def as_maps(*capsules: Tensor) -> Tensor:
+    """Capsules ``[B, J, A, *S]`` as feature maps ``[B, J * A, *S]``, one after another."""
+    return torch.cat([each.flatten(1, 2) for each in capsules], 1)

@@ -1,0 +1,119 @@
+"""ConvCaps and UCaps, with capsules and without: the contract, sizes, ablations, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from torch import nn
+
+from caps_med.errors import InvalidParameter
+from caps_med.layers import ConvCapsule
+from caps_med.networks import CapsuleNetwork, SegmentationNetwork, build_network
+from caps_med.networks.blocks import InstanceNorm
+from tests.contract.networks import (
+    Inputs,
+    MappedCapsuleContract,
+    NetworkContract,
+    TracedNetworkContract,
+)
+
+
+class _Images:
+    channels = "in_channels"
+
+    def inputs(self, network: CapsuleNetwork, batch: int, size: tuple[int, ...]) -> Inputs:
+        assert isinstance(network, SegmentationNetwork)
+        generator = torch.Generator().manual_seed(sum(size))
+        return (torch.rand(batch, network.in_channels, *size, generator=generator),)
+
+
+class TestConvCaps(_Images, MappedCapsuleContract, TracedNetworkContract):
+    name = "ConvCaps"
+    small: Mapping[str, object] = {"atoms": 2}
+
+
+class TestPlainConvCaps(_Images, NetworkContract):
+    name = "ConvCaps"
+    small: Mapping[str, object] = {"atoms": 2}
+    arguments: Mapping[str, object] = {"capsules": False}
+
+
+class TestUCaps(_Images, MappedCapsuleContract, TracedNetworkContract):
+    name = "UCaps"
+    small: Mapping[str, object] = {"atoms": 1}
+
+
+class TestPlainUCaps(_Images, NetworkContract):
+    name = "UCaps"
+    small: Mapping[str, object] = {"atoms": 1}
+    arguments: Mapping[str, object] = {"capsules": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "parameters"),
+    [("ConvCaps", 2, 1_084_067), ("ConvCaps", 3, 2_976_995), ("UCaps", 3, 3_162_483)],
+)
+def test_parameters_with_three_classes(name: str, dims: int, parameters: int) -> None:
+    network = build_network(name, {"spatial_dims": dims, "out_channels": 3})
+    assert sum(p.numel() for p in network.parameters()) == parameters
+
+
+@pytest.mark.parametrize("name", ["ConvCaps", "UCaps"])
+def test_the_ablation_has_the_same_shapes_and_no_capsules(name: str) -> None:
+    capsules, plain = (
+        build_network(name, {"atoms": 2, "out_channels": 3, "capsules": kept})
+        for kept in (True, False)
+    )
+    assert plain.layers == () and not any(isinstance(m, ConvCapsule) for m in plain.modules())
+    image = torch.rand(1, 1, 16, 16)
+    shapes: list[list[torch.Size]] = []
+    for network in (capsules, plain):
+        found: list[torch.Size] = []
+        for info in capsules.layers[1:]:
+            network.get_submodule(info.name).register_forward_hook(
+                lambda _, __, answer, found=found: found.append(answer.shape)
+            )
+        with torch.no_grad():
+            network(image)
+        shapes.append(found)
+    assert shapes[0] == shapes[1]
+    assert len(shapes[0]) == len(capsules.layers) - 1
+    with pytest.raises(InvalidParameter, match=f"a {name} has no capsules to show"):
+        plain.capsules(image)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["ConvCaps", "UCaps"])
+def test_classes_are_probabilities_and_a_binary_task_has_two_class_capsules(name: str) -> None:
+    torch.manual_seed(0)
+    network = build_network(name, {"atoms": 2, "out_channels": 4}).eval()
+    with torch.no_grad():
+        answer = network(torch.rand(1, 1, 16, 24))
+    torch.testing.assert_close(answer.sum(1), torch.ones(1, 16, 24))
+    assert network.layers[-1].types == 4
+    assert build_network(name, {"atoms": 2}).layers[-1].types == 2
+
+
+def test_a_change_of_scale_and_offset_in_the_image_changes_no_answer() -> None:
+    """Instance normalization takes both away; what is left is the border of zeros."""
+    torch.manual_seed(0)
+    network = build_network("ConvCaps", {"atoms": 2, "out_channels": 3}).eval()
+    image = torch.rand(1, 1, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(network(0.3 * image), network(image), rtol=0, atol=1e-3)
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(InvalidParameter, match="atoms=0: must be at least 1"):
+        build_network("ConvCaps", {"atoms": 0})
+    with pytest.raises(InvalidParameter, match="spatial_dims=4: must be 2 or 3"):
+        build_network("UCaps", {"spatial_dims": 4})
+    with pytest.raises(InvalidParameter, match="iterations=0: must be at least 1"):
+        build_network("ConvCaps", {"iterations": 0})
+
+
+def test_a_single_position_is_normalized_to_the_offset() -> None:
+    norm = InstanceNorm(2).train()
+    nn.init.constant_(norm.bias, 0.5)
+    torch.testing.assert_close(norm(torch.rand(3, 2, 1, 1)), torch.full((3, 2, 1, 1), 0.5))

@@ -1,0 +1,37 @@
+"""The segmentation networks that can be trained, by their name in a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+NetworkName = Literal[
+    "segcaps", "segcaps-normalized", "ucaps", "ucaps-plain", "convcaps", "convcaps-plain", "unet"
+]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One network.
+
+    Attributes:
+        name: in the registry of networks.
+        rate: default peak learning rate of Adam.
+        arguments: what distinguishes it from others of the same class.
+    """
+
+    name: str
+    rate: float
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+CHOICES: Mapping[NetworkName, Choice] = {
+    "segcaps": Choice("SegCaps", 5e-3),
+    "segcaps-normalized": Choice("SegCaps", 5e-3, {"normalize": True}),
+    "ucaps": Choice("UCaps", 2e-3),
+    "ucaps-plain": Choice("UCaps", 2e-3, {"capsules": False}),
+    "convcaps": Choice("ConvCaps", 2e-3),
+    "convcaps-plain": Choice("ConvCaps", 2e-3, {"capsules": False}),
+    "unet": Choice("UNet", 1e-3),
+}
