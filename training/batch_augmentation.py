@@ -94,9 +94,7 @@ class BatchAugmentation:
             image = self._varied(image, self.augmentation, rng)
         return image, label.round()
 
-    def _grid(
-        self, samples: DeviceSamples, chosen: np.ndarray, rng: np.random.Generator
-    ) -> Tensor:
+    def _grid(self, samples: DeviceSamples, chosen: np.ndarray, rng: np.random.Generator) -> Tensor:
         """Where each position of the crops is in the images, as `grid_sample` takes it."""
         crop, size = np.array(self.crop), np.array(samples.images.shape[2:])
         centres = np.stack([self._centre(samples, int(i), rng) for i in chosen])
@@ -121,8 +119,8 @@ class BatchAugmentation:
         ends = np.sort(np.stack([half, size - 1 - half]), 0)
         labelled = samples.labelled[index]
         if len(labelled) and rng.random() < self.foreground:
-            return np.clip(labelled[rng.integers(len(labelled))], *ends)
-        return rng.uniform(*ends)
+            return np.asarray(np.clip(labelled[rng.integers(len(labelled))], *ends))
+        return np.asarray(rng.uniform(*ends))
 
     def _linear(self, dims: int, rng: np.random.Generator) -> np.ndarray:
         """Rotation, zoom, shear and flips as one matrix."""
@@ -184,7 +182,7 @@ class BatchAugmentation:
 
 
 def coarser(image: Tensor, factor: float, axis: int = -1) -> Tensor:
-    """``[B, C, *S]`` averaged over `factor` pixels, along one axis or all (-1), and interpolated."""
+    """Maps averaged over `factor` pixels, along one axis or all (-1), and interpolated back."""
     size = image.shape[2:]
     small = [
         max(1, round(edge / factor)) if axis in (-1, number) else edge

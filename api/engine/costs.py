@@ -22,7 +22,7 @@ from caps_med.networks import (
 _FLOAT = 4
 #: Bytes of a pass over those of its capsules: votes, copies and what convolutions need.
 PASS_FACTOR = 3
-#: Bytes per position of all layers of a network that does not list them.
+#: Bytes per position of the convolutions that a network does not list among its layers.
 UNLISTED_LAYERS = 1024
 #: Copies of the whole image that preparation makes, and of a channel of the answer while it is
 #: assembled and brought back to the image's own voxels.
@@ -176,4 +176,5 @@ def _layer_bytes(network: CapsuleNetwork, layer: str | None = None) -> float:
         for info in network.layers
         if layer in (None, info.name)
     )
-    return float(total or UNLISTED_LAYERS)
+    unlisted = not total or (layer is None and not network.explored.lists_all)
+    return float(total + UNLISTED_LAYERS * unlisted)

@@ -21,7 +21,10 @@ STATES: tuple[State, ...] = ("queued", "running", "cancelling", *FINAL)
 #: Written down here: recipes would import the training engine into the service.
 CHOICES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "segmentation": {
-        "network": ("segcaps", "unet"),
+        "network": (
+            "segcaps", "segcaps-normalized", "convcaps", "convcaps-plain", "ucaps", "ucaps-plain",
+            "unet",
+        ),
         "dims": ("2d", "2.5d", "3d"),
         "loss": (
             "dice_ce", "dice", "dice_focal", "bce", "weighted_bce", "margin", "weighted_margin",

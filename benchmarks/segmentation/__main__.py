@@ -6,9 +6,9 @@ file a cell into ``--out``; cells that have one are skipped. ``DIR`` holds ``ima
 
 All networks are trained alike: Dice and cross-entropy, Adam, warm-up over 5 % of the steps and
 cosine decay, batches of four crops of 32 x 48 x 32 voxels, half of them around a label, the same
-augmentation, in bfloat16 (SegCaps in TF32). The weights after the last step are scored; nothing is
-selected on test cases. The loop below is the benchmark's own, because the images stay in the GPU's
-memory; recipe, network, loss, schedule and the restart of collapsed networks are those of
+augmentation, in bfloat16 (SegCaps and UCaps in TF32). The weights after the last step are scored;
+nothing is selected on test cases. The loop is the benchmark's own, because the images stay in the
+GPU's memory; recipe, network, loss, schedule and the restart of collapsed networks are those of
 ``caps-med train``.
 
 - Cross-validation: four folds, all 150 cases of the others train.

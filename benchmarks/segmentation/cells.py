@@ -19,11 +19,11 @@ from torch import Tensor
 from benchmarks.segmentation import hippocampus
 from benchmarks.segmentation.shifts import SHIFTS, shifted
 from caps_med.losses import CapsuleSegmentationLoss
-from caps_med.networks import SegCaps, SegmentationNetwork, one_hot, predicted_classes
+from caps_med.networks import SegCaps, SegmentationNetwork, UCaps, one_hot, predicted_classes
 from caps_med.networks.padding import cropped, padded
 from training.batch_augmentation import BatchAugmentation, ContrastShift, DeviceSamples
 from training.data import Sample
-from training.engine.collapse import NEXT_SEED, CollapseWatch
+from training.engine.collapse import RESTARTS, Collapsed, CollapseWatch, until_it_finds
 from training.engine.initial import initial_network
 from training.engine.loop import schedule
 from training.tasks.segmentation import SegmentationRecipe
@@ -31,8 +31,6 @@ from training.transforms import Augmentation
 
 CROP = (32, 48, 32)
 FOREGROUND = 0.5
-#: A collapsed network is started again this often.
-RESTARTS = 2
 #: Volumes of one size that are segmented at once.
 TOGETHER = 8
 
@@ -41,7 +39,10 @@ LEVELS: Mapping[str, tuple[Augmentation | None, ContrastShift]] = {
     "none": (None, ContrastShift()),
     "usual": (Augmentation(), ContrastShift()),
     "wide": (
-        Augmentation(rotation=math.pi, zoom=0.25, field=0.3, contrast=0.9, brightness=0.3, blur=1.5, noise=0.2),
+        Augmentation(
+            rotation=math.pi, zoom=0.25, field=0.3, contrast=0.9, brightness=0.3, blur=1.5,
+            noise=0.2,
+        ),
         ContrastShift(inverted=0.5, coarse=3.0),
     ),
 }  # fmt: skip
@@ -80,7 +81,8 @@ class Cell:
         """For the file of its result."""
         parts = [
             self.network, f"fold{self.fold}", f"n{self.count or 'all'}", f"seed{self.seed}",
-            self.level, f"{self.steps}x{self.batch}", *([f"rate{self.rate:g}"] if self.rate else []),
+            self.level, f"{self.steps}x{self.batch}",
+            *([f"rate{self.rate:g}"] if self.rate else []),
             *(["choosing"] if self.choosing else []),
         ]  # fmt: skip
         return "-".join(parts)
@@ -96,7 +98,9 @@ class Fitted:
     restarts: int
 
 
-def run(cell: Cell, data: Mapping[str, Sample], device: torch.device) -> tuple[dict[str, Any], SegmentationNetwork]:
+def run(
+    cell: Cell, data: Mapping[str, Sample], device: torch.device
+) -> tuple[dict[str, Any], SegmentationNetwork]:
     """Train and score: the result as it is written, and the network."""
     began = time.perf_counter()
     chosen = hippocampus.split(list(data), cell.fold, cell.count, cell.seed, cell.choosing)
@@ -121,27 +125,27 @@ def run(cell: Cell, data: Mapping[str, Sample], device: torch.device) -> tuple[d
 def fit(cell: Cell, samples: Sequence[Sample], device: torch.device) -> Fitted:
     """Train; a network that answers nothing but background is started again with another seed."""
     on_device = DeviceSamples(samples, device)
-    for restart in range(RESTARTS + 1):
-        fitted = _attempt(cell, samples, on_device, device, restart)
-        if fitted is not None:
-            return fitted
-        print(f"{cell.name}: all background after a fifth of the steps, started again", flush=True)
-    raise AssertionError("the last attempt is never given up")
+    return until_it_finds(lambda restarts: _attempt(cell, samples, on_device, device, restarts))
 
 
 def _attempt(
-    cell: Cell, samples: Sequence[Sample], data: DeviceSamples, device: torch.device, restart: int
-) -> Fitted | None:
-    """One training by the parts of the public one; None where it collapsed."""
-    recipe = recipe_of(cell, restart)
+    cell: Cell, samples: Sequence[Sample], data: DeviceSamples, device: torch.device, restarts: int
+) -> Fitted:
+    """One training by the parts of the public one."""
+    recipe = recipe_of(cell, restarts)
     source = hippocampus.source(list(samples))
     network = initial_network(recipe, source, None).train()
-    assert isinstance(network, SegmentationNetwork)
-    optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate, fused=device.type == "cuda")
+    assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
+    optimizer = torch.optim.Adam(
+        network.parameters(), lr=recipe.learning_rate, fused=device.type == "cuda"
+    )
     rates, watch = schedule(optimizer, recipe), CollapseWatch(cell.steps)
     loss_of = CapsuleSegmentationLoss(recipe.loss)
     level, shift = LEVELS[cell.level]
-    augmentation, rng = BatchAugmentation(CROP, level, FOREGROUND, shift), np.random.default_rng([recipe.seed, 5])
+    augmentation, rng = (
+        BatchAugmentation(CROP, level, FOREGROUND, shift),
+        np.random.default_rng([recipe.seed, 5]),
+    )
     losses, loss, began = [], torch.zeros(()), time.perf_counter()
     torch.manual_seed(recipe.seed)
     torch.backends.cudnn.benchmark = True
@@ -159,28 +163,31 @@ def _attempt(
         optimizer.step()
         rates.step()
         lengths = answer if isinstance(answer, Tensor) else answer[0]
-        if watch.collapsed(step, lengths, target) and restart < RESTARTS:
-            return None
+        if watch.collapsed(step, lengths, target) and restarts < RESTARTS:
+            raise Collapsed
         if step % max(1, cell.steps // 20) == 0:
             losses.append(round(loss.item(), 4))
     synchronize(device)
     milliseconds = 1000 * (time.perf_counter() - began) / max(1, cell.steps - 9)
-    return Fitted(network.eval(), losses, milliseconds, restart)
+    return Fitted(network.eval(), losses, milliseconds, restarts)
 
 
-def recipe_of(cell: Cell, restart: int = 0) -> SegmentationRecipe:
+def recipe_of(cell: Cell, restarts: int = 0) -> SegmentationRecipe:
     """The recipe of a public training with these settings."""
     return SegmentationRecipe.model_validate(
         {
-            "data": "hippocampus", "network": cell.network, "seed": cell.seed + restart * NEXT_SEED,
-            "epochs": 1, "steps": cell.steps, "batch_size": cell.batch, "crop": 48,
-            "learning_rate": cell.rate,
+            "data": "hippocampus", "network": cell.network, "seed": cell.seed, "epochs": 1,
+            "steps": cell.steps, "batch_size": cell.batch, "crop": 48, "learning_rate": cell.rate,
+            "restarts": restarts,
         }
-    )  # fmt: skip
+    ).started()  # fmt: skip
 
 
 def score(
-    network: SegmentationNetwork, data: Mapping[str, Sample], names: tuple[str, ...], device: torch.device
+    network: SegmentationNetwork,
+    data: Mapping[str, Sample],
+    names: tuple[str, ...],
+    device: torch.device,
 ) -> dict[str, list[list[float | None]]]:
     """Test -> Dice of anterior and posterior part, of each case; None where a case has no such."""
     torch.backends.cudnn.benchmark = False
@@ -208,14 +215,16 @@ def dice(answer: Tensor, truth: Tensor) -> list[float | None]:
     scores: list[float | None] = []
     for label in list(hippocampus.LABELS)[1:]:
         a, b = answer == label, truth == label
-        overlap, total, there = (int(x) for x in torch.stack([(a & b).sum(), a.sum() + b.sum(), b.sum()]))
+        overlap, total, there = (
+            int(x) for x in torch.stack([(a & b).sum(), a.sum() + b.sum(), b.sum()])
+        )
         scores.append(round(2 * overlap / total, 4) if there else None)
     return scores
 
 
 def precision(network: SegmentationNetwork, device: torch.device) -> AbstractContextManager[Any]:
-    """bfloat16 on a GPU, but for SegCaps, whose output itself is a capsule's length."""
-    if device.type != "cuda" or isinstance(network, SegCaps):
+    """bfloat16 on a GPU, but for deep capsules, which multiply its rounding."""
+    if device.type != "cuda" or isinstance(network, (SegCaps, UCaps)):
         return nullcontext()
     return torch.autocast("cuda", torch.bfloat16)
 

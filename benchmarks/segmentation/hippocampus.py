@@ -20,7 +20,8 @@ CHOOSING = 20
 
 def read(folder: Path) -> dict[str, Sample]:
     """Name -> sample, axes superior, anterior, right; intensities as a model normalizes them."""
-    scale, samples = Normalization(), {}
+    scale = Normalization()
+    samples: dict[str, Sample] = {}
     for file in sorted((folder / "labelsTr").glob("*.nii.gz")):
         image = np.asarray(nibabel.load(folder / "imagesTr" / file.name).dataobj, np.float32)
         label = np.asarray(nibabel.load(file).dataobj).astype(np.uint8)

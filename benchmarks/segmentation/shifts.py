@@ -40,12 +40,18 @@ def _rotation(axis: np.ndarray, angle: float) -> np.ndarray:
     """Rodrigues' formula."""
     x, y, z = axis
     cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    return np.eye(3) + math.sin(angle) * cross + (1 - math.cos(angle)) * cross @ cross
+    turned = np.eye(3) + math.sin(angle) * cross + (1 - math.cos(angle)) * cross @ cross
+    return np.asarray(turned)
 
 
 def intensities(change: Callable[[Tensor], Tensor]) -> Shift:
     """Another image with the same label map."""
     return lambda image, label, case: (change(image), label)
+
+
+def power(gamma: float) -> Callable[[Tensor], Tensor]:
+    """Another contrast."""
+    return lambda image: image**gamma
 
 
 def noisy(deviation: float) -> Shift:
@@ -74,7 +80,7 @@ SHIFTS: Mapping[str, Shift] = {
     "as it is": lambda image, label, case: (image, label),
     **{f"rotated {angle}": rotated(angle) for angle in (15, 30, 60, 90, 120, 150, 180)},
     "inverted": intensities(lambda image: 1 - image),
-    **{f"gamma {g}": intensities(lambda image, g=g: image**g) for g in (0.5, 0.8, 1.25, 2.0)},
+    **{f"gamma {gamma}": intensities(power(gamma)) for gamma in (0.5, 0.8, 1.25, 2.0)},
     "2 mm": intensities(lambda image: coarser(image, 2.0)),
     "3 mm slices": intensities(lambda image: coarser(image, 3.0, 0)),
     "noise 0.05": noisy(0.05),

@@ -37,12 +37,14 @@ class CapsuleNetwork(nn.Module):
         spatial_dims: 2 or 3.
         divisor: each spatial axis of the input must be a multiple of it.
         layers: the capsule layers in order of computation.
+        lists_all: whether `layers` are nearly all that it computes; others have convolutions too.
         whole_training_batches: whether samples of a batch see one another while training, as in
             batch normalization.
     """
 
     spatial_dims: int
     divisor: int = 1
+    lists_all: bool = True
     whole_training_batches: bool = False
     layers: tuple[LayerInfo, ...] = ()
 

@@ -32,6 +32,7 @@ class UNet(SegmentationNetwork):
     """
 
     divisor = 16
+    lists_all = False
 
     def __init__(
         self,

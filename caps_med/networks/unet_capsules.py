@@ -29,6 +29,7 @@ class CapsuleUNet(SegmentationNetwork):
     """
 
     divisor = 8
+    lists_all = False
     decoder: Decoder
     head: nn.Module
 

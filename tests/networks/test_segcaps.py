@@ -46,6 +46,23 @@ class TestSegCapsR1WithTensorFlowPadding(SegCapsContract):
     arguments: Mapping[str, object] = {"padding": "tensorflow", "variant": "r1"}
 
 
+class TestSegCapsWithNormalizedVotes(SegCapsContract):
+    arguments: Mapping[str, object] = {"normalize": True}
+
+
+def test_normalized_votes_keep_dark_images_from_vanishing() -> None:
+    """Without, a scale of 0.01 leaves the capsules of the deeper layers without length."""
+    shortest = {}
+    for normalize in (False, True):
+        torch.manual_seed(0)
+        network = SegCaps(atoms=4, normalize=normalize).eval()
+        with torch.no_grad():
+            layers = network.capsules(0.01 * torch.rand(1, 1, 32, 32))
+        routed = list(layers)[1:-1]
+        shortest[normalize] = min(float(capsule_lengths(layers[n]).mean()) for n in routed)
+    assert shortest[True] > 0.3 > 0.05 > shortest[False]
+
+
 @pytest.mark.parametrize("variant", ["r3", "r1"])
 def test_parameters_of_the_published_network(variant: str) -> None:
     network = build_network("SegCaps", {"variant": variant})

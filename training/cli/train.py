@@ -47,7 +47,7 @@ Batch = Annotated[int | None, typer.Option(help="Crops per step.", min=1)]
 Crop = Annotated[int | None, typer.Option(help="Edge of a crop, a multiple of 16.", min=32)]
 Rate = Annotated[float | None, typer.Option(help="Peak learning rate.", min=1e-7)]
 StartFrom = Annotated[str | None, typer.Option(help="Model whose weights initialize the network.")]
-Atoms = Annotated[int | None, typer.Option(help="Atoms of the first capsules (16).", min=1)]
+Atoms = Annotated[int | None, typer.Option(help="Atoms of the first capsules.", min=1)]
 Patience = Annotated[
     int | None, typer.Option(help="Epochs without a better score before stopping early.", min=0)
 ]
@@ -79,7 +79,10 @@ def segmentation(
     runs: Runs = Path("runs"),
     resume: Resume = False,
     network: Annotated[
-        str | None, typer.Option(help="segcaps, or unet: MONAI's, to compare with.")
+        str | None,
+        typer.Option(
+            help="segcaps, convcaps, ucaps; convcaps-plain, ucaps-plain or unet, to compare with."
+        ),
     ] = None,
     dims: Annotated[
         str | None, typer.Option(help="2d, 2.5d (slices with neighbours) or 3d.")
@@ -125,7 +128,7 @@ def segmentation(
     license: License = None,
     candidate: Candidate = False,
 ) -> None:
-    """Train a SegCaps; values not given are planned from the data and the machine.
+    """Train a network that segments; values not given are planned from the data and the machine.
 
     Examples:
       caps-med train segmentation --data my-scans --name my-organ

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+import ignite.distributed as idist
+from ignite.engine import Engine, Events
 from torch import Tensor
 
 from caps_med.networks import predicted_classes
@@ -10,8 +15,16 @@ from caps_med.networks import predicted_classes
 DEADLINE = 0.2
 #: Steps before the deadline in which answers are looked at.
 WATCHED = 25
-#: Added to the seed of a run that starts again.
-NEXT_SEED = 1009
+#: Steps to the deadline without which nothing can be said: shorter trainings are not watched.
+MIN_STEPS = 100
+#: How often a training starts again.
+RESTARTS = 2
+
+Result = TypeVar("Result")
+
+
+class Collapsed(Exception):
+    """The network answers nothing but background; the training should start again."""
 
 
 class CollapseWatch:
@@ -25,7 +38,8 @@ class CollapseWatch:
     """
 
     def __init__(self, steps: int) -> None:
-        self.deadline = max(1, round(DEADLINE * steps))
+        self.deadline = round(DEADLINE * steps)
+        self._watched = self.deadline >= MIN_STEPS
         self._present = self._found = False
 
     def collapsed(self, step: int, probabilities: Tensor, target: Tensor) -> bool:
@@ -35,7 +49,44 @@ class CollapseWatch:
             probabilities: ``[B, K, *S]``.
             target: the same shape, one-hot; K = 1 is the foreground.
         """
+        if not self._watched:
+            return False
         if self.deadline - WATCHED < step <= self.deadline and not self._found:
             self._present |= bool((predicted_classes(target) > 0).any())
             self._found |= bool((predicted_classes(probabilities.detach()) > 0).any())
-        return step == self.deadline and self._present and not self._found
+        return step == self.deadline and self._anywhere("_present") and not self._anywhere("_found")
+
+    def attach(self, trainer: Engine) -> None:
+        """Raise `Collapsed` out of a trainer at the deadline."""
+
+        def look(engine: Engine) -> None:
+            answer, (target, *_) = engine.state.output["pred"], engine.state.output["label"]
+            probabilities = answer if isinstance(answer, Tensor) else answer[0]
+            if self.collapsed(engine.state.iteration, probabilities, target):
+                raise Collapsed
+
+        trainer.add_event_handler(Events.ITERATION_COMPLETED, look)
+
+    def _anywhere(self, seen: str) -> bool:
+        """In any process of a distributed training."""
+        return bool(idist.all_reduce(int(getattr(self, seen))) > 0)
+
+
+def until_it_finds(
+    train: Callable[[int], Result], restarts: int = 0, notify: Callable[[str], None] = print
+) -> Result:
+    """Call ``train(restarts)``, with one restart more each time that it collapses.
+
+    Args:
+        train: raises `Collapsed`, unless `restarts` is `RESTARTS`.
+        restarts: how many there have been.
+    """
+    while True:
+        try:
+            return train(restarts)
+        except Collapsed:
+            restarts += 1
+        notify(
+            "the network answers nothing but background after a fifth of the steps: starting "
+            f"again with another seed and a lower learning rate ({restarts} of {RESTARTS})"
+        )

@@ -81,13 +81,11 @@ class CropRecipe(Recipe):
 
     Attributes:
         crop: edge of the crops in pixels, a multiple of 8.
-        atoms: atoms of the first capsules.
         preparation: how a folder's images become samples; a registered data set has its own.
         instances: what the label ids of `data` are learned as; see `training.data.cases.Cases`.
     """
 
     crop: Crop
-    atoms: int = 16
     preparation: Preparation | None = None
     instances: Instances | None = None
 

@@ -69,6 +69,11 @@ class RunFolder:
                 f"{self.path} holds a run already: add --resume to continue it, or delete it"
             )
 
+    def clear(self) -> None:
+        """Forget checkpoint, weights and scores, to start again."""
+        for file in (self.checkpoint, self.best, self.scores):
+            file.unlink(missing_ok=True)
+
     def write(self, recipe: Recipe) -> None:
         """Replace the run's recipe."""
         write_text(self.recipe, recipe.model_dump_json(indent=2))

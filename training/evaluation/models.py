@@ -10,10 +10,13 @@ from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, Wrong
 
 #: Networks that can be trained for comparison, by task.
 BASELINES = {
-    "segmentation": ("unet", "segcaps"),
+    "segmentation": (
+        "unet", "segcaps", "segcaps-normalized", "convcaps", "convcaps-plain", "ucaps",
+        "ucaps-plain",
+    ),
     "synthesis": ("pix2pix", "capspix2pix"),
     "classification": ("efficient", "capsnet", "matrix", "cnn", "resnet"),
-}
+}  # fmt: skip
 
 
 def find_models(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import ignite.distributed as idist
 import torch
 from monai.engines import SupervisedTrainer
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from caps_med.bundles import NetworkSpec
@@ -19,6 +19,7 @@ from caps_med.losses.segmentation import Kind
 from caps_med.networks import CapsuleNetwork, SegCaps, SegmentationNetwork, one_hot
 from training.data.samples import Source, evenly
 from training.engine import distributed
+from training.engine.collapse import RESTARTS, CollapseWatch, until_it_finds
 from training.engine.initial import initial_network
 from training.engine.loop import Best, TrainingRun, run_epochs, schedule
 from training.engine.memory import with_less_memory
@@ -31,16 +32,19 @@ from training.transforms import Augmentation, segmentation_transforms
 
 #: Evenly spaced samples that are validated after each epoch; the model's card has the score of all.
 VALIDATED = 100
+#: Added to the seed for each restart.
+_NEXT_SEED = 1009
 
 
 class SegmentationRecipe(CropRecipe):
     """Settings of the training of a segmentation network.
 
     Attributes:
-        network: ``segcaps``, or ``unet``: MONAI's BasicUNet.
+        network: see `training.tasks.segmentation_networks.CHOICES`.
         features: channels of the U-Net's five scales and last layer; None for MONAI's default.
         learning_rate: its peak; the default depends on the network.
-        variant: ``r3`` or ``r1``.
+        atoms: of the first capsules; None for the network's own (SegCaps and ConvCaps 16, UCaps 4).
+        variant: of SegCaps: ``r3`` or ``r1``.
         loss: see `caps_med.losses.CapsuleSegmentationLoss`.
         class_weights: for the weighted losses.
         reconstruction_weight: of the masked reconstruction's error.
@@ -49,6 +53,9 @@ class SegmentationRecipe(CropRecipe):
         plain: share of crops that are only cropped and flipped.
         foreground: share of crops that are centred on a labelled pixel.
         augmentation: of the crops.
+        restarts: how often the training has started again, because the network answered nothing
+            but background; each time with another seed and half the learning rate, and with
+            normalized votes of a SegCaps.
     """
 
     epochs: int = 10
@@ -59,6 +66,7 @@ class SegmentationRecipe(CropRecipe):
 
     network: NetworkName = "segcaps"
     features: tuple[int, int, int, int, int, int] | None = None
+    atoms: int | None = Field(default=None, ge=1)
     variant: Literal["r3", "r1"] = "r3"
     loss: Kind = "dice_ce"
     class_weights: tuple[float, ...] | None = None
@@ -67,6 +75,7 @@ class SegmentationRecipe(CropRecipe):
     plain: float = 0.0
     foreground: float = 0.0
     augmentation: Augmentation = Augmentation()
+    restarts: int = Field(default=0, ge=0, le=RESTARTS)
 
     @model_validator(mode="before")
     @classmethod
@@ -91,11 +100,23 @@ class SegmentationRecipe(CropRecipe):
         }
         choice = CHOICES[self.network]
         arguments |= choice.arguments
+        if self.atoms is not None and choice.has_atoms:
+            arguments["atoms"] = self.atoms
         if choice.name == "SegCaps":
-            arguments |= {"variant": self.variant, "atoms": self.atoms}
+            arguments["variant"] = self.variant
+            arguments |= {"normalize": True} if self.restarts else {}
         if choice.name == "UNet" and self.features is not None:
             arguments["features"] = list(self.features)
         return NetworkSpec(name=choice.name, arguments=arguments)
+
+    def started(self) -> SegmentationRecipe:
+        """With the seed and the learning rate of the latest restart."""
+        return self.model_copy(
+            update={
+                "seed": self.seed + _NEXT_SEED * self.restarts,
+                "learning_rate": self.learning_rate / 2**self.restarts,
+            }
+        )
 
     def held_out_scores(self, network: CapsuleNetwork, source: Source) -> Mapping[str, float]:
         """Dice of each class, and their mean."""
@@ -119,9 +140,25 @@ def train_segmentation(
     """
     if distributed.first():
         folder.open(recipe, resume)
-    return with_less_memory(
-        recipe, folder, resume, lambda r, on: _train(source, r, folder, on, workers, models)
-    )
+
+    def attempt(restarts: int) -> tuple[SegmentationNetwork, Best]:
+        current = recipe.model_copy(update={"restarts": restarts})
+        again = restarts > recipe.restarts
+        if again and distributed.first():
+            folder.clear()
+            folder.write(current)
+        return with_less_memory(
+            current, folder, resume and not again,
+            lambda r, on: _train(source, r, folder, on, workers, models),
+        )  # fmt: skip
+
+    network, best = until_it_finds(attempt, recipe.restarts)
+    if best.score == 0 and distributed.first():
+        print(
+            f"warning: {recipe.network} found nothing of the held-out labels: train longer, draw "
+            "crops around labels (--foreground 0.5) or choose another --network"
+        )
+    return network, best
 
 
 def _train(
@@ -132,6 +169,7 @@ def _train(
     workers: int,
     models: Path | None,
 ) -> tuple[SegmentationNetwork, Best]:
+    recipe = recipe.started()
     device, network = distributed.device(), initial_network(recipe, source, models)
     assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
     optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
@@ -165,6 +203,8 @@ def _train(
         picture=lambda: validation_picture(network, shown),
         names=source.training_name,
     )
+    if recipe.restarts < RESTARTS:
+        CollapseWatch(recipe.epochs * recipe.steps).attach(trainer)
     best = run_epochs(trainer, run, resume)
     return network.eval(), best
 

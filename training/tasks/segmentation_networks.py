@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 NetworkName = Literal[
-    "segcaps", "segcaps-normalized", "ucaps", "ucaps-plain", "convcaps", "convcaps-plain", "unet"
+    "segcaps", "segcaps-normalized", "convcaps", "convcaps-plain", "ucaps", "ucaps-plain", "unet"
 ]
 
 
@@ -19,19 +19,21 @@ class Choice:
         name: in the registry of networks.
         rate: default peak learning rate of Adam.
         arguments: what distinguishes it from others of the same class.
+        has_atoms: whether it has an argument ``atoms``.
     """
 
     name: str
     rate: float
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    has_atoms: bool = True
 
 
 CHOICES: Mapping[NetworkName, Choice] = {
-    "segcaps": Choice("SegCaps", 5e-3),
-    "segcaps-normalized": Choice("SegCaps", 5e-3, {"normalize": True}),
+    "segcaps": Choice("SegCaps", 5e-3, {"atoms": 16}),
+    "segcaps-normalized": Choice("SegCaps", 5e-3, {"atoms": 16, "normalize": True}),
     "ucaps": Choice("UCaps", 2e-3),
     "ucaps-plain": Choice("UCaps", 2e-3, {"capsules": False}),
     "convcaps": Choice("ConvCaps", 2e-3),
     "convcaps-plain": Choice("ConvCaps", 2e-3, {"capsules": False}),
-    "unet": Choice("UNet", 1e-3),
+    "unet": Choice("UNet", 1e-3, has_atoms=False),
 }

@@ -50,6 +50,7 @@ class SynthesisRecipe(CropRecipe):
         network: ``capspix2pix``, or ``pix2pix``, the baseline of Isola et al. 2017.
         keep: the last epoch by default; the score is that of the average style without grain,
             which measures closeness and not realism.
+        atoms: of the first capsules.
         noise_source, noise_size: see `caps_med.networks.CapsPix2Pix`.
         dropout: channel dropout after each capsule layer while training.
         discriminator: ``convolutional``, ``patch``, ``capsule`` or ``capsnet``, see
@@ -79,6 +80,7 @@ class SynthesisRecipe(CropRecipe):
     keep: Literal["best", "last"] = "last"
     batch_size: int = 4
     crop: Crop = 128
+    atoms: int = 16
     learning_rate: float = 5e-3
     task: ClassVar[Task] = "synthesis"
 
