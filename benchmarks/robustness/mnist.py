@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.classification.data import SPLIT_SEED, TESTED
 from training.data.classified.split import hold_out_share
 from training.evaluation.robustness.affine import AffineMaps
 
 CLASSES = tuple(map(str, range(10)))
-#: Share held out for testing, and the seed of the split.
-TEST_SHARE, SPLIT_SEED = 0.2, 0
 
 Bytes = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -61,9 +60,9 @@ class Digits:
 
 
 def split(file: Path) -> tuple[Digits, Digits]:
-    """The digits to train on and those to test on."""
+    """The digits to train on and those to test on, as in `benchmarks.classification`."""
     with np.load(file) as arrays:
         images, labels = arrays["images"], arrays["labels"].astype(np.int64)
-    held_out = hold_out_share(labels, [""] * len(labels), TEST_SHARE, SPLIT_SEED)
+    held_out = hold_out_share(labels, [""] * len(labels), TESTED / len(labels), SPLIT_SEED)
     digits = Digits(images[:, None], labels)
     return digits.of(~held_out), digits.of(held_out)

@@ -1,0 +1,305 @@
+"""Tables and pictures of the cells that `python -m benchmarks.robustness` has written.
+
+    python -m benchmarks.robustness.tables CELLS...
+
+joins the JSON files below these folders in benchmarks/results/robustness.json, and writes the
+tables of docs/results/robustness.md and its picture. Intervals are 95 % intervals of the mean over
+seeds (Student's t).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from benchmarks.options import benchmark_parser
+from benchmarks.tstr.results import write_page
+from training.atomic import write_text
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "robustness.json"
+PAGE = ROOT / "docs" / "results" / "robustness.md"
+SHEET = ROOT / "docs" / "images" / "overlapping-digits.png"
+#: What stands between these lines of the page is replaced.
+MARKS = "<!-- robustness -->", "<!-- end of robustness -->"
+NAMES = {
+    "efficient": "Efficient-CapsNet", "capsnet1": "CapsNet, 1 iteration",
+    "capsnet3": "CapsNet, 3 iterations", "matrix": "matrix capsules", "cnn": "CNN",
+    "full": "3 iterations, matrix pose, coordinates, spread loss",
+    "iterations1": "1 iteration", "iterations2": "2 iterations", "iterations5": "5 iterations",
+    "vector-pose": "vector pose", "no-coordinates": "no coordinates", "margin": "margin loss",
+    "cross-entropy": "cross-entropy",
+}  # fmt: skip
+#: Scores of an epoch that are kept.
+_KEPT = ("epoch", "loss", "clean", "affine", "familiar", "novel", "test")
+_DIGITS = 5
+
+Cell = dict[str, Any]
+
+
+def main() -> None:
+    """Join, print and write."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("cells", nargs="*", type=Path, help="folders; none: what was joined before")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--sheet", type=Path, default=SHEET)
+    options = parser.parse_args()
+    cells = joined(options.results, options.cells, options.sheet)
+    text = "\n".join(_all_tables(cells))
+    print(text)
+    sheets = {options.sheet: "Overlapping digits"} if options.sheet.exists() else {}
+    write_page(options.page, MARKS, text, sheets)
+
+
+def joined(file: Path, folders: Iterable[Path], sheet: Path) -> list[Cell]:
+    """All cells in a file of results and in folders; the file is written anew."""
+    known = json.loads(file.read_text()) if file.exists() else []
+    cells = {_key(cell): cell for cell in known}
+    for path in sorted(p for folder in folders for p in folder.rglob("*.json")):
+        cell = json.loads(path.read_text())
+        if not isinstance(cell, dict) or "experiment" not in cell or cell["quick"]:
+            continue
+        picture = cell.pop("sheet_png", None)
+        if picture and cell["about"] == {"network": "capsnet3", "seed": 0}:
+            sheet.write_bytes(base64.b64decode(picture))
+        cell["epochs"] = [
+            {name: round(e[name], _DIGITS) for name in _KEPT if name in e}
+            for e in cell.get("epochs", [])
+        ]
+        cells[_key(cell)] = cell
+    found = [cells[key] for key in sorted(cells)]
+    lines = ",\n".join(json.dumps(cell) for cell in found)
+    write_text(file, f"[\n{lines}\n]\n")
+    return found
+
+
+def _key(cell: Cell) -> str:
+    return "-".join([cell["experiment"], *map(str, cell["about"].values())])
+
+
+def spread(values: Sequence[float], digits: int = 1, share: bool = True) -> str:
+    """Such as ``93.1 [92.0, 94.2]``; without the interval where there is one value.
+
+    Args:
+        share: whether they are shares, which are shown in %.
+    """
+    if not values:
+        return "–"
+    found = np.asarray(values, float) * (100 if share else 1)
+    text = f"{found.mean():.{digits}f}"
+    if len(found) > 1:
+        half = stats.t.ppf(0.975, len(found) - 1) * stats.sem(found)
+        low, high = found.mean() - half, found.mean() + half
+        if share:
+            low, high = max(low, 0), min(high, 100)
+        text += f" [{low:.{digits}f}, {high:.{digits}f}]"
+    return text
+
+
+def minus_cnn(
+    stops: Sequence[tuple[Cell, dict[str, Any]]], own: Sequence[Cell], measure: str
+) -> str:
+    """Differences of a measure to the CNN of the same seed, in percentage points."""
+    cnn = {c["about"]["seed"]: e[measure] for c, e in stops if c["about"]["network"] == "cnn"}
+    pairs = [(e[measure], cnn.get(c["about"]["seed"])) for c, e in stops if c in own]
+    found = [ours - theirs for ours, theirs in pairs if theirs is not None]
+    return spread([100 * each for each in found], share=False) if found else "–"
+
+
+def at_equal(
+    cells: Sequence[Cell], measure: str
+) -> tuple[float, list[tuple[Cell, dict[str, Any]]]]:
+    """The highest level of a measure that all runs reach, and each run's first epoch there."""
+    level = min(max(e[measure] for e in cell["epochs"]) for cell in cells)
+    stops = [(c, next(e for e in c["epochs"] if e[measure] >= level)) for c in cells]
+    return level, stops
+
+
+def _all_tables(cells: Sequence[Cell]) -> Iterator[str]:
+    tables: Mapping[str, Callable[[Sequence[Cell]], Iterator[str]]] = {
+        "affine": _affine,
+        "viewpoints": _viewpoints,
+        "overlap": _overlap,
+        "few_labels": _few_labels,
+        "ablation": _ablation,
+        "transfer": _transfer,
+    }
+    devices = sorted({cell["device"] for cell in cells})
+    hours = sum(cell["seconds"] for cell in cells) / 3600
+    yield f"{len(cells)} cells on {', '.join(devices)}, {hours:.1f} hours, several at a time."
+    yield ""
+    for experiment, table in tables.items():
+        chosen = [cell for cell in cells if cell["experiment"] == experiment]
+        if chosen:
+            yield from table(chosen)
+            yield ""
+
+
+def _by_network(cells: Sequence[Cell], column: str = "network") -> dict[str, list[Cell]]:
+    found: dict[str, list[Cell]] = {}
+    for name in NAMES:
+        own = [cell for cell in cells if cell["about"].get(column) == name]
+        if own:
+            found[name] = own
+    return found
+
+
+def _row(*cells: object) -> str:
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _heading(*cells: str) -> Iterator[str]:
+    yield _row(*cells)
+    yield "|---" * len(cells) + "|"
+
+
+def _affine(cells: Sequence[Cell]) -> Iterator[str]:
+    level, stops = at_equal(cells, "clean")
+    yield "### Affine maps"
+    yield ""
+    yield (
+        "Accuracy in %, mean over seeds. Stopped: the first epoch with at least "
+        f"{100 * level:.1f} % on undistorted digits, the highest level that all runs reach."
+    )
+    yield ""
+    yield from _heading(
+        "network", "parameters", "seeds", "stopped: clean", "stopped: affine", "minus CNN", "last: clean",
+        "last: affine", "turned by 30°", "60°", "90°", "180°",
+    )  # fmt: skip
+    for name, own in _by_network(cells).items():
+        stopped = [epoch for cell, epoch in stops if cell in own]
+        last = [cell["epochs"][-1] for cell in own]
+        at_stop, at_end = (
+            [spread([epoch[m] for epoch in part]) for m in ("clean", "affine")]
+            for part in (stopped, last)
+        )
+        turned = [spread([c["rotations"][a] for c in own]) for a in ("30", "60", "90", "180")]
+        yield _row(
+            NAMES[name], f"{own[0]['parameters']:,}", len(own),
+            *at_stop, minus_cnn(stops, own, "affine"), *at_end, *turned,
+        )  # fmt: skip
+    yield ""
+    yield from _adversarial(cells)
+
+
+def _adversarial(cells: Sequence[Cell]) -> Iterator[str]:
+    epsilons = cells[0]["attacks"]["epsilons"]
+    yield "### Attacks"
+    yield ""
+    yield "Success in % on digits answered right, mean over seeds, by largest change ε of a pixel."
+    yield ""
+    yield from _heading("network", "attack", *(f"ε = {e:g}" for e in epsilons))
+    for name, own in _by_network(cells).items():
+        for attack in own[0]["attacks"]["rates"]:
+            rates = np.array([cell["attacks"]["rates"][attack] for cell in own])
+            yield _row(NAMES[name], attack, *(spread(column) for column in rates.T))
+    yield ""
+    yield from _heading("network", "zero gradients, %", "size of gradients")
+    for name, own in _by_network(cells).items():
+        zero = spread([cell["attacks"]["zero_gradients"] for cell in own])
+        size = [cell["attacks"]["median_gradient"] for cell in own]
+        yield _row(NAMES[name], zero, ", ".join(f"{s:.1e}" for s in size))
+
+
+def _viewpoints(cells: Sequence[Cell]) -> Iterator[str]:
+    yield "### Novel viewpoints"
+    yield ""
+    yield "Error in %, mean over seeds. Stopped at the lowest familiar error that all runs reach."
+    yield ""
+    yield from _heading(
+        "left out", "network", "parameters", "seeds", "stopped: familiar", "stopped: novel",
+        "accuracy minus CNN", "last: familiar", "last: novel",
+    )  # fmt: skip
+    for protocol in ("azimuth", "elevation"):
+        chosen = [cell for cell in cells if cell["about"]["protocol"] == protocol]
+        if not chosen:
+            continue
+        _, stops = at_equal(chosen, "familiar")
+        for name, own in _by_network(chosen).items():
+            stopped = [epoch for cell, epoch in stops if cell in own]
+            last = [cell["epochs"][-1] for cell in own]
+            at_stop, at_end = (
+                [spread([1 - epoch[m] for epoch in part]) for m in ("familiar", "novel")]
+                for part in (stopped, last)
+            )
+            difference = minus_cnn(stops, own, "novel")
+            yield _row(
+                protocol,
+                NAMES[name],
+                f"{own[0]['parameters']:,}",
+                len(own),
+                *at_stop,
+                difference,
+                *at_end,
+            )
+
+
+def _overlap(cells: Sequence[Cell]) -> Iterator[str]:
+    yield "### Overlapping digits"
+    yield ""
+    yield "Both digits named, % of pairs; mean squared error of the reconstruction of one digit."
+    yield ""
+    yield from _heading("network", "parameters", "seeds", "both right", "reconstruction error")
+    for name, own in _by_network(cells).items():
+        errors = [c["reconstruction_mse"] for c in own if "reconstruction_mse" in c]
+        drawn = spread(errors, 4, share=False)
+        right = spread([c["accuracy"] for c in own])
+        yield _row(NAMES[name], f"{own[0]['parameters']:,}", len(own), right, drawn)
+
+
+def _few_labels(cells: Sequence[Cell]) -> Iterator[str]:
+    counts = sorted({cell["about"]["per_class"] for cell in cells})
+    yield "### Few labels"
+    yield ""
+    yield "Accuracy in % after the last step, mean over seeds, by digits of each class to learn."
+    yield ""
+    yield from _heading("network", *map(str, counts))
+    for name, own in _by_network(cells).items():
+        columns = []
+        for count in counts:
+            last = [c["epochs"][-1]["test"] for c in own if c["about"]["per_class"] == count]
+            columns.append(spread(last))
+        yield _row(NAMES[name], *columns)
+
+
+def _ablation(cells: Sequence[Cell]) -> Iterator[str]:
+    yield "### What of matrix capsules matters"
+    yield ""
+    yield "Error in % on other objects after the last epoch, mean over seeds."
+    yield ""
+    yield from _heading("variant", "parameters", "seeds", "error", "published, smallNORB")
+    published = {
+        "full": "1.8", "iterations1": "9.7", "iterations2": "2.2", "iterations5": "3.9",
+        "vector-pose": "2.9", "no-coordinates": "2.6", "margin": "3.2", "cross-entropy": "5.8",
+    }  # fmt: skip
+    for name, own in _by_network(cells, "variant").items():
+        error = spread([1 - cell["epochs"][-1]["test"] for cell in own])
+        yield _row(NAMES[name], f"{own[0]['parameters']:,}", len(own), error, published[name])
+
+
+def _transfer(cells: Sequence[Cell]) -> Iterator[str]:
+    yield "### Black box"
+    yield ""
+    yield "Success in % of PGD made for one network (rows) on another (columns), mean over seeds."
+    yield ""
+    names = list(cells[0]["rates"])
+    for number, epsilon in enumerate(cells[0]["epsilons"]):
+        yield from _heading(f"ε = {epsilon:g}, made for", *(NAMES[name] for name in names))
+        for source in names:
+            columns = []
+            for target in names:
+                rates = [cell["rates"][source][target][number] for cell in cells]
+                columns.append(spread([rate for rate in rates if rate is not None]))
+            yield _row(NAMES[source], *columns)
+        yield ""
+
+
+if __name__ == "__main__":
+    main()
