@@ -170,8 +170,8 @@ def _affine(cells: Sequence[Cell]) -> Iterator[str]:
     )
     yield ""
     yield from _heading(
-        "network", "parameters", "seeds", "stopped: clean", "stopped: affine", "minus CNN", "last: clean",
-        "last: affine", "turned by 30°", "60°", "90°", "180°",
+        "network", "parameters", "seeds", "stopped: clean", "stopped: affine", "minus CNN",
+        "last: clean", "last: affine", "turned by 30°", "60°", "90°", "180°",
     )  # fmt: skip
     for name, own in _by_network(cells).items():
         stopped = [epoch for cell, epoch in stops if cell in own]
@@ -199,7 +199,7 @@ def _adversarial(cells: Sequence[Cell]) -> Iterator[str]:
     for name, own in _by_network(cells).items():
         for attack in own[0]["attacks"]["rates"]:
             rates = np.array([cell["attacks"]["rates"][attack] for cell in own])
-            yield _row(NAMES[name], attack, *(spread(column) for column in rates.T))
+            yield _row(NAMES[name], attack, *(spread(column.tolist()) for column in rates.T))
     yield ""
     yield from _heading("network", "zero gradients, %", "size of gradients")
     for name, own in _by_network(cells).items():
