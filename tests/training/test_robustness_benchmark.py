@@ -1,0 +1,140 @@
+"""Data and tables of ``python -m benchmarks.robustness``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.robustness import tables
+from benchmarks.robustness.experiments.overlap import EDGE, Pairs, both_named, loss_of
+from benchmarks.robustness.experiments.viewpoints import familiar
+from benchmarks.robustness.mnist import Digits
+from benchmarks.robustness.rendering import ELEVATIONS, LIGHTS, Views, rendered
+from benchmarks.robustness.shapes import CLASSES, Box, Segment, Solid, solid
+from caps_med.networks import EfficientCapsNet
+
+CPU = torch.device("cpu")
+
+
+def ball_and_stick() -> Solid:
+    """A ball in front (positive x) and a thin stick to its back, both on the ground plane."""
+    return Solid([Segment((0.6, 0, 0), (0.6, 0, 0), 0.4), Segment((-1, 0, 0), (0, 0, 0), 0.05)])
+
+
+def test_distances_of_balls_and_boxes_are_exact() -> None:
+    points = torch.tensor([[3.0, 0, 0], [0, 0, 0], [2, 2, 0]])
+    ball = Solid([Segment((0, 0, 0), (0, 0, 0), 2.0)])
+    expected = torch.tensor([3.0 - 2 / ball.scale, -2 / ball.scale, 8**0.5 - 2 / ball.scale])
+    torch.testing.assert_close(ball.distance(points), expected)
+    box = Solid([Box((0, 0, 0), (1, 1, 1), rounding=0)])
+    half = 1 / 3**0.5  # scaled into the unit sphere
+    expected = torch.tensor([3 - half, -half, 2**0.5 * (2 - half)])
+    torch.testing.assert_close(box.distance(points), expected)
+
+
+def test_every_instance_fits_into_the_unit_sphere() -> None:
+    way = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    shell = 1.01 * way / way.norm(dim=1, keepdim=True)
+    for name in CLASSES:
+        for instance in (0, 13):
+            assert solid(name, instance).distance(shell).min() > 0
+
+
+def test_the_camera_goes_round_the_object() -> None:
+    side, back = rendered(ball_and_stick(), [(30, 90), (30, 270)], 16, CPU)
+    seen, behind = (picture[0] != picture[0, 0, 0] for picture in (side, back))
+    np.testing.assert_array_equal(seen, behind[:, ::-1])
+    assert seen[:, :8].sum() > 1.5 * seen[:, 8:].sum(), "the ball is to the left"
+    front = rendered(ball_and_stick(), [(30, 0)], 16, CPU)[0, 0]
+    np.testing.assert_array_equal(front != front[0, 0], (front != front[0, 0])[:, ::-1])
+
+
+def test_light_comes_from_its_side_and_pictures_are_repeated() -> None:
+    ball = Solid([Segment((0, 0, 0), (0, 0, 0), 1.0)])
+    first, again = (rendered(ball, [(40, 120)], 16, CPU) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    left, right, above = first[0].astype(int)
+    assert left[8, 5] > left[8, 11] and right[8, 5] < right[8, 11]
+    assert abs(above[8, 5] - above[8, 10]) <= 1 and above[5, 8] > above[11, 8]
+    assert [picture[0, 0] for picture in first[0]] == [round(255 * b) for *_, b in LIGHTS]
+
+
+def test_the_protocols_train_on_a_third_of_the_views() -> None:
+    angles = np.array([(e, a) for e in ELEVATIONS for a in range(0, 360, 20)])
+    zeros = np.zeros(len(angles), np.int64)
+    views = Views(np.zeros((len(angles), 1, 1, 1), np.uint8), zeros, zeros, *angles.T)
+    for protocol in ("azimuth", "elevation"):
+        assert familiar(views, protocol).mean() == pytest.approx(1 / 3)
+    assert set(views.of(familiar(views, "elevation")).elevations.tolist()) == {30, 35, 40}
+
+
+def digits() -> Digits:
+    pictures = np.zeros((4, 1, 28, 28), np.uint8)
+    pictures[:2, :, 4:24, 10:14], pictures[2:, :, 10:14, 4:24] = 255, 102
+    return Digits(pictures, np.array([0, 0, 1, 1]))
+
+
+def test_pairs_are_of_two_classes_and_each_keeps_its_own_picture() -> None:
+    picture, alone, classes = Pairs(digits(), CPU, seed=0).batch(50)
+    assert picture.shape == (50, 1, EDGE, EDGE) and alone.shape == (50, 2, EDGE, EDGE)
+    assert (classes[:, 0] != classes[:, 1]).all()
+    torch.testing.assert_close(picture, alone.sum(1, keepdim=True).clamp(max=1))
+    mass = torch.where(classes == 0, 80.0, 0.4 * 80)
+    torch.testing.assert_close(alone.sum((2, 3)), mass), "nothing is cut off"
+    starts = {int(one.nonzero()[0, 0]) for one in alone[:, 0][classes[:, 0] == 0]}
+    assert min(starts) == 4 and max(starts) == 12, "up to four pixels each way"
+
+
+def test_both_classes_must_be_named_and_each_reconstruction_counts() -> None:
+    torch.manual_seed(0)
+    network = EfficientCapsNet(1, 2, (EDGE, EDGE)).eval()
+    assert both_named(network, Pairs(digits(), CPU, 0), 10) == 1, "of two classes both are named"
+    third = EfficientCapsNet(1, 10, (EDGE, EDGE)).eval()
+    assert both_named(third, Pairs(digits(), CPU, 0), 10) < 1
+    picture, alone, classes = Pairs(digits(), CPU, 0).batch(4)
+    loss = loss_of(network, picture, alone, classes)
+    worse = loss_of(network, picture, alone.flip(1), classes)
+    assert not torch.isclose(loss, worse), "each class reconstructs its own digit"
+
+
+def cell(network: str, seed: int, clean: list[float], affine: list[float]) -> dict[str, Any]:
+    epochs = [{"clean": c, "affine": a, "epoch": k} for k, (c, a) in enumerate(zip(clean, affine))]  # noqa: B905
+    return {
+        "experiment": "affine", "about": {"network": network, "seed": seed}, "epochs": epochs,
+        "device": "a test", "seconds": 1, "quick": False, "parameters": 10,
+        "rotations": dict.fromkeys(("30", "60", "90", "180"), 0.5),
+        "attacks": {"epsilons": [0.1], "rates": {"fgsm": [0.25]}, "zero_gradients": 0.0,
+                    "median_gradient": 1e-3},
+    }  # fmt: skip
+
+
+def test_networks_are_compared_at_equal_clean_accuracy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [
+        cell("cnn", 0, [0.5, 0.9, 0.95], [0.3, 0.6, 0.7]),
+        cell("cnn", 1, [0.6, 0.91, 0.96], [0.3, 0.62, 0.7]),
+        cell("capsnet3", 0, [0.7, 0.8, 0.9], [0.4, 0.5, 0.66]),
+        cell("capsnet3", 1, [0.7, 0.92, 0.93], [0.4, 0.66, 0.8]),
+    ]
+    for number, run in enumerate(runs):
+        (tmp_path / f"{number}.json").write_text(json.dumps(run))
+    level, stops = tables.at_equal(runs, "clean")
+    assert level == 0.9 and [epoch["epoch"] for _, epoch in stops] == [1, 1, 2, 1]
+    names = ["--results", "joined.out", "--page", "page.md", "--sheet", "none.png"]
+    monkeypatch.setattr("sys.argv", ["tables", str(tmp_path), *names])
+    monkeypatch.chdir(tmp_path)
+    tables.main()
+    first = capsys.readouterr().out
+    assert (
+        "| CapsNet, 3 iterations | 10 | 2 | 91.0 [78.3, 100.0] | 66.0 [66.0, 66.0] | 5.0 " in first
+    )
+    monkeypatch.setattr("sys.argv", ["tables", *names])
+    tables.main()
+    assert capsys.readouterr().out == first, "what was joined before needs no cells"
+    assert first.strip() in (tmp_path / "page.md").read_text()
