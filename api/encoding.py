@@ -90,7 +90,7 @@ def json_response(content: Mapping[str, object], provenance: AnswerProvenance) -
 def npz_bytes(arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
     """Named arrays as a compressed npz."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # the names are no options
     return buffer.getvalue()
 
 

@@ -6,6 +6,7 @@ import json
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 
 from api.audit import AUDIT, AuditFile
 from api.record import known
@@ -34,12 +35,12 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def _where(traceback: object) -> str:
+def _where(traceback: TracebackType | None) -> str:
     place = ""
     while traceback is not None:
-        code = traceback.tb_frame.f_code  # type: ignore[attr-defined]
-        place = f"{Path(code.co_filename).name}:{traceback.tb_lineno} {code.co_name}"  # type: ignore[attr-defined]
-        traceback = traceback.tb_next  # type: ignore[attr-defined]
+        code = traceback.tb_frame.f_code
+        place = f"{Path(code.co_filename).name}:{traceback.tb_lineno} {code.co_name}"
+        traceback = traceback.tb_next
     return place
 
 

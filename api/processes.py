@@ -31,7 +31,7 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:  #
     A process that ends with its parent (`api.confinement.end_with`) ends with the thread that
     started it, in truth.
     """
-    return _starter.submit(lambda: subprocess.Popen(command, **options)).result()  # noqa: S603
+    return _starter.submit(lambda: subprocess.Popen(command, **options)).result()  # noqa: S603 - our own commands
 
 
 def import_path() -> dict[str, str]:

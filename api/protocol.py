@@ -36,7 +36,7 @@ class BoundedHttp(H11Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the clock for the first request."""
-        super().connection_made(transport)  # type: ignore[arg-type]
+        super().connection_made(transport)  # type: ignore[arg-type]  # Uvicorn's type is narrower
         self._watch()
 
     def data_received(self, data: bytes) -> None:

@@ -33,7 +33,7 @@ def create(
     """
     from api.access.keys import KeyStore, default_path
 
-    key, text = KeyStore(keys or default_path()).create(name, scope, per_minute)  # type: ignore[arg-type]
+    key, text = KeyStore(keys or default_path()).create(name, scope, per_minute)  # type: ignore[arg-type]  # scopes are checked there
     typer.echo(f"key {key.id} of {key.name}: {', '.join(key.scopes)}", err=True)
     typer.echo("store it now, it cannot be shown again:", err=True)
     typer.echo(text)

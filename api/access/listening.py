@@ -23,7 +23,8 @@ def is_loopback(host: str) -> bool:
         found = {info[4][0] for info in socket.getaddrinfo(host or _EVERYWHERE, None)}
     except OSError as error:
         raise InvalidParameter(f"--host {host}: no such address") from error
-    return bool(host) and all(ipaddress.ip_address(a.split("%")[0]).is_loopback for a in found)  # type: ignore[union-attr]
+    addresses = [ipaddress.ip_address(str(address).split("%")[0]) for address in found]
+    return bool(host) and all(address.is_loopback for address in addresses)
 
 
 def check_exposure(

@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, ClassVar, TypeAlias
+from typing import Any, BinaryIO, ClassVar, TypeAlias, cast
 
 from api.decoding import processors, wire
 from api.processes import import_path, module_command, start
@@ -175,13 +175,11 @@ class Decoder:
 
     @property
     def _requests(self) -> BinaryIO:
-        assert self._process.stdin is not None  # noqa: S101 - it was asked for
-        return self._process.stdin  # type: ignore[return-value]
+        return cast(BinaryIO, self._process.stdin)
 
     @property
     def _answers(self) -> BinaryIO:
-        assert self._process.stdout is not None  # noqa: S101
-        return self._process.stdout  # type: ignore[return-value]
+        return cast(BinaryIO, self._process.stdout)
 
     def _within(self, seconds: float) -> _Deadline:
         return _Deadline(seconds, self._process)

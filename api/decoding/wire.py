@@ -73,7 +73,7 @@ def receive_bytes(stream: BinaryIO, size: int) -> bytearray:
     content = bytearray(size)
     view, got = memoryview(content), 0
     while got < size:
-        more = stream.readinto(view[got:])  # type: ignore[attr-defined]
+        more = stream.readinto(view[got:])  # type: ignore[attr-defined]  # pipes are buffered readers
         if not more:
             raise EOFError
         got += more

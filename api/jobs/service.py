@@ -20,7 +20,7 @@ from api.jobs.archive import ArchiveLimits, unpack
 from api.jobs.check import findings
 from api.jobs.executor import JobLimits, LocalExecutor
 from api.jobs.files import JobFiles, size_of
-from api.jobs.job import Job, Options
+from api.jobs.job import Job, Options, State
 from api.jobs.locks import FileLock
 from api.jobs.names import ModelNames
 from api.jobs.progress import RunProgress, log_lines, progress_of
@@ -288,8 +288,8 @@ class Jobs:
         while not (job := self.get(identity)).final:
             if job.state == "cancelling":
                 return job
-            state = "cancelled" if job.state == "queued" else "cancelling"
-            if self.store.move(job, state):  # type: ignore[arg-type]
+            state: State = "cancelled" if job.state == "queued" else "cancelling"
+            if self.store.move(job, state):
                 if state == "cancelled":
                     JobFiles(self.root / job.id).clear(job)
                 return self.get(identity)

@@ -121,8 +121,7 @@ def _listed(sources: Sequence[ImageSource], kind: Kind, limits: Limits) -> Medic
 
 def _called(number: int, source: ImageSource) -> str:
     """A source in messages: its file name, or its number."""
-    named = isinstance(source, str | PathLike)
-    return Path(source).name if named else f"image {number}"  # type: ignore[arg-type]
+    return Path(source).name if isinstance(source, str | PathLike) else f"image {number}"
 
 
 def _dicom_files(sources: Sequence[ImageSource]) -> list[Path]:

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from caps_med.bundles import ModelCard
 from caps_med.bundles.metadata import ClassificationSpec
 from caps_med.errors import InvalidInput
-from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, with_channels
+from caps_med.images import Kind, MedicalImage, with_channels
+from caps_med.inference.applied import AppliedNetwork
 from caps_med.inference.passes import device_of
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.networks import ClassificationNetwork
@@ -78,27 +78,10 @@ class Classification:
         }
 
 
-class Classifier:
-    """Apply a classification network to images of any size.
-
-    Args:
-        network: in evaluation mode.
-        card: classes and preprocessing of its training.
-        provenance: of every answer.
-        limits: bounds on an image.
-    """
+class Classifier(AppliedNetwork[ClassificationNetwork]):
+    """Apply a classification network to images of any size. See `AppliedNetwork`."""
 
     reads: Kind = "image"
-
-    def __init__(
-        self,
-        network: ClassificationNetwork,
-        card: ModelCard,
-        provenance: AnswerProvenance,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> None:
-        self.network, self.card, self.provenance = network, card, provenance
-        self.limits = limits
 
     @cached_property
     def spec(self) -> ClassificationSpec:

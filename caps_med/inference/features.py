@@ -84,11 +84,11 @@ class Features:
         """Write one ``.npz`` file, or a folder of features, contact sheet and statistics."""
         path = Path(path)
         if path.suffix == ".npz":
-            np.savez_compressed(path, **self.arrays())  # type: ignore[arg-type]
+            np.savez_compressed(path, **self.arrays())  # type: ignore[arg-type]  # the names are no options
             return
         path.mkdir(parents=True, exist_ok=True)
         arrays, sheet, numbers = (path / name for name in FOLDER_FILES)
-        np.savez_compressed(arrays, **self.arrays())  # type: ignore[arg-type]
+        np.savez_compressed(arrays, **self.arrays())  # type: ignore[arg-type]  # the names are no options
         self.contact_sheet().save(sheet)
         statistics = {"provenance": self.provenance.as_dict(), "layers": self.statistics()}
         numbers.write_text(json.dumps(statistics, indent=2) + "\n")

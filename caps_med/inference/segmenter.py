@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput
-from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, with_channels
+from caps_med.images import Kind, MedicalImage, with_channels
 from caps_med.images.channels import COLOURS, as_picture, is_colour
+from caps_med.inference.applied import AppliedNetwork
 from caps_med.inference.measures import LabelMeasures, measure_labels
 from caps_med.inference.passes import in_passes
 from caps_med.inference.provenance import AnswerProvenance, as_answer
@@ -83,27 +83,10 @@ class Segmentation(MedicalImage):
         }
 
 
-class Segmenter:
-    """Apply a segmentation network to pictures and volumes of any size.
-
-    Args:
-        network: in evaluation mode.
-        card: labels, plane, spacing and normalization of its training.
-        provenance: of every answer.
-        limits: bounds on an image at the network's spacing.
-    """
+class Segmenter(AppliedNetwork[SegmentationNetwork]):
+    """Apply a segmentation network to pictures and volumes of any size. See `AppliedNetwork`."""
 
     reads: Kind = "image"
-
-    def __init__(
-        self,
-        network: SegmentationNetwork,
-        card: ModelCard,
-        provenance: AnswerProvenance,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> None:
-        self.network, self.card, self.provenance = network, card, provenance
-        self.limits = limits
 
     def __call__(self, image: MedicalImage) -> Segmentation:
         """Segment a picture `[C, H, W]` or a volume `[C, X, Y, Z]`.

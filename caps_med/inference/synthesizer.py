@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput, InvalidParameter
-from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, match_labels
+from caps_med.images import Kind, MedicalImage, match_labels
+from caps_med.inference.applied import AppliedNetwork
 from caps_med.inference.passes import in_passes
 from caps_med.inference.progress import part_of
 from caps_med.inference.provenance import AnswerProvenance, as_answer
@@ -39,29 +39,12 @@ class SyntheticImage(MedicalImage):
         return True
 
 
-class Synthesizer:
-    """Apply a generator to label maps of any size.
-
-    Args:
-        network: in evaluation mode.
-        card: labels, plane and spacing of its training.
-        provenance: of every answer.
-        limits: bounds on a label map at the network's spacing.
-    """
+class Synthesizer(AppliedNetwork[SynthesisNetwork]):
+    """Apply a generator to label maps of any size. See `AppliedNetwork`."""
 
     reads: Kind = "labels"
     #: Of a label map.
     channels = 1
-
-    def __init__(
-        self,
-        network: SynthesisNetwork,
-        card: ModelCard,
-        provenance: AnswerProvenance,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> None:
-        self.network, self.card, self.provenance = network, card, provenance
-        self.limits = limits
 
     def __call__(self, labels: MedicalImage, seed: int = 0) -> SyntheticImage:
         """Synthesize an image of a label map; all slices of a volume share one noise vector.

@@ -57,7 +57,7 @@ def sample_by_sample(method: Method) -> Method:
         like = next(x for x in (*inputs, *named.values()) if x is not None)
         return _map(lambda part: _of_the_class_of(like, part), answer)
 
-    return alone  # type: ignore[return-value]
+    return alone  # type: ignore[return-value]  # called as the method is
 
 
 def _samples(network: CapsuleNetwork, tensors: Sequence[Tensor]) -> range | None:
@@ -70,8 +70,9 @@ def _samples(network: CapsuleNetwork, tensors: Sequence[Tensor]) -> range | None
 
 
 def _plain(tensor: Tensor | None) -> Tensor | None:
-    subclass = tensor is not None and has_torch_function_unary(tensor)
-    return tensor.as_subclass(Tensor) if subclass else tensor  # type: ignore[union-attr]
+    if tensor is None or not has_torch_function_unary(tensor):
+        return tensor
+    return tensor.as_subclass(Tensor)
 
 
 def _of_the_class_of(like: Tensor, tensor: Tensor) -> Tensor:

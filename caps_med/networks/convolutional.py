@@ -12,15 +12,11 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
-from caps_med.layers.spatial import conv_type
 from caps_med.networks.classification import ClassificationNetwork
+from caps_med.networks.efficient_convolutions import EfficientConvolutions
 
 #: Probabilities of classes that exclude one another, or of each class alone.
 Activation = Literal["softmax", "sigmoid"]
-
-_BATCH_NORM = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
-#: Channels, kernel and stride of the convolutions of `EfficientCapsNet`.
-_CONVOLUTIONS = ((32, 5, 1), (64, 3, 1), (64, 3, 1), (128, 3, 2))
 
 
 class ConvolutionalClassifier(ClassificationNetwork):
@@ -90,15 +86,9 @@ class ConvNet(ConvolutionalClassifier):
         dropout: float = 0.2,
     ) -> None:
         super().__init__(in_channels, out_channels, image_size, activation)
-        conv, norm = conv_type(self.spatial_dims), _BATCH_NORM[self.spatial_dims]
-        blocks: list[nn.Module] = []
-        channels = self.stem.out_channels
-        for width, kernel, stride in _CONVOLUTIONS:
-            blocks += [conv(channels, width, kernel, stride), nn.ReLU(), norm(width)]
-            channels = width
-        self.features = nn.Sequential(*blocks)
+        self.features = EfficientConvolutions(self.spatial_dims, self.stem.out_channels)
         self.head = nn.Sequential(
-            nn.Linear(channels, hidden),
+            nn.Linear(self.features.out_channels, hidden),
             nn.ReLU(),
             nn.Dropout(dropout),
             nn.Linear(hidden, out_channels),

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from caps_med.layers.attention import SelfAttentionCapsules, exponential_squash
 from caps_med.layers.spatial import conv_type
 from caps_med.networks.base import LayerInfo, capsule_lengths
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.classification import ClassificationNetwork, ReconstructionDecoder
+from caps_med.networks.efficient_convolutions import EfficientConvolutions
 
-_BATCH_NORM = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
-#: Channels, kernel and stride of the convolutions.
-_CONVOLUTIONS = ((32, 5, 1), (64, 3, 1), (64, 3, 1), (128, 3, 2))
 _PRIMARY_ATOMS, _CLASS_ATOMS = 8, 16
 
 
@@ -51,14 +49,10 @@ class EfficientCapsNet(ClassificationNetwork):
         decoder: bool = True,
     ) -> None:
         super().__init__(in_channels, out_channels, image_size)
-        conv, norm = conv_type(self.spatial_dims), _BATCH_NORM[self.spatial_dims]
-        blocks: list[nn.Module] = []
-        channels, size = self.stem.out_channels, self.stem.out_size
-        for width, kernel, stride in _CONVOLUTIONS:
-            blocks += [conv(channels, width, kernel, stride), nn.ReLU(), norm(width)]
-            channels, size = width, tuple((edge - kernel) // stride + 1 for edge in size)
-        self.features = nn.Sequential(*blocks)
-        self.primarycaps = conv(channels, channels, size, groups=channels)  # type: ignore[arg-type]
+        self.features = EfficientConvolutions(self.spatial_dims, self.stem.out_channels)
+        channels, size = self.features.out_channels, self.features.out_size(self.stem.out_size)
+        conv = conv_type(self.spatial_dims)
+        self.primarycaps = conv(channels, channels, size, groups=channels)  # type: ignore[arg-type]  # the axes are 2 or 3
         in_capsules = channels // _PRIMARY_ATOMS
         self.classcaps = SelfAttentionCapsules(
             in_capsules, _PRIMARY_ATOMS, out_channels, _CLASS_ATOMS

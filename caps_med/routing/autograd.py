@@ -22,7 +22,7 @@ def differentiable(
 ) -> Tensor:
     """`forward`, whose gradient is `backward`; only votes and bias are kept in between."""
     if votes.requires_grad or (bias is not None and bias.requires_grad):
-        capsules: Tensor = _Routing.apply(votes, bias, routing, forward, backward)  # type: ignore[no-untyped-call]
+        capsules: Tensor = _Routing.apply(votes, bias, routing, forward, backward)  # type: ignore[no-untyped-call]  # PyTorch's own
         return capsules
     return forward(votes, bias, routing)
 

@@ -220,6 +220,11 @@ def pixels(page: Page, selector: str) -> list[int]:
     return found
 
 
+def counts(labels: MedicalImage) -> list[int]:
+    """How many voxels have each of the values 0 to 3."""
+    return [int((labels.array == label).sum()) for label in range(4)]
+
+
 def sent_labels(
     page: Page, server: Served, part: str, wanted: Callable[[MedicalImage], bool]
 ) -> MedicalImage:

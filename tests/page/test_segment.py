@@ -16,16 +16,12 @@ import caps_med
 from caps_med import samples
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.images.dicom_files import IDENTITY, SERIES, dataset, encoded, placed
-from tests.page.conftest import check_accessible, sample, saved
+from tests.page.conftest import check_accessible, counts, sample, saved
 
 #: Of each volume: its size, and how many voxels have each value, 0 to 3.
 SHOWN = """() => capsMed.segment.volumes.map(v => ({
     dims: [...v.hdr.dims], counts: [0, 1, 2, 3].map(id => v.img.reduce((n, x) => n + (x === id), 0))
 }))"""
-
-
-def counts(labels: MedicalImage) -> list[int]:
-    return [int((labels.array == label).sum()) for label in range(4)]
 
 
 def wait_for_answer(page: Page) -> None:

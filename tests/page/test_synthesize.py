@@ -18,6 +18,7 @@ from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.serving import Served
 from tests.page.conftest import (
     check_accessible,
+    counts,
     pixels,
     sample,
     saved,
@@ -74,10 +75,6 @@ def sent_drawing(page: Page, server: Served) -> MedicalImage:
     """What is painted now, as the service got it."""
     drawn = strokes(page)
     return sent_labels(page, server, "/synthesize", lambda sent: counts(sent) == drawn)
-
-
-def counts(labels: MedicalImage) -> list[int]:
-    return [int((labels.array == label).sum()) for label in range(4)]
 
 
 def tile(seed: int) -> str:

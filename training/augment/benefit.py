@@ -129,7 +129,7 @@ def _recipe(run: AugmentRun) -> SegmentationRecipe:
     planned = plan(card, distributed.device(), "2d")
     overrides = {"data": dataset.data, "seed": config.seed, **SEGMENTER, **config.segmenter}
     recipe = build_recipe(SegmentationRecipe, [planned, overrides])
-    assert isinstance(recipe, SegmentationRecipe)  # noqa: S101
+    assert isinstance(recipe, SegmentationRecipe)  # noqa: S101 - of this task
     return recipe
 
 
@@ -157,7 +157,7 @@ def half_synthetic(real: Source, synthetic: Source) -> Source:
     """
     samples, stored = real.samples, synthetic.samples
     assert isinstance(samples, StoredSamples)  # noqa: S101 - both are folders
-    assert isinstance(stored, StoredSamples)  # noqa: S101
+    assert isinstance(stored, StoredSamples)  # noqa: S101 - as above
     stored = StoredSamples(stored.store, stored.entries, samples.ids, stored.neighbours)
     repeats = max(1, round(len(stored) / len(real.training)))
     chosen: list[tuple[Sequence[Sample], int]] = []

@@ -165,7 +165,7 @@ def scale_of(parts: Parts, generator: Model) -> Scale:
     """
     images = [parts.dataset.read(case)[0] for case in reference_cases(parts)]
     channels = images[0].array.shape[0]
-    generated = int(generator.network.image_channels)  # type: ignore[arg-type]
+    generated = int(generator.network.image_channels)  # type: ignore[arg-type]  # of a generator
     if channels != generated:
         raise InvalidInput(
             f"{generator.bundle.reference} makes images of {generated} channels, the data have "

@@ -157,7 +157,7 @@ def labels(
         maker = LabelMaker(seed, None, None, size=size)
     else:
         originals = read_originals(open_dataset(like, images=False))
-        maker = LabelMaker.like(originals, seed, tolerance, symmetries, kind is not None)  # type: ignore[arg-type]
+        maker = LabelMaker.like(originals, seed, tolerance, symmetries, kind is not None)  # type: ignore[arg-type]  # checked above
     write_labels(
         maker, count, out, command_line(), workers,
         partial(progress_bar, what="drawing", total=count),

@@ -53,7 +53,7 @@ class Interpretation:
         names = tuple(name.strip() for name in channels.split(",")) if channels.strip() else ()
         if "" in names:
             raise InvalidParameter(f"channels={channels}: a name is empty; give them as FLAIR,T1")
-        return cls(instances, dict(map(_label, pairs)), names)  # type: ignore[arg-type]
+        return cls(instances, dict(map(_label, pairs)), names)  # type: ignore[arg-type]  # checked above
 
     def applied_to(self, cases: Cases) -> Cases:
         """The cases, understood in this way."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import ignite.distributed as idist
 import torch
+from torch import nn
 
 Result = TypeVar("Result")
 
@@ -31,6 +32,12 @@ def in_parallel(work: Callable[[], Result]) -> Result:
 def first() -> bool:
     """Whether this is the process that writes files and prints."""
     return int(idist.get_rank()) == 0
+
+
+def wrapped(network: nn.Module) -> nn.Module:
+    """A network whose gradients are those of all processes; itself where there is one."""
+    several = idist.get_world_size() > 1
+    return cast(nn.Module, idist.auto_model(network)) if several else network
 
 
 def device() -> torch.device:

@@ -109,6 +109,7 @@ def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
         before = result.get(key)
         if isinstance(before, BaseModel):
             before = before.model_dump()
-        nested = isinstance(before, Mapping) and isinstance(value, Mapping)
-        result[key] = merged(before, value) if nested else value  # type: ignore[arg-type]
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            value = merged(before, value)
+        result[key] = value
     return result

@@ -320,7 +320,7 @@ def _over_slices(distance: Callable[[Floats, Floats], float]) -> Callable[[Float
 
 
 def _stack(image: MedicalImage, plane: Plane | None) -> NDArray[np.generic]:
-    return SliceStack.from_image(image, plane).array  # type: ignore[arg-type]
+    return SliceStack.from_image(image, plane).array  # type: ignore[arg-type]  # None for pictures only
 
 
 def _labelled_slices(label: MedicalImage, plane: Plane | None) -> list[int]:

@@ -122,7 +122,7 @@ class LabelMaker:
     def _spline(self, rng: Random, _attempt: int) -> tuple[Labels, Origin]:
         """Axons of the spline model, with the size of an original and its label id."""
         assert self.originals is not None  # noqa: S101 - checked by the caller
-        assert self.sampler is not None  # noqa: S101
+        assert self.sampler is not None  # noqa: S101 - set with the originals
         maps = self.originals.maps
         label = _axons(rng, maps[rng.integers(len(maps))].label.spatial_shape)
         (foreground,) = self.sampler.shapes.foreground

@@ -127,7 +127,7 @@ def svg(figure: Figure, label: str, grid: bool = True) -> str:
         axes.patch.set_visible(False)
     stream = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": label}):
-        FigureCanvasSVG(figure)  # type: ignore[no-untyped-call, unused-ignore]
+        FigureCanvasSVG(figure)  # type: ignore[no-untyped-call, unused-ignore]  # by Matplotlib's version
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     drawn = stream.getvalue()
     drawn = drawn[drawn.index("<svg") :].replace(INK, "currentColor")

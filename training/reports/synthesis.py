@@ -62,7 +62,7 @@ def _measures(summary: SynthesisSummary) -> Iterator[Measure]:
     for key, called in _DIVERSITY.items():
         yield row(
             f"diversity, {called}",
-            lambda s, key=key: _number(s.diversity[key].ratio, 2),  # type: ignore[misc]
+            lambda s, key=key: _number(s.diversity[key].ratio, 2),  # type: ignore[misc]  # mypy infers no defaults
             "among images of one label map, over that of real ones; 1 as in reality",
         )
     for key, (name, digits, meaning) in _SETS.items():
@@ -71,7 +71,7 @@ def _measures(summary: SynthesisSummary) -> Iterator[Measure]:
         )
         yield row(
             name,
-            lambda s, key=key, digits=digits: _number((s.sets or {}).get(key), digits),  # type: ignore[misc]
+            lambda s, key=key, digits=digits: _number((s.sets or {}).get(key), digits),  # type: ignore[misc]  # as above
             meaning + floor,
         )
     for comparison in summary.comparisons:

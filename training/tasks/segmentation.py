@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import ignite.distributed as idist
 import torch
 from monai.engines import SupervisedTrainer
 from pydantic import Field, model_validator
@@ -184,7 +183,7 @@ def _train(
         device=device,
         max_epochs=recipe.epochs,
         train_data_loader=epoch_loader(dataset, recipe, workers),
-        network=idist.auto_model(network) if idist.get_world_size() > 1 else network,
+        network=distributed.wrapped(network),
         optimizer=optimizer,
         loss_function=loss,
         prepare_batch=lambda batch, *_, **__: _prepare(

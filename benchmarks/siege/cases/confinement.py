@@ -18,31 +18,17 @@ from benchmarks.siege.service import MIB, Siege
 
 #: A decoder whose parser tries everything, and says as its error what was possible.
 _TAKEN_OVER = """
-import os, resource, socket, sys
+import os, sys
+from pathlib import Path
 from api.decoding import worker
+from benchmarks.siege.attempts import attempts, succeeded
 from caps_med.errors import InvalidInput
 
-victim = sys.argv.pop()
-tried = {
-    "open": lambda: os.open("/etc/passwd", os.O_RDONLY),
-    "create": lambda: os.open(victim + ".new", os.O_CREAT | os.O_WRONLY),
-    "socket": socket.socket,
-    "delete": lambda: os.unlink(victim),
-    "fork": os.fork,
-    "signal": lambda: os.kill(os.getppid(), 0),
-    "descriptors": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)),
-}
+tried = attempts(Path(sys.argv.pop()))
 
 def take_over(*_, **__):
     os.close(2)  # its number is free now
-    done = []
-    for name, attempt in tried.items():
-        try:
-            attempt()
-            done.append(name)
-        except (OSError, ValueError):
-            pass
-    raise InvalidInput(" ".join(done))
+    raise InvalidInput(", ".join(succeeded(tried)))
 
 confine = worker.confine
 
@@ -98,9 +84,10 @@ def _attempts(victim: Path) -> set[str]:
     )  # fmt: skip
     with process:
         stdin: Any = process.stdin
-        wire.receive_line(process.stdout)  # type: ignore[arg-type]
+        answers: Any = process.stdout
+        wire.receive_line(answers)
         wire.send(stdin, {"size": 1, "kind": "image", "limits": [1, 1, 1]}, b"x")
-        said = wire.receive_line(process.stdout)  # type: ignore[arg-type]
+        said = wire.receive_line(answers)
     if said.get("error") != "invalid_input":
         raise Breach(f"the parser was not reached: {said}")
-    return set(said["message"].split())
+    return set(filter(None, said["message"].split(", ")))

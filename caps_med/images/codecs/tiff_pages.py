@@ -74,7 +74,8 @@ class Pages:
     @property
     def resolution(self) -> tuple[float, float]:
         """Pixels along x and along y in one unit; 0 where the first page does not say."""
-        return tuple(_ratio(self._tif.pages[0].tags.valueof(tag)) for tag in (282, 283))  # type: ignore[return-value]
+        across, down = (_ratio(self._tif.pages[0].tags.valueof(tag)) for tag in (282, 283))
+        return across, down
 
     def form(self, index: int) -> Form:
         """What page `index` holds, checked."""

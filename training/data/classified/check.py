@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -207,9 +207,9 @@ class _Survey:
                 yield finding("shared_patient", "", what, "keep each patient in one part")
 
     def _of_names(self, names: tuple[str, ...]) -> Iterator[Finding]:
-        folded: Mapping[str, list[str]] = {}
+        folded: dict[str, list[str]] = {}
         for name in names:
-            folded.setdefault("".join(name.casefold().split()), []).append(name)  # type: ignore[attr-defined]
+            folded.setdefault("".join(name.casefold().split()), []).append(name)
         for alike in folded.values():
             if len(alike) > 1:
                 what = f"the classes {' and '.join(map(repr, alike))} differ only in case or spaces"

@@ -113,7 +113,10 @@ def class_list(path: Path) -> ClassifiedImages | None:
     unusable: list[Unpaired] = []
     for number, item in enumerate(items, 1):
         entry = _entry(item, number, path, names)
-        (found if isinstance(entry, Found) else unusable).append(entry)  # type: ignore[arg-type]
+        if isinstance(entry, Found):
+            found.append(entry)
+        else:
+            unusable.append(entry)
     return collected(path, f"{kind[1:].upper()} list of classes", found, names, unusable)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import ignite.distributed as idist
 import torch
 from ignite.engine import Engine, Events
 from monai.engines import SupervisedTrainer
@@ -76,7 +75,7 @@ def _train(
         device=device,
         max_epochs=recipe.epochs,
         train_data_loader=batch_loader(source.training, recipe, device, workers),
-        network=idist.auto_model(objective) if idist.get_world_size() > 1 else objective,
+        network=distributed.wrapped(objective),
         optimizer=optimizer,
         loss_function=lambda loss, _: loss,
         prepare_batch=lambda batch, *_, **__: _prepare(batch, recipe, device),
