@@ -39,27 +39,20 @@ def ratio(seconds: Mapping[str, list[float]], name: str, over: str) -> float:
     return statistics.median(a / b for a, b in zip(seconds[name], seconds[over], strict=True))
 
 
-def peak_megabytes(
-    network: Network, implementation: str, size: int, work: Work, device: str = "cpu"
-) -> float:
-    """Peak memory of a job beyond the idle process that holds the network.
-
-    Resident memory on a CPU, allocated memory on a GPU.
-    """
-    what = (network, implementation, str(size), work, device)
+def peak_megabytes(network: Network, implementation: str, size: int, work: Work) -> float:
+    """Peak resident memory of a job beyond the idle process that holds the network."""
+    what = (network, implementation, str(size), work)
     command = [sys.executable, "-m", "benchmarks.measure", *what]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(result.stdout.split()[-1])
 
 
-def copy_rate(device: str = "cpu", floats: int = 2**25) -> float:
+def copy_rate(floats: int = 2**25) -> float:
     """Bytes read and written per second by the fastest of several large copies."""
-    source, target = (torch.rand(floats, device=device) for _ in range(2))
+    source, target = (torch.rand(floats) for _ in range(2))
 
     def copy() -> None:
         target.copy_(source)
-        if device != "cpu":
-            torch.cuda.synchronize()
 
     return 8 * floats / min(alternate({"copy": copy}, 9)["copy"])
 
@@ -72,23 +65,14 @@ def resident_megabytes(field: str) -> float:
     raise RuntimeError(f"/proc/self/status has no {field}: peak memory needs Linux")
 
 
-def _main(network: Network, implementation: str, size: str, work: Work, device: str) -> None:
-    job(network, implementation, WARM_UP, work, device)()  # code that loads on the first call
-    run = job(network, implementation, int(size), work, device)
-    if device == "cpu":
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-        idle = resident_megabytes("VmRSS")
-    else:
-        torch.cuda.reset_peak_memory_stats()
-        idle = torch.cuda.memory_allocated() / 2**20
+def _main(network: Network, implementation: str, size: str, work: Work) -> None:
+    job(network, implementation, WARM_UP, work)()  # code that loads on the first call
+    run = job(network, implementation, int(size), work)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
+    idle = resident_megabytes("VmRSS")
     run()
     run()  # Adam's state exists only from the second step on
-    peak = (
-        resident_megabytes("VmHWM")
-        if device == "cpu"
-        else torch.cuda.max_memory_allocated() / 2**20
-    )
-    print(peak - idle)
+    print(resident_megabytes("VmHWM") - idle)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Speed and memory of capsule networks against published-style routing and MONAI's U-Net.
+"""Speed and memory on CPUs, against published-style routing and MONAI's U-Net.
 
 ``python -m benchmarks.routing_speed [--quick]`` prints one table, alternating all implementations
 in one run, and writes ``benchmarks/results/<device>.json`` and ``docs/images/routing-speed.png``.
+GPUs: `benchmarks.gpu`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import torch
 from benchmarks.measure import alternate, copy_rate, peak_megabytes, ratio
 from benchmarks.options import benchmark_parser
 from benchmarks.published import route_published
-from benchmarks.subjects import OURS, Network, Work, implementations, job
+from benchmarks.subjects import IMPLEMENTATIONS, OURS, Network, Work, job
 from caps_med.layers import ConvCapsule, DeconvCapsule
 from caps_med.networks import CapsPix2Pix, SegCaps
 from caps_med.routing import active_backend, route
@@ -40,10 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--networks", nargs="*", default=list(get_args(Network)))
     parser.add_argument("--works", nargs="+", default=list(get_args(Work)))
-    parser.add_argument("--implementations", nargs="+", help="all that the device can run")
-    parser.add_argument(
-        "--device", default="cpu", help="cpu, or cuda (skipped where there is none)"
-    )
+    parser.add_argument("--implementations", nargs="+", default=list(IMPLEMENTATIONS))
     parser.add_argument("--no-memory", action="store_true", help="time alone")
     parser.add_argument(
         "--cpu-time",
@@ -53,10 +51,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--no-routing", action="store_true", help="networks alone")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    if options.device != "cpu" and not torch.cuda.is_available():
-        print("no CUDA device at hand: nothing measured")
-        return
-    options.implementations = options.implementations or list(implementations(options.device))
     if options.quick:
         options.sizes, options.rounds = [128], 1
     options.clock = time.process_time if options.cpu_time else time.perf_counter
@@ -64,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
         options.threads = 1
     torch.set_num_threads(options.threads)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
-    results: dict[str, Any] = {"machine": machine(options.threads, options.device), "networks": []}
+    results: dict[str, Any] = {"machine": machine(options.threads), "networks": []}
     results["machine"]["clock"] = "processor time" if options.cpu_time else "wall"
     print(json.dumps(results["machine"]))
     results["routing"] = [] if options.no_routing else routing_rows(min(options.sizes), options)
@@ -81,13 +75,13 @@ def main(arguments: list[str] | None = None) -> None:
     plot(results, pictures / "routing-speed.png")
 
 
-def machine(threads: int, device: str) -> dict[str, Any]:
+def machine(threads: int) -> dict[str, Any]:
     """What was measured on, and how busy it was."""
     return {
-        "device": processor_name() if device == "cpu" else torch.cuda.get_device_name(),
+        "device": processor_name(),
         "threads": threads,
         "torch": torch.__version__,
-        "backend": active_backend(device),
+        "backend": active_backend(),
         "load_average_at_start": os.getloadavg()[0],
     }
 
@@ -105,16 +99,14 @@ def network_row(
     network: Network, size: int, work: Work, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Time and memory of every implementation, and ours over each baseline."""
-    jobs = {
-        name: job(network, name, size, work, options.device) for name in options.implementations
-    }
+    jobs = {name: job(network, name, size, work) for name in options.implementations}
     seconds = alternate(jobs, options.rounds, options.clock)
     del jobs
     row: dict[str, Any] = {"network": network, "size": size, "work": work, "implementations": {}}
     for name, times in seconds.items():
         entry = {"median_s": statistics.median(times), "min_s": min(times), "max_s": max(times)}
         if not options.no_memory:
-            entry["peak_mb"] = peak_megabytes(network, name, size, work, options.device)
+            entry["peak_mb"] = peak_megabytes(network, name, size, work)
         row["implementations"][name] = entry
         memory = f" {entry['peak_mb']:8.0f} MB" if "peak_mb" in entry else ""
         print(
@@ -132,12 +124,12 @@ def network_row(
 
 def routing_rows(size: int, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Routing alone, forward and backward, on the votes of every layer of both networks."""
-    rate, rows = copy_rate(options.device), []
+    rate, rows = copy_rate(), []
     print(f"copy rate {rate / 1e9:.1f} GB/s")
     ours = [n for n in OURS if n in options.implementations and n not in ("recompute", "floor")]
-    for network in (SegCaps().to(options.device), CapsPix2Pix().to(options.device)):
+    for network in (SegCaps(), CapsPix2Pix()):
         for name, layer, capsules in layer_inputs(network, size):
-            votes = layer.votes(capsules.to(options.device)).detach()
+            votes = layer.votes(capsules).detach()
             rows.append(
                 routing_row(type(network).__name__, name, layer, votes, ours, rate, options)
             )
@@ -175,8 +167,6 @@ def routing_row(
                 capsules = route(leaf, fixed, routing, backend)
             if work == "training":
                 torch.autograd.grad(capsules, leaf, torch.ones_like(capsules))
-        if options.device != "cpu":
-            torch.cuda.synchronize()
 
     for work in get_args(Work):
         jobs = {b: (lambda b=b, w=work: run(b, w)) for b in [*backends, "published"]}

@@ -18,34 +18,32 @@ from caps_med.routing import BACKENDS, active_backend, use_backend
 Network = Literal["SegCaps", "CapsPix2Pix"]
 Work = Literal["forward", "training"]
 
-_FEATURES_31M = (64, 128, 256, 512, 1024, 64)
+FEATURES_31M = (64, 128, 256, 512, 1024, 64)
 
 
 #: Which of them are ours; ``recompute`` is the default backend with votes recomputed
 #: (`caps_med.layers.recompute_votes`), ``floor`` leaves routing out: the votes of one input type
 #: are the capsules, so no routing could make the network faster than that.
-OURS = ("numba", "triton", "eager", "recompute", "floor")
+OURS = ("numba", "eager", "recompute", "floor")
+IMPLEMENTATIONS = (*OURS, "published", "unet31m", "unet")
 
 
-def job(
-    network: Network, implementation: str, size: int, work: Work, device: str = "cpu"
-) -> Callable[[], None]:
+def job(network: Network, implementation: str, size: int, work: Work) -> Callable[[], None]:
     """One forward pass, or one Adam step on batch 1, of `size` x `size` pixels, as a function."""
     torch.manual_seed(0)
-    model = _build(network, implementation).to(device)
-    inputs = [torch.rand(1, 1, size, size, device=device)]
+    model = _build(network, implementation)
+    inputs = [torch.rand(1, 1, size, size)]
     if isinstance(model, CapsPix2Pix):
-        inputs.append(torch.randn(1, model.noise_size, device=device))
+        inputs.append(torch.randn(1, model.noise_size))
     recompute_votes(model, implementation == "recompute")
-    backend = implementation if implementation in BACKENDS else active_backend(device)
+    backend = implementation if implementation in BACKENDS else active_backend()
 
     def forward() -> None:
         with torch.inference_mode(), use_backend(backend), without_routing(implementation):
             model(*inputs)
-        _finish(device)
 
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    target = torch.rand(1, 1, size, size, device=device)
+    target = torch.rand(1, 1, size, size)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -53,7 +51,6 @@ def job(
             output: Tensor = model(*inputs)
             nn.functional.mse_loss(output, target).backward()
         optimizer.step()
-        _finish(device)
 
     model.train(work == "training")
     return step if work == "training" else forward
@@ -69,22 +66,11 @@ def without_routing(implementation: str) -> Iterator[None]:
         yield
 
 
-def implementations(device: str) -> tuple[str, ...]:
-    """All that can run on a device: the baselines, and each backend that is worth comparing."""
-    backends = ("numba", "eager") if device == "cpu" else ("triton", "eager")
-    return (*backends, "recompute", "floor", "published", "unet31m", "unet")
-
-
-def _finish(device: str) -> None:
-    if device != "cpu":
-        torch.cuda.synchronize()
-
-
 def _build(network: Network, implementation: str) -> nn.Module:
     if implementation.startswith("unet"):
         from monai.networks.nets import BasicUNet
 
-        wide = {"features": _FEATURES_31M} if implementation == "unet31m" else {}
+        wide = {"features": FEATURES_31M} if implementation == "unet31m" else {}
         unet: nn.Module = BasicUNet(spatial_dims=2, in_channels=1, out_channels=1, **wide)
         return unet
     model = SegCaps() if network == "SegCaps" else CapsPix2Pix()

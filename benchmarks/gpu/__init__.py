@@ -1,0 +1,1 @@
+"""Triton kernels on a GPU, right and fast? See ``python -m benchmarks.gpu --help``."""

@@ -1,0 +1,119 @@
+"""Every Triton kernel, forward and backward, against plain PyTorch in float64."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from benchmarks.gpu.clock import Device
+from caps_med.networks import SegCaps
+from caps_med.routing import Competition, Routing, route, use_backend
+from caps_med.routing.plain import route_plain
+
+#: Largest relative error ‖found - true‖ / ‖true‖ of capsules and of gradients.
+TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (2e-2, 5e-2)}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Votes ``[B, I, J, A, *S]``."""
+
+    shape: tuple[int, ...]
+    iterations: int = 3
+    bias: bool = True
+
+
+#: Types and atoms of the networks' layers, sizes that are no powers of two, 3-D, many positions.
+PROBLEMS = (
+    Problem((2, 4, 8, 32, 33, 17)),
+    Problem((1, 8, 8, 64, 9, 9)),
+    Problem((2, 16, 4, 32, 12, 11), bias=False),
+    Problem((1, 3, 1, 16, 130, 77)),
+    Problem((1, 3, 5, 12, 7, 6, 5), iterations=5),
+    Problem((1, 2, 4, 16, 256, 256), iterations=2),
+)
+_TINY = (Problem((1, 3, 2, 5, 3, 2)),)
+
+
+def check_kernels(where: Device) -> dict[str, Any]:
+    """Errors of all problems, and whether a network's answer is that of plain routing."""
+    rows = [
+        check(problem, competition, dtype, where)
+        for problem, competition, dtype in itertools.product(
+            _TINY if where.tiny else PROBLEMS, get_args(Competition), TOLERANCES
+        )
+    ]
+    for row in rows:
+        print("  ", row["problem"], *(f"{k} {v:.1e}" for k, v in row["errors"].items()), row["ok"])
+    same = check_network(where)
+    print(f"   SegCaps: largest difference to plain routing {same:.1e}")
+    return {"rows": rows, "network": same, "ok": all(row["ok"] for row in rows) and same < 1e-3}
+
+
+def check(
+    problem: Problem, competition: Competition, dtype: torch.dtype, where: Device
+) -> dict[str, Any]:
+    """Relative errors of the capsules and of the gradients by votes and bias."""
+    generator = torch.Generator().manual_seed(sum(problem.shape))
+    routing = Routing(problem.iterations, competition)
+    votes = torch.randn(problem.shape, generator=generator).to(where.device, dtype)
+    bias = None
+    if problem.bias:
+        bias = torch.randn(problem.shape[2:4], generator=generator).to(where.device)
+    above = torch.randn(
+        problem.shape[:1] + problem.shape[2:], generator=generator, dtype=torch.float64
+    ).to(where.device)
+    poison(where, 3 * votes.numel())
+    found = gradients(lambda v, b: route(v, b, routing, "triton"), votes, bias, above)
+    wide_bias = None if bias is None else bias.double()
+    true = gradients(lambda v, b: route_plain(v, b, routing), votes.double(), wide_bias, above)
+    names = ("capsules", "by_votes", "by_bias")
+    errors = {n: relative(f, t) for n, f, t in zip(names, found, true, strict=False)}
+    allowed = TOLERANCES[dtype]
+    right = all(
+        error <= allowed[name != "capsules"] for name, error in errors.items()
+    )  # NaN is not
+    return {
+        "problem": f"{competition} {problem.iterations}x {list(problem.shape)} {dtype}",
+        "errors": errors,
+        "ok": right,
+    }
+
+
+def gradients(function: Any, votes: Tensor, bias: Tensor | None, above: Tensor) -> list[Tensor]:  # noqa: ANN401
+    """The function's value, and its gradients by votes and bias below `above`."""
+    leaves = [t.detach().requires_grad_() for t in (votes, bias) if t is not None]
+    value = function(leaves[0], leaves[1] if bias is not None else None)
+    return [value.detach(), *torch.autograd.grad(value, leaves, above.to(value.dtype))]
+
+
+def poison(where: Device, numbers: int) -> None:
+    """Fill memory that is about to be reused with NaN: what a kernel leaves unwritten shows."""
+    held = torch.full((numbers,), float("nan"), device=where.device)
+    del held
+
+
+def relative(found: Tensor, true: Tensor) -> float:
+    """‖found - true‖ / ‖true‖ in float64."""
+    return float((found.double() - true).norm() / true.norm())
+
+
+def check_network(where: Device) -> float:
+    """Largest difference of a network's lengths between Triton and plain routing."""
+    torch.manual_seed(0)
+    network = SegCaps(atoms=4 if where.tiny else 16).to(where.device).eval()
+    image = torch.rand(1, 1, *((8, 8) if where.tiny else (128, 128)), device=where.device)
+    answers = []
+    exact = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        for backend in ("triton", "plain"):
+            with torch.inference_mode(), use_backend(backend):
+                answers.append(network(image))
+    finally:
+        torch.backends.cudnn.allow_tf32 = exact
+    return float((answers[0] - answers[1]).abs().max())

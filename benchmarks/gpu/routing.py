@@ -1,0 +1,134 @@
+"""Routing alone, on the votes of every layer of both networks: time, and share of the copy rate."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import multiprocessing
+import statistics
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from benchmarks.gpu.clock import Device, compare, free
+from benchmarks.published import route_published
+from benchmarks.routing_speed import layer_inputs
+from caps_med.networks import CapsPix2Pix, SegCaps
+from caps_med.routing import Routing, route
+
+DTYPES = (torch.float32, torch.bfloat16)
+#: Images at once: the votes of most layers exceed the cache of a large GPU.
+BATCH = 4
+_COPIED = 2**29  # numbers
+_COMPILERS = 8
+
+
+class Layer(NamedTuple):
+    """What a capsule layer routes: votes ``[B, I, J, A, *S]`` in float32."""
+
+    name: str
+    routing: Routing
+    bias: Tensor | None
+    votes: Tensor
+
+
+def copy_rate(where: Device) -> float:
+    """Bytes read and written per second by a large copy."""
+    source = torch.rand(2**16 if where.tiny else _COPIED, device=where.device)
+    target = torch.empty_like(source)
+    times = compare({"copy": lambda: target.copy_(source)}, where)
+    return 8 * source.numel() / (times.median("copy") / 1000)
+
+
+def layers(where: Device) -> list[Layer]:
+    """Every layer that has something to route; of a tiny network the last alone."""
+    atoms, size, batch = (4, 8, 1) if where.tiny else (16, 512, BATCH)
+    found = []
+    for network in (SegCaps(atoms=atoms), CapsPix2Pix(atoms=atoms)):
+        for name, layer, capsules in layer_inputs(network, size):
+            inputs = torch.rand(batch, *capsules.shape[1:], device=where.device)
+            with torch.no_grad():
+                votes = layer.to(where.device).votes(inputs)
+            bias = None if layer.bias is None else layer.bias.detach()
+            found.append(Layer(f"{type(network).__name__} {name}", layer.routing, bias, votes))
+    return found[-1:] if where.tiny else found
+
+
+def measure_routing(where: Device, rate: float) -> dict[str, Any]:
+    """Every layer in both precisions; geometric means of the ratios and of the shares."""
+    compile_kernels(where)
+    rows = []
+    for layer in layers(where):
+        for dtype in DTYPES:
+            rows.append(measure(layer, dtype, rate, where))
+            free(where)
+    means = {}
+    for dtype in DTYPES:
+        for work in ("forward", "training"):
+            for key in (f"{work}/published", f"{work} of the copy rate"):
+                values = [row[key] for row in rows if row["dtype"] == str(dtype)]
+                means[f"{key}, {dtype}"] = statistics.geometric_mean(values)
+    return {"rows": rows, "means": means}
+
+
+def measure(layer: Layer, dtype: torch.dtype, rate: float, where: Device) -> dict[str, Any]:
+    """Routing of one layer, forward and with its gradient, against the published way."""
+    votes = layer.votes.to(dtype)
+    plain = votes.contiguous()
+    above = torch.randn_like(plain.select(1, 0))
+    row: dict[str, Any] = {
+        "layer": layer.name, "votes": list(votes.shape), "dtype": str(dtype),
+    }  # fmt: skip
+    item, count = votes.element_size(), votes.numel()
+    capsules = above.numel()
+    # forward: votes in, capsules out; backward: votes and gradient in, both gradients out
+    least = {
+        "forward": item * (count + capsules),
+        "training": item * (3 * count + 2 * capsules) + 4 * capsules,
+    }
+    for work, function in (("forward", _forward), ("training", _training)):
+        jobs = {
+            "triton": functools.partial(function, layer, votes, "triton", above),
+            "published": functools.partial(function, layer, plain, "published", above),
+        }
+        times = compare(jobs, where)
+        row[work] = times.as_json()
+        row[f"{work}/published"] = times.ratio("triton", "published")
+        row[f"{work} of the copy rate"] = least[work] / rate / (times.median("triton") / 1000)
+    figures = "  ".join(f"{k} {v:.2f}" for k, v in row.items() if isinstance(v, float))
+    print(f"   {layer.name:24}{row['dtype']:15}{figures}", flush=True)
+    return row
+
+
+def _route(layer: Layer, votes: Tensor, backend: str) -> Tensor:
+    if backend == "published":
+        bias = None if layer.bias is None else layer.bias.to(votes.dtype)
+        return route_published(votes, bias, layer.routing)
+    return route(votes, layer.bias, layer.routing, backend)
+
+
+def _forward(layer: Layer, votes: Tensor, backend: str, above: Tensor) -> Tensor:
+    with torch.no_grad():
+        return _route(layer, votes, backend)
+
+
+def _training(layer: Layer, votes: Tensor, backend: str, above: Tensor) -> Tensor:
+    leaf = votes.detach().requires_grad_()
+    return torch.autograd.grad(_route(layer, leaf, backend), leaf, above)[0]
+
+
+def compile_kernels(where: Device) -> None:
+    """Fill Triton's cache on disk by several processes, so that no time is lost to it later."""
+    if where.tiny or not where.cuda:
+        return
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(_COMPILERS, context) as pool:
+        list(pool.map(_compile, range(_COMPILERS), [where] * _COMPILERS))
+
+
+def _compile(part: int, where: Device) -> None:
+    for layer in layers(where)[part::_COMPILERS]:
+        for dtype in DTYPES:
+            votes = layer.votes.to(dtype)
+            _training(layer, votes, "triton", torch.ones_like(votes.select(1, 0).contiguous()))
