@@ -30,6 +30,7 @@ NETWORKS: Mapping[str, Mapping[str, Any]] = {
     "matrix": {"network": "matrix", "batch_size": 64},
     "cnn": {"network": "cnn"},
 }
+_BATCH = 128
 #: Share of the training pictures that the log of a run is scored on; nothing is chosen by it.
 _LOGGED = 0.05
 
@@ -52,6 +53,13 @@ class WatchedRecipe(ClassificationRecipe):
         assert isinstance(network, ClassificationNetwork)  # noqa: S101 - of this recipe
         watched = {name: accuracy(network, each) for name, each in self._watched.items()}
         return {**super().held_out_scores(network, source), **watched}
+
+
+def schedule_of(network: str, epochs: int) -> dict[str, Any]:
+    """Recipe values of a network, with about the steps of so many epochs in batches of 128."""
+    values = dict(NETWORKS[network])
+    size = values.get("batch_size", _BATCH)
+    return {**values, "epochs": max(1, round(epochs * size / _BATCH))}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.robustness.cells import Cell, Setting
-from benchmarks.robustness.learning import NETWORKS, learned, source_of, watch
+from benchmarks.robustness.learning import learned, schedule_of, source_of, watch
 from benchmarks.robustness.views import NAMES, rendered_views, sample
 from training.tasks.classification.recipe import SMALL_MATRIX_CAPSULES
 
@@ -24,7 +24,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "vector-pose": {"arguments": {"pose": "vector"}},
     "iterations5": {"iterations": 5},
 }
-EPOCHS, TRAINED_ON, TESTED = 10, 8000, 4000
+EPOCHS, TRAINED_ON, TESTED = 14, 8000, 3000
 
 
 def cells(networks: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:
@@ -46,11 +46,10 @@ def _measure(variant: str, seed: int, setting: Setting) -> Mapping[str, Any]:
         source_of("views", train.pictures, train.classes, NAMES),
         {"test": watch(test.pictures, test.classes, len(NAMES))},
         {
-            **NETWORKS["matrix"],
+            **schedule_of("matrix", setting.short(EPOCHS, 2)),
             **changes,
             "arguments": {**SMALL_MATRIX_CAPSULES, **changes.get("arguments", {})},
             "seed": seed,
-            "epochs": setting.short(EPOCHS, 2),
             "augmentation": {"shift": 2, "brightness": 0.2},
         },
     )

@@ -27,7 +27,7 @@ from training.tasks.classification.recipe import NETWORKS, RECONSTRUCTION, has_b
 
 EXPERIMENT = "overlap"
 EDGE, SHIFT = 36, 4
-STEPS, BATCH, TESTED, SHOWN = 3000, 128, 5000, 10
+STEPS, BATCH, TESTED, SHOWN = 2500, 128, 5000, 10
 #: Networks of the table -> recipe's name, arguments, learning rate.
 SPECS: Mapping[str, tuple[str, Mapping[str, Any], float]] = {
     "efficient": ("efficient", {"decoder": True}, 4e-3),

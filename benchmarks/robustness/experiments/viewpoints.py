@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.robustness.cells import Cell, Setting
-from benchmarks.robustness.learning import NETWORKS, learned, source_of, watch
+from benchmarks.robustness.learning import learned, schedule_of, source_of, watch
 from benchmarks.robustness.rendering import ELEVATIONS, Views
 from benchmarks.robustness.views import NAMES, rendered_views, sample
 
 EXPERIMENT = "viewpoints"
 AZIMUTHS = (300, 320, 340, 0, 20, 40)
 PROTOCOLS = ("azimuth", "elevation")
-EPOCHS, TESTED = 15, 4000
+EPOCHS, TESTED = 15, 3000
 
 
 def cells(networks: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:
@@ -51,9 +51,8 @@ def _measure(protocol: str, network: str, seed: int, setting: Setting) -> Mappin
         source_of(f"views-{protocol}", train.pictures, train.classes, NAMES),
         {name: watch(v.pictures, v.classes, len(NAMES)) for name, v in tested.items()},
         {
-            **NETWORKS[network],
+            **schedule_of(network, setting.short(EPOCHS, 2)),
             "seed": seed,
-            "epochs": setting.short(EPOCHS, 2),
             "augmentation": {"shift": 2, "brightness": 0.2},
         },
     )
