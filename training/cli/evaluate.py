@@ -29,7 +29,7 @@ from training.cli.options import (
 if TYPE_CHECKING:
     from caps_med.inference import Model
     from training.data import Dataset
-    from training.evaluation.classification.evaluate import ClassificationSummary
+    from training.evaluation.classification.evaluate import ClassificationSummary, Difference
     from training.evaluation.robustness.summary import RobustnessSummary
     from training.evaluation.statistics import Spread
     from training.evaluation.summary import SegmentationSummary, Summary, SynthesisSummary
@@ -207,15 +207,19 @@ def _print_classification(summary: ClassificationSummary) -> None:
 
     rows = [(measure.name, *measure.cells) for measure in measures(summary)]
     print_table(console, ("", *summary.models), rows, counted(summary.cases, "image"))
-    if summary.comparisons:
+    _print_differences(summary.models[0], summary.comparisons)
+
+
+def _print_differences(model: str, comparisons: Sequence[Difference]) -> None:
+    if comparisons:
         print_table(
             console,
             ("measure", "against", "difference", "verdict"),
             [
                 (one.metric.replace("_", " "), one.against, one.difference.text(), one.verdict)
-                for one in summary.comparisons
+                for one in comparisons
             ],
-            f"{summary.models[0]} minus the other, on the same images",
+            f"{model} minus the other, on the same images",
         )
 
 
@@ -226,6 +230,7 @@ def _print_robustness(summary: RobustnessSummary) -> None:
     sizes = ", ".join(f"{epsilon:g}" for epsilon in summary.epsilons)
     title = f"{counted(summary.cases, 'image')} changed; attacks with ε {sizes}"
     print_table(console, ("", *summary.models), rows, title)
+    _print_differences(summary.models[0], summary.comparisons)
 
 
 def _print_measures(summary: SynthesisSummary) -> None:

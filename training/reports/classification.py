@@ -20,6 +20,7 @@ from training.evaluation.robustness.summary import RobustnessSummary
 from training.pictures.classification import confusion_matrix, reliability
 from training.pictures.figures import curves
 from training.pictures.pixels import as_pixels, data_url
+from training.reports.differences import difference_measures
 from training.reports.page import Measure, Page, flat, model_facts, title_of, write_report
 from training.reports.robustness import robustness_figures, robustness_measures
 
@@ -45,6 +46,7 @@ def classification_report(
     if robustness is not None:
         parts["notes"] = (*parts["notes"], *robustness.notes)
         parts["measures"] += robustness_measures(robustness)
+        parts["measures"] += difference_measures(robustness.models, robustness.comparisons)
         parts["figures"] += robustness_figures(robustness)
     write_report(path, Page(**parts, title=title_of(evaluation.models)))
 
@@ -98,11 +100,12 @@ def _evaluated(evaluation: ClassificationEvaluation) -> dict[str, Any]:
     )
     if first.exclusive:
         figures = confusion_matrix(first.confusion, summary.classes) + figures
+    differences = difference_measures(summary.models, summary.comparisons)
     return {
         "facts": model_facts(model),
         "notes": summary.notes,
         "columns": summary.models,
-        "measures": [*measures(summary), *_of_classes(summary), *_differences(summary)],
+        "measures": [*measures(summary), *_of_classes(summary), *differences],
         "figures": figures,
         "recipe": flat(model.bundle.card.provenance.recipe),
     }
@@ -127,11 +130,3 @@ def _of_classes(summary: ClassificationSummary) -> Iterator[Measure]:
             count = summary.scores[0].classes[k].images
             meaning = _MEANINGS[measure] if measure not in OVERALL else "against the rest"
             yield Measure(f"{name} ({count}): {measure.replace('_', ' ')}", cells, meaning)
-
-
-def _differences(summary: ClassificationSummary) -> Iterator[Measure]:
-    for one in summary.comparisons:
-        text = f"{one.difference.text()}: {one.verdict}"
-        cells = [text if model == one.against else "" for model in summary.models]
-        name = f"{one.metric.replace('_', ' ')}: {summary.models[0]} minus the other"
-        yield Measure(name, cells, "paired; better or worse refers to the first model")

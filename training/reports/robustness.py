@@ -30,10 +30,6 @@ def robustness_measures(summary: RobustnessSummary) -> Iterator[Measure]:
     yield Measure("zero gradients", cells, _GRADIENTS)
     cells = ["–" if s.gradient_size is None else f"{s.gradient_size:.2g}" for s in scores]
     yield Measure("size of gradients", cells, "median over images, mean over pixels")
-    for one in summary.comparisons:
-        text = f"{one.difference.text()}: {one.verdict}"
-        cells = [text if model == one.against else "" for model in summary.models]
-        yield Measure(f"{one.metric}: {summary.models[0]} minus the other", cells, "paired")
 
 
 def robustness_figures(summary: RobustnessSummary) -> str:
