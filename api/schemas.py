@@ -93,6 +93,9 @@ class ModelDetail(ModelSummary):
     spacing_mm: tuple[float, float] | None
     preprocessing: str
     layers: list[Layer]
+    reconstructs: bool = Field(
+        description="Whether images can be drawn from its class capsules, by `manipulate`."
+    )
     weights: Weights
     versions: list[int]
     candidates: list[int] = Field(description="Versions for which the bare name does not stand.")
@@ -108,6 +111,7 @@ class ModelDetail(ModelSummary):
             spacing_mm=card.spacing_mm,
             preprocessing=model.provenance.preprocessing,
             layers=[Layer(**info.__dict__) for info in model.layers],
+            reconstructs=model.reconstructs,
             weights=Weights(
                 sha256=model.provenance.weights_sha256,
                 license=card.license,

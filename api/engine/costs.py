@@ -97,6 +97,32 @@ def features(
     )
 
 
+def inspection(model: Model, image: MedicalImage) -> Cost:
+    """Classify a picture and keep the capsules of all layers, the first maps and all couplings."""
+    once = classification(model, image)
+    network, grid = model.network, _grid(model, image)
+    kept = math.prod(grid) * (_layer_bytes(network) + UNLISTED_LAYERS) + _votes(network, grid)
+    return Cost(
+        held=FIXED + round(2.2 * kept),  # and once more encoded
+        working=2 * once.working,  # the coupling coefficients of all iterations
+        positions=2 * once.positions,
+    )
+
+
+def drawing(model: Model, count: int) -> Cost:
+    """`count` images from poses of a class capsule, by the decoder alone."""
+    network = model.network
+    channels = network.in_channels if isinstance(network, ClassificationNetwork) else 1
+    size = math.prod(network.image_size) if isinstance(network, ClassificationNetwork) else 1
+    capsules = network.layers[-1].types * network.layers[-1].atoms if network.layers else 0
+    each = _FLOAT * (2 * channels * size + 2 * capsules + UNLISTED_LAYERS)
+    return Cost(
+        held=FIXED + ANSWER_COPIES * count * each,
+        working=count * each,
+        positions=size * (1 + count // 16),
+    )
+
+
 def manipulation(model: Model, image: MedicalImage, count: int) -> Cost:
     """Reconstructions of one slice with `count` shifts of an atom."""
     once = features(model, image, kept=False)

@@ -5,13 +5,21 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from api.background import Work
-from api.encoding import json_response
-from api.engine import Classify
+from api.encoding import file_response, json_response, npz_bytes
+from api.engine import Apply, Classify, costs
 from api.record import note
 from api.routes.asking import ACCEPTED, AskedDependency
-from api.routes.common import EngineDependency, ImageFiles, SliceIndex, answers, decoded_upload
+from api.routes.common import (
+    EngineDependency,
+    ImageFiles,
+    RegionText,
+    SliceIndex,
+    answers,
+    decoded_upload,
+    looked_at,
+)
 from api.schemas import ClassificationNumbers
-from caps_med.inference import Classification
+from caps_med.inference import Classification, Inspection
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
 
@@ -20,7 +28,7 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
     "/{model}/classify",
     summary="Classify an image, or a slice of a volume",
     response_class=Response,
-    responses={**answers("json", numbers=ClassificationNumbers), **ACCEPTED},
+    responses={**answers("json", "npz", numbers=ClassificationNumbers), **ACCEPTED},
 )
 async def classify(
     model: str,
@@ -28,11 +36,29 @@ async def classify(
     engine: EngineDependency,
     asked: AskedDependency,
     slice: SliceIndex = None,
+    region: RegionText = None,
 ) -> Response:
-    """As JSON: probability, capsule length and pose of each class, the most probable first."""
-    asked.form_of(["json"])  # before anything is read
+    """As JSON: probability, capsule length and pose of each class, the most probable first.
+
+    As npz, what the network computes on the way: `input` `[C, H, W]`, `convolution/kernels`
+    `[O, C, h, w]` and `convolution/maps` `[O, H, W]` of the first convolution, per layer
+    `[J, A, H, W]` and `lengths/<layer>` `[J, H, W]` (of matrix capsules their activations), and
+    `couplings/<layer>` `[T, I, J, H, W]` of the layer below the class capsules, for each routing
+    iteration T.
+    """
+    form = asked.form_of(["json", "npz"])  # before anything is read
     loaded = await engine.load(model)
-    decoded = await decoded_upload(engine, loaded, image, "image")
+    decoded, slice = looked_at(
+        loaded, await decoded_upload(engine, loaded, image, "image"), slice, region
+    )
+    if form == "npz":
+        inspected: Apply[Inspection] = Apply(
+            lambda model: model.inspect(decoded, slice),
+            lambda model: costs.inspection(model, decoded),
+        )
+        return await asked.answered(
+            Work("classify", loaded, decoded, inspected, ["npz"], encode_inspection)
+        )
     return await asked.answered(
         Work("classify", loaded, decoded, Classify(decoded, slice), ["json"], encode)
     )
@@ -43,3 +69,8 @@ def encode(found: Classification, form: str) -> Response:
     if found.warnings:
         note(warnings="; ".join(found.warnings))
     return json_response(found.numbers(), found.provenance)
+
+
+def encode_inspection(found: Inspection, form: str) -> Response:
+    """The arrays."""
+    return file_response(npz_bytes(found.arrays()), form, found.provenance, "inspection")

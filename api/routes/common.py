@@ -16,9 +16,10 @@ from api.problems import MEDIA_TYPE
 from api.schemas import Problem
 from api.uploads import read_upload
 from caps_med.errors import InvalidParameter, UnsupportedFormat
-from caps_med.images import Kind, MedicalImage, encode_image
+from caps_med.images import Kind, MedicalImage, Region, cropped, encode_image
 from caps_med.inference import AnswerProvenance, Model
 from caps_med.inference.synthesizer import LARGEST_SEED
+from caps_med.preprocessing import single_slice_plane
 
 
 def engine_of(request: Request) -> Engine:
@@ -98,6 +99,14 @@ ImageFiles = Annotated[
 ]
 LabelsFile = Annotated[UploadFile, File(description="NIfTI, NRRD, PNG, TIFF or npy label map.")]
 SliceIndex = Annotated[int | None, Form(description="Slice of a volume; default: the middle.")]
+RegionText = Annotated[
+    str | None,
+    Form(
+        max_length=100,
+        description="Only this part of the slice, as a picture of its own: "
+        "row,column,height,width in pixels.",
+    ),
+]
 Seed = Annotated[int, Form(ge=0, le=LARGEST_SEED)]
 
 _PROBLEM = {"model": Problem, "content": {MEDIA_TYPE: {}}}
@@ -121,6 +130,22 @@ async def decoded_upload(
         if len(uploads) > 1:  # before any is decoded
             reader.check_files(len(uploads))
     return await engine.decode([await read_upload(one) for one in uploads], kind, fitting)
+
+
+def looked_at(
+    model: Model, image: MedicalImage, slice: int | None, region: str | None
+) -> tuple[MedicalImage, int | None]:
+    """The image and the slice to look at; a region is a picture of its own.
+
+    Raises:
+        InvalidParameter: the region is none, or leaves the slice; there is no such slice.
+    """
+    if region is None:
+        return image, slice
+    card = model.bundle.card
+    pictures = card.classification and card.classification.pictures
+    plane = single_slice_plane(image) or (pictures.plane if pictures else card.plane)
+    return cropped(image, Region.parse(region), slice, plane), None
 
 
 def numeric_response(

@@ -12,10 +12,12 @@ from api.engine import Apply, costs
 from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import (
     EngineDependency,
+    RegionText,
     Seed,
     SliceIndex,
     answers,
     decoded_upload,
+    looked_at,
     numeric_response,
 )
 from caps_med.errors import InvalidParameter
@@ -44,6 +46,7 @@ async def features(
     labels: Annotated[UploadFile | None, File(description="For synthesis models.")] = None,
     layer: Annotated[str | None, Form(description="Only this layer.")] = None,
     slice: SliceIndex = None,
+    region: RegionText = None,
     seed: Seed = 0,
     row: Annotated[int | None, Form(description="With column and layer: one pixel.")] = None,
     column: Annotated[int | None, Form()] = None,
@@ -61,7 +64,9 @@ async def features(
     parts = image if kind == "image" else labels and [labels]
     if not parts:
         raise InvalidParameter(f"{loaded.name} is a {loaded.task} model: send the part {kind!r}")
-    decoded = await decoded_upload(engine, loaded, parts, kind)
+    decoded, slice = looked_at(
+        loaded, await decoded_upload(engine, loaded, parts, kind), slice, region
+    )
     if pixel:
         at: Apply[Point] = Apply(
             lambda model: model.point(decoded, *pixel, slice, seed),

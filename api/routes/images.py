@@ -46,7 +46,11 @@ async def convert(
     plane: Annotated[Plane, Form(description="Plane of the slices.")] = "axial",
     slice: Annotated[int | None, Form(description="Only this slice.")] = None,
     model: Annotated[
-        str | None, Form(description="Model whose colours a PNG of labels uses.")
+        str | None,
+        Form(
+            description="Model whose colours a PNG of labels uses; for one that takes colour, an "
+            "image keeps its own."
+        ),
     ] = None,
     format: Format = None,
     accept: Accept = None,
@@ -59,10 +63,11 @@ async def convert(
     """
     form = negotiate(format, accept, ["nifti", "png"])
     content = await read_upload(image)
-    decoded = await engine.decode([content], kind, _first_channel)
-    if model and kind == "labels":
-        bundle = await engine.bundle(model)
-        decoded = decoded.with_array(decoded.array, palette=bundle.card.palette)
+    card = (await engine.bundle(model)).card if model else None
+    colour = card is not None and card.takes_colours
+    decoded = await engine.decode([content], kind, _in_colour if colour else _first_channel)
+    if card is not None and kind == "labels":
+        decoded = decoded.with_array(decoded.array, palette=card.palette)
     if form == "nifti" and slice is None and _is_gzipped_nifti(content, decoded):
         answer = content
     else:
@@ -90,6 +95,10 @@ def _first_channel(image: MedicalImage) -> MedicalImage:
     if len(image.array) == 1 or is_colour(image):
         return with_channels(image, 1)
     return image.with_array(image.array[:1])
+
+
+def _in_colour(image: MedicalImage) -> MedicalImage:
+    return image if is_colour(image) else _first_channel(image)
 
 
 def _is_gzipped_nifti(content: bytes, decoded: MedicalImage) -> bool:

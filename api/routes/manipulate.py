@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Response
+import numpy as np
+from fastapi import APIRouter, File, Form, Response, UploadFile
 
 from api.background import Work
-from api.engine import Apply, costs
-from api.routes.asking import ACCEPTED, AskedDependency
+from api.engine import Apply, Engine, costs
+from api.routes.asking import ACCEPTED, Asked, AskedDependency
 from api.routes.common import (
     EngineDependency,
-    ImageFiles,
+    RegionText,
     SliceIndex,
     answers,
     decoded_upload,
+    looked_at,
     numeric_response,
 )
 from caps_med.errors import InvalidParameter
-from caps_med.inference import Manipulation
+from caps_med.images import MedicalImage
+from caps_med.inference import Drawing, Manipulation
 from caps_med.inference.manipulation import DELTAS
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
+
+#: Characters of all poses: 256 of 16 atoms with 20 digits each.
+LONGEST_POSES = 100_000
+OptionalImageFiles = Annotated[
+    list[UploadFile] | None,
+    File(
+        description="NIfTI, NRRD, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF or npy. "
+        "Several parts are the channels of one image, in the model's order.",
+    ),
+]
 
 
 @router.post(
@@ -32,9 +46,9 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
 )
 async def manipulate(
     model: str,
-    image: ImageFiles,
     engine: EngineDependency,
     asked: AskedDependency,
+    image: OptionalImageFiles = None,
     capsule: Annotated[
         int | None,
         Form(
@@ -47,22 +61,77 @@ async def manipulate(
     deltas: Annotated[str, Form(description="Comma-separated shifts.", max_length=1000)] = ",".join(
         f"{delta:g}" for delta in DELTAS
     ),
+    poses: Annotated[
+        str | None,
+        Form(
+            max_length=LONGEST_POSES,
+            description="Of classification models, instead of image, atom and deltas: all atoms of "
+            "`capsule`, separated by commas; several poses by semicolons.",
+        ),
+    ] = None,
     slice: SliceIndex = None,
+    region: RegionText = None,
 ) -> Response:
     """As npz: `reconstructions` `[N, C, H, W]` and `original` `[C, H, W]`.
 
     As PNG: the reconstructions side by side; as JSON: how much each differs from the original.
+    With `poses`: one reconstruction of each, as npz or PNG. They need no image, so that a slider
+    can be followed.
     """
+    if poses is not None:
+        return await _drawn(model, engine, asked, image, capsule, poses)
     forms = ["npz", "png", "json"]
     asked.form_of(forms)  # before anything is read
-    shifts = _numbers(deltas)
+    shifts = _numbers(deltas, "deltas", "-0.25,0,0.25")
+    if not image:
+        raise InvalidParameter("send the part 'image', or 'poses' of a classification model")
     loaded = await engine.load(model)
-    decoded = await decoded_upload(engine, loaded, image, "image")
+    decoded, slice = looked_at(
+        loaded, await decoded_upload(engine, loaded, image, "image"), slice, region
+    )
     work: Apply[Manipulation] = Apply(
         lambda model: model.manipulator(decoded, slice)(capsule, atom, shifts),
         lambda model: costs.manipulation(model, decoded, len(shifts)),
     )
     return await asked.answered(Work("manipulate", loaded, decoded, work, forms, encode))
+
+
+async def _drawn(
+    model: str,
+    engine: Engine,
+    asked: Asked,
+    image: Sequence[UploadFile] | None,
+    capsule: int | None,
+    poses: str,
+) -> Response:
+    """The images that poses of a class capsule stand for."""
+    asked.form_of(["npz", "png"])
+    if image or capsule is None:
+        raise InvalidParameter("poses: give 'capsule' beside them, and no image")
+    vectors = [_numbers(pose, "poses", "0.1,-0.2;0.3,0") for pose in poses.split(";")]
+    if len({len(vector) for vector in vectors}) > 1:
+        raise InvalidParameter("poses: all need the same number of atoms")
+    loaded = await engine.load(model)
+    work: Apply[Drawing] = Apply(
+        lambda model: model.draw(capsule, vectors),
+        lambda model: costs.drawing(model, len(vectors)),
+    )
+    source = MedicalImage(np.array(vectors, np.float32)[None])
+    return await asked.answered(
+        Work("manipulate", loaded, source, work, ["npz", "png"], encode_drawing)
+    )
+
+
+def encode_drawing(found: Drawing, form: str) -> Response:
+    """Reconstructions in the form asked for."""
+    return numeric_response(
+        form,
+        "manipulation",
+        found.provenance,
+        numbers=dict,
+        picture=found.strip,
+        arrays=lambda: {"reconstructions": found.reconstructions},
+    )
 
 
 def encode(found: Manipulation, form: str) -> Response:
@@ -77,8 +146,8 @@ def encode(found: Manipulation, form: str) -> Response:
     )
 
 
-def _numbers(text: str) -> list[float]:
+def _numbers(text: str, name: str, example: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
-        raise InvalidParameter("deltas: give comma-separated numbers: -0.25,0,0.25") from error
+        raise InvalidParameter(f"{name}: give comma-separated numbers: {example}") from error

@@ -30,6 +30,7 @@ from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import Normalization, to_uint8
 from caps_med.images.objects import from_object
 from caps_med.images.preview import preview
+from caps_med.images.region import Region, cropped
 from caps_med.images.slices import Plane, SliceStack, chosen_slice, one_slice, slice_count
 
 FORMATS = tuple(CODECS)
@@ -45,12 +46,14 @@ __all__ = [
     "MedicalImage",
     "Normalization",
     "Plane",
+    "Region",
     "SliceStack",
     "as_written",
     "check_writable",
     "chosen_slice",
     "codec_of_path",
     "count_pictures",
+    "cropped",
     "encode_image",
     "from_object",
     "is_grey",

@@ -1,7 +1,9 @@
 """Image in, image out: segment, synthesize, classify, explore capsules."""
 
 from caps_med.inference.classifier import Classification, Classifier
+from caps_med.inference.drawing import Drawing
 from caps_med.inference.features import FeatureExplorer, Features
+from caps_med.inference.inspection import Inspection
 from caps_med.inference.manipulation import Manipulation, Manipulator
 from caps_med.inference.measures import LabelMeasures
 from caps_med.inference.model import Model, load_model
@@ -15,8 +17,10 @@ __all__ = [
     "AnswerProvenance",
     "Classification",
     "Classifier",
+    "Drawing",
     "FeatureExplorer",
     "Features",
+    "Inspection",
     "LabelMeasures",
     "Manipulation",
     "Manipulator",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,9 @@ from caps_med.images import (
 )
 from caps_med.inference.card_table import card_table
 from caps_med.inference.classifier import Classification, Classifier
+from caps_med.inference.drawing import Drawing, draw
 from caps_med.inference.features import FeatureExplorer, Features
+from caps_med.inference.inspection import Inspection, inspect
 from caps_med.inference.manipulation import Manipulator
 from caps_med.inference.passes import cancellable, device_of
 from caps_med.inference.point import InputRecorder, Point
@@ -40,6 +42,7 @@ from caps_med.networks import (
     CapsuleNetwork,
     ClassificationNetwork,
     LayerInfo,
+    SegCaps,
     SegmentationNetwork,
     SynthesisNetwork,
     one_hot,
@@ -108,6 +111,14 @@ class Model:
         """Capsule layers in order of computation."""
         return self.network.layers
 
+    @property
+    def reconstructs(self) -> bool:
+        """Whether it can draw images from its class capsules, see `manipulator`."""
+        network = self.network
+        if isinstance(network, ClassificationNetwork):
+            return network.reconstructs
+        return isinstance(network, SegCaps) and network.spatial_dims == 2
+
     def segment(self, image: ImageSource, *, progress: Progress | None = None) -> Segmentation:
         """The label map of an image, in the image's space and format.
 
@@ -140,6 +151,29 @@ class Model:
             CapsMedError: the image cannot be read, or the model cannot take it.
         """
         return self.classifier(self.read(image, "image"), slice)
+
+    def inspect(self, image: ImageSource, slice: int | None = None) -> Inspection:
+        """What the network computes on the way to the classes: kernels, maps, capsules, couplings.
+
+        Args:
+            image, slice: see `classify`.
+
+        Raises:
+            What `classify` raises.
+        """
+        classifier = self.classifier
+        matched = classifier.match_channels(self.read(image, "image"))
+        return inspect(classifier.network, classifier.prepare(matched, slice), self.provenance)
+
+    def draw(self, capsule: int, poses: Sequence[Sequence[float]]) -> Drawing:
+        """The images that poses `[N, A]` of one class capsule stand for; no image is needed.
+
+        Raises:
+            WrongTask: this model does not classify.
+            InvalidParameter: see `caps_med.inference.drawing.draw`.
+        """
+        network = self._network(ClassificationNetwork)
+        return draw(network, capsule, poses, self.provenance)
 
     def synthesize(
         self, labels: ImageSource, seed: int = 0, *, progress: Progress | None = None

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.inference.features import Features
-from caps_med.layers import ConvCapsule, DeconvCapsule, DenseCapsules
+from caps_med.inference.inspection import ROUTED_WHOLE, by_position
+from caps_med.layers import ConvCapsule, DeconvCapsule
 from caps_med.networks import CapsuleNetwork
 from caps_med.routing import couplings
 
@@ -60,7 +60,7 @@ class InputRecorder:
         self._infos = {info.name: info for info in network.layers}
         self.layer, self.name = layer, names[above] if above < len(names) else None
         self._module = None if self.name is None else network.explored.get_submodule(self.name)
-        self._input: Tensor | None = None
+        self._input: Any = None
         self._remove: Callable[[], None] | None = None
 
     def __enter__(self) -> InputRecorder:
@@ -72,7 +72,7 @@ class InputRecorder:
         if self._remove:
             self._remove()
 
-    def _keep(self, _: torch.nn.Module, inputs: tuple[Tensor]) -> None:
+    def _keep(self, _: torch.nn.Module, inputs: tuple[Any]) -> None:
         self._input = inputs[0]
 
     def point(self, features: Features, row: int, column: int, depth: int | None) -> Point:
@@ -93,22 +93,14 @@ class InputRecorder:
             raise InvalidParameter(
                 f"row={row}, column={column}: outside the slice of {size} pixels"
             )
-        if isinstance(self._module, DenseCapsules):
-            found = self._dense_couplings(self._module, capsules.shape, r, c)
+        found: NDArray[np.float32] | None
+        if isinstance(self._module, ROUTED_WHOLE):
+            with torch.inference_mode():
+                last = self._module.coupling_steps(self._input)[-1, 0]
+            found = by_position(last, capsules.shape)[:, :, r, c]
         else:
             found = self._couplings([row, column] if depth is None else [depth, row, column])
         return Point(self.layer, capsules[:, :, r, c], self.name, found)
-
-    def _dense_couplings(
-        self, layer: DenseCapsules, shape: tuple[int, ...], row: int, column: int
-    ) -> NDArray[np.float32] | None:
-        """Those of one position: `layer` takes the capsules type by type, then by position."""
-        if self._input is None:
-            return None
-        types, _, rows, columns = shape
-        with torch.inference_mode():
-            found = layer.couplings(self._input)[0].unflatten(0, (types, rows, columns))
-        return np.asarray(found[:, row, column].float().cpu().numpy(), dtype=np.float32)
 
     def _couplings(self, pixel: Sequence[int]) -> NDArray[np.float32] | None:
         layer, maps = self._module, self._input

@@ -56,6 +56,10 @@ class SelfAttentionCapsules(DenseVotes):
         shares: Tensor = (agreement * self.in_atoms**-0.5).softmax(2)
         return shares + self.priors
 
+    def coupling_steps(self, capsules: Tensor) -> Tensor:
+        """The coupling coefficients ``[1, B, I, J]``: there is one step."""
+        return self.couplings(self.votes(capsules)).unsqueeze(0)
+
     def forward(self, capsules: Tensor) -> Tensor:
         """See the class."""
         votes = self.votes(capsules)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -90,3 +92,9 @@ class DenseCapsules(DenseVotes):
         """The coupling coefficients ``[B, I, J]`` that routing ends with; no gradient."""
         votes = self.votes(capsules).unsqueeze(-1)
         return couplings(votes, None, self.routing, self.priors).squeeze(-1)
+
+    def coupling_steps(self, capsules: Tensor) -> Tensor:
+        """The coupling coefficients ``[T, B, I, J]`` of each routing iteration; no gradient."""
+        votes = self.votes(capsules).unsqueeze(-1)
+        runs = (replace(self.routing, iterations=t + 1) for t in range(self.routing.iterations))
+        return torch.stack([couplings(votes, None, run, self.priors) for run in runs]).squeeze(-1)

@@ -7,6 +7,7 @@ Hinton, Sabour & Frosst 2018, "Matrix capsules with EM routing", sections 3 to 5
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -103,16 +104,20 @@ class _RoutedByEM(nn.Module):
         return votes.flatten(4, 5)
 
     def _route(
-        self, votes: Tensor, activations: Tensor, children: Tensor | None, count: int
+        self,
+        votes: Tensor,
+        activations: Tensor,
+        children: Tensor | None,
+        count: int,
+        iterations: int | None = None,
     ) -> EMCapsules:
-        """Route the votes of `count` different children."""
+        """Route the votes of `count` different children, or begin to with so many iterations."""
+        run = self.routing if iterations is None else replace(self.routing, iterations=iterations)
         last = self.routing.inverse_temperature(self.routing.iterations - 1)
         parents = self.out_types * votes.shape[4:].numel()
         scale = _MASS_SCALE * parents / count
         beta_a = self.beta_a / last
-        return route_em(
-            votes, activations, self.beta_u, beta_a, self.routing, children, mass_scale=scale
-        )
+        return route_em(votes, activations, self.beta_u, beta_a, run, children, mass_scale=scale)
 
 
 class ConvMatrixCapsules(_RoutedByEM):
@@ -226,8 +231,21 @@ class ClassMatrixCapsules(_RoutedByEM):
         found = self.route(capsules)
         return PoseMatrices(found.poses.squeeze(-1), found.activations.squeeze(-1))
 
-    def route(self, capsules: PoseMatrices) -> EMCapsules:
-        """Poses ``[B, J, 16, 1]``, activations ``[B, J, 1]``, assignments ``[B, I * P, J, 1]``."""
+    def coupling_steps(self, capsules: PoseMatrices) -> Tensor:
+        """The assignments ``[T, B, I * P, J]`` of each EM iteration; no gradient."""
+        with torch.no_grad():
+            steps = [
+                self.route(capsules, iterations=t + 1).assignments.squeeze(-1)
+                for t in range(self.routing.iterations)
+            ]
+        return torch.stack(steps)
+
+    def route(self, capsules: PoseMatrices, iterations: int | None = None) -> EMCapsules:
+        """Poses ``[B, J, 16, 1]``, activations ``[B, J, 1]``, assignments ``[B, I * P, J, 1]``.
+
+        Args:
+            iterations: fewer than those of the layer, to see how routing begins.
+        """
         self.check(capsules)
         poses, activations = capsules
         size = poses.shape[3:]
@@ -245,4 +263,4 @@ class ClassMatrixCapsules(_RoutedByEM):
             votes = votes + shift.flatten(1)[:, None]
         votes = votes.flatten(1, 2).unsqueeze(-1)
         present = activations.flatten(1).unsqueeze(-1)
-        return self._route(votes, present, None, present.shape[1])
+        return self._route(votes, present, None, present.shape[1], iterations)

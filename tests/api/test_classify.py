@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,8 +101,99 @@ def test_features_point_and_manipulation(service: TestClient, picture: bytes) ->
     assert refused.json()["code"] == "invalid_parameter"
 
 
+def test_the_way_to_the_classes_as_npz(
+    service: TestClient, repository: Path, picture: bytes
+) -> None:
+    expected = caps_med.load_model("tiny-capsnet", repository).inspect(picture).arrays()
+    answer = service.post("/v1/models/tiny-capsnet/classify?format=npz", files={"image": picture})
+    assert answer.status_code == 200, answer.text
+    found = np.load(io.BytesIO(answer.content))
+    assert set(found) == set(expected)
+    np.testing.assert_allclose(
+        found["couplings/primarycaps"], expected["couplings/primarycaps"], atol=1e-6
+    )
+
+
+def test_a_region_is_a_picture_of_its_own(
+    service: TestClient, repository: Path, picture: bytes
+) -> None:
+    model = caps_med.load_model("tiny-efficient", repository)
+    pixels = caps_med.read_image(picture).array
+    part = MedicalImage(np.ascontiguousarray(pixels[:, 2:14, 5:25]), format="png")
+    sent = {"files": {"image": picture}, "data": {"region": "2,5,12,20"}}
+    found = service.post("/v1/models/tiny-efficient/classify", **sent).json()
+    assert found["classes"] == model.classify(part).numbers()["classes"]
+    layers = service.post("/v1/models/tiny-efficient/features?format=npz", **sent)
+    wanted = model.features(part).layers["classcaps"]
+    np.testing.assert_allclose(np.load(io.BytesIO(layers.content))["classcaps"], wanted, atol=1e-6)
+    moved = service.post("/v1/models/tiny-efficient/manipulate?format=npz", **sent)
+    original = model.manipulator(part)(None, 0, [0.0]).original
+    np.testing.assert_allclose(np.load(io.BytesIO(moved.content))["original"], original, atol=1e-6)
+    for region in ("2,5,12,200", "2,5", "-1,0,2,2", "0,0,0,0", "9" * 50, "1e9,0,1,1"):
+        sent["data"] = {"region": region}
+        refused = service.post("/v1/models/tiny-efficient/classify", **sent)
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_parameter"), region
+
+
+def test_poses_are_drawn_without_an_image(
+    service: TestClient, repository: Path, picture: bytes
+) -> None:
+    url = "/v1/models/tiny-efficient/manipulate"
+    poses = np.random.default_rng(0).uniform(-0.3, 0.3, (3, 16))
+    text = ";".join(",".join(f"{atom:.6f}" for atom in pose) for pose in poses)
+    answer = service.post(url, data={"capsule": "1", "poses": text})
+    assert answer.status_code == 200, answer.text
+    found = np.load(io.BytesIO(answer.content))["reconstructions"]
+    expected = caps_med.load_model("tiny-efficient", repository).draw(1, poses.round(6).tolist())
+    np.testing.assert_allclose(found, expected.reconstructions, atol=1e-6)
+    strip = service.post(f"{url}?format=png", data={"capsule": "1", "poses": text})
+    assert caps_med.read_image(strip.content).array.shape == (1, 20, 84)
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ({"poses": "0"}, "give 'capsule' beside them"),
+        ({"poses": "0", "capsule": "0"}, "a pose of 1 atoms: the capsules have 16"),
+        ({"poses": "nan" + 15 * ",0", "capsule": "0"}, "each atom must be from -1000 to 1000"),
+        ({"poses": "inf" + 15 * ",0", "capsule": "0"}, "each atom must be from -1000 to 1000"),
+        ({"poses": "a;b", "capsule": "0"}, "give comma-separated numbers"),
+        ({"poses": "0,", "capsule": "0"}, "give comma-separated numbers"),
+        ({"poses": "0;0,0", "capsule": "0"}, "the same number of atoms"),
+        ({"poses": "0" + 15 * ",0", "capsule": "7"}, "capsule=7: must be from 0 to 2"),
+        ({"poses": ";".join(["0" + 15 * ",0"] * 257), "capsule": "0"}, "257 poses: must be 1"),
+        ({}, "send the part 'image'"),
+    ],
+)
+def test_poses_that_cannot_be_drawn(service: TestClient, form: dict[str, str], said: str) -> None:
+    answer = service.post("/v1/models/tiny-efficient/manipulate", data=form)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_parameter")
+    assert said in answer.json()["detail"]
+
+
+def test_only_classifiers_with_a_decoder_draw_poses(service: TestClient) -> None:
+    form = {"poses": "0", "capsule": "0"}
+    for model, code in (("tiny-segmentation", "wrong_task"), ("tiny-cnn", "invalid_parameter")):
+        answer = service.post(f"/v1/models/{model}/manipulate", data=form)
+        assert (answer.status_code, answer.json()["code"]) == (422, code)
+    wrong = service.post("/v1/models/tiny-efficient/manipulate?format=json", data=form)
+    assert wrong.status_code == 406
+    endless = {**form, "poses": 60_000 * "0,"}
+    assert service.post("/v1/models/tiny-efficient/manipulate", data=endless).status_code == 400
+
+
 def test_the_model_is_described(service: TestClient) -> None:
     detail = service.get("/v1/models/tiny-efficient").json()
     assert detail["task"] == "classification"
     assert detail["labels"] == {"0": "benign", "1": "malignant", "2": "normal tissue"}
     assert detail["preprocessing"] == "intensity 0..255; grey 20x28 pixels, pad"
+    assert detail["reconstructs"]
+    assert not service.get("/v1/models/tiny-cnn").json()["reconstructs"]
+
+
+def test_a_picture_keeps_its_colours_for_a_model_that_takes_them(service: TestClient) -> None:
+    pixels = np.random.default_rng(3).integers(0, 255, (3, 8, 9), dtype=np.uint8)
+    sent = {"files": {"image": encode_image(MedicalImage(pixels, format="png"), "png")}}
+    for model, channels in (("tiny-colours", 3), ("tiny-efficient", 1)):
+        shown = service.post("/v1/images?format=png", data={"model": model}, **sent)
+        assert caps_med.read_image(shown.content).array.shape == (channels, 8, 9)

@@ -18,6 +18,7 @@ from caps_med.cli import app
 from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter, WrongTask
 from caps_med.images import MedicalImage, Normalization
 from caps_med.inference.classifier import calibrated
+from caps_med.networks import MatrixCapsules
 from caps_med.preprocessing import PicturePreprocessing
 from tests.classifiers import CLASSES, NETWORKS, write_classifiers
 
@@ -213,3 +214,88 @@ class TestCommand:
             self.run(repository, *given, "--out", str(tmp_path / "answer.json"))
         with pytest.raises(InvalidParameter, match=r"name a \.json file"):
             self.run(repository, *given, "--out", str(tmp_path / "answer.png"))
+
+
+class TestInspection:
+    def test_everything_on_the_way_to_the_classes(self, repository: Path) -> None:
+        model = caps_med.load_model("tiny-capsnet", repository)
+        found = model.inspect(picture())
+        np.testing.assert_allclose(found.input, picture().array / 255, atol=1e-6)
+        weight = model.network.get_submodule("conv1").get_parameter("weight")
+        np.testing.assert_array_equal(found.kernels, weight.detach().numpy())
+        np.testing.assert_allclose(found.maps.clip(min=0), found.layers["conv1"][0], atol=1e-6)
+        for name, capsules in model.features(picture()).layers.items():
+            np.testing.assert_allclose(found.layers[name], capsules, atol=1e-6)
+        arrays = found.arrays()
+        lengths = np.linalg.norm(found.layers["primarycaps"], axis=1)
+        np.testing.assert_allclose(arrays["lengths/primarycaps"], lengths, atol=1e-6)
+        types, _, rows, columns = found.layers["primarycaps"].shape
+        steps = arrays["couplings/primarycaps"]
+        assert steps.shape == (3, types, 3, rows, columns)
+        np.testing.assert_allclose(steps[0], 1 / 3, atol=1e-6)  # routing has not begun
+        np.testing.assert_allclose(steps.sum(2), 1, atol=1e-5)
+        last = model.point(picture(), "primarycaps", 2, 4).couplings
+        assert last is not None
+        np.testing.assert_allclose(steps[-1][..., 1, 2], last, atol=1e-6)
+
+    def test_matrix_capsules_have_activations_and_assignments(self, repository: Path) -> None:
+        model = caps_med.load_model("tiny-matrix", repository)
+        found = model.inspect(picture())
+        scores = list(model.classify(picture()).lengths.values())
+        np.testing.assert_allclose(found.lengths["classcaps"].ravel(), scores, atol=1e-6)
+        steps = found.couplings["convcaps2"]
+        np.testing.assert_allclose(steps[0], 1 / 3, atol=1e-6)
+        np.testing.assert_allclose(steps.sum(2), 1, atol=1e-5)
+        network = model.network
+        assert isinstance(network, MatrixCapsules)
+        below = network._computed(network._first(torch.from_numpy(found.input)[None]))["convcaps2"]
+        whole = network.classcaps.route(below).assignments[0, :, :, 0]
+        types, _, rows, columns = found.layers["convcaps2"].shape
+        last = whole.reshape(types, rows, columns, 3).moveaxis(-1, 1).detach().numpy()
+        np.testing.assert_allclose(steps[-1], last, atol=1e-6)
+
+    def test_one_step_of_self_attention(self, repository: Path) -> None:
+        found = caps_med.load_model("tiny-efficient", repository).inspect(picture())
+        assert found.couplings["primarycaps"].shape == (1, 16, 3, 1, 1)
+        np.testing.assert_allclose(found.couplings["primarycaps"].sum(2), 1, atol=1e-5)
+
+    def test_a_convolutional_network_has_maps_alone(self, repository: Path) -> None:
+        found = caps_med.load_model("tiny-cnn", repository).inspect(picture())
+        assert set(found.arrays()) == {"input", "convolution/kernels", "convolution/maps"}
+        assert found.maps.shape[0] == len(found.kernels) == 32
+
+
+class TestDrawing:
+    def test_a_pose_is_drawn_as_the_answer_is(self, repository: Path) -> None:
+        model = caps_med.load_model("tiny-efficient", repository)
+        answer = model.classify(picture())
+        capsule = list(answer.lengths).index(answer.label)
+        own = answer.poses[capsule].tolist()
+        drawn = model.draw(capsule, [own, [0.0, *own[1:]]])
+        assert answer.reconstruction is not None
+        np.testing.assert_allclose(drawn.reconstructions[0], answer.reconstruction.array, atol=1e-6)
+        moved = model.manipulator(picture())(capsule, 0, [-own[0]])
+        np.testing.assert_allclose(drawn.reconstructions[1], moved.reconstructions[0], atol=1e-6)
+        assert drawn.strip().array.shape == (1, 20, 56)
+
+    @pytest.mark.parametrize(
+        ("capsule", "poses", "what"),
+        [
+            (3, [[0.0] * 16], "capsule=3: must be from 0 to 2"),
+            (-1, [[0.0] * 16], "capsule=-1: must be from 0 to 2"),
+            (0, [], "0 poses: must be 1 to 256"),
+            (0, [[0.0] * 16] * 257, "257 poses: must be 1 to 256"),
+            (0, [[0.0] * 15], "a pose of 15 atoms: the capsules have 16"),
+            (0, [[float("nan")] * 16], "each atom must be from -1000 to 1000"),
+            (0, [[1e30] * 16], "each atom must be from -1000 to 1000"),
+        ],
+    )
+    def test_what_cannot_be_drawn(
+        self, repository: Path, capsule: int, poses: list[list[float]], what: str
+    ) -> None:
+        with pytest.raises(InvalidParameter, match=what):
+            caps_med.load_model("tiny-efficient", repository).draw(capsule, poses)
+
+    def test_without_a_decoder(self, repository: Path) -> None:
+        with pytest.raises(InvalidParameter, match="cannot reconstruct images: train it with"):
+            caps_med.load_model("tiny-cnn", repository).draw(0, [[0.0]])

@@ -106,6 +106,14 @@ def test_a_classifier_is_trained_and_used(opened: Callable[..., Page], tmp_path:
     report = saved(page, f"{JOB} .report", tmp_path)
     assert report.name == "zero-or-one-report.html"
     assert "images held out" in report.read_text()
+    page.locator(f"{JOB} .use").click()
+    expect(page.locator("#classify select.model")).to_have_value("zero-or-one")
+    picture = FilePayload(
+        name="0.png", mimeType="image/png", buffer=next(folder.rglob("*.png")).read_bytes()
+    )
+    page.locator("#classify .drop input").set_input_files(picture)
+    expect(page.locator("#classify .classes tbody tr")).to_have_count(2)
+    expect(page.locator("#classify .sliders input")).to_have_count(16)
 
 
 def test_a_run_is_cancelled(opened: Callable[..., Page], discs: Path) -> None:

@@ -9,7 +9,9 @@ export interface Model {
   description: string; input_description: string; data: string; license: string; size_bytes: number;
 }
 export interface Layer { name: string; types: number; atoms: number; stride: number }
-export interface Detail extends Model { preprocessing: string; layers: Layer[]; weights: { sha256: string; command: string } }
+export interface Detail extends Model {
+  plane: string; preprocessing: string; layers: Layer[]; reconstructs: boolean; weights: { sha256: string; command: string };
+}
 
 export type Kind = 'image' | 'labels';
 export interface Sample {
@@ -51,9 +53,9 @@ class Catalog {
 }
 export const catalog = new Catalog();
 
-/** What the capsules of a layer are called: those of a segmenter's last one stand for its labels. */
+/** What the capsules of a layer are called: those of the last one of a segmenter or classifier stand for its labels. */
 export function capsuleNames(model: Detail, { name, types }: Layer): string[] {
-  const last = model.task === 'segmentation' && name === model.layers.at(-1)?.name;
+  const last = model.task !== 'synthesis' && name === model.layers.at(-1)?.name;
   const labels = last ? Object.values(model.labels).slice(types === 1 ? 1 : 0) : [];
   return Array.from({ length: types }, (_, j) => labels[j] ?? `type ${j}`);
 }

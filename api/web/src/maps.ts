@@ -1,5 +1,5 @@
 /** The service's arrays, and their values as colours. */
-import { cmapper, NVImage } from '@niivue/niivue';
+import { cmapper } from '@niivue/niivue';
 import { unzipSync } from 'fflate';
 
 /** Five colours from the least to the most: their red, green and blue. */
@@ -9,17 +9,24 @@ export const RISING = ramp([13, 32, 31, 146, 250], [17, 64, 138, 201, 240], [23,
 /** From the most below zero through 0 to the most above. */
 export const SIGNED = ramp([76, 38, 18, 130, 235], [154, 77, 22, 62, 140], [214, 118, 28, 34, 72]);
 
-/** Maps `[N, H, W]` of one meaning, and their largest magnitude. */
-export interface Maps { width: number; height: number; data: Float32Array; most: number }
+/** Maps `[N, H, W]` of one meaning, and their largest magnitude; `shape`: of the whole array. */
+export interface Maps { width: number; height: number; data: Float32Array; most: number; shape?: number[] }
 
-/** The arrays of an npz, by name. */
-export async function npz(bytes: Uint8Array): Promise<Record<string, Maps>> {
-  const arrays = Object.entries(unzipSync(bytes)).map(async ([name, url]): Promise<[string, Maps]> => {
-    const { hdr, img } = await NVImage.loadFromUrl({ url, name: 'array.npy' });
-    const [, width = 0, height = 0] = hdr?.dims ?? [];
-    return [name.replace(/\.npy$/, ''), part({ width, height, data: img as Float32Array, most: 0 }, 0)];
-  });
-  return Object.fromEntries(await Promise.all(arrays));
+/** The arrays of an npz, by name; the service's are of float32, in C order. */
+export function npz(bytes: Uint8Array): Record<string, Maps> {
+  const arrays = Object.entries(unzipSync(bytes)).map(([name, npy]): [string, Maps] => [name.replace(/\.npy$/, ''), array(npy)]);
+  return Object.fromEntries(arrays);
+}
+
+/** One array (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, version 1). */
+function array(npy: Uint8Array): Maps {
+  const begin = 10 + new DataView(npy.buffer, npy.byteOffset).getUint16(8, true);
+  const header = new TextDecoder().decode(npy.subarray(10, begin));
+  const shape = /'shape': \(([^)]*)\)/.exec(header)?.[1]?.split(',').filter((edge) => edge.trim()).map(Number) ?? [];
+  if (!header.includes("'<f4'") || header.includes("'fortran_order': True")) throw new Error(`the service sent an array of another kind: ${header}`);
+  const [height = 1, width = 1] = shape.slice(-2);
+  const data = new Float32Array(npy.slice(begin).buffer);
+  return { width, height, data, most: largest(data), shape };
 }
 
 /** `count` maps from the one numbered `from` on, without a copy; by default all. */
@@ -44,5 +51,17 @@ export const drawMap = (maps: Maps, at: number, colors: Uint8ClampedArray) => (c
     const level = Math.round(255 * (colors === SIGNED ? (share + 1) / 2 : share));
     picture.data.set(colors.subarray(4 * level, 4 * level + 4), 4 * i);
   });
+  Object.assign(canvas, { width, height }).getContext('2d')?.putImageData(picture, 0, 0);
+};
+
+/** Draw picture `at` of `channels` maps each, three as red, green and blue, into a canvas of its size; `low` is black, `high` white. */
+export const drawPicture = (maps: Maps, at = 0, channels = 1, low = 0, high = 1) => (canvas: HTMLCanvasElement): void => {
+  const { width, height, data } = part(maps, at * channels, channels);
+  const picture = new ImageData(width, height);
+  const plane = width * height;
+  for (let i = 0; i < plane; i++) {
+    for (let k = 0; k < 3; k++) picture.data[4 * i + k] = (255 * ((data[(channels === 3 ? k : 0) * plane + i] ?? 0) - low)) / (high - low);
+    picture.data[4 * i + 3] = 255;
+  }
   Object.assign(canvas, { width, height }).getContext('2d')?.putImageData(picture, 0, 0);
 };

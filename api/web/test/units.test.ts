@@ -1,13 +1,17 @@
+import { zipSync } from 'fflate';
 import { describe, expect, it, vi } from 'vitest';
 import { leftBehind, standing } from '../src/background.js';
 import { capsuleNames, type Detail, inOrder } from '../src/catalog.svelte.js';
+import { meanCouplings, meanLengths } from '../src/couplings.js';
 import { compare, translation } from '../src/compare.js';
 import { BOX, chart, ticks } from '../src/curve.js';
 import { History } from '../src/history.js';
 import { forget, keep, kept, keyOf, last } from '../src/kept.js';
-import { part, RISING, SIGNED } from '../src/maps.js';
+import { Latest } from '../src/latest.js';
+import { npz, part, RISING, SIGNED } from '../src/maps.js';
 import { colorsOf, OKABE_ITO } from '../src/palette.js';
 import { position } from '../src/readout.js';
+import { asField, between, stepped } from '../src/region.js';
 import { call, Problem } from '../src/service.svelte.js';
 import { deltas, nearest } from '../src/strip.svelte.js';
 import { within } from '../src/viewer.js';
@@ -38,6 +42,71 @@ describe('maps of capsules', () => {
   it('rise from dark to bright, and go through dark between two colours', () => {
     expect([...RISING.slice(0, 4), ...RISING.slice(-4)]).toEqual([13, 17, 23, 255, 250, 240, 170, 255]);
     expect([...SIGNED.slice(4 * 128, 4 * 128 + 4)]).toEqual([18, 22, 28, 255]);
+  });
+});
+
+describe('arrays of the service', () => {
+  const npy = (header: string, data: Float32Array) => {
+    const text = new TextEncoder().encode(`${header.padEnd(117, ' ')}\n`);
+    return new Uint8Array([0x93, ...new TextEncoder().encode('NUMPY'), 1, 0, text.length, 0, ...text, ...new Uint8Array(data.buffer)]);
+  };
+  const header = (descr: string) => `{'descr': '${descr}', 'fortran_order': False, 'shape': (2, 1, 1, 2, 3), }`;
+  const data = Float32Array.from({ length: 12 }, (_, i) => i - 20);
+  it('have any number of axes', () => {
+    const found = npz(zipSync({ 'couplings/first.npy': npy(header('<f4'), data) }));
+    expect(found['couplings/first']).toEqual({ width: 3, height: 2, data, most: 20, shape: [2, 1, 1, 2, 3] });
+  });
+  it('are of float32', () => {
+    expect(() => npz(zipSync({ 'a.npy': npy(header('<f8'), data) }))).toThrow(/an array of another kind/);
+  });
+});
+
+describe('what changes faster than it is answered', () => {
+  it('is asked one at a time, and then the newest', async () => {
+    const asked: number[] = [];
+    const waiting: (() => void)[] = [];
+    const latest = new Latest((value: number) => { asked.push(value); return new Promise<void>((then) => { waiting.push(then); }); });
+    const all = [latest.ask(1), latest.ask(2), latest.ask(3)];
+    expect(asked).toEqual([1]);
+    waiting.shift()?.();
+    await new Promise((then) => { setTimeout(then); });
+    expect(asked).toEqual([1, 3]);
+    waiting.shift()?.();
+    await Promise.all(all);
+    void latest.ask(4);
+    expect(asked).toEqual([1, 3, 4]);
+  });
+});
+
+describe('a region', () => {
+  const size = { rows: 20, columns: 40 };
+  it('lies between two places, inside the image', () => {
+    expect(between([[15.5, 30.2], [3.9, -7]], size)).toEqual({ row: 3, column: 0, height: 13, width: 31 });
+    expect(between([[3, 3], [3.9, 30]], size)).toBeUndefined();
+  });
+  it('is moved and resized by keys, and stays inside', () => {
+    const half = stepped(undefined, [0, 1], size, false);
+    expect(half).toEqual({ row: 5, column: 10, height: 10, width: 20 });
+    expect(stepped(half, [0, 1], size, false)).toEqual({ ...half, column: 12 });
+    expect(stepped({ ...half, column: 20 }, [0, 1], size, false).column).toBe(20);
+    expect(stepped(half, [1, 0], size, true)).toEqual({ ...half, height: 11 });
+    expect(stepped({ ...half, height: 1 }, [-1, 0], size, true).height).toBe(1);
+    expect(asField(half)).toBe('5,10,10,20');
+    expect(asField(undefined)).toBeUndefined();
+  });
+});
+
+describe('couplings of a capsule type', () => {
+  const couplings = { width: 2, height: 1, most: 1, shape: [2, 1, 2, 1, 2], data: new Float32Array([0.5, 0.5, 0.5, 0.5, 1, 0.5, 0, 0.5]) };
+  const lengths = { width: 2, height: 1, most: 0.6, shape: [1, 1, 2], data: new Float32Array([0.2, 0.6]) };
+  const near = (found: number[][]) => found.map((row) => row.map((value) => Number(value.toFixed(4))));
+  it('are means over its positions, by length', () => {
+    expect(near(meanCouplings(couplings, lengths, 0))).toEqual([[0.5, 0.5]]);
+    expect(near(meanCouplings(couplings, lengths, 1))).toEqual([[0.625, 0.375]]);
+    expect(meanLengths(lengths)[0]).toBeCloseTo(0.4);
+  });
+  it('or those of its longest capsule', () => {
+    expect(near(meanCouplings(couplings, lengths, 1, 'longest'))).toEqual([[0.5, 0.5]]);
   });
 });
 

@@ -1,0 +1,74 @@
+"""The images that poses of a class capsule stand for, whichever image they come from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from caps_med.errors import InvalidParameter
+from caps_med.images import MedicalImage
+from caps_med.inference.passes import device_of
+from caps_med.inference.provenance import AnswerProvenance
+from caps_med.inference.strip import rows_of, tiled
+from caps_med.networks import ClassificationNetwork
+
+FloatArray = NDArray[np.float32]
+
+#: Poses per call; sixteen atoms, each shifted eleven times, are 176.
+MAX_POSES = 256
+#: No capsule has atoms near this.
+MAX_ATOM = 1000.0
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """Reconstructions `[N, C, H, W]` in [0, 1], one of each pose."""
+
+    reconstructions: FloatArray
+    provenance: AnswerProvenance
+
+    def strip(self) -> MedicalImage:
+        """The reconstructions side by side; channels that are no colours below each other."""
+        return tiled(rows_of(list(self.reconstructions)))
+
+
+def draw(
+    network: ClassificationNetwork,
+    capsule: int,
+    poses: Sequence[Sequence[float]],
+    provenance: AnswerProvenance,
+) -> Drawing:
+    """What the decoder makes of poses `[N, A]` of one class capsule, all others being zero.
+
+    Raises:
+        InvalidParameter: the network has no decoder, or no such capsule; no poses or more than
+            `MAX_POSES`; another number of atoms than the network's, or one that is not finite or
+            beyond `MAX_ATOM`.
+    """
+    if not network.reconstructs:
+        raise InvalidParameter(
+            f"{provenance.model} cannot reconstruct images: train it with "
+            "--set reconstruction_weight=0.392"
+        )
+    if not 0 <= capsule < network.out_channels:
+        raise InvalidParameter(f"capsule={capsule}: must be from 0 to {network.out_channels - 1}")
+    if not 1 <= len(poses) <= MAX_POSES:
+        raise InvalidParameter(f"{len(poses)} poses: must be 1 to {MAX_POSES}")
+    atoms = network.layers[-1].atoms
+    for pose in poses:
+        if len(pose) != atoms:
+            raise InvalidParameter(f"a pose of {len(pose)} atoms: the capsules have {atoms}")
+        if not all(math.isfinite(atom) and abs(atom) <= MAX_ATOM for atom in pose):
+            raise InvalidParameter(f"poses: each atom must be from -{MAX_ATOM:g} to {MAX_ATOM:g}")
+    with torch.inference_mode():
+        capsules = torch.zeros(len(poses), network.out_channels, atoms, device=device_of(network))
+        capsules[:, capsule] = capsules.new_tensor(poses)
+        present = torch.zeros(capsules.shape[:2], device=capsules.device)
+        present[:, capsule] = 1
+        drawn = network.reconstruct(capsules, present).float().cpu().numpy()
+    return Drawing(drawn, provenance)

@@ -1,0 +1,150 @@
+"""What a classification network computes on the way from an image to its classes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from caps_med.inference.passes import device_of
+from caps_med.inference.provenance import AnswerProvenance
+from caps_med.layers.attention import SelfAttentionCapsules
+from caps_med.layers.dense import DenseCapsules
+from caps_med.layers.matrix import ClassMatrixCapsules
+from caps_med.networks import ClassificationNetwork, MatrixCapsules, capsule_lengths
+
+FloatArray = NDArray[np.float32]
+
+#: Layers that route the capsules of all positions to one capsule a class.
+ROUTED_WHOLE = (DenseCapsules, SelfAttentionCapsules, ClassMatrixCapsules)
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """What a network computes for one picture; what it lacks is left out.
+
+    Attributes:
+        input: `[C, H, W]`, the picture as the network takes it.
+        kernels: `[O, C, h, w]` of the first convolution.
+        maps: `[O, H, W]`, what the first convolution answers, before the nonlinearity.
+        layers: layer name -> capsules `[J, A, H, W]`, in order of computation; none of
+            convolutional networks.
+        lengths: layer name -> `[J, H, W]`, the capsules' lengths, of matrix capsules their
+            activations.
+        couplings: name of the layer below the class capsules -> `[T, I, J, H, W]`, the coupling
+            coefficients of its capsule types I to the classes J in each routing iteration T.
+        provenance: model, version and preprocessing.
+    """
+
+    input: FloatArray
+    kernels: FloatArray
+    maps: FloatArray
+    layers: Mapping[str, FloatArray]
+    lengths: Mapping[str, FloatArray]
+    couplings: Mapping[str, FloatArray]
+    provenance: AnswerProvenance
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """The arrays of an npz file."""
+        return {
+            "input": self.input,
+            "convolution/kernels": self.kernels,
+            "convolution/maps": self.maps,
+            **self.layers,
+            **{f"lengths/{name}": array for name, array in self.lengths.items()},
+            **{f"couplings/{name}": array for name, array in self.couplings.items()},
+        }
+
+
+def inspect(
+    network: ClassificationNetwork, picture: Tensor, provenance: AnswerProvenance
+) -> Inspection:
+    """Compute everything of one picture `[1, C, H, W]`.
+
+    Of an ensemble the first member is looked at, as by `Model.features`.
+    """
+    shown = network.explored
+    assert isinstance(shown, ClassificationNetwork)  # noqa: S101 - a member is of its kind
+    image = picture.to(device_of(network))
+    convolution = next(m for m in shown.modules() if isinstance(m, nn.Conv2d))
+    with torch.inference_mode(), _Seen(convolution, _routing_layer(shown)) as seen:
+        found = shown.capsules(image) if shown.layers else OrderedDict[str, Tensor]()
+        if not shown.layers:
+            shown.classify(image)
+        active = shown.activations(image) if isinstance(shown, MatrixCapsules) else {}
+        steps = seen.coupling_steps()
+    layers = {name: _array(capsules[0]) for name, capsules in found.items()}
+    lengths = {
+        name: _array(active.get(name, capsule_lengths(capsules))[0])
+        for name, capsules in found.items()
+    }
+    couplings = {}
+    if steps is not None:
+        below = shown.layers[-2].name
+        shape = layers[below].shape
+        couplings[below] = np.stack([by_position(step[0], shape) for step in steps])
+    return Inspection(
+        input=_array(picture[0]),
+        kernels=_array(convolution.weight),
+        maps=_array(seen.maps[0]),
+        layers=layers,
+        lengths=lengths,
+        couplings=couplings,
+        provenance=provenance,
+    )
+
+
+def by_position(couplings: Tensor, shape: Sequence[int]) -> FloatArray:
+    """Couplings `[I * positions, J]` of capsules of a shape `[I, A, H, W]` as `[I, J, H, W]`.
+
+    Layers that route all positions take them type by type, then position by position.
+    """
+    types, _, rows, columns = shape
+    return _array(couplings.unflatten(0, (types, rows, columns)).movedim(-1, 1))
+
+
+def _routing_layer(network: ClassificationNetwork) -> nn.Module | None:
+    return network.get_submodule(network.layers[-1].name) if network.layers else None
+
+
+@dataclass
+class _Seen:
+    """Context manager that keeps the first convolution's output and the routing layer's input."""
+
+    convolution: nn.Module
+    routing: nn.Module | None
+    maps: Any = None
+    capsules: Any = None
+    _hooks: list[Any] = field(default_factory=list)
+
+    def __enter__(self) -> _Seen:
+        self._hooks.append(self.convolution.register_forward_hook(self._keep_maps))
+        if self.routing is not None:
+            self._hooks.append(self.routing.register_forward_pre_hook(self._keep_capsules))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def coupling_steps(self) -> Tensor | None:
+        """``[T, B, I, J]``; None where capsules are not routed."""
+        if not isinstance(self.routing, ROUTED_WHOLE):
+            return None
+        return self.routing.coupling_steps(self.capsules)
+
+    def _keep_maps(self, _: nn.Module, inputs: tuple[Any, ...], maps: Tensor) -> None:
+        self.maps = maps
+
+    def _keep_capsules(self, _: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self.capsules = inputs[0]
+
+
+def _array(tensor: Tensor) -> FloatArray:
+    return np.ascontiguousarray(tensor.detach().float().cpu().numpy())

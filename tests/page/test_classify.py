@@ -1,0 +1,192 @@
+"""Classify: classes, atoms that are moved, routing, a region, and what a network lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from playwright.sync_api import FilePayload, Page, expect
+
+import caps_med
+from caps_med.images import MedicalImage, Region, cropped, encode_image
+from caps_med.inference import Model
+from tests.api.serving import Served, serving
+from tests.classifiers import write_classifiers
+from tests.page.conftest import PATIENCE_MS, check_accessible, pixels, settled, slide
+
+VIEW = "#classify"
+PICTURE = MedicalImage(
+    np.random.default_rng(5).integers(0, 255, (1, 40, 56), dtype=np.uint8), format="png"
+)
+
+
+@pytest.fixture(scope="module")
+def classifiers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Tiny classification models beside the built-in ones."""
+    folder = tmp_path_factory.mktemp("classifiers")
+    with serving(folder, write_classifiers(folder / "models")) as served:
+        yield served
+
+
+@pytest.fixture
+def classified(opened: Callable[..., Page], classifiers: Served) -> Callable[[str], Page]:
+    """The view with the picture, as a model sees it."""
+    page = opened("classify", classifiers.address)
+
+    def look(model: str) -> Page:
+        page.locator(f"{VIEW} select.model").select_option(model)
+        file = FilePayload(
+            name="noise.png", mimeType="image/png", buffer=encode_image(PICTURE, "png")
+        )
+        page.locator(f"{VIEW} .drop input").set_input_files(file)
+        expect(page.locator(f"{VIEW} .title")).to_contain_text(f"by {model}")
+        return page
+
+    return look
+
+
+def model_of(classifiers: Served, name: str) -> Model:
+    return caps_med.load_model(name, classifiers.temporary.parent / "models")
+
+
+def bars(page: Page) -> dict[str, str]:
+    """Class -> its row's text."""
+    rows = page.locator(f"{VIEW} .classes tbody tr")
+    return {row.locator("th").inner_text(): row.inner_text() for row in rows.all()}
+
+
+def shows(page: Page, selector: str, image: NDArray[np.float32]) -> None:
+    """Wait until a canvas shows an image `[C, H, W]` in [0, 1]."""
+    level = np.rint(image[0].clip(0, 1) * 255).astype(int)
+    for _ in range(PATIENCE_MS // 50):
+        width, height, *rgba = pixels(page, selector)
+        found = np.array(rgba).reshape(height, width, 4)[..., 0]
+        if found.shape == level.shape and np.abs(found - level).max() <= 1:
+            return
+        page.wait_for_timeout(50)
+    pytest.fail(f"{selector} shows something else")
+
+
+def test_classes_and_every_layer(classified: Callable[[str], Page], classifiers: Served) -> None:
+    page, model = classified("tiny-efficient"), model_of(classifiers, "tiny-efficient")
+    answer, inside = model.classify(PICTURE), model.inspect(PICTURE)
+    expect(page.locator(f"{VIEW} .title")).to_contain_text(answer.label)
+    for name, text in bars(page).items():
+        assert f"{100 * answer.probabilities[name]:.1f} %" in text
+    assert list(bars(page)) == [one["name"] for one in answer.numbers()["classes"]]
+    for kind, count in (("kernels", 32), ("maps", 32), ("lengths-primarycaps", 16)):
+        expect(page.locator(f"{VIEW} .{kind} .tile")).to_have_count(count)
+    shows(page, f"{VIEW} canvas.input", inside.input)
+    page.locator(f"{VIEW} .kernels .tile").nth(7).click()
+    large = page.locator(f"{VIEW} dialog.large")
+    expect(large.locator("h2")).to_have_text("First convolution: kernel, 7")
+    assert pixels(page, f"{VIEW} dialog.large canvas")[:2] == [5, 5]
+    page.keyboard.press("Escape")
+    expect(large).to_have_count(0)
+    check_accessible(page)
+
+
+def test_all_atoms_are_sliders(classified: Callable[[str], Page], classifiers: Served) -> None:
+    page, model = classified("tiny-efficient"), model_of(classifiers, "tiny-efficient")
+    answer, drawing = model.classify(PICTURE), f"{VIEW} canvas.reconstruction"
+    capsule = list(answer.lengths).index(answer.label)
+    pose = answer.poses[capsule].tolist()
+    atoms = page.locator(f"{VIEW} .sliders input")
+    expect(atoms).to_have_count(16)
+    shows(page, drawing, model.draw(capsule, [pose]).reconstructions[0])
+    for atom, value in ((2, 0.4), (9, -0.31)):
+        slide(page, f"{VIEW} .sliders label:nth-child({atom + 1}) input", value)
+        pose[atom] = value
+    shows(page, drawing, model.draw(capsule, [pose]).reconstructions[0])
+    expect(page.locator(f"{VIEW} .sliders .changed")).to_have_count(2)
+    page.locator(f"{VIEW} .reset").click()
+    own = answer.poses[capsule].tolist()
+    shows(page, drawing, model.draw(capsule, [own]).reconstructions[0])
+    other = (capsule + 1) % 3
+    page.locator(f"{VIEW} .class").select_option(str(other))
+    own = answer.poses[other].tolist()
+    shows(page, drawing, model.draw(other, [own]).reconstructions[0])
+    page.locator(f"{VIEW} .sheet summary").click()
+    expect(page.locator(f"{VIEW} .shifts .tile")).to_have_count(16 * 11)
+    own[1] += 0.25  # the last of the second row; names of columns and rows are cells, too
+    wanted = model.draw(other, [own]).reconstructions[0]
+    shows(page, f"{VIEW} .shifts .tile:nth-child(36) canvas", wanted)
+
+
+def test_routing_iteration_by_iteration(
+    classified: Callable[[str], Page], classifiers: Served
+) -> None:
+    page, model = classified("tiny-capsnet"), model_of(classifiers, "tiny-capsnet")
+    expect(page.locator(f"{VIEW} .none")).to_contain_text("trained without a decoder")
+    inside = model.inspect(PICTURE)
+    lengths = inside.lengths["primarycaps"].reshape(2, -1)
+    couplings = inside.couplings["primarycaps"].reshape(3, 2, 3, -1)
+    expect(page.locator(f"{VIEW} .lines line")).to_have_count(6)
+    page.locator(f"{VIEW} .routing summary").click()
+    shares = lengths / lengths.sum(1, keepdims=True)
+    for iteration in range(3):
+        page.get_by_label(str(iteration + 1), exact=True).check()
+        expect(page.locator(f"{VIEW} .most")).to_contain_text(f"Iteration {iteration + 1} of 3")
+        cells = page.locator(f"{VIEW} .couplings td").all_inner_texts()
+        wanted = np.einsum("ijp,ip->ij", couplings[iteration], shares)
+        np.testing.assert_allclose([float(c) for c in cells], wanted.ravel(), atol=0.0051)
+    page.locator(f"{VIEW} .counted").select_option("longest")
+    cells = page.locator(f"{VIEW} .couplings td").all_inner_texts()
+    alone = [couplings[2, i, :, p] for i, p in enumerate(lengths.argmax(1))]
+    np.testing.assert_allclose([float(c) for c in cells], np.ravel(alone), atol=0.0051)
+    check_accessible(page)
+
+
+def test_a_region_by_pointer_and_keyboard(
+    classified: Callable[[str], Page], classifiers: Served
+) -> None:
+    page, model = classified("tiny-efficient"), model_of(classifiers, "tiny-efficient")
+    pick = page.locator(f"{VIEW} .pick")
+    box = pick.bounding_box()
+    assert box is not None
+    x, y = (box["x"] + box["width"] * 10.5 / 56, box["y"] + box["height"] * 4.5 / 40)
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + box["width"] * 20 / 56, y + box["height"] * 30 / 40)
+    page.mouse.up()
+    said = page.locator(f"{VIEW} figcaption", has_text="Rows")
+    expect(said).to_have_text("Rows 4 to 34, columns 10 to 30")
+    for keys, region in (
+        ((), Region(4, 10, 31, 21)),
+        (("ArrowUp", "ArrowRight"), Region(2, 13, 31, 21)),
+        (("Shift+ArrowLeft",), Region(2, 13, 31, 18)),
+    ):
+        for key in keys:
+            pick.press(key)
+        row, column, height, width = region
+        expect(said).to_have_text(
+            f"Rows {row} to {row + height - 1}, columns {column} to {column + width - 1}"
+        )
+        settled(page, "classify")
+        answer = model.classify(cropped(PICTURE, region))
+        for name, text in bars(page).items():
+            assert f"{100 * answer.probabilities[name]:.1f} %" in text
+    pick.press("Escape")
+    expect(said).to_have_count(0)
+    settled(page, "classify")
+    assert f"{100 * max(model.classify(PICTURE).probabilities.values()):.1f} %" in str(bars(page))
+
+
+def test_what_other_networks_have_and_lack(classified: Callable[[str], Page]) -> None:
+    page = classified("tiny-cnn")
+    expect(page.locator(f"{VIEW} .none")).to_contain_text("convolutional network: it has no caps")
+    expect(page.locator(f"{VIEW} .kernels .tile")).to_have_count(32)
+    expect(page.locator(f"{VIEW} .routing")).to_have_count(0)
+    classified("tiny-matrix")
+    expect(page.locator(f"{VIEW} .routing h2, {VIEW} .lines")).to_have_count(1)
+    expect(page.locator(f"{VIEW} .sliders input")).to_have_count(16)
+    classified("tiny-colours")
+    expect(page.locator(f"{VIEW} canvas.input")).to_have_count(1)
+    page.goto(f"{page.url.partition('#')[0]}#capsules")
+    page.locator("#capsules select.model").select_option("tiny-cnn")
+    content = encode_image(PICTURE, "png")
+    file = FilePayload(name="noise.png", mimeType="image/png", buffer=content)
+    page.locator("#capsules .drop input").set_input_files(file)
+    expect(page.locator("#capsules .none")).to_contain_text("no capsules to show")
