@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -32,14 +32,27 @@ from training.evaluation.robustness.votes import routes, votes_count_alike
 
 #: Images unless another number is given, and largest changes of a pixel.
 IMAGES, EPSILONS = 200, (0.02, 0.05, 0.1, 0.2)
-#: Name -> attack. `VOTES` is for networks that route; `BLACK_BOX` is made for the other models.
+#: Name -> attack. `VOTES` is PGD for networks that route; PGD is also tried as a black box.
 ATTACKS: Mapping[str, Attack] = {
     "FGSM": attacks.FGSM,
     "targeted FGSM": attacks.FGSM_TARGETED,
     "BIM": attacks.BIM,
     "PGD": attacks.PGD,
 }
-VOTES, BLACK_BOX = "PGD on votes", "PGD from"
+VOTES = "PGD on votes"
+
+
+class Trial(NamedTuple):
+    """A family or an attack by its name, and the model that an attack is made for, by its number.
+
+    None is the attacked model itself.
+    """
+
+    name: str
+    source: int | None = None
+
+
+CLEAN = Trial("clean")
 
 T = TypeVar("T")
 Track: TypeAlias = Callable[[Sequence[T]], Iterable[T]]
@@ -52,14 +65,14 @@ class _Subject:
     Attributes:
         pictures: ``[N, C, H, W]`` in [0, 1].
         classes: ``[N]``.
-        found: name of a family -> right answers ``[strengths, N]``; name of an attack -> where it
-            succeeds ``[ε, N]``.
+        found: of a family right answers ``[strengths, N]``, of an attack where it succeeds
+            ``[ε, N]``.
     """
 
     model: Model
     pictures: Tensor
     classes: Tensor
-    found: dict[str, Floats] = field(default_factory=dict)
+    found: dict[Trial, Floats] = field(default_factory=dict)
 
     @property
     def network(self) -> ClassificationNetwork:
@@ -74,7 +87,7 @@ class _Subject:
 def evaluate_robustness(
     dataset: ClassifiedDataset,
     models: Sequence[Model],
-    track: Track[tuple[_Subject, str]] = iter,
+    track: Track[tuple[_Subject, Trial]] = iter,
     images: int = IMAGES,
     seed: int = 0,
 ) -> RobustnessSummary:
@@ -101,20 +114,11 @@ def evaluate_robustness(
     subjects, groups = _subjects(dataset, models, images, seed)
     weights = resamples(groups, seed)
     for subject in subjects:
-        subject.found["clean"] = subject.right(subject.pictures)[None]
-    for subject, name in track(list(itertools.product(subjects, _names(subjects)))):
-        if name in FAMILIES:
-            subject.found[name] = _changed(subject, name, seed)
-        elif name == VOTES:
-            if routes(subject.network):
-                on_votes = replace(attacks.PGD, bypass=votes_count_alike)
-                subject.found[name] = _attacked(subject, subject, on_votes, seed)
-        elif name in ATTACKS:
-            subject.found[name] = _attacked(subject, subject, ATTACKS[name], seed)
-        else:
-            source = subjects[int(name.removeprefix(BLACK_BOX))]
-            if source is not subject and source.pictures.shape == subject.pictures.shape:
-                subject.found[name] = _attacked(subject, source, attacks.PGD, seed)
+        subject.found[CLEAN] = subject.right(subject.pictures)[None]
+    for subject, trial in track(list(itertools.product(subjects, _trials(subjects)))):
+        found = _tried(subject, subjects, trial, seed)
+        if found is not None:
+            subject.found[trial] = found
     return RobustnessSummary(
         data=dataset.name,
         cases=len(groups),
@@ -127,10 +131,27 @@ def evaluate_robustness(
     )
 
 
-def _names(subjects: Sequence[_Subject]) -> list[str]:
-    """Of everything that is tried on a model."""
-    others = [f"{BLACK_BOX} {k}" for k in range(len(subjects))] if len(subjects) > 1 else []
-    return [*FAMILIES, *ATTACKS, VOTES, *others]
+def _trials(subjects: Sequence[_Subject]) -> list[Trial]:
+    """Everything that is tried on a model."""
+    others = [Trial("PGD", k) for k in range(len(subjects))] if len(subjects) > 1 else []
+    return [*map(Trial, (*FAMILIES, *ATTACKS, VOTES)), *others]
+
+
+def _tried(
+    subject: _Subject, subjects: Sequence[_Subject], trial: Trial, seed: int
+) -> Floats | None:
+    """What a trial finds; None where it does not apply to the model."""
+    name, number = trial
+    if name in FAMILIES:
+        return _changed(subject, name, seed)
+    if name == VOTES:
+        on_votes = replace(attacks.PGD, bypass=votes_count_alike)
+        return _attacked(subject, subject, on_votes, seed) if routes(subject.network) else None
+    source = subject if number is None else subjects[number]
+    own = number is not None and source is subject
+    if own or source.pictures.shape != subject.pictures.shape:
+        return None
+    return _attacked(subject, source, ATTACKS[name], seed)
 
 
 def _subjects(
@@ -177,7 +198,7 @@ def _attacked(subject: _Subject, source: _Subject, attack: Attack, seed: int) ->
     With random starts, a picture that a smaller change fools is not tried again: larger changes
     include that one.
     """
-    tried = np.flatnonzero(subject.found["clean"][0])
+    tried = np.flatnonzero(subject.found[CLEAN][0])
     generator = torch.Generator().manual_seed(seed)
     goal = subject.classes
     if attack.targeted:
@@ -202,12 +223,12 @@ def _scores(subject: _Subject, subjects: Sequence[_Subject], weights: Floats) ->
     return ModelRobustness(
         model=subject.model.bundle.reference,
         parameters=sum(p.numel() for p in subject.network.parameters()),
-        accuracy=estimate(_share(subject.found["clean"], weights)[0]),
-        curves=tuple(_curve(name, subject.found[name], weights) for name in FAMILIES),
+        accuracy=estimate(_share(subject.found[CLEAN], weights)[0]),
+        curves=tuple(_curve(name, subject.found[Trial(name)], weights) for name in FAMILIES),
         attacks=tuple(
-            _rates(name, found, subjects, weights)
-            for name, found in subject.found.items()
-            if name != "clean" and name not in FAMILIES
+            _rates(trial, found, subjects, weights)
+            for trial, found in subject.found.items()
+            if _is_attack(trial)
         ),
         zero_gradients=zero,
         gradient_size=size,
@@ -225,14 +246,17 @@ def _curve(name: str, found: Floats, weights: Floats) -> Curve:
     )
 
 
-def _rates(name: str, found: Floats, subjects: Sequence[_Subject], weights: Floats) -> AttackRates:
-    shares, source = _share(found, weights), ""
-    if name.startswith(BLACK_BOX):
-        other = subjects[int(name.removeprefix(BLACK_BOX))]
-        name, source = "PGD", other.model.bundle.reference
+def _is_attack(trial: Trial) -> bool:
+    return trial != CLEAN and trial.name not in FAMILIES
+
+
+def _rates(
+    trial: Trial, found: Floats, subjects: Sequence[_Subject], weights: Floats
+) -> AttackRates:
+    shares, source = _share(found, weights), trial.source
     return AttackRates(
-        name=name,
-        source=source,
+        name=trial.name,
+        source="" if source is None else subjects[source].model.bundle.reference,
         images=int(np.isfinite(found[0]).sum()),
         rates=tuple(map(estimate, shares)),
         mean=estimate(shares.mean(0)),
@@ -248,7 +272,7 @@ def _share(found: Floats, weights: Floats) -> Floats:
 
 def _gradients(subject: _Subject) -> tuple[float | None, float | None]:
     """See `ModelRobustness`."""
-    right = torch.from_numpy(subject.found["clean"][0] > 0).to(subject.classes.device)
+    right = torch.from_numpy(subject.found[CLEAN][0] > 0).to(subject.classes.device)
     if not right.any():
         return None, None
     pictures, classes = subject.pictures[right], subject.classes[right]
@@ -268,21 +292,21 @@ def _differences(subjects: Sequence[_Subject], weights: Floats) -> Iterable[Diff
     """Of the means, on the same resamples; attacks on the images that both answer right."""
     first, *others = subjects
     for other in others:
-        for name, found in first.found.items():
-            theirs = other.found.get(name)
-            if theirs is None or found.shape != theirs.shape:
+        for trial, found in first.found.items():
+            theirs = other.found.get(trial)
+            if theirs is None:
                 continue
             both = np.isfinite(found) & np.isfinite(theirs)
             pair = [np.where(both, each, np.nan) for each in (found, theirs)]
             ours, against = (_share(each, weights).mean(0) for each in pair)
             difference: Estimate = estimate(ours - against)
-            more_is_better = name == "clean" or name in FAMILIES
-            images = int(both[0].sum())
+            source = None if trial.source is None else subjects[trial.source]
+            made_for = "" if source is None else f" from {source.model.bundle.reference}"
             yield Difference(
                 against=other.model.bundle.reference,
-                metric="accuracy" if name == "clean" else name,
+                metric="accuracy" if trial == CLEAN else trial.name + made_for,
                 difference=difference,
-                verdict=verdict(difference, more_is_better, images),
+                verdict=verdict(difference, not _is_attack(trial), int(both[0].sum())),
             )
 
 
@@ -292,7 +316,7 @@ def _notes(subjects: Sequence[_Subject]) -> Iterable[str]:
         yield f"only {count} images: intervals mean little"
     for subject in subjects:
         name = subject.model.bundle.reference
-        if not subject.found["clean"].any():
+        if not subject.found[CLEAN].any():
             yield f"{name} answers no image right: no attack was tried"
         if subject.pictures.shape != subjects[0].pictures.shape:
             yield f"{name} takes pictures of another size: attacks on it are not tried elsewhere"
