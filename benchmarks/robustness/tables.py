@@ -10,6 +10,7 @@ seeds (Student's t).
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.options import benchmark_parser
+from benchmarks.robustness.figure import draw
 from benchmarks.tstr.results import write_page
 from training.atomic import write_text
 
@@ -26,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "robustness.json"
 PAGE = ROOT / "docs" / "results" / "robustness.md"
 SHEET = ROOT / "docs" / "images" / "overlapping-digits.png"
+FIGURE = ROOT / "docs" / "images" / "robustness.png"
 #: What stands between these lines of the page is replaced.
 MARKS = "<!-- robustness -->", "<!-- end of robustness -->"
 NAMES = {
@@ -36,6 +39,8 @@ NAMES = {
     "vector-pose": "vector pose", "no-coordinates": "no coordinates", "margin": "margin loss",
     "cross-entropy": "cross-entropy",
 }  # fmt: skip
+#: The first of these names are networks, the others variants.
+NETWORKS = 5
 #: Scores of an epoch that are kept.
 _KEPT = ("epoch", "loss", "clean", "affine", "familiar", "novel", "test")
 _DIGITS = 5
@@ -50,12 +55,18 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--sheet", type=Path, default=SHEET)
+    parser.add_argument("--figure", type=Path, default=FIGURE)
     options = parser.parse_args()
     cells = joined(options.results, options.cells, options.sheet)
     text = "\n".join(_all_tables(cells))
     print(text)
-    sheets = {options.sheet: "Overlapping digits"} if options.sheet.exists() else {}
-    write_page(options.page, MARKS, text, sheets)
+    draw(options.figure, cells, dict(itertools.islice(NAMES.items(), NETWORKS)))
+    pictures = {
+        options.figure: "Accuracy on what was left out, by accuracy on what was trained",
+        options.sheet: "Pairs of digits, and each digit beside its own reconstruction",
+    }
+    there = {path: name for path, name in pictures.items() if path.exists()}
+    write_page(options.page, MARKS, text, there)
 
 
 def joined(file: Path, folders: Iterable[Path], sheet: Path) -> list[Cell]:

@@ -126,7 +126,16 @@ def test_networks_are_compared_at_equal_clean_accuracy(
         (tmp_path / f"{number}.json").write_text(json.dumps(run))
     level, stops = tables.at_equal(runs, "clean")
     assert level == 0.9 and [epoch["epoch"] for _, epoch in stops] == [1, 1, 2, 1]
-    names = ["--results", "joined.out", "--page", "page.md", "--sheet", "none.png"]
+    names = [
+        "--results",
+        "joined.out",
+        "--page",
+        "page.md",
+        "--sheet",
+        "none.png",
+        "--figure",
+        "all.png",
+    ]
     monkeypatch.setattr("sys.argv", ["tables", str(tmp_path), *names])
     monkeypatch.chdir(tmp_path)
     tables.main()
@@ -137,4 +146,6 @@ def test_networks_are_compared_at_equal_clean_accuracy(
     monkeypatch.setattr("sys.argv", ["tables", *names])
     tables.main()
     assert capsys.readouterr().out == first, "what was joined before needs no cells"
-    assert first.strip() in (tmp_path / "page.md").read_text()
+    page = (tmp_path / "page.md").read_text()
+    assert first.strip() in page and "(all.png)" in page and "none.png" not in page
+    assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")

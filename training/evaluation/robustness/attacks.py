@@ -9,9 +9,8 @@ All sizes are in units of the picture's range, 0 to 1, and pictures stay within 
   cross-entropy, whose gradient vanishes where a network is sure of itself, and the difference of
   scores (Carlini & Wagner 2017), whose gradient does not.
 
-The libraries for this (torchattacks, foolbox, ART) wrap a model that returns logits; here gradients
-must come from capsule lengths, or from a network whose routing is bypassed while the answer is that
-of the whole network, and be counted where they are zero.
+Written here, because torchattacks 3.5 pins an old version of requests, foolbox 3.3 needs a git
+client, and neither alternates losses between restarts or goes round routing.
 """
 
 from __future__ import annotations
