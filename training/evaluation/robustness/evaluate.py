@@ -319,4 +319,4 @@ def _notes(subjects: Sequence[_Subject]) -> Iterable[str]:
         if not subject.found[CLEAN].any():
             yield f"{name} answers no image right: no attack was tried"
         if subject.pictures.shape != subjects[0].pictures.shape:
-            yield f"{name} takes pictures of another size: attacks on it are not tried elsewhere"
+            yield f"{name} takes pictures of another shape: it is no black box for others"

@@ -103,6 +103,19 @@ def test_attacks_are_tried_on_right_answers_alone(data: Path, repository: Path) 
     assert scores.zero_gradients is not None and 0 <= scores.zero_gradients < 1
 
 
+def test_a_model_of_colour_pictures_is_no_black_box_for_grey_ones(
+    data: Path, repository: Path
+) -> None:
+    names = ("tiny-cnn", "tiny-colours")
+    models = [caps_med.load_model(name, repository) for name in names]
+    found = evaluate_robustness(dataset(data), models, images=5)
+    assert not any(source for scores in found.scores for _, source in rates(scores))
+    assert found.notes == (
+        "only 5 images: intervals mean little",
+        "tiny-colours@1 takes pictures of another shape: it is no black box for others",
+    )
+
+
 def test_the_command_adds_curves_to_the_report(
     data: Path, repository: Path, tmp_path: Path
 ) -> None:
