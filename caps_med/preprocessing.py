@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
 from torch import Tensor
 
 from caps_med.errors import InvalidInput
@@ -167,6 +167,13 @@ class PicturePreprocessing(BaseModel):
     fit: Fit = "pad"
     normalization: Normalization = Normalization()
     plane: Plane = "axial"
+
+    @field_validator("normalization")
+    @classmethod
+    def _has_levels(cls, normalization: Normalization) -> Normalization:
+        if normalization.ranks:
+            raise ValueError("ranks are for segmentation: choose percentiles or a window here")
+        return normalization
 
     def __str__(self) -> str:
         """In one line, for the provenance of an answer."""

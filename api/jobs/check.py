@@ -55,9 +55,12 @@ def inspect(folder: Path, task: str, options: Options) -> dict[str, Any]:
 def _opened(folder: Path, task: str, options: Options) -> TrainingData:
     """As `training.tasks.registry` opens it, which would import all of the training."""
     from training.data import open_classified, open_dataset
+    from training.randomization.data import open_label_maps
 
     if task == "classification":
         return open_classified(folder)
+    if options.label_maps is not None:
+        return open_label_maps(folder, options.label_maps)
     return open_dataset(folder, interpretation=options.interpretation)
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from caps_med.errors import InvalidParameter
 from training.data.interpretation import Interpretation
+from training.randomization.scheme import SCHEMES
 
 State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
 
@@ -48,7 +49,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 _OF_CROPS = ("crop", "atoms", "instances", "labels", "channels")
 #: Other options that not every task has.
 OWN: Mapping[str, tuple[str, ...]] = {
-    "segmentation": (*_OF_CROPS, "foreground", "plain", "individuals"),
+    "segmentation": (*_OF_CROPS, "foreground", "plain", "individuals", "randomize"),
     "synthesis": (*_OF_CROPS, "noise_size", "adversarial_weight"),
     "classification": ("image_size", "iterations", "validation"),
 }
@@ -93,6 +94,7 @@ class Options(BaseModel):
     instances: Literal["binary", "borders", "classes"] | None = None
     labels: str | None = Field(default=None, max_length=2000, pattern=_LINE)
     channels: str | None = Field(default=None, max_length=1000, pattern=_LINE)
+    randomize: Literal[True] | None = None
 
     @property
     def interpretation(self) -> Interpretation:
@@ -103,12 +105,31 @@ class Options(BaseModel):
         """
         return Interpretation.parse(self.instances, [self.labels or ""], self.channels or "")
 
+    @property
+    def label_maps(self) -> tuple[str, ...] | None:
+        """How label maps alone are to be understood; None if the data are labelled images.
+
+        Raises:
+            InvalidParameter: `labels` is neither a built-in scheme nor names: a path would be
+                looked for on the server.
+        """
+        if not self.randomize:
+            return None
+        if self.labels and "=" not in self.labels and self.labels not in SCHEMES:
+            raise InvalidParameter(
+                f"labels={self.labels!r}: give names (1=cortex), one of {', '.join(SCHEMES)}, or a "
+                "file labels.yaml with the label maps"
+            )
+        return (self.labels,) if self.labels else ()
+
     def check(self, task: str) -> None:
         """Refuse options of other tasks, and values that the task does not know.
 
         Raises:
             InvalidParameter: it names what is allowed.
         """
+        if self.label_maps is not None:
+            self._check_randomized()
         specific = {name for names in (*CHOICES.values(), *OWN.values()) for name in names}
         for name, value in self.model_dump(exclude_none=True).items():
             choices = CHOICES[task].get(name)
@@ -117,6 +138,11 @@ class Options(BaseModel):
             if choices is not None and value not in choices:
                 listed = ", ".join(choices)
                 raise InvalidParameter(f"{name}={value!r}: {task} knows {listed}")
+
+    def _check_randomized(self) -> None:
+        for name in ("instances", "channels", "plain", "individuals"):
+            if getattr(self, name) is not None:
+                raise InvalidParameter(f"{name}: of no use with randomize; leave it out")
 
 
 @dataclass(frozen=True)
@@ -166,9 +192,10 @@ class Job:
             candidate: whether the model awaits its promotion.
         """
         chosen: dict[str, Any] = self.options.model_dump(exclude_none=True)
+        randomize = chosen.pop("randomize", False)
         flags = [f"--{key.replace('_', '-')}={value}" for key, value in chosen.items()]
         command = ["train", self.task, "--data", self.data, "--name", self.name]
-        switches = {"--candidate": candidate, "--resume": resume}
+        switches = {"--randomize": randomize, "--candidate": candidate, "--resume": resume}
         return [*command, *self.marker, *flags, *(name for name, on in switches.items() if on)]
 
     @property

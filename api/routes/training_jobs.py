@@ -124,14 +124,27 @@ async def chosen_options(
             "objects), or classes."
         ),
     ] = None,
-    labels: Annotated[str | None, Form(description="Names: 1=nucleus,2=membrane.")] = None,
+    labels: Annotated[
+        str | None,
+        Form(
+            description="Names: 1=nucleus,2=membrane. With randomize also freesurfer-tissue, a "
+            "built-in scheme of what ids are; one of your own goes into the archive as labels.yaml."
+        ),
+    ] = None,
     channels: Annotated[
         str | None, Form(description="Names of the image channels, in order: FLAIR,T1.")
     ] = None,
+    randomize: Annotated[
+        bool,
+        Form(
+            description="Segmentation: the data are label maps alone, from which images of random "
+            "contrast are drawn."
+        ),
+    ] = False,
 ) -> Options:
     """The training options that the client set."""
     try:
-        return Options.model_validate(locals())
+        return Options.model_validate({**locals(), "randomize": randomize or None})
     except ValidationError as error:
         listed = [f"{e['loc'][0]}: {e['msg']}" for e in error.errors()]
         raise InvalidParameter("; ".join(listed)) from error

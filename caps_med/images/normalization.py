@@ -8,7 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
+from caps_med.errors import InvalidParameter
 from caps_med.images.image import Array
+
+#: With ranks, the most frequent value counts at most as this share of an image: a background of
+#: one value takes no more of the scale, however much of the image it fills.
+MODE_SHARE = 0.1
+#: Ranks are taken from at most this many values of an image, and kept at this many of them.
+_RANKED, _LANDMARKS = 2**20, 4096
 
 Percentile = Annotated[float, Field(ge=0, le=100)]
 
@@ -26,6 +33,9 @@ class Normalization(BaseModel):
             a CT); the percentiles above are then not used.
         per_channel: each channel has percentiles of its own, as the sequences of an MRI need;
             else all share one scale, so that colours keep their hue.
+        ranks: an intensity becomes the share of the image's values below it (histogram
+            equalization), so that a factor, an offset, a gamma or any other rising curve changes
+            nothing; the percentiles are then not used. See `MODE_SHARE`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,6 +45,7 @@ class Normalization(BaseModel):
     foreground_only: bool = False
     window: tuple[FiniteFloat, FiniteFloat] | None = None
     per_channel: bool = False
+    ranks: bool = False
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -44,12 +55,16 @@ class Normalization(BaseModel):
             raise ValueError(f"window must rise, got {self.window[0]:g} to {self.window[1]:g}")
         if self.window is not None and self.foreground_only:
             raise ValueError("window and foreground_only exclude each other: choose one")
+        if self.ranks and (self.window is not None or self.foreground_only):
+            raise ValueError("ranks excludes window and foreground_only: choose one")
         return self
 
     def __str__(self) -> str:
         """In short, for an answer's provenance."""
         if self.window is not None:
             return f"{self.window[0]:g}..{self.window[1]:g}"
+        if self.ranks:
+            return f"ranks{' per channel' if self.per_channel else ''}"
         low = "0" if self.lower is None else f"p{self.lower:g}"
         return (
             f"{low}..p{self.upper:g}{' of foreground' if self.foreground_only else ''}"
@@ -57,7 +72,15 @@ class Normalization(BaseModel):
         )
 
     def levels(self, array: Array) -> tuple[float, float]:
-        """The intensities of `array` that become 0 and 1; (0, 1) if it holds no foreground."""
+        """The intensities of `array` that become 0 and 1; (0, 1) if it holds no foreground.
+
+        Raises:
+            InvalidParameter: it is normalized by ranks, a curve for which two levels do not do.
+        """
+        if self.ranks:
+            raise InvalidParameter(
+                "ranks are for segmentation: choose percentiles or a window here"
+            )
         if self.window is not None:
             return self.window
         values = np.asarray(array, dtype=np.float64)
@@ -82,6 +105,8 @@ class Normalization(BaseModel):
         return self._scaled(array)
 
     def _scaled(self, array: Array) -> NDArray[np.float32]:
+        if self.ranks:
+            return _ranked(array)
         values = np.asarray(array, dtype=np.float64)
         low, high = self.levels(values)
         if not high > low:
@@ -90,6 +115,30 @@ class Normalization(BaseModel):
         if self.foreground_only:
             scaled[values <= 0] = 0
         return scaled.astype(np.float32)
+
+
+def _ranked(array: Array) -> NDArray[np.float32]:
+    """The share of values below each, ties in the middle; all 0 if there is one value only.
+
+    Values that are not among those that are ranked lie between their neighbours.
+    """
+    values = np.asarray(array).ravel()
+    if values.size > _RANKED:
+        values = values[np.random.default_rng(0).integers(0, values.size, _RANKED)]
+    found, counts = np.unique(values, return_counts=True)
+    if len(found) < 2:
+        return np.zeros(np.shape(array), np.float32)
+    weights = counts.astype(np.float64)
+    mode = int(counts.argmax())
+    others = values.size - counts[mode]
+    weights[mode] = min(weights[mode], others * MODE_SHARE / (1 - MODE_SHARE))
+    ranks = (weights.cumsum() - weights / 2) / weights.sum()
+    if len(found) > _LANDMARKS:
+        even = np.linspace(ranks[0], ranks[-1], _LANDMARKS)
+        kept = np.unique(np.searchsorted(ranks, even).clip(max=len(ranks) - 1))
+        found, ranks = found[kept], ranks[kept]
+    ranked: NDArray[np.float32] = np.interp(array, found, ranks).astype(np.float32)
+    return ranked
 
 
 def to_uint8(intensities: NDArray[Any]) -> NDArray[np.uint8]:

@@ -17,6 +17,7 @@ from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from tests.api.jobs import TINY, wait_for
 from tests.training.data.test_oddities import nuclei, save_cases
+from tests.training.randomization.maps import write_volumes
 
 
 @pytest.fixture
@@ -84,3 +85,47 @@ def test_the_command_carries_the_explanation() -> None:
     assert job.command(False)[-3:] == [
         "--instances=borders", "--labels=1=cell nucleus", "--channels=--x",
     ]  # fmt: skip
+
+
+def zipped(folder: Path) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for path in sorted(folder.iterdir()):
+            file.writestr(path.name, path.read_bytes())
+    return buffer.getvalue()
+
+
+def test_label_maps_alone_train_a_model_for_any_contrast(
+    client: TestClient, tmp_path: Path
+) -> None:
+    folder = write_volumes(tmp_path / "balls")
+    (folder / "labels.yaml").write_text("labels: {4: {name: brain, ids: [2, 3]}}\noutside: [9]")
+    status, answer = submit(client, zipped(folder))
+    assert status == 422 and answer["code"] == "data_not_fit"
+    status, job = submit(client, zipped(folder), randomize="true")
+    assert status == 202, job
+    wait_for(client, str(job["id"]), "succeeded")
+    card = ModelRepository(tmp_path / "models").find("nuclei").card
+    assert card.labels == {0: "background", 4: "brain"} and card.normalization.ranks
+    assert card.provenance.recipe["scheme"]["outside"] == [9]
+
+
+@pytest.mark.parametrize(
+    ("options", "detail"),
+    [
+        (
+            {"labels": "/etc/passwd"},
+            "labels='/etc/passwd': give names (1=cortex), one of freesurfer-tissue",
+        ),
+        ({"channels": "FLAIR"}, "channels: of no use with randomize; leave it out"),
+        (
+            {"task": "synthesis", "network": "capspix2pix"},
+            "randomize: synthesis has no such option",
+        ),
+    ],
+)
+def test_options_that_do_not_go_with_randomize_are_refused(
+    options: dict[str, str], detail: str, client: TestClient, archive: bytes
+) -> None:
+    status, answer = submit(client, archive, randomize="true", **options)
+    assert status == 422 and detail in str(answer["detail"])

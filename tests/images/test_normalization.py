@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from caps_med.errors import InvalidParameter
 from caps_med.images import Normalization
 from caps_med.images.image import Array
+from caps_med.preprocessing import PicturePreprocessing
 
 
 def random(shape: tuple[int, ...] = (1, 20, 30)) -> Array:
@@ -96,7 +98,7 @@ def test_it_survives_json() -> None:
     normalization = Normalization(lower=None, upper=99, foreground_only=True)
     text = normalization.model_dump_json()
     assert json.loads(text) == {"lower": None, "upper": 99, "foreground_only": True, "window": None,
-                                "per_channel": False}  # fmt: skip
+                                "per_channel": False, "ranks": False}  # fmt: skip
     assert Normalization.model_validate_json(text) == normalization
 
 
@@ -112,3 +114,63 @@ def test_it_survives_json() -> None:
 def test_impossible_percentiles(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Normalization(**fields)
+
+
+CURVES = {
+    "factor": lambda x: 0.8 * x,
+    "offset": lambda x: x - 700,
+    "gamma": lambda x: np.sign(x) * np.abs(x) ** 1.25,
+    "logarithm": lambda x: np.log1p(x - x.min()),
+}
+
+
+@pytest.mark.parametrize("curve", CURVES)
+@pytest.mark.parametrize("shape", [(1, 30, 40), (1, 90, 110, 130)])  # one is sampled
+def test_no_rising_curve_moves_ranks(curve: str, shape: tuple[int, ...]) -> None:
+    image = np.random.default_rng(1).gamma(2, 40, shape)
+    ranks = Normalization(ranks=True)
+    np.testing.assert_allclose(ranks.apply(CURVES[curve](image)), ranks.apply(image), atol=2e-3)
+    assert str(ranks) == "ranks"
+
+
+def test_ranks_are_shares_below_with_ties_in_the_middle() -> None:
+    image = np.array([[5.0, 1, 2, 9, 1, 7, 8, 3, 4, 6]])  # two of ten are 1: capped to 10 %
+    found = Normalization(ranks=True).apply(image)
+    shares = {1: 8 / 9 / 2, 2: 8 / 9 + 0.5, 9: 8 / 9 + 7.5}
+    for value, share in shares.items():
+        np.testing.assert_allclose(found[image == value], share / (8 / 9 + 8), atol=1e-6)
+
+
+@pytest.mark.parametrize("background", [0, 1000])
+def test_a_masked_background_takes_a_tenth_of_the_ranks_however_large_it_is(
+    background: int,
+) -> None:
+    def head(size: int) -> Array:
+        image = np.full((1, size, size), background, np.float64)
+        image[0, :40, :40] = np.random.default_rng(2).uniform(100, 200, (40, 40))
+        return image
+
+    ranks = Normalization(ranks=True)
+    small, large = ranks.apply(head(50)), ranks.apply(head(400))
+    np.testing.assert_allclose(large[0, :40, :40], small[0, :40, :40], atol=1e-6)
+    bright = background > 100
+    assert small[0, -1, -1] == pytest.approx(0.95 if bright else 0.05)
+    inside = small[0, :40, :40]
+    assert inside.min() > (0 if bright else 0.1) and inside.max() < (0.9 if bright else 1)
+
+
+def test_ranks_of_one_value_are_0_and_channels_have_their_own() -> None:
+    assert not Normalization(ranks=True).apply(np.full((1, 4, 4), 7)).any()
+    image = np.concatenate([random(), 100 * random() ** 3])
+    separate = Normalization(ranks=True, per_channel=True).apply(image)
+    np.testing.assert_allclose(separate[0], separate[1], atol=1e-6)
+    assert str(Normalization(ranks=True, per_channel=True)) == "ranks per channel"
+
+
+def test_ranks_exclude_what_they_cannot_be_combined_with() -> None:
+    with pytest.raises(ValidationError, match="ranks excludes window and foreground_only"):
+        Normalization(ranks=True, window=(0, 1))
+    with pytest.raises(InvalidParameter, match="choose percentiles or a window"):
+        Normalization(ranks=True).levels(random())
+    with pytest.raises(ValidationError, match="choose percentiles or a window"):
+        PicturePreprocessing(normalization=Normalization(ranks=True))

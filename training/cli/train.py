@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from caps_med.cli.options import InputDescription, License
+from caps_med.errors import InvalidParameter
 from training.cli.options import (
     Binary,
     Channels,
@@ -63,7 +64,7 @@ Candidate = Annotated[
 #: Options that are not recipe values.
 _NOT_RECIPE = ("name", "models", "runs", "resume", "recipe_file", "settings", "workers", "dims",
                "folds", "data", "input_description", "license", "candidate", "binary", "instances",
-               "labels", "channels")  # fmt: skip
+               "labels", "channels", "randomize")  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -122,8 +123,21 @@ def segmentation(
     workers: Workers = 0,
     binary: Binary = False,
     instances: Instances = None,
-    labels: Labels = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Names of labels: 1=nucleus,2=membrane. May be repeated. With --randomize also "
+            "what ids are: a YAML file, or freesurfer-tissue."
+        ),
+    ] = None,
     channels: Channels = "",
+    randomize: Annotated[
+        bool,
+        typer.Option(
+            "--randomize",
+            help="The data are label maps alone: images of random contrast are drawn from them.",
+        ),
+    ] = False,
     input_description: InputDescription = None,
     license: License = None,
     candidate: Candidate = False,
@@ -133,6 +147,7 @@ def segmentation(
     Examples:
       caps-med train segmentation --data my-scans --name my-organ
       caps-med train segmentation --data mni152 --name my-tissue
+      caps-med train segmentation --data label-maps --randomize --name any-contrast
       torchrun --nproc-per-node 2 --no-python caps-med train segmentation --data ... --name ...
     """
     _run("segmentation", locals())
@@ -255,8 +270,11 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
     if (edge := flags.pop("image_size", None)) is not None:
         flags["preparation"] = {"size": [edge, edge]}
     overrides = merged(read_overrides(options["recipe_file"], options["settings"] or ()), flags)
-    understood = {}
-    if "instances" in options:
+    understood: dict[str, Any] = {}
+    if options.get("randomize"):
+        _refuse_image_options(options)
+        understood["label_maps"] = options["labels"] or ()
+    elif "instances" in options:
         instances = options["instances"] or overrides.pop("instances", None)
         understood["interpretation"] = interpretation_of(
             options["binary"], instances, options["labels"], options["channels"]
@@ -285,6 +303,17 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
         shown = ", ".join(f"{k} {v:g}" for k, v in bundle.card.scores.items())
         console.print(f"{bundle.reference}: {shown}", highlight=False)
         console.print(f"in {bundle.path}", highlight=False, soft_wrap=True)
+
+
+def _refuse_image_options(options: Mapping[str, Any]) -> None:
+    """Refuse options for images that label maps alone do not have.
+
+    Raises:
+        InvalidParameter: one is given.
+    """
+    for name in ("binary", "instances", "channels", "individuals", "plain"):
+        if options[name]:
+            raise InvalidParameter(f"--{name} and --randomize exclude each other: leave one out")
 
 
 def _print_how_to_resume(run: Path, command: str) -> None:

@@ -19,6 +19,8 @@ from training.data.interface import TrainingData, TrainingSource
 from training.engine import distributed
 from training.engine.recipe import Recipe
 from training.engine.run_folder import RunFolder
+from training.randomization.data import LabelMapData
+from training.randomization.source import RandomSource
 from training.tasks.overrides import build_recipe
 from training.tasks.publish import Trained, publish
 from training.tasks.registry import TASKS, Task
@@ -95,6 +97,8 @@ def train(request: TrainRequest, console: Console) -> Bundle | None:
     recipe = recipe.completed(source)
     if distributed.first():
         _print_plan(source, recipe, console)
+        if isinstance(source, RandomSource):
+            _show_images(source, request.folder.path / "images.png", console)
     if request.folds:
         trained, held_out = _train_folds(request, task, source, recipe, console), frozenset[str]()
     else:
@@ -106,7 +110,7 @@ def train(request: TrainRequest, console: Console) -> Bundle | None:
         repository, request.name, trained, recipe, request.command, request.statement,
         request.candidate,
     )  # fmt: skip
-    if task.report is not None:
+    if task.report is not None and not isinstance(request.dataset, LabelMapData):
         _report(request, task, bundle, held_out, console)
     return bundle
 
@@ -178,6 +182,13 @@ def _report(
         scores=request.first_folder.logged(),
     )
     console.print(f"report in {path}", highlight=False, soft_wrap=True)
+
+
+def _show_images(source: RandomSource, path: Path, console: Console) -> None:
+    """A sheet of the images that training draws."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source.sheet().save(path)
+    console.print(f"some of the random images in {path}", highlight=False, soft_wrap=True)
 
 
 def _print_plan(source: TrainingSource, recipe: Recipe, console: Console) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -19,6 +20,10 @@ from caps_med.images import Normalization
 from training.data import Dataset, Preparation, Source, load_source
 from training.data.check.card import Channel, DataCard
 from training.engine.recipe import CropRecipe
+from training.randomization import Randomization
+from training.randomization.data import LabelMapData
+from training.randomization.source import load_random_source
+from training.tasks.segmentation import SegmentationRecipe
 
 #: Slices, slices with neighbours as channels, whole volumes.
 DIMS = ("2d", "2.5d", "3d")
@@ -39,16 +44,25 @@ LENGTH = {"cpu": (25, 25), "cuda": (60, 100)}
 THICK = 3.0
 #: With a smaller share of labelled voxels, half of the crops are drawn around labels.
 RARE = 0.1
+#: Of images drawn from label maps: their normalization, and how many times as many steps an epoch
+#: has, since no image is seen twice.
+RANDOM_NORMALIZATION = Normalization(ranks=True)
+RANDOM_LENGTH = 4
 #: Below this intensity an image is a CT in Hounsfield units.
 AIR = -500
 
 
-def plan_for(dataset: Dataset, device: torch.device, dims: str | None = None) -> dict[str, Any]:
-    """`plan` for a data set; a registered one is trained on as it is.
+def plan_for(
+    dataset: Dataset | LabelMapData, device: torch.device, dims: str | None = None
+) -> dict[str, Any]:
+    """`plan` for a data set; a registered one is trained on as it is. Of label maps alone, see
+    `plan_random`.
 
     Raises:
         InvalidParameter: other `dims` than are possible.
     """
+    if isinstance(dataset, LabelMapData):
+        return plan_random(dataset, device, dims)
     return plan(dataset.card, device, dims) if dataset.card else _registered(dataset, dims)
 
 
@@ -59,6 +73,18 @@ def plan_synthesis_for(
     return (
         plan_synthesis(dataset.card, device, dims) if dataset.card else _registered(dataset, dims)
     )
+
+
+def load_segmentation(
+    dataset: Dataset | LabelMapData, store: Path, recipe: SegmentationRecipe
+) -> Source:
+    """The labelled samples of a data set, or images drawn from label maps, as the recipe says."""
+    if isinstance(dataset, LabelMapData):
+        return load_random_source(
+            dataset, recipe.randomization or Randomization(),
+            recipe.preparation or Preparation(normalization=RANDOM_NORMALIZATION), recipe.crop,
+        )  # fmt: skip
+    return load_samples(dataset, store, recipe)
 
 
 def load_samples(dataset: Dataset, store: Path, recipe: CropRecipe) -> Source:
@@ -101,6 +127,38 @@ def plan(card: DataCard, device: torch.device, dims: str | None = None) -> dict[
         "class_weights": _class_weights([background, *others]),
         "foreground": 0.5 if 1 - background < RARE else 0.0,
         "augmentation": {"flip_rows": 0.5 if card.kind == "pictures" else 0.0},
+    }
+
+
+def plan_random(
+    data: LabelMapData, device: torch.device, dims: str | None = None
+) -> dict[str, Any]:
+    """Recipe values for images that are drawn from label maps.
+
+    Volumes are learned in slices unless `dims` says otherwise.
+
+    Raises:
+        InvalidParameter: other `dims` than are possible.
+    """
+    if dims not in (None, *DIMS):
+        raise InvalidParameter(f"--dims {dims}: must be one of {', '.join(DIMS)}")
+    if data.spacing_mm is None and dims not in (None, "2d"):
+        raise InvalidParameter(f"--dims {dims}: the data are pictures, which have no neighbours")
+    spatial = 3 if dims == "3d" else 2
+    edges = [median(one.labels.shape[axis] for one in data.stacks) for axis in range(3)]
+    crop = _crop_within(min(edges[-spatial:]), device, spatial)
+    epochs, steps = LENGTH[device.type]
+    return {
+        "preparation": Preparation(
+            normalization=RANDOM_NORMALIZATION,
+            spatial_dims=spatial,
+            neighbours=1 if dims == "2.5d" else 0,
+        ),
+        "randomization": Randomization(),
+        "crop": crop,
+        "batch_size": _batch(crop, spatial, device),
+        "epochs": epochs,
+        "steps": RANDOM_LENGTH * steps,
     }
 
 
@@ -186,7 +244,10 @@ def _spacing(card: DataCard) -> tuple[float, float] | None:
 
 def _crop(card: DataCard, device: torch.device, spatial: int) -> int:
     """A multiple of 16 that fits into most images and into the device's limit."""
-    edge = min(card.sizes.median[-spatial:])
+    return _crop_within(min(card.sizes.median[-spatial:]), device, spatial)
+
+
+def _crop_within(edge: float, device: torch.device, spatial: int) -> int:
     largest = LARGEST_CROP[device.type, spatial]
     smallest = 32 if spatial == 3 else 64
     return max(smallest, min(largest, int(edge) // 16 * 16))

@@ -6,18 +6,25 @@ entry below adds what surrounds the recipe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.data import open_classified, open_dataset
+from training.data import Dataset, open_classified, open_dataset
 from training.data.interface import TrainingData, TrainingSource
+from training.data.interpretation import Interpretation
 from training.engine.recipe import Recipe
+from training.randomization.data import LabelMapData, open_label_maps
 from training.tasks.classification.plan import load, plan_classification
 from training.tasks.classification.recipe import ClassificationRecipe
 from training.tasks.classification.train import train_classification
-from training.tasks.planning import load_samples, plan_for, plan_synthesis_for
+from training.tasks.planning import (
+    load_samples,
+    load_segmentation,
+    plan_for,
+    plan_synthesis_for,
+)
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 from training.tasks.synthesis.recipe import SynthesisRecipe
 from training.tasks.synthesis.train import train_synthesis
@@ -51,6 +58,22 @@ def _segmentation_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - pa
     training_report(path, **found)
 
 
+def open_segmentation(
+    data: str | Path,
+    *,
+    interpretation: Interpretation | None = None,
+    label_maps: Sequence[str] | None = None,
+) -> Dataset | LabelMapData:
+    """Labelled images, or label maps alone.
+
+    Args:
+        label_maps: see `open_label_maps`; None for labelled images.
+    """
+    if label_maps is not None:
+        return open_label_maps(data, label_maps)
+    return open_dataset(data, interpretation=interpretation)
+
+
 def _classification_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - passed on
     from training.reports.classification import training_report  # imports matplotlib
 
@@ -59,7 +82,7 @@ def _classification_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - 
 
 TASKS: Mapping[str, Task] = {
     "segmentation": Task(
-        SegmentationRecipe, open_dataset, plan_for, load_samples, train_segmentation,
+        SegmentationRecipe, open_segmentation, plan_for, load_segmentation, train_segmentation,
         _segmentation_report,
     ),
     "synthesis": Task(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import ignite.distributed as idist
 import torch
 from monai.engines import SupervisedTrainer
 from pydantic import Field, model_validator
@@ -24,8 +25,10 @@ from training.engine.loop import Best, TrainingRun, run_epochs, schedule
 from training.engine.memory import with_less_memory
 from training.engine.recipe import Crop, CropRecipe
 from training.engine.run_folder import RunFolder
-from training.engine.sampling import DrawnDataset, epoch_loader
+from training.engine.sampling import DrawnDataset, epoch_loader, share_of_batch
 from training.evaluation.validation import dice_scores, validation_picture
+from training.randomization import LabelScheme, Randomization
+from training.randomization.source import RandomSource
 from training.tasks.segmentation_networks import CHOICES, NetworkName
 from training.transforms import Augmentation, segmentation_transforms
 
@@ -55,6 +58,8 @@ class SegmentationRecipe(CropRecipe):
         restarts: how often the training has started again, because the network answered nothing
             but background; each time with another seed and half the learning rate, and with
             normalized votes of a SegCaps.
+        randomization: of label maps alone: how the images are drawn; None for labelled images.
+        scheme: of label maps alone: what their ids mean.
     """
 
     epochs: int = 10
@@ -75,6 +80,8 @@ class SegmentationRecipe(CropRecipe):
     foreground: float = 0.0
     augmentation: Augmentation = Augmentation()
     restarts: int = Field(default=0, ge=0, le=RESTARTS)
+    randomization: Randomization | None = None
+    scheme: LabelScheme | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -172,17 +179,12 @@ def _train(
     device, network = distributed.device(), initial_network(recipe, source, models)
     assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
     optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
-    transforms = segmentation_transforms(
-        source, recipe.crop, recipe.individuals, recipe.plain, recipe.augmentation,
-        recipe.foreground,
-    )  # fmt: skip
-    dataset = DrawnDataset(source.training, transforms, recipe.seed)
     loss = CapsuleSegmentationLoss(recipe.loss, recipe.class_weights, recipe.reconstruction_weight)
     reconstructs = isinstance(network, SegCaps)
     trainer = SupervisedTrainer(
         device=device,
         max_epochs=recipe.epochs,
-        train_data_loader=epoch_loader(dataset, recipe, workers),
+        train_data_loader=_batches(source, recipe, workers),
         network=distributed.wrapped(network),
         optimizer=optimizer,
         loss_function=loss,
@@ -206,6 +208,21 @@ def _train(
         CollapseWatch(recipe.epochs * recipe.steps).attach(trainer)
     best = run_epochs(trainer, run, resume)
     return network.eval(), best
+
+
+def _batches(source: Source, recipe: SegmentationRecipe, workers: int) -> Iterable[Any]:
+    """The batches of an epoch: crops of labelled images, or images drawn from label maps."""
+    if isinstance(source, RandomSource):
+        share, rank = share_of_batch(recipe), idist.get_rank()
+        return source.batches(
+            recipe.crop, share, recipe.steps, recipe.seed, rank, distributed.device()
+        )
+    transforms = segmentation_transforms(
+        source, recipe.crop, recipe.individuals, recipe.plain, recipe.augmentation,
+        recipe.foreground,
+    )  # fmt: skip
+    dataset = DrawnDataset(source.training, transforms, recipe.seed)
+    return epoch_loader(dataset, recipe, workers)
 
 
 def _prepare(

@@ -1,0 +1,187 @@
+"""A folder of label maps alone, as data to train on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caps_med.errors import InvalidInput
+from caps_med.images import SliceStack
+from training.data.check.check import quiet_libraries
+from training.data.check.findings import Finding, finding
+from training.data.interpretation import Interpretation
+from training.data.layouts import label_maps_alone
+from training.data.reading import BrokenCase, read_label
+from training.randomization.label_maps import MOST_IDS
+from training.randomization.scheme import LabelScheme, scheme_of
+
+#: A file with this name among the label maps is their scheme.
+SCHEME_FILE = "labels.yaml"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One label map as axial slices.
+
+    Attributes:
+        name: of its case.
+        labels: ids ``[D, H, W]``; of a picture D = 1.
+        spacing: millimetres between slices, rows and columns; None for a picture.
+    """
+
+    name: str
+    labels: NDArray[np.integer]
+    spacing: tuple[float, float, float] | None
+
+
+@dataclass(frozen=True)
+class LabelMapData:
+    """Label maps from which random images are drawn; created by `open_label_maps`.
+
+    Attributes:
+        data: the path, as given.
+        given: the scheme that the user gave; None makes a label of every id.
+        names: names of labels, for ids without a scheme.
+    """
+
+    data: str
+    given: LabelScheme | None
+    names: dict[int, str]
+
+    @property
+    def name(self) -> str:
+        """Of the folder."""
+        return Path(self.data).name
+
+    @property
+    def recipe_values(self) -> dict[str, Any]:
+        """See `training.data.interface.TrainingData`."""
+        return {"data": self.data, "scheme": self.scheme.model_dump(mode="json")}
+
+    @cached_property
+    def _read(self) -> tuple[tuple[Stack, ...], tuple[Finding, ...]]:
+        with quiet_libraries():
+            return _stacks(Path(self.data))
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The label maps that can be read and are not empty, in the order of their names."""
+        return self._read[0]
+
+    @cached_property
+    def ids(self) -> list[int]:
+        """All ids that occur, in rising order."""
+        return sorted(set().union(*(np.unique(one.labels).tolist() for one in self.stacks)))
+
+    @cached_property
+    def scheme(self) -> LabelScheme:
+        """The given scheme; else every id is a label.
+
+        Raises:
+            InvalidInput: no label map holds an id above 0.
+        """
+        if self.given is not None:
+            return self.given
+        if not any(self.ids):
+            raise InvalidInput(f"{self.data}: no label map in it can be read and is not empty")
+        return LabelScheme.of_ids(self.ids, self.names)
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """All problems, errors first."""
+        found = list(self._read[1])
+        if not self.stacks:
+            found.append(finding("no_cases", "", "no label map can be read", "check the files"))
+        elif len({one.spacing is None for one in self.stacks}) > 1:
+            what = "contains pictures and volumes"
+            found.append(finding("mixed_dimensions", "", what, "keep one kind"))
+        if len(self.ids) > MOST_IDS:
+            what = f"the label maps have {len(self.ids)} ids, at most {MOST_IDS} are possible"
+            found.append(finding("label_values", "", what, "merge ids that look alike"))
+        found += self._without_labels()
+        return tuple(sorted(found, key=lambda one: one.severity != "error"))
+
+    @property
+    def trainable(self) -> bool:
+        """Whether there are no errors."""
+        return all(one.severity != "error" for one in self.findings)
+
+    @property
+    def spacing_mm(self) -> tuple[float, float, float] | None:
+        """Median distances between slices, rows and columns; None for pictures."""
+        every = [one.spacing for one in self.stacks if one.spacing is not None]
+        if not every:
+            return None
+        slices, rows, columns = (median(each) for each in zip(*every, strict=True))
+        return slices, rows, columns
+
+    def _without_labels(self) -> Iterator[Finding]:
+        """Label maps with none of the scheme's labels; all of them are an error."""
+        if self.given is None:
+            return
+        wanted = [i for label in self.given.labels.values() for i in label.ids]
+        lacking = [one.name for one in self.stacks if not np.isin(one.labels, wanted).any()]
+        fix = "check the ids in the scheme of the labels"
+        if self.stacks and len(lacking) == len(self.stacks):
+            yield finding("all_empty", "", "no label map holds an id to be segmented", fix)
+            return
+        for name in lacking:
+            yield finding("empty_label", name, "holds no id to be segmented", fix)
+
+
+def open_label_maps(data: str | Path, labels: Sequence[str] = ()) -> LabelMapData:
+    """Open a folder of label maps, or its subfolder ``labels``.
+
+    Args:
+        data: the folder.
+        labels: a scheme (a built-in one's name or a YAML file), or names of ids (``3=cortex``).
+            Without a scheme that of ``labels.yaml`` in the folder, else every id is a label.
+
+    Raises:
+        InvalidInput: there are no label maps, or the scheme cannot be read.
+        InvalidParameter: a name of an id has another form.
+    """
+    folder = Path(data)
+    if label_maps_alone(folder) is None:
+        raise InvalidInput(f"{data}: holds no label maps: give a folder of label maps")
+    named = [one for one in labels if "=" in one]
+    schemes = [one for one in labels if "=" not in one and one.strip()]
+    if len(schemes) > 1:
+        raise InvalidInput(f"{' and '.join(schemes)}: give one scheme of the labels")
+    scheme = scheme_of(schemes[0]) if schemes else None
+    own = [place / SCHEME_FILE for place in (folder, folder / "labels")]
+    if scheme is None and (files := [file for file in own if file.is_file()]):
+        scheme = scheme_of(files[0])
+    names = Interpretation.parse(None, named).labels
+    return LabelMapData(str(data), scheme, dict(names))
+
+
+def _stacks(folder: Path) -> tuple[tuple[Stack, ...], tuple[Finding, ...]]:
+    """All label maps of a folder, and what is wrong with the others."""
+    cases = label_maps_alone(folder)
+    stacks, findings = [], []
+    for case in cases.cases if cases else ():
+        if case.label.path.name == SCHEME_FILE:
+            continue
+        try:
+            image = read_label(case)
+        except BrokenCase as error:
+            findings.append(finding(error.finding, str(error.file), error.what, error.fix))
+            continue
+        stack = SliceStack.from_image(image)
+        if not stack.array.any():
+            what, fix = "is empty (all 0)", "remove it"
+            findings.append(finding("empty_label", str(case.label), what, fix))
+            continue
+        spacing = None
+        if stack.spacing is not None and stack.slice_mm is not None:
+            spacing = (stack.slice_mm, *stack.spacing)
+        stacks.append(Stack(case.name, stack.array[:, 0], spacing))
+    return tuple(stacks), tuple(findings)
