@@ -120,9 +120,7 @@ def _variant(name: str, cells: Iterable[Measured]) -> Variant:
 def _right(file: Path) -> NDArray[np.float64]:
     """``[N]``, 1 for a test image whose most probable class is its own."""
     content = np.load(file.with_suffix(".npz"))
-    right: NDArray[np.float64] = (content["probabilities"].argmax(1) == content["target"]).astype(
-        float
-    )
+    right: NDArray[np.float64] = (content["answer"] == content["target"]).astype(float)
     return right
 
 

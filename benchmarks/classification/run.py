@@ -133,12 +133,14 @@ def _trained(
 
 
 def _answer(model: Model, dataset: ClassifiedDataset, file: Path) -> None:
-    """Keep what the model says of each test image; nothing is scored here."""
+    """Keep the model's answer to each test image, and how probable; nothing is scored here."""
     test = dataset.of("test")
     (probabilities,) = probabilities_of(dataset, test, [model])
-    targets = dataset.targets(test)
     np.savez_compressed(
-        file, probabilities=probabilities.astype(np.float32), target=targets.argmax(1)
+        file,
+        answer=probabilities.argmax(1).astype(np.uint8),
+        probability=probabilities.max(1).astype(np.float16),
+        target=dataset.targets(test).argmax(1).astype(np.uint8),
     )
 
 

@@ -30,17 +30,19 @@ class WeightAverage(Generic[Network]):
     def __init__(self, network: Network, decay: float) -> None:
         self.network = copy.deepcopy(network)
         self._decay, self._steps = decay, 0
+        own, new = self.network.state_dict(), network.state_dict()
+        numbers = [name for name, value in own.items() if value.is_floating_point()]
+        self._mean, self._trained = [own[n] for n in numbers], [new[n] for n in numbers]
+        self._counters = [(own[name], new[name]) for name in own.keys() - numbers]
 
-    def update(self, trained: nn.Module) -> None:
-        """Take in the weights after a step."""
+    def update(self) -> None:
+        """Take in the network's weights after a step."""
         self._steps += 1
         decay = min(self._decay, (1 + self._steps) / (10 + self._steps))
-        own, new = self.network.state_dict(), trained.state_dict()
-        numbers = [name for name, value in own.items() if value.is_floating_point()]
         with torch.no_grad():
-            get_ema_multi_avg_fn(decay)([own[n] for n in numbers], [new[n] for n in numbers], None)
-            for name in own.keys() - numbers:  # counters
-                own[name].copy_(new[name])
+            get_ema_multi_avg_fn(decay)(self._mean, self._trained, None)
+            for own, new in self._counters:
+                own.copy_(new)
 
     def state_dict(self) -> Mapping[str, int]:
         """The number of steps; the mean itself is saved with its network."""

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from ignite.engine import Engine, Events
 from monai.engines import SupervisedTrainer
-from torch import nn
+from torch import Tensor, nn
 
 from caps_med.networks import ClassificationNetwork
 from training.data.classified import ClassifiedSource
 from training.engine import distributed
 from training.engine.averaging import WeightAverage
+from training.engine.graphs import capture
 from training.engine.initial import initial_network
 from training.engine.loop import Best, TrainingRun, run_epochs, schedule
 from training.engine.memory import with_less_memory
@@ -71,20 +72,25 @@ def _train(
         recipe.class_weights,
         torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32,
     ).to(device)
+    shared = distributed.wrapped(objective)
+    # the margin of the spread loss changes from step to step, and EM routing reads numbers
+    if device.type == "cuda" and shared is objective and recipe.loss != "spread":
+        capture(objective, _example(recipe, len(source.classes), device))
     trainer = SupervisedTrainer(
         device=device,
         max_epochs=recipe.epochs,
         train_data_loader=batch_loader(source.training, recipe, device, workers),
-        network=distributed.wrapped(objective),
+        network=shared,
         optimizer=optimizer,
         loss_function=lambda loss, _: loss,
         prepare_batch=lambda batch, *_, **__: _prepare(batch, recipe, device),
         decollate=False,
+        optim_set_to_none=device.type == "cuda",
     )
     trainer.add_event_handler(Events.ITERATION_STARTED, _set_progress, objective, recipe)
     if recipe.weight_average:
         mean = WeightAverage(network, recipe.weight_average)
-        trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda: mean.update(network))
+        trainer.add_event_handler(Events.ITERATION_COMPLETED, mean.update)
         published = mean.network
         parts |= {"network": published, "trained": network, "average": mean}
     run = TrainingRun(
@@ -105,6 +111,16 @@ def _order_convolutions(network: nn.Module, order: torch.memory_format) -> None:
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):
             layer.weight.data = layer.weight.data.contiguous(memory_format=order)
+
+
+def _example(
+    recipe: ClassificationRecipe, classes: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """A batch of noise, as `prepared` gives batches."""
+    size = (recipe.batch_size, recipe.preparation.channels, *recipe.preparation.size)
+    image = torch.rand(size, device=device).contiguous(memory_format=torch.channels_last)
+    present = torch.arange(recipe.batch_size, device=device) % classes
+    return image, torch.nn.functional.one_hot(present, classes).float()
 
 
 def _prepare(
