@@ -45,7 +45,7 @@ demo: $(READY) page ## Segment and synthesize a brain slice, show its capsules; 
 	$(BIN)/caps-med demo --out demo
 
 test: $(READY) lint ## Run the linters and all tests
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(READY) page ## Check style, types and import rules, of the web page too
 	$(BIN)/ruff check .

@@ -112,9 +112,9 @@ def test_segment_equals_the_library(models: Path, image: Path, tmp_path: Path) -
     assert "mm3" in answer.stdout
 
 
-def call(*arguments: str | Path) -> str:
+def call(*arguments: str | Path, app: typer.Typer = cli.app) -> str:
     """A command in this process; its output."""
-    result = CliRunner().invoke(cli.app, list(map(str, arguments)), catch_exceptions=False)
+    result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -258,19 +258,18 @@ def test_manipulate(models: Path, image: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_image(out).array, expected.array)
 
 
-def test_phantoms_are_evaluated_and_augmented(tmp_path: Path) -> None:
+def test_phantoms_are_evaluated_and_augmented(all_commands: typer.Typer, tmp_path: Path) -> None:
     """With the built-in models of axons, so that nothing is trained."""
     data, report, more = tmp_path / "data", tmp_path / "report", tmp_path / "more"
-    drawn = run("data", "phantoms", "--count", "2", "--size", "64", "--out", data)
-    assert f"2 images with label maps in {data}" in drawn.stdout
+    app = all_commands
+    drawn = call("data", "phantoms", "--count", "2", "--size", "64", "--out", data, app=app)
+    assert f"2 images with label maps in {data}" in drawn
     stems = {kind: {p.stem for p in (data / kind).iterdir()} for kind in ("images", "labels")}
     assert len(stems["images"]) == 2 and stems["images"] == stems["labels"]
-    scored = run("evaluate", "--model", "axon-segmentation", "--data", data, "--out", report)
-    assert scored.returncode == 0, scored.stderr
+    call("evaluate", "--model", "axon-segmentation", "--data", data, "--out", report, app=app)
     assert {path.name for path in report.iterdir()} >= {"cases.csv", "summary.json", "report.html"}
-    made = run("augment", "--data", data, "--out", more, "--count", "1", "--model",
-               "axon-synthesis", "--judge", "axon-segmentation", "--threshold", "0")  # fmt: skip
-    assert made.returncode == 0, made.stderr
+    call("augment", "--data", data, "--out", more, "--count", "1", "--model", "axon-synthesis",
+         "--judge", "axon-segmentation", "--threshold", "0", app=app)  # fmt: skip
     assert len(list((more / "images").iterdir())) == len(list((more / "labels").iterdir())) == 1
 
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import nibabel
 import numpy as np
 import pytest
+import typer
 from PIL import Image
 from rich.console import Console
 
@@ -27,10 +24,12 @@ import caps_med
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import Kind, MedicalImage, Normalization, read_image
 from tests.training.axons import write_axons
+from tests.training.forked import killed_when, start, succeeds
 from training.augment import AugmentConfig, AugmentFolder, Result, augment
 from training.augment.benefit import BOTH, REAL, half_synthetic, summarized
 from training.augment.intensity import Scale
 from training.augment.models import threshold_of
+from training.cli.augment import register
 from training.data import load_source, open_dataset
 from training.data.cases import Cases, FileRef
 from training.data.layouts import discover
@@ -142,44 +141,32 @@ def contents(out: Path) -> dict[str, str]:
     }
 
 
-def start(data: Path, where: Path) -> subprocess.Popen[bytes]:
+def augment_once(data: Path) -> None:
+    """``caps-med augment`` from the start to the end, or on from where it was killed."""
+    app = typer.Typer()
+    register(app)
     settings = [
         f"--set={part}.{name}={json.dumps(value)}"
         for part in ("generator", "judge")
         for name, value in TINY[part].items()
     ]
-    command = [
-        sys.executable, "-m", "tests.training.augment.augment_once", "augment", "--data", str(data),
-        "--out", "more", "--count", "4", "--threshold", "0", *settings,
-    ]  # fmt: skip
-    root = Path(__file__).parents[3]
-    paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(command, cwd=where, env={**os.environ, "PYTHONPATH": paths})
+    app(["--data", str(data), "--out", "more", "--count", "4", "--threshold", "0", *settings])
 
 
-def killed_when(process: subprocess.Popen[bytes], ready: Callable[[], bool]) -> bool:
-    """Kill -9 once something is there; whether it was in time."""
-    while process.poll() is None and not ready():
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    return process.wait() == -signal.SIGKILL
-
-
-@pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(phantoms: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    undisturbed = start(phantoms, tmp_path / "a")
-    assert undisturbed.wait() == 0
+    begun = partial(start, augment_once, phantoms)
+    assert succeeds(begun(folder=tmp_path / "a"))
     work = tmp_path / "b" / "more" / ".work"
     moments = [
         lambda: (work / "runs" / "generator" / "checkpoint.pt").exists(),
         lambda: (work / "runs" / "judge" / "fold-2" / "checkpoint.pt").exists(),
         lambda: (work / "drawn" / "00001.json").exists(),
     ]
-    assert all([killed_when(start(phantoms, tmp_path / "b"), moment) for moment in moments])
+    assert all([killed_when(begun(folder=tmp_path / "b"), moment) for moment in moments])
     assert not (tmp_path / "b" / "more" / "report.html").exists()
-    assert start(phantoms, tmp_path / "b").wait() == 0
+    assert succeeds(begun(folder=tmp_path / "b"))
     assert contents(tmp_path / "b" / "more") == contents(tmp_path / "a" / "more")
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import torch
 from PIL import Image
 
 from caps_med.errors import InvalidParameter
+from tests.training.engine.train_once import train_once
+from tests.training.forked import killed_when, start, succeeds
 from training.data import load_source, open_dataset
 from training.engine.loop import LossNotFinite
 from training.engine.run_folder import RunFolder, Stateful
@@ -30,15 +33,17 @@ def recipe(data: Path, **changes: object) -> SegmentationRecipe:
     return SegmentationRecipe.model_validate({"data": str(data), **SMALL, **changes})
 
 
-def command(data: Path, runs: Path, name: str, *more: str) -> list[str]:
-    program = [sys.executable, "-m", "tests.training.engine.train_once"]
-    return [*program, str(data), str(runs / name), json.dumps(SMALL), *more]
+def begun(data: Path, run: Path) -> ForkServerProcess:
+    """A run in a process of its own, from its start or its last checkpoint."""
+    return start(train_once, str(data), str(run), json.dumps(SMALL), folder=run.parent)
 
 
-def environment() -> dict[str, str]:
-    root = Path(__file__).parents[3]
-    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+@pytest.fixture(scope="module")
+def whole(discs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing disturbed."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    assert succeeds(begun(discs, run))
+    return run
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -47,25 +52,18 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 def test_killed_at_random_moments_a_run_ends_with_the_same_weights(
-    discs: Path, tmp_path: Path
+    discs: Path, whole: Path, tmp_path: Path
 ) -> None:
     """Kill -9 a real process at five random moments, and resume it each time."""
-    whole = subprocess.run(
-        command(discs, tmp_path, "whole"), env=environment(), timeout=300, check=True
-    )
-    assert whole.returncode == 0
     rng = np.random.default_rng()
     killed, run = 0, tmp_path / "killed"
     while killed < 5:
-        process = subprocess.Popen(command(discs, tmp_path, "killed"), env=environment())
-        wait_for_progress(process, run, rng.uniform(0, 1.0))
-        if process.poll() is not None:
+        moment = Moment(run, rng.uniform(0, 1.0))
+        if not killed_when(begun(discs, run), moment.reached):
             break  # it finished before the kill
-        process.send_signal(signal.SIGKILL)
-        process.wait()
         killed += 1
-    subprocess.run(command(discs, tmp_path, "killed"), env=environment(), timeout=300, check=True)
-    expected, found = weights(tmp_path / "whole"), weights(run)
+    assert succeeds(begun(discs, run))
+    expected, found = weights(whole), weights(run)
     for name, value in expected.items():
         assert torch.equal(value, found[name]), name
     epochs = [json.loads(x)["epoch"] for x in (run / "scores.jsonl").read_text().splitlines()]
@@ -101,38 +99,43 @@ def test_killed_between_any_two_files_each_epoch_is_logged_once(
     assert epochs == [1, 2]
 
 
-def wait_for_progress(process: subprocess.Popen[bytes], run: Path, longer: float) -> None:
-    """Until a new line of progress is written, and then up to `longer` seconds more."""
-    file = run / "progress.jsonl"
-    before = file.stat().st_size if file.exists() else 0
-    end = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < end:
-        if file.exists() and file.stat().st_size > before:
-            break
-        time.sleep(0.01)
-    try:
-        process.wait(longer)
-    except subprocess.TimeoutExpired:
-        return
+class Moment:
+    """Some seconds after a new line of progress is written."""
+
+    def __init__(self, run: Path, seconds: float) -> None:
+        self.file, self.seconds = run / "progress.jsonl", seconds
+        self.before, self.end = self._size(), math.inf
+
+    def reached(self) -> bool:
+        if self.end == math.inf and self._size() > self.before:
+            self.end = time.monotonic() + self.seconds
+        return time.monotonic() >= self.end
+
+    def _size(self) -> int:
+        return self.file.stat().st_size if self.file.exists() else 0
 
 
-def test_two_processes_train_as_one(discs: Path, tmp_path: Path) -> None:
-    launcher = [sys.executable, "-m", "torch.distributed.run"]
-    torchrun = [*launcher, "--standalone", "--nproc-per-node", "2"]
-    alone, both = command(discs, tmp_path, "alone"), command(discs, tmp_path, "both")
-    subprocess.run(alone, env=environment(), timeout=300, check=True)
-    subprocess.run([*torchrun, *both[1:]], env=environment(), timeout=300, check=True)
+def test_two_processes_train_as_one(discs: Path, whole: Path, tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    program = ["-m", "tests.training.engine.train_once", str(discs), str(both), json.dumps(SMALL)]
+    paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
+    environment = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [sys.executable, "-m", *torchrun, *program], env={**os.environ, **environment},
+        timeout=300, check=True,
+    )  # fmt: skip
     losses = [
-        [json.loads(x)["loss"] for x in (tmp_path / r / "scores.jsonl").read_text().splitlines()]
-        for r in ("alone", "both")
+        [json.loads(x)["loss"] for x in (run / "scores.jsonl").read_text().splitlines()]
+        for run in (whole, both)
     ]
     assert len(losses[1]) == len(losses[0]) == 4
     # each process' share of a batch has a Dice loss of its own, so the sums differ a little
     np.testing.assert_allclose(losses[1], losses[0], rtol=0.15)
-    one, other = weights(tmp_path / "alone"), weights(tmp_path / "both")
+    one, other = weights(whole), weights(both)
     assert list(one) == list(other), "the checkpoint loads in a single process"
     again = load_source(open_dataset(discs), tmp_path / "store")
-    folder = RunFolder(tmp_path / "both")
+    folder = RunFolder(both)
     train_segmentation(again, recipe(discs), folder, resume=True)
 
 

@@ -1,4 +1,4 @@
-"""Train one run, for tests that kill the process; arguments: DATA RUN SETTINGS."""
+"""Train one run, for tests that kill the process; under ``torchrun``: DATA RUN SETTINGS."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from training.engine.run_folder import RunFolder
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
 
-def main() -> None:
-    data, run, settings = sys.argv[1:4]
-    torch.set_num_threads(1)
+def train_once(data: str, run: str, settings: str) -> None:
+    """Train from the start to the end, or on from the last checkpoint."""
     recipe = SegmentationRecipe.model_validate({"data": data, **json.loads(settings)})
     folder = RunFolder(Path(run))
     with idist.one_rank_first():
@@ -26,4 +25,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    distributed.in_parallel(main)
+    torch.set_num_threads(1)
+    distributed.in_parallel(lambda: train_once(*sys.argv[1:4]))
