@@ -64,12 +64,14 @@ def spatial_transforms(
     augmentation: Augmentation | None = None,
     warp: bool = True,
     foreground: float = 0.0,
+    continued: bool = False,
 ) -> list[mt.Transform]:
     """Crop and flip; with `warp` also rotate, scale, shear and deform.
 
     Labels are resampled by nearest neighbour, all else linearly. Without `warp` nothing is
     resampled, so that the sharp rim of a masked brain stays sharp. The share `foreground` of the
-    crops is centred on a labelled pixel.
+    crops is centred on a labelled pixel. Samples smaller than the crop are padded with zeros, or,
+    if `continued`, mirrored.
     """
     augmentation, dims = augmentation or Augmentation(), source.spatial_dims
     keys = [k for k in ("image", "label", "tissue") if k in source.training[0]]
@@ -77,7 +79,7 @@ def spatial_transforms(
     transforms: list[mt.Transform] = [
         mt.ToTensord(keys, track_meta=False),
         mt.CastToTyped(keys, dtype=torch.float32),
-        mt.SpatialPadd(keys, spatial_size=context),
+        mt.SpatialPadd(keys, spatial_size=context, mode="symmetric" if continued else "constant"),
         _crop(keys, context, foreground),
         mt.RandFlipd(keys, prob=augmentation.flip_columns, spatial_axis=dims - 1),
         mt.RandFlipd(keys, prob=augmentation.flip_rows, spatial_axis=dims - 2),
@@ -161,12 +163,16 @@ def _intensities(masked: bool, augmentation: Augmentation) -> list[mt.Transform]
 
 
 def synthesis_transforms(source: Source, crop: int, augmentation: Augmentation) -> mt.Compose:
-    """From a `Sample` to a training crop, as for segmentation but without `RandIndividuald`."""
+    """From a `Sample` to a training crop, as for segmentation but without `RandIndividuald`.
+
+    Small samples are mirrored: a generator cannot tell padding from the background that it borders.
+    """
     clean = mt.SelectItemsd(("image", "label"))
     masked = source.normalization.foreground_only
     varied = _intensities(masked, augmentation)
     warp = augmentation.warps
-    return mt.Compose([*spatial_transforms(source, crop, augmentation, warp), *varied, clean])
+    spatial = spatial_transforms(source, crop, augmentation, warp, continued=True)
+    return mt.Compose([*spatial, *varied, clean])
 
 
 class _KeepBackgroundd(mt.Transform):

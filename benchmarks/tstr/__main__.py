@@ -10,7 +10,8 @@ Finished parts are kept, in ``--work`` (generators, judge) and ``--out`` (scores
 interrupted command continues. It ends with the tables, which it prints and writes into
 ``docs/results/train-on-synthetic.md``, and ``docs/images/tstr-*.png``. ``--quick`` does
 everything with a few steps into ``--work`` alone, as a check. Several runs may share ``--work``
-and ``--out``, each with other ``--seeds`` or ``--arms``.
+and ``--out``, each with other ``--seeds`` or ``--arms``. With ``--data DIR`` the same question is
+asked of real volumes, see `benchmarks.tstr.volumes.command`.
 
 Recipes of the generators, in addition to 64 x 64 crops for CapsPix2Pix and, as published, whole
 images one at a time for pix2pix: ``--caps epochs=40 --caps noise_size=32 --pix2pix epochs=40``
@@ -23,6 +24,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import sys
 from pathlib import Path
 
 import torch
@@ -47,7 +49,12 @@ QUICK_RECIPE = ("epochs=1", "steps=2", "batch_size=2", "crop=64", "atoms=4")
 
 
 def main() -> None:
-    """Do what is missing, then print and draw all there is."""
+    """Do what is missing, then print and draw all there is; ``--data`` is another benchmark."""
+    if any(argument.split("=")[0] == "--data" for argument in sys.argv[1:]):
+        from benchmarks.tstr.volumes import command  # needs what phantoms do not
+
+        command.main()
+        return
     options = _options()
     torch.set_num_threads(options.threads)
     sizes = Sizes(options.real, options.synthetic, options.tested)

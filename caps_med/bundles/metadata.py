@@ -136,6 +136,8 @@ class ModelCard(Statement):
         plane: in which plane volumes are cut for a 2-D network.
         spacing_mm: (row, column) distances the network was trained on; None for pictures.
         slice_mm: distance between the slices of its training volumes; None where it is not known.
+        noise_mm: of a generator: distances across the slices over which its random fields are
+            correlated, as in its training volumes; None for fields alike in all directions.
         neighbours: slices on each side that a 2-D network sees beside the one it segments, as
             channels in their order.
         instances: what ids of instances in its training data were learned as: ``binary``
@@ -154,6 +156,7 @@ class ModelCard(Statement):
     plane: Plane = "axial"
     spacing_mm: tuple[Millimetres, Millimetres] | None = None
     slice_mm: Millimetres | None = None
+    noise_mm: tuple[Millimetres, ...] | None = None
     neighbours: Annotated[int, Field(ge=0, le=8)] = 0
     instances: Literal["binary", "borders", "classes"] | None = None
     channel_names: tuple[str, ...] = ()

@@ -47,6 +47,7 @@ from caps_med.networks import (
     SynthesisNetwork,
     one_hot,
 )
+from caps_med.preprocessing import PreparedSlices
 
 N = TypeVar("N", SegmentationNetwork, SynthesisNetwork, ClassificationNetwork)
 
@@ -261,13 +262,13 @@ class Model:
         if not layers:
             raise InvalidParameter(f"{self.provenance.model}: its network has no capsules")
         path = self.synthesizer.noise_path(seed, to_seed, steps)
-        classes = self.synthesizer.prepare(self.read(labels, "labels")).slices
+        prepared = self.synthesizer.prepare(self.read(labels, "labels"))
         found = []
         with reporting_to(progress):
             for step, (source, z) in enumerate(path):
                 with part_of(steps, step):
                     layer = layers[-1].name
-                    found.append(self._synthesis_features(source, classes, layer, slice, z))
+                    found.append(self._synthesis_features(source, prepared, layer, slice, z))
         return found
 
     def manipulator(self, image: ImageSource, slice: int | None = None) -> Manipulator:
@@ -347,8 +348,8 @@ class Model:
         if self.task == "synthesis":
             z = self.synthesizer.noise(seed)
             origin = self.provenance.with_seed(seed)
-            classes = self.synthesizer.prepare(self.read(source, "labels")).slices
-            return self._synthesis_features(origin, classes, layer, slice, z)
+            prepared = self.synthesizer.prepare(self.read(source, "labels"))
+            return self._synthesis_features(origin, prepared, layer, slice, z)
         read = self.read(source, "image")
         if isinstance(self.network, ClassificationNetwork):
             picture = self.classifier.prepare(self.classifier.match_channels(read), slice)
@@ -364,19 +365,23 @@ class Model:
     def _synthesis_features(
         self,
         provenance: AnswerProvenance,
-        classes: Tensor,
+        labels: PreparedSlices,
         layer: str | None,
         slice: int | None,
         z: Tensor,
     ) -> Features:
-        """For class indices ``[D, 1, H, W]`` and a noise vector ``[1, Z]``."""
+        """For a label map and the noise vector ``[1, Z]`` of its seed."""
         network = self._network(SynthesisNetwork)
-        noise = z.to(device_of(network))
+        noise = self.synthesizer.slice_noise(labels, z)
+        if len(noise) > 1:
+            at = chosen_slice(len(noise), slice)
+            noise = noise[at : at + 1]
+        noise = noise.to(device_of(network))
 
         def capsules(part: Tensor) -> OrderedDict[str, Tensor]:
             return network.capsules(one_hot(part, network.label_channels), noise)
 
-        return FeatureExplorer(network, provenance)(classes, capsules, layer, slice)
+        return FeatureExplorer(network, provenance)(labels.slices, capsules, layer, slice)
 
     def check_layer(self, layer: str | None) -> None:
         """Raise `LayerNotFound` if the network has no capsule layer of that name."""

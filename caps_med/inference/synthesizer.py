@@ -47,7 +47,10 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
     channels = 1
 
     def __call__(self, labels: MedicalImage, seed: int = 0) -> SyntheticImage:
-        """Synthesize an image of a label map; all slices of a volume share one noise vector.
+        """Synthesize an image of a label map.
+
+        All slices of a volume share the style of one noise vector, and cut its random fields in 3-D
+        at their positions in mm, see `SynthesisNetwork.noise_of_slices`.
 
         Raises:
             UnknownLabel: an id that the model does not know.
@@ -107,14 +110,13 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         """The images `[C, *S]` of label maps of equal size, with one noise vector `[1, Z]` each."""
         prepared = [self.prepare(one) for one in labels]
         counts = [len(one.slices) for one in prepared]
-        if len(prepared) > 1:
-            noise = [z.expand(count, -1) for z, count in zip(noise, counts, strict=True)]
+        noise = [self.slice_noise(one, z) for one, z in zip(prepared, noise, strict=True)]
         maps = in_passes(
             self.network,
             self._image,
             torch.cat([one.slices for one in prepared]),
             windowed=self.network.windowed,
-            vectors=torch.cat(list(noise)),
+            vectors=torch.cat(noise),
         )
         parts = maps.split(counts)
         # resampling and blending windows exceed the range by rounding
@@ -154,6 +156,23 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         return torch.randn(
             1, self.network.noise_size, generator=torch.Generator().manual_seed(seed)
         )
+
+    def slice_noise(self, labels: PreparedSlices, z: Tensor) -> Tensor:
+        """The noise vectors of a label map's slices, `[D, Z']`; `[1, Z]` for a 3-D network.
+
+        A slice has its noise by its position in mm, so that it is the same alone as in its volume.
+        A picture has that of `z` `[1, Z]`.
+        """
+        if self.network.spatial_dims == 3:
+            return z
+        stack, count = labels.stack, len(labels.slices)
+        if stack.spacing is None or stack.slice_mm is None:
+            return z.expand(count, -1)
+        pixel = float(np.mean(self.card.spacing_mm or stack.spacing))
+        first = float(stack.affine[:3, 3] @ stack.affine[:3, 0]) / stack.slice_mm
+        depths = (first + stack.slice_mm * torch.arange(count, dtype=torch.float64)) / pixel
+        lengths = self.card.noise_mm and [mm / pixel for mm in self.card.noise_mm]
+        return self.network.noise_of_slices(z, depths, lengths)
 
     def _image(self, classes: Tensor, z: Tensor) -> Tensor:
         """Images `[N, C, *S]` in [0, 1] of padded class indices `[N, 1, *S]` and noise `[N, Z]`."""

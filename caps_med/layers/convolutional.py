@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -19,7 +20,8 @@ from caps_med.layers.spatial import (
 )
 from caps_med.routing import Routing, route
 
-Padding = Literal["symmetric", "tensorflow"]
+Padding = Literal["symmetric", "tensorflow", "replicate"]
+Upsampling = Literal["transposed", "linear"]
 
 #: The routing bias before training, as published by LaLonde & Bagci 2018.
 INITIAL_BIAS = 0.1
@@ -122,7 +124,8 @@ class ConvCapsule(_CapsuleLayer):
         routing_bias: a bias ``[J, A]`` before each squash, initially 0.1 (SegCaps).
         padding: ``"symmetric"`` pads ``(kernel_size - 1) // 2`` on both sides, as PyTorch
             does; ``"tensorflow"`` is TensorFlow's *same*: for stride 2 on an even size it pads one
-            less before than after.
+            less before than after; ``"replicate"`` is symmetric, with the border's capsules instead
+            of zeros.
         normalize: bring the votes for each output type to one scale; see `VoteNorm`.
 
     Initial weights: normal, see `initialize_votes` (deviation: upstream starts He-normal or
@@ -160,7 +163,8 @@ class ConvCapsule(_CapsuleLayer):
             out_types * out_atoms,
             kernel_size,
             stride,
-            padding=(kernel_size - 1) // 2 if padding == "symmetric" else 0,
+            padding=0 if padding == "tensorflow" else (kernel_size - 1) // 2,
+            padding_mode="replicate" if padding == "replicate" else "zeros",
             bias=vote_bias,
         )
         initialize_votes(self.conv, in_types, out_types, out_atoms, self.routing)
@@ -174,7 +178,14 @@ class ConvCapsule(_CapsuleLayer):
 class DeconvCapsule(_CapsuleLayer):
     """Transposed convolutional capsule layer: doubles the size (kernel 4, stride 2, padding 1).
 
-    LaLonde & Bagci 2018, section 2.1. Arguments and shapes as for `ConvCapsule`.
+    LaLonde & Bagci 2018, section 2.1. Arguments and shapes as for `ConvCapsule`, and:
+
+    Args:
+        upsampling: ``"transposed"`` as published; ``"linear"`` interpolates the capsules and
+            convolves them (kernel 3, the border's capsules continued). The taps of a transposed
+            convolution differ between even and odd positions, which shows as a checkerboard, and
+            along the border as dots (Odena et al. 2016, "Deconvolution and checkerboard
+            artifacts").
 
     >>> layer = DeconvCapsule(2, in_types=3, in_atoms=8, out_types=2, out_atoms=4)
     >>> layer(torch.rand(1, 3, 8, 16, 16)).shape
@@ -192,16 +203,32 @@ class DeconvCapsule(_CapsuleLayer):
         vote_bias: bool = False,
         routing_bias: bool = True,
         normalize: bool = False,
+        upsampling: Upsampling = "transposed",
     ) -> None:
         super().__init__(
             spatial_dims, in_types, out_types, out_atoms, routing or Routing(), routing_bias,
             normalize,
         )  # fmt: skip
-        self.stride = 2
-        self.conv = transposed_conv_type(spatial_dims)(
-            in_atoms, out_types * out_atoms, kernel_size=4, stride=2, padding=1, bias=vote_bias
+        if upsampling not in get_args(Upsampling):
+            raise InvalidParameter(
+                f"upsampling={upsampling!r}: must be one of {get_args(Upsampling)}"
+            )
+        self.stride, self.upsampling = 2, upsampling
+        channels = in_atoms, out_types * out_atoms
+        self.conv: Convolution = (
+            transposed_conv_type(spatial_dims)(*channels, 4, stride=2, padding=1, bias=vote_bias)
+            if upsampling == "transposed"
+            else conv_type(spatial_dims)(
+                *channels, 3, padding=1, padding_mode="replicate", bias=vote_bias
+            )
         )
         initialize_votes(self.conv, in_types, out_types, out_atoms, self.routing)
+
+    def _convolve(self, maps: Tensor) -> Tensor:
+        if self.upsampling == "linear":
+            mode = "bilinear" if self.spatial_dims == 2 else "trilinear"
+            maps = F.interpolate(maps, scale_factor=2.0, mode=mode)
+        return super()._convolve(maps)
 
 
 def recompute_votes(network: nn.Module, enabled: bool = True) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -119,6 +120,27 @@ class SynthesisNetwork(CapsuleNetwork):
         raise NotImplementedError
 
     @property
+    def slice_noise_size(self) -> int:
+        """Length of a noise vector that `noise_of_slices` returns, which the network takes too."""
+        return self.noise_size
+
+    def noise_of_slices(
+        self, z: Tensor, depths: Tensor, lengths: Sequence[float] | None = None
+    ) -> Tensor:
+        """The noise vectors ``[D, slice_noise_size]`` of the slices of one volume.
+
+        Where the noise has random fields, the slices cut fields in 3-D, so that neighbours are
+        alike and distant slices are not; else all slices have the same noise.
+
+        Args:
+            z: ``[1, Z]``, of the volume.
+            depths: ``[D]``, positions of the slices in pixels.
+            lengths: over which each random field is correlated, in pixels; None for those of a
+                field that is the same in all directions.
+        """
+        return z.expand(len(depths), -1)
+
+    @property
     def image_size(self) -> tuple[int, ...] | None:
         """The one size that the network takes; None for any."""
         return None
@@ -149,7 +171,8 @@ class SynthesisNetwork(CapsuleNetwork):
     def check(self, label: Tensor, z: Tensor) -> None:
         """See `CapsuleNetwork.check`."""
         check_input("label", label, self.label_channels, self.spatial_dims, self.divisor)
-        if z.shape != (label.shape[0], self.noise_size):
+        sizes = {self.noise_size, self.slice_noise_size}
+        if z.shape not in [(label.shape[0], size) for size in sizes]:
             raise InvalidParameter(
                 f"z has shape {tuple(z.shape)}: [B, Z] = {(label.shape[0], self.noise_size)} is "
                 "needed"

@@ -6,14 +6,15 @@ Bass et al. 2019, "Image synthesis with a convolutional capsule generative adver
 Deviations: any number of label channels (one-hot) and image channels; 2-D and 3-D; agreement per
 sample (upstream averages it over the batch); dense noise is one of six sources and not the default,
 because it fixes the image size; weights start He-normal, where upstream's N(0, 0.02) lets twelve
-squashes drive the signal to zero.
+squashes drive the signal to zero; on request, convolutions continue the border instead of padding
+zeros, and capsules are enlarged by interpolation instead of transposed convolutions.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import get_args
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -21,12 +22,15 @@ from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule, join_types
+from caps_med.layers.convolutional import Padding, Upsampling
 from caps_med.layers.initialization import initialize
 from caps_med.layers.spatial import channels_last, conv_type
 from caps_med.networks.base import Output, SynthesisNetwork
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.gan_layers import Shape, conv_capsule, deconv_capsule
 from caps_med.networks.noise import InputNoise, NoiseName, build_noise
+
+BorderPadding = Literal["zeros", "replicate"]
 
 
 class CapsPix2Pix(SynthesisNetwork):
@@ -44,6 +48,12 @@ class CapsPix2Pix(SynthesisNetwork):
         atoms: atoms of the first capsules; the published 16.
         dropout: channel dropout after each capsule layer while training (0.5 as published).
         output: ``"sigmoid"`` (image in [0, 1]) or ``"tanh"`` (in [-1, 1]).
+        upsampling: ``"transposed"`` convolutions as published, or ``"linear"`` interpolation and a
+            convolution, which leaves no checkerboard; see `caps_med.layers.DeconvCapsule`.
+        padding: of the convolutions: ``"zeros"`` as published, or ``"replicate"``, which leaves no
+            rim along the border.
+        fibres: whether the noise ``"field"`` has curved fibres, such as axons behind the focal
+            plane.
 
     ``gen(label [B, L, *S], z [B, Z])`` -> image ``[B, C, *S]``; each spatial axis a multiple of 8.
 
@@ -65,21 +75,28 @@ class CapsPix2Pix(SynthesisNetwork):
         atoms: int = 16,
         dropout: float = 0.0,
         output: Output = "sigmoid",
+        upsampling: Upsampling = "transposed",
+        padding: BorderPadding = "zeros",
+        fibres: bool = True,
     ) -> None:
         super().__init__()
         if output not in get_args(Output):
             raise InvalidParameter(f"output={output!r}: must be one of {get_args(Output)}")
         if not 0 <= dropout < 1:
             raise InvalidParameter(f"dropout={dropout}: must be at least 0 and below 1")
+        if padding not in get_args(BorderPadding):
+            raise InvalidParameter(f"padding={padding!r}: one of {get_args(BorderPadding)}")
+        self._padding, self._upsampling = padding, upsampling
         self.spatial_dims, self.label_channels = spatial_dims, label_channels
         self.image_channels = image_channels
         self.dropout, self.output = dropout, output
         a = atoms
         self.noise = build_noise(
-            noise_source, noise_size, spatial_dims, image_size, 8, 2 * a, a, image_channels
+            noise_source, noise_size, spatial_dims, image_size, 8, 2 * a, a, image_channels, fibres
         )
         conv = conv_type(spatial_dims)
-        self.conv1 = conv(label_channels + self.noise.channels, a, 5, padding=2)
+        maps = label_channels + self.noise.channels
+        self.conv1 = conv(maps, a, 5, padding=2, padding_mode=padding)
         self.convcaps1 = self._conv((1, a), (2, a), stride=2)
         self.convcaps2 = self._conv((2, a), (4, a))
         self.convcaps3 = self._conv((4, a), (4, 2 * a), stride=2)
@@ -101,6 +118,17 @@ class CapsPix2Pix(SynthesisNetwork):
     def noise_size(self) -> int:
         """Length Z of the noise vector."""
         return self.noise.noise_size
+
+    @property
+    def slice_noise_size(self) -> int:
+        """See `SynthesisNetwork.slice_noise_size`."""
+        return self.noise.slice_noise_size
+
+    def noise_of_slices(
+        self, z: Tensor, depths: Tensor, lengths: Sequence[float] | None = None
+    ) -> Tensor:
+        """See `SynthesisNetwork.noise_of_slices`."""
+        return self.noise.of_slices(z, depths, lengths)
 
     @property
     def image_size(self) -> tuple[int, ...] | None:
@@ -169,7 +197,8 @@ class CapsPix2Pix(SynthesisNetwork):
     def _conv(
         self, below: Shape, above: Shape, kernel_size: int = 5, stride: int = 1
     ) -> ConvCapsule:
-        return conv_capsule(self.spatial_dims, below, above, kernel_size, stride)
+        padding: Padding = "replicate" if self._padding == "replicate" else "symmetric"
+        return conv_capsule(self.spatial_dims, below, above, kernel_size, stride, padding)
 
     def _deconv(self, below: Shape, above: Shape) -> DeconvCapsule:
-        return deconv_capsule(self.spatial_dims, below, above)
+        return deconv_capsule(self.spatial_dims, below, above, self._upsampling)

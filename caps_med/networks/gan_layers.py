@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from caps_med.layers import ConvCapsule, DeconvCapsule
+from caps_med.layers.convolutional import Padding, Upsampling
 from caps_med.routing import Routing
 
 #: Capsule types and atoms of one layer.
@@ -12,7 +13,12 @@ INPUT_ROUTING = Routing(iterations=3, competition="inputs")
 
 
 def conv_capsule(
-    spatial_dims: int, below: Shape, above: Shape, kernel_size: int = 5, stride: int = 1
+    spatial_dims: int,
+    below: Shape,
+    above: Shape,
+    kernel_size: int = 5,
+    stride: int = 1,
+    padding: Padding = "symmetric",
 ) -> ConvCapsule:
     """A convolutional capsule layer of the generator or a discriminator."""
     return ConvCapsule(
@@ -24,11 +30,20 @@ def conv_capsule(
         routing=INPUT_ROUTING,
         vote_bias=True,
         routing_bias=False,
+        padding=padding,
     )
 
 
-def deconv_capsule(spatial_dims: int, below: Shape, above: Shape) -> DeconvCapsule:
-    """A transposed convolutional capsule layer of the generator."""
+def deconv_capsule(
+    spatial_dims: int, below: Shape, above: Shape, upsampling: Upsampling = "transposed"
+) -> DeconvCapsule:
+    """A capsule layer of the generator that doubles the size."""
     return DeconvCapsule(
-        spatial_dims, *below, *above, INPUT_ROUTING, vote_bias=True, routing_bias=False
+        spatial_dims,
+        *below,
+        *above,
+        INPUT_ROUTING,
+        vote_bias=True,
+        routing_bias=False,
+        upsampling=upsampling,
     )

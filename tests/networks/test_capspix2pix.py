@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -53,6 +54,39 @@ class GeneratorContract(CapsuleNetworkContract):
 
 class TestCapsPix2Pix(GeneratorContract, TracedNetworkContract):
     pass
+
+
+class TestSmooth(GeneratorContract):
+    """Without transposed convolutions and padding with zeros, as generators are trained now."""
+
+    arguments: Mapping[str, object] = {"upsampling": "linear", "padding": "replicate"}
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+def test_a_uniform_label_map_has_neither_checkerboard_nor_border(spatial_dims: int) -> None:
+    """Whatever the weights: the image without its random fields is the same everywhere."""
+    size = (24, 32, 16)[:spatial_dims]
+    label = torch.ones(1, 1, *size)
+
+    def unevenness(**arguments: Any) -> float:  # noqa: ANN401
+        torch.manual_seed(0)
+        network = CapsPix2Pix(
+            spatial_dims=spatial_dims, noise_source="field", noise_size=8, atoms=4, **arguments
+        ).eval()
+        with torch.no_grad():
+            clean, _ = network.clean_and_image(label, torch.zeros(1, 8))
+        return float(clean.max() - clean.min())
+
+    assert unevenness(upsampling="linear", padding="replicate") < 1e-5
+    if spatial_dims == 2:
+        assert unevenness(upsampling="transposed", padding="replicate") > 1e-3
+        assert unevenness(upsampling="linear", padding="zeros") > 1e-3
+
+
+@pytest.mark.parametrize("argument", ["upsampling", "padding"])
+def test_an_unknown_way_is_refused(argument: str) -> None:
+    with pytest.raises(InvalidParameter, match=f"{argument}='cubic': .*one of"):
+        CapsPix2Pix(**{argument: "cubic"})  # type: ignore[arg-type]
 
 
 class TestBroadcastNoise(GeneratorContract):

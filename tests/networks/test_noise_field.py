@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from caps_med.networks.noise.fields import COUNT, PERIOD, SCALES, fixed_patterns, random_fields
+from caps_med.networks.noise.fields import PERIOD, SCALES, fixed_patterns, random_fields
 
 
 def vectors(count: int, size: int = 32) -> torch.Tensor:
@@ -15,8 +15,8 @@ def vectors(count: int, size: int = 32) -> torch.Tensor:
 @pytest.mark.parametrize("spatial", [(64, 96), (24, 16, 32)])
 def test_unit_variance_at_every_scale_and_smooth_over_it(spatial: tuple[int, ...]) -> None:
     basis = fixed_patterns(32, len(spatial))
-    fields = random_fields(vectors(16), basis, spatial)
-    assert fields.shape == (16, COUNT, *spatial)
+    fields = random_fields([vectors(16)], basis, spatial)
+    assert fields.shape == (16, len(SCALES) + 1, *spatial)
     for number, scale in enumerate(SCALES):
         field = fields[:, number]
         assert 0.25 < float(field.square().mean().sqrt()) < 1.1, scale
@@ -25,7 +25,7 @@ def test_unit_variance_at_every_scale_and_smooth_over_it(spatial: tuple[int, ...
 
 
 def test_fibres_are_few_thin_and_bright() -> None:
-    fibres = random_fields(vectors(32), fixed_patterns(32, 2), (128, 128))[:, -1]
+    fibres = random_fields([vectors(32)], fixed_patterns(32, 2), (128, 128))[:, -1]
     assert fibres.min() >= 0
     assert 0.2 < float(fibres.square().mean().sqrt()) < 1.5
     assert float((fibres > 0.5 * fibres.amax((1, 2), keepdim=True)).float().mean()) < 0.1
@@ -34,20 +34,20 @@ def test_fibres_are_few_thin_and_bright() -> None:
 
 def test_a_pixel_has_its_noise_whatever_the_size_of_the_image() -> None:
     basis, w = fixed_patterns(8, 2), vectors(1, 8)
-    large, small = random_fields(w, basis, (80, 72)), random_fields(w, basis, (40, 24))
+    large, small = random_fields([w], basis, (80, 72)), random_fields([w], basis, (40, 24))
     torch.testing.assert_close(large[..., :40, :24], small)
-    wide = random_fields(w, basis, (16, PERIOD[2] + 8))
+    wide = random_fields([w], basis, (16, PERIOD[2] + 8))
     torch.testing.assert_close(wide[:, 0, :, :8], wide[:, 0, :, PERIOD[2] :])
 
 
 def test_other_vectors_other_fields_and_a_smooth_way_between() -> None:
     basis, w = fixed_patterns(32, 2), vectors(2)
-    one, other = random_fields(w, basis, (64, 64))[:, 0].flatten(1)
+    one, other = random_fields([w], basis, (64, 64))[:, 0].flatten(1)
     correlation = float(torch.corrcoef(torch.stack((one, other)))[0, 1])
     assert abs(correlation) < 0.5
-    near = random_fields(w[:1] + 0.05 * w[1:], basis, (64, 64))[0, 0].flatten()
+    near = random_fields([w[:1] + 0.05 * w[1:]], basis, (64, 64))[0, 0].flatten()
     assert float((near - one).square().mean().sqrt()) < 0.1
-    assert random_fields(torch.zeros(1, 32), basis, (8, 8)).abs().max() == 0
+    assert random_fields([torch.zeros(1, 32)], basis, (8, 8)).abs().max() == 0
 
 
 @pytest.mark.parametrize("spatial_dims", [2, 3])

@@ -160,6 +160,9 @@ def synthesis(
     models: Models = None,
     runs: Runs = Path("runs"),
     resume: Resume = False,
+    dims: Annotated[
+        str | None, typer.Option(help="2d, slice by slice, or 3d, for small volumes.")
+    ] = None,
     recipe_file: RecipeFile = None,
     settings: Settings = None,
     epochs: Epochs = None,

@@ -47,6 +47,8 @@ class Recipe(BaseModel, ABC):
     keep: Literal["best", "last"] = "best"
 
     task: ClassVar[Task]
+    #: What fields meant that the recipe on disk of an older version lacks, if not their default.
+    before: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
     def network_spec(self, source: Any) -> NetworkSpec:  # noqa: ANN401 - the task's own source

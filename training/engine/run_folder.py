@@ -94,13 +94,14 @@ class RunFolder:
         return recipe
 
     def read_recipe(self, kind: type[R]) -> R:
-        """The recipe on disk; fields that an older version did not have take their defaults.
+        """The recipe on disk; fields that an older version did not have mean what they meant then.
 
         Raises:
             InvalidParameter: it is missing, or this version of caps_med cannot read it.
         """
         try:
-            return kind.model_validate_json(self.recipe.read_text())
+            values = json.loads(self.recipe.read_text())
+            return kind.model_validate({**kind.before, **values})
         except (OSError, ValueError) as error:
             raise InvalidParameter(
                 f"{self.recipe} is not a recipe of this version of caps_med: start without "

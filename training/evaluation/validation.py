@@ -21,6 +21,7 @@ from caps_med.networks import (
 )
 from training.data.samples import Sample, evenly
 from training.evaluation.metrics.image import masked_ssim
+from training.evaluation.metrics.planes import as_slices
 
 
 def dice_scores(
@@ -91,7 +92,7 @@ def synthesis_scores(
     with eval_mode(generator):
         for image, label in _cases(samples, generator.divisor, generator):
             fake, _ = generator.clean_and_image(one_hot(label, channels), z.to(image.device))
-            inside = (label > 0).float()
+            fake, image, inside = (as_slices(x) for x in (fake, image, (label > 0).float()))
             if inside.sum() > 0:
                 ssims.append(masked_ssim(fake, image, inside))
                 errors.append(float(((fake - image).abs() * inside).sum() / inside.sum()))

@@ -173,16 +173,19 @@ def _checked(dims: str | None, card: DataCard) -> str | None:
 def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None) -> dict[str, Any]:
     """Recipe values for synthesis: slices, and one intensity scale for all pictures.
 
+    Volumes are synthesized slice by slice unless `dims` is ``3d``, which is for small ones: half of
+    the atoms, and a discriminator of small patches.
+
     Segmentation brings every picture to its own percentiles. A generator has to learn how bright
     pictures are, so theirs stays what it is; and it learns their looks from crops of
     `SYNTHESIS_CROP` pixels, in a quarter of the time.
 
     Raises:
-        InvalidParameter: other `dims` than ``2d``.
+        InvalidParameter: other `dims` than ``2d`` and ``3d``, or ``3d`` of pictures.
     """
-    if dims not in (None, "2d"):
-        raise InvalidParameter(f"--dims {dims}: images are synthesized slice by slice, 2d")
-    planned = plan(card, device, "2d")
+    if dims not in (None, "2d", "3d"):
+        raise InvalidParameter(f"--dims {dims}: images are synthesized in 2d or 3d")
+    planned = plan(card, device, dims or "2d")
     preparation, crop = planned["preparation"], planned["crop"]
     shared = preparation.normalization.model_copy(update={"per_channel": False})
     preparation = preparation.model_copy(update={"normalization": shared})
@@ -197,6 +200,7 @@ def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None
         "crop": crop,
         "batch_size": planned["batch_size"],
         "augmentation": planned["augmentation"],
+        **({"atoms": 8, "discriminator": "patch"} if dims == "3d" else {}),
     }
 
 

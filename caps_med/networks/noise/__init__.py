@@ -30,6 +30,7 @@ def build_noise(
     atoms: int,
     features: int,
     image_channels: int,
+    fibres: bool = True,
 ) -> NoiseSource:
     """The noise source of that name.
 
@@ -41,6 +42,7 @@ def build_noise(
         types, atoms: of the capsules at one eighth of the size.
         features: atoms of the last capsules.
         image_channels: channels of the image.
+        fibres: whether ``"field"`` has fibres.
 
     Raises:
         InvalidParameter: an unknown name, or a size that the source cannot use.
@@ -51,7 +53,7 @@ def build_noise(
         "broadcast_conv": lambda: BroadcastConvNoise(noise_size, spatial_dims),
         "broadcast_latent": lambda: LatentNoise(noise_size, spatial_dims, types, atoms),
         "dropout": lambda: DropoutNoise(spatial_dims, types, atoms),
-        "field": lambda: FieldNoise(noise_size, spatial_dims, features, image_channels),
+        "field": lambda: FieldNoise(noise_size, spatial_dims, features, image_channels, fibres),
     }
     if name not in sources:
         raise InvalidParameter(f"noise_source={name!r}: must be one of {tuple(sources)}")

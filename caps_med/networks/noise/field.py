@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers.spatial import conv_type
-from caps_med.networks.noise.fields import COUNT, fixed_patterns, random_fields
+from caps_med.networks.noise.depth import path_of
+from caps_med.networks.noise.fields import SCALES, fixed_patterns, random_fields
 from caps_med.networks.noise.source import NoiseSource
 
 
@@ -28,7 +29,6 @@ class FieldNoise(NoiseSource):
 
     #: Channels that carry the style.
     STYLE_CHANNELS = 8
-    channels = STYLE_CHANNELS + COUNT
     placed = True
     grainy = True
     #: Standard deviation of these channels, beside label maps of 0 and 1: a dozen channels at full
@@ -37,19 +37,29 @@ class FieldNoise(NoiseSource):
     STRENGTH = 0.1
     #: Initial amplitude of each field before the softplus; after it 0.13, 0.02, 0.2 and 0.7.
     AMPLITUDES = (-2.0, -4.0, -1.5, 0.0)
+    #: Pixels over which the fields, and last the fibres, are correlated between slices where the
+    #: data did not tell: as within a slice. White noise is not, from one slice to the next.
+    LENGTHS = (0.5, *(float(scale) for scale in SCALES[1:]), 32.0)
     #: Style codes are clamped to so many standard deviations: no training image lies beyond.
     STYLE_LIMIT = 2.0
     patterns: Tensor
 
     def __init__(
-        self, noise_size: int, spatial_dims: int, features: int, image_channels: int
+        self,
+        noise_size: int,
+        spatial_dims: int,
+        features: int,
+        image_channels: int,
+        fibres: bool = True,
     ) -> None:
         super().__init__(noise_size)
+        self.fibres, self.count = fibres, len(SCALES) + fibres
+        self.channels = self.STYLE_CHANNELS + self.count
         if noise_size < 4 or noise_size % 2:
             raise InvalidParameter(
                 f"noise_size={noise_size}: noise_source='field' needs an even number from 4"
             )
-        grains = image_channels * COUNT
+        grains = image_channels * self.count
         self.fc_look = nn.Linear(noise_size // 2, self.STYLE_CHANNELS)
         self.fc_gain = nn.Linear(noise_size // 2, features)
         self.fc_shift = nn.Linear(noise_size // 2, features)
@@ -61,24 +71,26 @@ class FieldNoise(NoiseSource):
         nn.init.normal_(self.conv_grain.weight, 0.0, 0.01)
         nn.init.normal_(self.fc_grain.weight, 0.0, 0.01)
         with torch.no_grad():
-            self.fc_grain.bias.copy_(torch.tensor(self.AMPLITUDES).repeat(image_channels))
+            amplitudes = torch.tensor(self.AMPLITUDES[: self.count])
+            self.fc_grain.bias.copy_(amplitudes.repeat(image_channels))
         basis = fixed_patterns(noise_size // 2, spatial_dims)
         self.register_buffer("patterns", basis, persistent=False)
 
     def fields(self, z: Tensor, spatial: Sequence[int]) -> Tensor:
         """See `NoiseSource.fields`."""
-        return random_fields(self._halves(z)[1], self.patterns, spatial)
+        _, vectors = self._parts(z)
+        return random_fields(vectors, self.patterns, spatial, self.fibres)
 
     def channel(self, z: Tensor, fields: Tensor) -> Tensor:
         """See `NoiseSource.channel`."""
-        style, _ = self._halves(z)
+        style, _ = self._parts(z)
         spatial = fields.shape[2:]
         styles = self.fc_look(style).view(z.shape[0], self.STYLE_CHANNELS, *(1 for _ in spatial))
         return self.STRENGTH * torch.cat((styles.expand(-1, -1, *spatial), fields), 1)
 
     def modulate(self, features: Tensor, z: Tensor) -> Tensor:
         """See `NoiseSource.modulate`."""
-        style, _ = self._halves(z)
+        style, _ = self._parts(z)
         gain, shift = (
             layer(style).view(*features.shape[:2], *(1 for _ in features.shape[2:]))
             for layer in (self.fc_gain, self.fc_shift)
@@ -88,14 +100,26 @@ class FieldNoise(NoiseSource):
 
     def add_grain(self, maps: Tensor, features: Tensor, z: Tensor, fields: Tensor) -> Tensor:
         """See `NoiseSource.add_grain`."""
-        style, _ = self._halves(z)
+        style, _ = self._parts(z)
         scale = self.fc_grain(style).view(z.shape[0], -1, *(1 for _ in maps.shape[2:]))
         amplitude = F.softplus(self.conv_grain(features) + scale)
-        amplitude = amplitude.unflatten(1, (maps.shape[1], COUNT))
+        amplitude = amplitude.unflatten(1, (maps.shape[1], self.count))
         grain: Tensor = (amplitude * fields.unsqueeze(1)).sum(2)
         return maps + grain
 
-    def _halves(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Style code and field vector, ``[B, Z / 2]`` each."""
+    @property
+    def slice_noise_size(self) -> int:
+        """See `NoiseSource.slice_noise_size`: a style code, and a vector for each field."""
+        return self.noise_size // 2 * (1 + self.count)
+
+    def of_slices(self, z: Tensor, depths: Tensor, lengths: Sequence[float] | None) -> Tensor:
+        """See `NoiseSource.of_slices`: one style, and fields in 3-D that the slices cut."""
         style, field = z.chunk(2, 1)
-        return style.clamp(-self.STYLE_LIMIT, self.STYLE_LIMIT), field
+        far = [depths.double() / length for length in lengths or self.LENGTHS[: self.count]]
+        paths = [path_of(field, places, number) for number, places in enumerate(far)]
+        return torch.cat([style.expand(len(depths), -1), *paths], 1)
+
+    def _parts(self, z: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The style code and one field vector, or one for each field, ``[B, Z / 2]`` each."""
+        style, *vectors = z.split(self.noise_size // 2, 1)
+        return style.clamp(-self.STYLE_LIMIT, self.STYLE_LIMIT), vectors

@@ -21,8 +21,6 @@ SCALES = (1, 4, 16)
 #: Pixels over which the two fields of `_fibres` are smooth, how thin these are, and what brings
 #: them near unit variance.
 FIBRE_SCALE, THINNESS, FIBRE_STRENGTH = 32, 6.0, 4.0
-#: Fields of a vector: one per scale, and the fibres.
-COUNT = len(SCALES) + 1
 #: A vector shorter than this gives fields of zero.
 _SHORTEST = 1e-6
 
@@ -37,13 +35,29 @@ def fixed_patterns(count: int, spatial_dims: int) -> Tensor:
     return torch.from_numpy(drawn.astype(np.float32))
 
 
-def random_fields(w: Tensor, basis: Tensor, spatial: Sequence[int]) -> Tensor:
-    """Fields ``[B, COUNT, *S]`` of vectors ``[B, K]``; those of w = 0 are zero."""
+def random_fields(
+    vectors: Sequence[Tensor], basis: Tensor, spatial: Sequence[int], fibres: bool = True
+) -> Tensor:
+    """Fields ``[B, F, *S]``: one per scale, and the fibres.
+
+    Args:
+        vectors: ``[B, K]``, one for all fields or one for each; fields of zero are zero.
+        basis: of `fixed_patterns`.
+        spatial: size of the fields.
+        fibres: whether there are any.
+    """
+    tiles = [_tile(w, basis) for w in vectors]
+    tiles = tiles * (len(SCALES) + fibres) if len(tiles) == 1 else tiles
+    fields = [_at_scale(tiles[i], i, s, spatial) for i, s in enumerate(SCALES)]
+    return torch.stack([*fields, *([_fibres(tiles[-1], spatial)] if fibres else [])], 1)
+
+
+def _tile(w: Tensor, basis: Tensor) -> Tensor:
+    """White noise ``[B, *P]`` with the coordinates ``[B, K]``."""
     length = w.norm(dim=1, keepdim=True)
     unit = torch.where(length > _SHORTEST, w / length.clamp_min(_SHORTEST), 0)
-    tile = torch.tensordot(unit, basis.to(w.dtype), 1)
-    fields = [_at_scale(tile, i, s, spatial) for i, s in enumerate(SCALES)]
-    return torch.stack([*fields, _fibres(tile, spatial)], 1)
+    tile: Tensor = torch.tensordot(unit, basis.to(w.dtype), 1)
+    return tile
 
 
 def _fibres(tile: Tensor, spatial: Sequence[int]) -> Tensor:

@@ -26,6 +26,22 @@ class NoiseSource(nn.Module):
         super().__init__()
         self.noise_size = noise_size
 
+    @property
+    def slice_noise_size(self) -> int:
+        """Length of a noise vector that `of_slices` returns."""
+        return self.noise_size
+
+    def of_slices(self, z: Tensor, depths: Tensor, lengths: Sequence[float] | None) -> Tensor:
+        """The noise vectors ``[D, slice_noise_size]`` of the slices of one volume: all z here.
+
+        Args:
+            z: ``[1, Z]``.
+            depths: ``[D]``, positions of the slices in pixels.
+            lengths: over which each random field is correlated, in pixels; None for those of a
+                field that is the same in all directions.
+        """
+        return z.expand(len(depths), -1)
+
     def fields(self, z: Tensor, spatial: Sequence[int]) -> Tensor:
         """Random fields ``[B, F, *S]`` that `channel` and `add_grain` share; none here."""
         return z.new_zeros(z.shape[0], 0, *spatial)

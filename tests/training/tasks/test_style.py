@@ -86,3 +86,11 @@ def test_fine_structure_of_a_clean_image_gets_no_gradient() -> None:
     assert clean.grad is not None and grain.grad is not None
     fine = [float(each.diff(dim=3).abs().mean()) for each in (clean.grad, grain.grad)]
     assert fine[0] < 0.1 * fine[1]
+
+
+def test_a_volume_is_measured_as_its_slices_together() -> None:
+    image, label = images(8)
+    volume, ids = (x.movedim(0, 1)[None] for x in (image, label))
+    found = style_statistics(volume, ids)
+    assert found.shape == (1, 6)
+    torch.testing.assert_close(found[0, 0], style_statistics(image, label)[:, 0].mean())

@@ -44,7 +44,7 @@ def ssim(image: Image, other: Image) -> float:
 
 
 def masked_ssim(image: Tensor, reference: Tensor, mask: Tensor) -> float:
-    """Mean SSIM of images ``[1, C, H, W]`` over the pixels of a mask ``[1, 1, H, W]``."""
+    """Mean SSIM of images ``[B, C, H, W]`` over the pixels of masks ``[B, 1, H, W]``."""
     margin = SSIM_WINDOW // 2
     padded = [F.pad(x, [margin] * 4, mode="reflect") for x in (image, reference)]
     return float((ssim_map(*padded) * mask).sum() / (mask.sum() * image.shape[1]))

@@ -12,6 +12,10 @@ from torch import Tensor
 
 from caps_med.losses import TextureLoss
 from caps_med.networks import SegmentationNetwork
+from training.evaluation.metrics.planes import as_slices
+
+#: Pixels after which the grid of the generator's capsules repeats.
+SHIFT = 8
 
 
 @dataclass(frozen=True)
@@ -19,9 +23,9 @@ class GeneratedBatch:
     """A generator's output beside the real images.
 
     Attributes:
-        clean, image: without and with its grain, ``[B, C, H, W]``.
+        clean, image: without and with its grain, ``[B, C, *S]``.
         real: the targets, of which only the `paired` first are compared.
-        condition: label maps, ``[B, L, H, W]``.
+        condition: label maps, ``[B, L, *S]``.
         paired: samples generated with the style code of their target.
     """
 
@@ -30,6 +34,14 @@ class GeneratedBatch:
     real: Tensor
     condition: Tensor
     paired: int
+
+    def in_planes(self, axis: int) -> GeneratedBatch:
+        """Of volumes, their slices across one of the axes; of pictures, the same."""
+        each = (as_slices(x, axis) for x in (self.clean, self.image, self.real, self.condition))
+        clean, image, real, condition = each
+        return GeneratedBatch(
+            clean, image, real, condition, self.paired * len(image) // len(self.image)
+        )
 
     @property
     def has_grain(self) -> bool:
@@ -91,8 +103,19 @@ def _texture(batch: GeneratedBatch) -> Tensor:
     image = batch.image
     if batch.has_grain:
         image = batch.clean.detach() + (batch.image - batch.clean)
-    loss: Tensor = TextureLoss()(image[: batch.paired], batch.real[: batch.paired])
+    image, real = _shifted(image[: batch.paired], batch.real[: batch.paired])
+    loss: Tensor = TextureLoss()(image, real)
     return loss
+
+
+def _shifted(*images: Tensor) -> list[Tensor]:
+    """The images without their first up to seven rows and columns, the same of each.
+
+    The windows of a texture loss stand on a grid. On the generator's own, what is cheapest for the
+    loss becomes a pattern that repeats with that grid.
+    """
+    row, column = torch.randint(0, SHIFT, (2,)).tolist()
+    return [image[..., row:, column:] for image in images]
 
 
 def diversity_loss(one: Tensor, other: Tensor, z: Tensor, other_z: Tensor) -> Tensor:

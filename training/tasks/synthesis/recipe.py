@@ -9,10 +9,13 @@ from pydantic import model_validator
 
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.metadata import Task
+from caps_med.layers.convolutional import Upsampling
 from caps_med.networks import CapsuleNetwork, SynthesisNetwork
-from training.data.samples import Source
+from caps_med.networks.capspix2pix import BorderPadding
+from training.data.samples import Source, evenly
 from training.engine.recipe import Crop, CropRecipe
 from training.evaluation.validation import synthesis_scores
+from training.tasks.synthesis.noise import has_fibres, noise_lengths
 from training.transforms import Augmentation
 
 #: Nothing that would soften or add grain, which is to be learned: crops are not resampled. Their
@@ -28,6 +31,8 @@ GENTLE = Augmentation(
     blur=0.0,
     noise=0.0,
 )
+#: Held-out samples that are scored, evenly spaced: volumes have thousands of slices.
+VALIDATED = 256
 #: Discriminators that need 4 x 4 positions at one sixteenth of the crop's size.
 MIN_CROP = {"convolutional": 64, "capsule": 64}
 #: Other defaults of pix2pix, as published (Isola et al. 2017: L1 and GAN loss 100 to 1).
@@ -51,7 +56,9 @@ class SynthesisRecipe(CropRecipe):
         keep: the last epoch by default; the score is that of the average style without grain,
             which measures closeness and not realism.
         atoms: of the first capsules.
-        noise_source, noise_size: see `caps_med.networks.CapsPix2Pix`.
+        noise_source, noise_size, upsampling, padding: see `caps_med.networks.CapsPix2Pix`.
+        fibres: whether the random fields have fibres; None asks the data, see
+            `training.tasks.synthesis.noise.has_fibres`.
         dropout: channel dropout after each capsule layer while training.
         discriminator: ``convolutional``, ``patch``, ``capsule`` or ``capsnet``, see
             `caps_med.networks.discriminators`.
@@ -83,10 +90,16 @@ class SynthesisRecipe(CropRecipe):
     atoms: int = 16
     learning_rate: float = 5e-3
     task: ClassVar[Task] = "synthesis"
+    before: ClassVar[Mapping[str, Any]] = {
+        "upsampling": "transposed", "padding": "zeros", "fibres": True
+    }  # fmt: skip
 
     network: Literal["capspix2pix", "pix2pix"] = "capspix2pix"
     noise_source: str = "field"
     noise_size: int = 64
+    upsampling: Upsampling = "linear"
+    padding: BorderPadding = "replicate"
+    fibres: bool | None = None
     dropout: float = 0.0
     discriminator: str = "convolutional"
     discriminator_width: int = 32
@@ -125,8 +138,9 @@ class SynthesisRecipe(CropRecipe):
 
     def network_spec(self, source: Source) -> NetworkSpec:
         """The generator."""
+        dims = source.spatial_dims
         channels = {
-            "spatial_dims": 2,
+            "spatial_dims": dims,
             "label_channels": source.class_channels,
             "image_channels": source.image_channels,
         }
@@ -136,13 +150,32 @@ class SynthesisRecipe(CropRecipe):
             **channels,
             "noise_source": self.noise_source,
             "noise_size": self.noise_size,
-            "image_size": (self.crop,) * 2 if self.noise_source == "input" else None,
+            "image_size": (self.crop,) * dims if self.noise_source == "input" else None,
             "atoms": self.atoms,
             "dropout": self.dropout,
+            "upsampling": self.upsampling,
+            "padding": self.padding,
+            "fibres": bool(self.fibres),
         }
         return NetworkSpec(name="CapsPix2Pix", arguments=arguments)
+
+    def completed(self, source: Source) -> SynthesisRecipe:
+        """See `Recipe.completed`: with or without fibres, as in the data."""
+        if self.fibres is not None:
+            return self
+        return self.model_copy(update={"fibres": has_fibres(source)})
+
+    def card_values(self, network: CapsuleNetwork, source: Source) -> Mapping[str, Any]:
+        """See `Recipe.card_values`: and how deep the random fields are."""
+        noise = {"noise_mm": noise_lengths(source, bool(self.fibres))}
+        return {**super().card_values(network, source), **(noise if self._has_fields else {})}
+
+    @property
+    def _has_fields(self) -> bool:
+        return self.network == "capspix2pix" and self.noise_source == "field"
 
     def held_out_scores(self, network: CapsuleNetwork, source: Source) -> Mapping[str, float]:
         """SSIM and mean absolute error inside the labelled foreground."""
         assert isinstance(network, SynthesisNetwork)  # noqa: S101 - of this recipe
-        return synthesis_scores(network, source.validation, source.class_channels)
+        seen = evenly(source.validation, VALIDATED)
+        return synthesis_scores(network, seen, source.class_channels)

@@ -20,7 +20,11 @@ from training.tasks.synthesis.style import Style, detach_fine_structure
 
 @dataclass
 class SynthesisStep:
-    """The discriminator is updated first, then the generator, then its running average."""
+    """The discriminator is updated first, then the generator, then its running average.
+
+    Volumes are seen by the discriminator and the losses as slices, in each step across another axis
+    that is drawn: they must look real from every side.
+    """
 
     generator: SynthesisNetwork
     averaged: AveragedModel | None
@@ -36,7 +40,7 @@ class SynthesisStep:
 
         Args:
             engine: as ignite calls it.
-            batch: ``image`` ``[B, C, H, W]`` and ``label`` ``[B, 1, H, W]``.
+            batch: ``image`` ``[B, C, *S]`` and ``label`` ``[B, 1, *S]``.
         """
         self.generator.train()
         real, label = (batch[k].as_subclass(Tensor).to(self.device) for k in ("image", "label"))
@@ -44,10 +48,13 @@ class SynthesisStep:
         z, paired = self._noise(real, condition)
         clean, image = self.generator.clean_and_image(condition, z)
         generated = GeneratedBatch(clean, image, real, condition, paired)
-        self.adversary.update(real, image, condition)
+        planes = generated.in_planes(int(torch.randint(3, ()))) if image.ndim == 5 else generated
+        self.adversary.update(planes.real, planes.image, planes.condition)
         self.optimizer.zero_grad()
-        error = self.loss(generated)
-        total = error + self._regularization(generated, z)
+        adversarial = self.adversary.generator_loss(planes.image, planes.condition)
+        error = self.loss(planes)
+        total = error + self.recipe.adversarial_weight * adversarial
+        total = total + self._regularization(generated, z)
         total.backward()
         self.optimizer.step()
         if self.averaged is not None:
@@ -65,10 +72,8 @@ class SynthesisStep:
         return z, paired
 
     def _regularization(self, batch: GeneratedBatch, z: Tensor) -> Tensor:
-        """The adversarial, style and diversity losses, weighted."""
-        recipe = self.recipe
-        adversarial = self.adversary.generator_loss(batch.image, batch.condition)
-        total = recipe.adversarial_weight * adversarial
+        """The style and diversity losses, weighted."""
+        recipe, total = self.recipe, z.new_zeros(())
         if self.style is not None:
             image = batch.image
             if batch.has_grain and not recipe.style_fine:

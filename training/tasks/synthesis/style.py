@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from caps_med.networks.noise import FieldNoise
+from training.evaluation.metrics.planes import as_slices
 
 #: A class with fewer pixels has no style of its own; it is given the average one.
 MIN_AREA = 24
@@ -51,18 +52,18 @@ class Style:
 
     @classmethod
     def fit(cls, crops: Iterable[tuple[Tensor, Tensor]], max_size: int) -> Style:
-        """From images ``[B, C, H, W]`` with their conditions (see `encode`)."""
+        """From images ``[B, C, *S]`` with their conditions (see `encode`)."""
         statistics = torch.cat([style_statistics(image, label) for image, label in crops])
         return cls(statistics.double(), max_size)
 
     def encode(self, image: Tensor, condition: Tensor) -> Tensor:
-        """The style codes ``[B, size]`` of images ``[B, C, H, W]`` in [0, 1]; differentiable.
+        """The style codes ``[B, size]`` of images ``[B, C, *S]`` in [0, 1]; differentiable.
 
         Clamped as in the generator, to `FieldNoise.STYLE_LIMIT` standard deviations.
 
         Args:
             image: real or synthetic.
-            condition: the label map, ``[B, 1, H, W]`` binary or ``[B, K, H, W]`` one-hot.
+            condition: the label map, ``[B, 1, *S]`` binary or ``[B, K, *S]`` one-hot.
         """
         centred = self._centred(style_statistics(image, condition))
         scale, whitening = (x.to(centred) for x in (self.scale, self.whitening))
@@ -80,12 +81,13 @@ def style_statistics(image: Tensor, condition: Tensor) -> Tensor:
     square of what smoothing removes.
     """
     classes = torch.cat((1 - condition, condition), 1) if condition.shape[1] == 1 else condition
-    weight = classes.unsqueeze(2)  # [B, K, 1, H, W]
-    area = weight.sum((3, 4))
+    weight = classes.unsqueeze(2)  # [B, K, 1, *S]
+    space = tuple(range(3, weight.ndim))
+    area = weight.sum(space)
     smooth = _smoothed(image)
 
     def over_class(values: Tensor) -> Tensor:
-        return (weight * values.unsqueeze(1)).sum((3, 4)) / area.clamp_min(1)
+        return (weight * values.unsqueeze(1)).sum(space) / area.clamp_min(1)
 
     mean = over_class(smooth)
     spread = (over_class(smooth.square()) - mean.square()).clamp_min(1e-6).sqrt()
@@ -105,7 +107,10 @@ def detach_fine_structure(image: Tensor, clean: Tensor) -> Tensor:
 
 
 def _smoothed(image: Tensor) -> Tensor:
-    """Gaussian blur with mirrored edges."""
+    """Gaussian blur with mirrored edges, of volumes slice by slice."""
+    if image.ndim == 5:
+        slices = torch.unflatten(_smoothed(as_slices(image)), 0, (len(image), image.shape[2]))
+        return slices.movedim(1, 2)
     reach = round(3 * SIGMA)
     taps = torch.arange(-reach, reach + 1, device=image.device, dtype=image.dtype)
     kernel = torch.exp(-0.5 * (taps / SIGMA).square())

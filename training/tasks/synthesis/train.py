@@ -179,6 +179,8 @@ def _judge(
     network = ModelRepository(models).find(recipe.judge).load_network()
     if not isinstance(network, SegmentationNetwork):
         raise InvalidParameter(f"judge={recipe.judge}: a segmentation model is needed")
+    if network.spatial_dims != source.spatial_dims or network.spatial_dims == 3:
+        raise InvalidParameter(f"judge={recipe.judge}: geometry is judged of slices, in 2-D alone")
     if network.out_channels != source.class_channels:
         raise InvalidParameter(
             f"judge={recipe.judge}: it has {network.out_channels} classes, the data have "
