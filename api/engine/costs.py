@@ -101,11 +101,12 @@ def inspection(model: Model, image: MedicalImage) -> Cost:
     """Classify a picture and keep the capsules of all layers, the first maps and all couplings."""
     once = classification(model, image)
     network, grid = model.network, _grid(model, image)
-    kept = math.prod(grid) * (_layer_bytes(network) + UNLISTED_LAYERS) + _votes(network, grid)
+    maps = math.prod(grid) * (_layer_bytes(network) + UNLISTED_LAYERS)
+    couplings = _votes(network, grid) // KERNEL  # a number a vote and iteration, fewer than atoms
     return Cost(
-        held=FIXED + round(2.2 * kept),  # and once more encoded
-        working=2 * once.working,  # the coupling coefficients of all iterations
-        positions=2 * once.positions,
+        held=FIXED + round(2.2 * (maps + couplings)),  # and once more encoded
+        working=once.working,
+        positions=2 * once.positions,  # the coupling coefficients of all iterations
     )
 
 

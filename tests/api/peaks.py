@@ -12,7 +12,7 @@ import torch
 
 import caps_med
 from api.budget import Cost
-from api.engine import Segment, Synthesize, costs
+from api.engine import Classify, Segment, Synthesize, costs
 from api.engine.calls import Apply, ModelCall
 from caps_med.images import MedicalImage
 from caps_med.inference import Model
@@ -33,6 +33,15 @@ def call(what: str, shape: tuple[int, ...]) -> ModelCall[Any]:
         "manipulate": Apply(
             lambda model: model.manipulator(image)(0, 0, [-0.2, 0.0, 0.2]),
             lambda model: costs.manipulation(model, image, 3),
+        ),
+        "classify": Classify(image),
+        "inspect": Apply(
+            lambda model: model.inspect(image).arrays(),
+            lambda model: costs.inspection(model, image),
+        ),
+        "draw": Apply(
+            lambda model: model.draw(0, [[0.1] * model.layers[-1].atoms] * 256),
+            lambda model: costs.drawing(model, 256),
         ),
         "interpolate": Apply(
             lambda model: (

@@ -146,6 +146,7 @@ def test_a_region_by_pointer_and_keyboard(
     pick = page.locator(f"{VIEW} .pick")
     box = pick.bounding_box()
     assert box is not None
+    assert box["width"] / box["height"] == pytest.approx(56 / 40, rel=0.02)  # not squeezed
     x, y = (box["x"] + box["width"] * 10.5 / 56, box["y"] + box["height"] * 4.5 / 40)
     page.mouse.move(x, y)
     page.mouse.down()
@@ -190,3 +191,9 @@ def test_what_other_networks_have_and_lack(classified: Callable[[str], Page]) ->
     file = FilePayload(name="noise.png", mimeType="image/png", buffer=content)
     page.locator("#capsules .drop input").set_input_files(file)
     expect(page.locator("#capsules .none")).to_contain_text("no capsules to show")
+    page.locator("#capsules select.model").select_option("tiny-matrix")
+    page.locator("#capsules .network button", has_text="primarycaps").click()
+    page.locator("#capsules .pick").click()
+    expect(page.locator("#capsules .here")).to_contain_text("to convcaps1 are not told")
+    page.locator("#capsules .network button", has_text="convcaps2").click()
+    expect(page.locator("#capsules .couplings td").first).to_be_visible()

@@ -42,6 +42,15 @@ export const largest = (values: Iterable<number>): number => {
   return most;
 };
 
+/** What is told of capsules `[J, A, H, W]`: their lengths, or else, of matrix capsules, their activations. */
+export function measureOf(told: Maps | undefined, capsules: Maps | undefined): 'length' | 'activation' | undefined {
+  if (!told || !capsules) return undefined;
+  const [, atoms = 0] = capsules.shape ?? [];
+  const positions = capsules.width * capsules.height;
+  const length = Math.hypot(...Array.from({ length: atoms }, (_, atom) => capsules.data[atom * positions] ?? 0));
+  return Math.abs(length - (told.data[0] ?? 0)) < 1e-3 ? 'length' : 'activation';
+}
+
 /** Draw one of the maps into a canvas of its size. */
 export const drawMap = (maps: Maps, at: number, colors: Uint8ClampedArray) => (canvas: HTMLCanvasElement): void => {
   const { width, height, data } = part(maps, at, 1);
