@@ -108,6 +108,7 @@ class Client:
         *,
         wait: bool = False,
         progress: Progress | None = None,
+        refine: str | None = None,
     ) -> bytes:
         """The label map of an image, by default in the image's format.
 
@@ -119,11 +120,13 @@ class Client:
                 Ctrl-C cancels it.
             progress: with `wait`, called with the job as it is: `state`, `position` in the queue,
                 `progress` (`done` and `total` slices), `seconds_left`.
+            refine: see `caps_med.inference.Model.segment`.
 
         Raises:
             ServiceError: the service refused the request.
         """
-        return self._infer(model, "segment", {"image": image}, {}, format, wait, progress)
+        form = {"refine": refine} if refine else {}
+        return self._infer(model, "segment", {"image": image}, form, format, wait, progress)
 
     def synthesize(
         self,

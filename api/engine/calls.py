@@ -10,7 +10,8 @@ from typing import Generic, TypeVar
 from api.budget import Cost
 from api.engine import costs
 from caps_med.images import MedicalImage
-from caps_med.inference import Classification, Model, Segmentation, SyntheticImage
+from caps_med.inference import Classification, Model, Refinement, Segmentation, SyntheticImage
+from caps_med.inference.refinement import refined
 
 T = TypeVar("T")
 
@@ -61,22 +62,24 @@ class Apply(ModelCall[T]):
 
 @dataclass(frozen=True)
 class Segment(ModelCall[Segmentation]):
-    """Segment one image."""
+    """Segment one image, and refine the answer if so asked."""
 
     image: MedicalImage
+    refine: Refinement | None = None
 
     @property
     def batch_key(self) -> Hashable | None:
-        """Size and geometry."""
-        return _key("segment", self.image)
+        """Size and geometry; what is refined is alone."""
+        return None if self.refine else _key("segment", self.image)
 
     def cost(self, model: Model) -> Cost:
         """The passes over its slices, and the probabilities."""
-        return costs.segmentation(model, self.image)
+        return costs.segmentation(model, self.image, refined=self.refine is not None)
 
     def run(self, model: Model) -> Segmentation:
         """The segmentation."""
-        return model.segmenter(self.image)
+        answer = model.segmenter(self.image)
+        return refined(self.image, answer) if self.refine else answer
 
     def run_batch(
         self, model: Model, calls: Sequence[ModelCall[Segmentation]]

@@ -12,6 +12,7 @@ from api.budget import Cost
 from caps_med.images import MedicalImage
 from caps_med.inference import Model
 from caps_med.inference.passes import pass_positions, total_positions
+from caps_med.inference.refinement import COPIES as REFINEMENT_COPIES
 from caps_med.networks import (
     CapsuleNetwork,
     ClassificationNetwork,
@@ -35,13 +36,15 @@ KERNEL = 9
 FIXED = 16 * 2**20
 
 
-def segmentation(model: Model, image: MedicalImage) -> Cost:
-    """Segment an image: an answer of probabilities and labels."""
+def segmentation(model: Model, image: MedicalImage, refined: bool = False) -> Cost:
+    """Segment an image: an answer of probabilities and labels, which may be refined."""
     network = model.network
     classes = network.out_channels if isinstance(network, SegmentationNetwork) else 1
     grid = _grid(model, image)
     voxels = math.prod(image.spatial_shape)
     working = OUTPUT_COPIES * classes * _FLOAT * max(math.prod(grid), voxels)
+    if refined:
+        working += REFINEMENT_COPIES * (classes + len(image.array)) * _FLOAT * voxels
     return Cost(
         held=FIXED + ANSWER_COPIES * voxels * (classes * _FLOAT + 2),
         working=working + _prepared(model, image, grid) + _one_pass(network, grid),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Form, Response
 
 from api.background import Work
 from api.encoding import file_response, json_response, npz_bytes, zip_bytes
@@ -15,7 +16,7 @@ from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import EngineDependency, ImageFiles, answers, decoded_upload
 from api.schemas import SegmentationNumbers
 from caps_med.images import CODECS, encode_image
-from caps_med.inference import Segmentation
+from caps_med.inference import Refinement, Segmentation
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
 
@@ -44,6 +45,13 @@ async def segment(
     image: ImageFiles,
     engine: EngineDependency,
     asked: AskedDependency,
+    refine: Annotated[
+        Refinement | None,
+        Form(
+            description="em: tell the labels apart by the image's own intensities, with the "
+            "network's probabilities as prior."
+        ),
+    ] = None,
 ) -> Response:
     """The label map in the image's own format and geometry; of a DICOM slice or volume, DICOM SEG.
 
@@ -54,7 +62,9 @@ async def segment(
     loaded = await engine.load(model)
     decoded = await decoded_upload(engine, loaded, image, "image")
     forms = [*decoded.formats_of("labels"), "npz", "zip", "json"]
-    return await asked.answered(Work("segment", loaded, decoded, Segment(decoded), forms, encode))
+    return await asked.answered(
+        Work("segment", loaded, decoded, Segment(decoded, refine), forms, encode)
+    )
 
 
 def encode(result: Segmentation, form: str) -> Response:

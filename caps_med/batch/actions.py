@@ -17,6 +17,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.images import CODECS, MedicalImage, codec_of_path
 from caps_med.inference import Model, load_model
 from caps_med.inference.features import FOLDER_FILES
+from caps_med.inference.refinement import Refinement, known_refinement
 
 
 @dataclass(frozen=True)
@@ -75,25 +76,29 @@ class SegmentFiles(Action):
             image's own.
         probabilities: also write the probabilities, one channel per class, of volumes as
             ``NAME_probabilities.nii.gz``, of pictures as ``NAME_probabilities.npz``.
+        refine: see `Model.segment`.
     """
 
     format: str | None = None
     probabilities: bool = False
+    refine: Refinement | None = None
 
     command = "segment"
 
     def check(self, model: Model) -> None:  # noqa: D102 - see the base
         _ = model.segmenter
+        known_refinement(self.refine)
         _suffix_of(self.format)
 
     def settings(self) -> dict[str, Any]:  # noqa: D102
-        return {"format": self.format, "probabilities": self.probabilities}
+        refine = {"refine": self.refine} if self.refine else {}
+        return {"format": self.format, "probabilities": self.probabilities, **refine}
 
     def claimed(self, name: str) -> Iterable[str]:  # noqa: D102
         return [name, f"{name}_probabilities"] if self.probabilities else [name]
 
     def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
-        result = model.segment(case.source)
+        result = model.segment(case.source, refine=self.refine)
         written = [_save(result, folder, case.name, case, self.format)]
         if self.probabilities:
             name = f"{case.name}_probabilities"

@@ -39,6 +39,13 @@ def segment(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Write one channel per class, not labels.")
     ] = False,
+    refine: Annotated[
+        str | None,
+        typer.Option(
+            help="em: tell the labels apart by the image's own intensities, with the network's "
+            "probabilities as prior."
+        ),
+    ] = None,
     label_file: Annotated[
         Path | None,
         typer.Option(help="Also write names and colours of the labels here, for ITK-SNAP."),
@@ -60,12 +67,17 @@ def segment(
       caps-med segment --model my-tumours flair.nii.gz t1.nii.gz --out tumour.nii.gz
       caps-med segment --model brain-t1-tissue -i scans -o tissues --jobs 4
     """
+    from caps_med.inference.refinement import known_refinement
+
+    method = known_refinement(refine)
     if label_file is not None:
         _write_label_file(label_file, model, models, overwrite)
     if inputs:
         from caps_med.batch import SegmentFiles
 
-        action = SegmentFiles(model, models, format=format, probabilities=probabilities)
+        action = SegmentFiles(
+            model, models, format=format, probabilities=probabilities, refine=method
+        )
         batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite,
                   as_json=as_json)  # fmt: skip
         return
@@ -76,7 +88,7 @@ def segment(
     source = loaded.read(images, "image")
     check_format(out, source, *(("image", classes) if probabilities else ("labels", 1)))
     with progress_bar(f"segmenting {images[0].name}") as progress:
-        result = loaded.segment(source, progress=progress)
+        result = loaded.segment(source, progress=progress, refine=method)
     written = result.probabilities if probabilities else result
     written.save(out)
     say_input(loaded.bundle)

@@ -36,6 +36,7 @@ from caps_med.inference.passes import cancellable, device_of
 from caps_med.inference.point import InputRecorder, Point
 from caps_med.inference.progress import Progress, part_of, reporting_to
 from caps_med.inference.provenance import AnswerProvenance
+from caps_med.inference.refinement import Refinement, known_refinement, refined
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
 from caps_med.networks import (
@@ -120,7 +121,13 @@ class Model:
             return network.reconstructs
         return isinstance(network, SegCaps) and network.spatial_dims == 2
 
-    def segment(self, image: ImageSource, *, progress: Progress | None = None) -> Segmentation:
+    def segment(
+        self,
+        image: ImageSource,
+        *,
+        progress: Progress | None = None,
+        refine: Refinement | None = None,
+    ) -> Segmentation:
         """The label map of an image, in the image's space and format.
 
         Of a model with several channels, `image` is one image that has them all, or a list of
@@ -131,14 +138,19 @@ class Model:
             image: a path, the content of a file, or an image in memory; see `read_image`.
             progress: called with the steps that are done and those in all: the slices of a volume
                 for a 2-D network, the windows of what is larger than one pass.
+            refine: ``"em"`` tells the labels apart by this image's own intensities, with the
+                network's probabilities as prior; see `caps_med.inference.refinement`.
 
         Raises:
             WrongTask: this model does not segment.
+            InvalidParameter: an unknown `refine`, or one that the model's labels do not suit.
             CapsMedError: the image cannot be read, or the model cannot take it.
         """
+        known_refinement(refine)
         read = self.read(image, "image")
         with reporting_to(progress):
-            return self.segmenter(read)
+            answer = self.segmenter(read)
+        return refined(read, answer) if refine else answer
 
     def classify(self, image: ImageSource, slice: int | None = None) -> Classification:
         """What an image shows: the probability of each class, capsule lengths and poses.

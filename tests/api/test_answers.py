@@ -200,3 +200,18 @@ def test_openapi_documents_the_routes(client: TestClient, path: str) -> None:
     document = client.get("/openapi.json").json()
     assert path in document["paths"]
     assert "Problem" in document["components"]["schemas"]
+
+
+def test_an_answer_is_refined_if_asked(client: TestClient, models: Path, volume: bytes) -> None:
+    plain, refined = (
+        client.post(SEGMENT, files={"image": ("a.nii.gz", volume)}, data=data)
+        for data in ({}, {"refine": "em"})
+    )
+    model = caps_med.load_model("tiny-segmentation", models)
+    expected = model.segment(volume, refine="em").array
+    np.testing.assert_array_equal(read_image(refined.content, kind="labels").array, expected)
+    assert (expected != model.segment(volume).array).any()
+    name = "caps-med-preprocessing"
+    assert refined.headers[name] == f"{plain.headers[name]}; refined by em"
+    unknown = client.post(SEGMENT, files={"image": ("a", volume)}, data={"refine": "magic"})
+    assert unknown.status_code == 422

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.mixture import GaussianMixture
+from typer.testing import CliRunner
+
+import caps_med
+from caps_med.cli import app
+from caps_med.errors import InvalidParameter
+from caps_med.images import MedicalImage
+from caps_med.inference import AnswerProvenance, Segmentation
+from caps_med.inference.provenance import as_answer
+from caps_med.inference.refinement import Array, fit, refined
+from caps_med.samples import T1
+
+
+def mixed(seed: int = 0, count: int = 4000) -> tuple[Array, NDArray[np.integer]]:
+    """Intensities of two overlapping labels ``[1, N]``, and the true labels ``[N]``."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, count)
+    return rng.normal(np.where(labels, 60, 100), 14)[None], labels
+
+
+def test_a_flat_prior_gives_the_mixture_of_scikit_learn() -> None:
+    values, _ = mixed()
+    hint = 0.5 + 0.02 * np.sign(values[0] - 80)  # which label is the brighter
+    found = fit(values, np.stack([hint, 1 - hint]))
+    model = GaussianMixture(2, random_state=0, tol=1e-6).fit(values.T)
+    theirs = model.predict_proba(values.T)[:, np.argsort(-model.means_[:, 0])].T
+    assert np.abs(found - theirs).mean() < 0.03
+
+
+def test_one_iteration_is_bayes_rule_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("caps_med.inference.refinement.ITERATIONS", 1)
+    rng = np.random.default_rng(1)
+    values, prior = rng.normal(size=(2, 30)), rng.dirichlet([3, 3, 3], 30).T
+    prior = np.maximum(prior, 0.02)
+    prior /= prior.sum(0)
+    expected = np.zeros_like(prior)
+    for k, weights in enumerate(prior):
+        expected[k] = weights
+        for channel in values:
+            mean = sum(w * x for w, x in zip(weights, channel, strict=True)) / weights.sum()
+            spread = sum(w * (x - mean) ** 2 for w, x in zip(weights, channel, strict=True))
+            variance = spread / weights.sum()
+            density = [math.exp(-((x - mean) ** 2) / 2 / variance) for x in channel]
+            expected[k] *= np.array(density) / math.sqrt(2 * math.pi * variance)
+    np.testing.assert_allclose(fit(values, prior), expected / expected.sum(0), atol=1e-9)
+
+
+def test_it_mends_a_shifted_border_and_keeps_what_intensities_do_not_tell() -> None:
+    truth = np.arange(100) >= 50
+    values = np.where(truth, 100.0, 50.0) + np.random.default_rng(2).normal(0, 6, 100)
+    near = np.where(np.arange(100) >= 58, 0.9, 0.1)  # 8 pixels too far
+    found = fit(values[None], np.stack([1 - near, near]))
+    assert ((found[1] > 0.5) == truth).all()
+    same = fit(np.full((1, 100), 7.0), np.stack([1 - near, near]))
+    np.testing.assert_allclose(same[1], near)
+
+
+def test_rare_labels_and_the_background_stay_where_the_network_found_them() -> None:
+    values, labels = mixed(count=4096)
+    image = MedicalImage(values.reshape(1, 64, 64))
+    classes = np.where(labels, 1, 2).reshape(64, 64)
+    classes[0], classes[1, :3] = 0, 3  # three pixels are far less than a thousandth
+    maps = np.moveaxis(np.eye(4)[classes], -1, 0) * 0.6 + 0.1
+    names = {0: "background", 1: "dark", 2: "bright", 7: "lesion"}
+    ids = np.array(list(names), np.uint8)
+    answer = as_answer(
+        Segmentation, image.with_array(ids[classes][None], kind="labels"), names=names,
+        probabilities=image.with_array(maps, kind="image"),
+        provenance=AnswerProvenance("model", 1, "", "ranks"),
+    )  # fmt: skip
+    found = refined(image, answer)
+    assert (found.array[0, 0] == 0).all() and (found.array == 7).sum() == 3
+    np.testing.assert_array_equal(found.array[0, 1, :3], 7)
+    assert (found.array != answer.array).any()
+
+
+def test_an_answer_is_refined_within_the_networks_foreground() -> None:
+    model, image = caps_med.load_model("brain-t1-tissue"), T1
+    plain, better = model.segment(image), model.segment(image, refine="em")
+    assert type(better) is type(plain) and better.provenance.preprocessing.endswith("by em")
+    np.testing.assert_array_equal(better.array > 0, plain.array > 0)
+    assert 0.5 < (better.array == plain.array)[plain.array > 0].mean() < 1
+    inside = plain.array[0] > 0
+    chosen = better.probabilities.array[1:, inside].argmax(0) + 1
+    np.testing.assert_array_equal(chosen, better.array[0, inside])
+
+    def spread(labels: Segmentation) -> float:
+        values = caps_med.read_image(image).array[0].astype(float)
+        return float(
+            sum(
+                values[labels.array[0] == k].var() * (labels.array[0] == k).sum() for k in (1, 2, 3)
+            )
+        )
+
+    assert spread(better) < spread(plain)
+
+
+def test_what_cannot_be_refined_is_told() -> None:
+    with pytest.raises(InvalidParameter, match="refine='magic': must be em"):
+        caps_med.load_model("brain-t1-tissue").segment(T1, refine="magic")  # type: ignore[arg-type]
+    axons = caps_med.load_model("axon-segmentation")
+    picture = MedicalImage(np.zeros((1, 32, 32)), format="png")
+    with pytest.raises(InvalidParameter, match="only one besides the background; leave it out"):
+        axons.segment(picture, refine="em")
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_the_command_refines_one_image_and_a_folder(tmp_path: Path, many: bool) -> None:
+    image = T1
+    expected = caps_med.load_model("brain-t1-tissue").segment(image, refine="em").array
+    if many:
+        (tmp_path / "in").mkdir()
+        (tmp_path / "in" / T1.name).write_bytes(image.read_bytes())
+    given = ["-i", str(tmp_path / "in"), "-o"] if many else [str(image), "--out"]
+    out = tmp_path / ("out" if many else T1.name)
+    command = ["segment", "--model", "brain-t1-tissue", "--refine", "em", *given, str(out)]
+    said = CliRunner().invoke(app, command)
+    assert said.exit_code == 0, said.output
+    found = caps_med.read_image(out / T1.name if many else out, kind="labels").array
+    np.testing.assert_array_equal(found, expected)
