@@ -19,6 +19,7 @@ from typing import Any, get_args
 
 import torch
 
+from benchmarks.classifiers import classifier_rows
 from benchmarks.measure import alternate, copy_rate, peak_megabytes, ratio
 from benchmarks.options import benchmark_parser
 from benchmarks.published import route_published
@@ -49,6 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
         help="processor time, one thread: for a machine that is busy with other work",
     )
     parser.add_argument("--no-routing", action="store_true", help="networks alone")
+    parser.add_argument("--no-classifiers", action="store_true", help="images to images alone")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     if options.quick:
@@ -62,6 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
     results["machine"]["clock"] = "processor time" if options.cpu_time else "wall"
     print(json.dumps(results["machine"]))
     results["routing"] = [] if options.no_routing else routing_rows(min(options.sizes), options)
+    results["classifiers"] = [] if options.no_classifiers else classifier_rows(options)
     write(results, options.out)
     for network in options.networks:
         for size in options.sizes:

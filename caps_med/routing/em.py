@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from caps_med.errors import InvalidParameter
+from caps_med.routing.backends import active_backend
 
 #: Variances are kept above this, and sums of assignments above `_LEAST_MASS`.
 VARIANCE_FLOOR = 5e-4
@@ -35,8 +36,9 @@ class EMRouting:
         iterations: of EM, at least 1; the paper uses 3.
         temperature: final inverse temperature; iteration t = 1, 2, ... uses
             ``temperature * (1 - 0.95 ** t)``.
-        recompute: keep nothing of the votes' size but the votes for the backward pass, and repeat
-            the iterations there: about half the memory for one more forward pass.
+        recompute: in PyTorch operations, keep nothing of the votes' size but the votes for the
+            backward pass, and repeat the iterations there: about half the memory for one more
+            forward pass. Native code always does.
     """
 
     iterations: int = 3
@@ -75,6 +77,9 @@ def route_em(
 ) -> EMCapsules:
     """Route votes to matrix capsules.
 
+    By native code where the backend is ``numba``, the default on CPUs, and by PyTorch operations
+    otherwise: `caps_med.routing.use_backend` and ``CAPS_MED_ROUTING`` choose, see `active_backend`.
+
     Args:
         votes: ``[B, I, J, A, *S]``: of each child slot ``I`` of a parent at position ``*S``. In a
             convolution a slot is an input type at one tap of the kernel.
@@ -96,11 +101,15 @@ def route_em(
     """
     _check(votes, activations, beta_u, beta_a, children)
     wide = torch.promote_types(votes.dtype, torch.float32)
+    if type(votes) is not Tensor:  # such as MONAI's MetaTensor
+        votes, activations = votes.as_subclass(Tensor), activations.as_subclass(Tensor)
     flat = votes.to(wide).flatten(4) if votes.ndim > _FLAT_AXES else votes.to(wide)
     present = activations.to(wide).reshape(*activations.shape[:2], -1)
     slots = _slots(children, present)
     arguments = (flat, present, beta_u.to(wide), beta_a.to(wide), slots, routing, mass_scale)
-    if routing.recompute and torch.is_grad_enabled() and votes.requires_grad:
+    if not torch.compiler.is_compiling() and active_backend(votes.device) == "numba":
+        poses, active, assigned = _iterate_natively(*arguments)
+    elif routing.recompute and torch.is_grad_enabled() and votes.requires_grad:
         poses, active, assigned = checkpoint(_iterate, *arguments, use_reentrant=False)
     else:
         poses, active, assigned = _iterate(*arguments)
@@ -110,6 +119,24 @@ def route_em(
         active.unflatten(-1, shape).to(votes.dtype),
         assigned.unflatten(-1, shape).to(votes.dtype),
     )
+
+
+def _iterate_natively(
+    votes: Tensor,
+    activations: Tensor,
+    beta_u: Tensor,
+    beta_a: Tensor,
+    slots: Tensor,
+    routing: EMRouting,
+    mass_scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`_iterate` by Numba's kernels."""
+    from caps_med.routing.numba_em import EMSettings, route_em_numba
+
+    lambdas = tuple(routing.inverse_temperature(t) for t in range(routing.iterations))
+    settings = EMSettings(lambdas, VARIANCE_FLOOR, _LEAST_MASS, mass_scale)
+    poses, logits, assigned = route_em_numba(votes, activations, beta_u, beta_a, slots, settings)
+    return poses, logits.sigmoid(), assigned
 
 
 def _iterate(

@@ -12,7 +12,7 @@ disk (`caps_med.routing.numba_cache`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any
@@ -90,8 +90,13 @@ def _in_blocks(flat: Array, kernel: Callable[..., Any], routing: Routing) -> lis
     def work(block: tuple[int, int, int]) -> Any:  # noqa: ANN401 - what the kernel returns
         return kernel(*block, routing.iterations, routing.competition == "outputs")
 
-    threads = min(torch.get_num_threads(), len(blocks))
-    return list(map(work, blocks) if threads == 1 else _pool(threads).map(work, blocks))
+    return thread_map(work, blocks)
+
+
+def thread_map(work: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
+    """What `work` returns for each part, in order, by as many threads as PyTorch has."""
+    threads = max(1, min(torch.get_num_threads(), len(parts)))
+    return list(map(work, parts) if threads == 1 else _pool(threads).map(work, parts))
 
 
 @lru_cache(maxsize=8)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
+from caps_med.routing import numba_em, use_backend
 from caps_med.routing.em import VARIANCE_FLOOR, EMCapsules, EMRouting, route_em
 from tests.routing import reference_em
 
@@ -22,6 +26,13 @@ def overlapping() -> Tensor:
 
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+@pytest.fixture(autouse=True, params=["numba", "plain"])
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every test runs on native code and in PyTorch operations."""
+    with use_backend(request.param):
+        yield request.param
 
 
 def case(seed: int = 0, batch: int = 2, dtype: torch.dtype = torch.float64) -> Inputs:
@@ -98,6 +109,59 @@ def test_gradients_are_right_through_all_iterations() -> None:
         return found.poses, found.activations
 
     assert torch.autograd.gradcheck(poses_and_activations, inputs)
+
+
+def test_gradients_pass_through_the_assignments() -> None:
+    inputs = tracked(case(batch=1))
+    routing, children = EMRouting(3, temperature=0.3), overlapping()
+
+    def assignments(v: Tensor, a: Tensor, u: Tensor, b: Tensor) -> Tensor:
+        return route_em(v, a, u, b, routing, children).assignments
+
+    assert torch.autograd.gradcheck(assignments, inputs)
+
+
+@pytest.mark.parametrize("positions", [1, 2, 19])
+@pytest.mark.parametrize("mass_scale", [1.0, 40.0])
+def test_gradients_equal_those_of_float64(positions: int, mass_scale: float) -> None:
+    generator = torch.Generator().manual_seed(positions)
+    votes = torch.randn(2, 5, 3, 7, positions, generator=generator, dtype=torch.float64)
+    activations = torch.rand(2, 5, positions, generator=generator, dtype=torch.float64)
+    costs = torch.randn(2, 3, generator=generator, dtype=torch.float64)
+    gradients = []
+    for dtype, name in ((torch.float64, "plain"), (torch.float32, None)):
+        inputs = tracked(tuple(x.to(dtype) for x in (votes, activations, *costs)))
+        with use_backend(name) if name else nullcontext():
+            found = route_em(*inputs, EMRouting(temperature=0.1), mass_scale=mass_scale)
+        loss = torch.stack([part.square().sum() for part in found]).sum()
+        gradients.append(torch.autograd.grad(loss, inputs))
+    for true, one in zip(*gradients, strict=True):
+        assert (one.double() - true).norm() <= 2e-5 * true.norm()
+
+
+def test_samples_and_threads_do_not_change_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    votes, activations, beta_u, beta_a = case(batch=3, dtype=torch.float32)
+    answers = []
+    for threads in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        inputs = tracked((votes.clone(), activations.clone(), beta_u.clone(), beta_a.clone()))
+        found = route_em(*inputs, EMRouting(), overlapping())
+        (found.poses.square().sum() + found.activations.sum()).backward()
+        answers.append([*found, *(x.grad for x in inputs)])
+    assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
+    alone = route_em(votes[1:2], activations[1:2], beta_u, beta_a, EMRouting(), overlapping())
+    torch.testing.assert_close(alone.poses[0], found.poses[1])
+
+
+def test_native_code_routes_on_a_cpu(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def forward(*arguments: object) -> None:
+        ran.append("native")
+
+    monkeypatch.setattr(numba_em, "forward_sample", forward)
+    route_em(*case(), EMRouting())
+    assert bool(ran) == (backend == "numba")
 
 
 def test_recomputing_changes_no_bit_of_answer_or_gradient() -> None:

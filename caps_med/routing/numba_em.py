@@ -1,0 +1,160 @@
+"""EM routing by native code, one sample after the other, as many at a time as there are threads.
+
+A sample's arithmetic does not depend on its neighbours or on the number of threads. Only votes,
+activations and costs are kept for the backward pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from caps_med.routing.numba_backend import thread_map
+from caps_med.routing.numba_em_kernels import Array, backward_sample, forward_sample
+
+
+class EMSettings(NamedTuple):
+    """Inverse temperatures of the iterations, floors of variance and mass, scale of the mass."""
+
+    lambdas: tuple[float, ...]
+    variance_floor: float
+    least_mass: float
+    mass_scale: float
+
+
+def route_em_numba(
+    votes: Tensor,
+    activations: Tensor,
+    beta_u: Tensor,
+    beta_a: Tensor,
+    slots: Tensor,
+    settings: EMSettings,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Poses ``[B, J, A, P]``, logits of activations ``[B, J, P]``, assignments ``[B, I, J, P]``.
+
+    Args:
+        votes: ``[B, I, J, A, P]``, float32 or float64, as all others.
+        activations: ``[B, I, P]``.
+        beta_u, beta_a: ``[J]``.
+        slots: the child behind each slot ``[I * P]``, counted from 0.
+        settings: of the iterations.
+    """
+    found: tuple[Tensor, Tensor, Tensor] = _EMRouting.apply(  # type: ignore[no-untyped-call]
+        votes, activations, beta_u, beta_a, slots, settings
+    )
+    return found
+
+
+class _EMRouting(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        votes: Tensor,
+        activations: Tensor,
+        beta_u: Tensor,
+        beta_a: Tensor,
+        slots: Tensor,
+        settings: EMSettings,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.save_for_backward(votes, activations, beta_u, beta_a, slots)
+        ctx.settings = settings
+        B, I, J, A, P = votes.shape
+        poses = votes.new_empty(B, J, A, P)
+        logits = votes.new_empty(B, J, P)
+        assigned = votes.new_empty(B, I, J, P)
+        problem = _Problem(votes, activations, beta_u, beta_a, slots, settings)
+
+        def work(b: int) -> None:
+            kept = problem.iterate(b)
+            poses[b] = torch.from_numpy(kept.mean[-1]).view(J, A, P)
+            logits[b] = torch.from_numpy(kept.logits[-1])
+            assigned[b] = torch.from_numpy(kept.assigned[-1])
+
+        thread_map(work, range(B))
+        return poses, logits, assigned
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        by_poses: Tensor,
+        by_logits: Tensor,
+        by_assigned: Tensor,
+    ) -> tuple[Tensor | None, ...]:
+        votes, activations, beta_u, beta_a, slots = ctx.saved_tensors
+        B, I, J, A, P = votes.shape
+        problem = _Problem(votes, activations, beta_u, beta_a, slots, ctx.settings)
+        by_votes = votes.new_empty(B, I, J, A, P)
+        by_present, by_beta = votes.new_empty(B, I, P), votes.new_empty(B, 2, J)
+
+        def work(b: int) -> None:
+            kept = problem.iterate(b)
+            backward_sample(
+                *problem.of(b), problem.beta_u, problem.lambdas, problem.constants, *kept,
+                _own(by_poses[b].flatten(1)), _own(by_logits[b]), _own(by_assigned[b]),
+                by_votes[b].flatten(2).numpy(), by_present[b].numpy(), by_beta[b].numpy(),
+            )  # fmt: skip
+
+        thread_map(work, range(B))
+        by_costs = by_beta.sum(0)
+        return by_votes, by_present, by_costs[0], by_costs[1], None, None
+
+
+class _Kept(NamedTuple):
+    """What the iterations of a sample found, see `forward_sample`."""
+
+    mean: Array
+    variance: Array
+    mass: Array
+    logits: Array
+    assigned: Array
+
+
+class _Problem:
+    """The arrays behind the tensors of a batch."""
+
+    def __init__(
+        self,
+        votes: Tensor,
+        activations: Tensor,
+        beta_u: Tensor,
+        beta_a: Tensor,
+        slots: Tensor,
+        settings: EMSettings,
+    ) -> None:
+        _, self.I, self.J, self.A, self.P = votes.shape
+        self.votes = votes.detach().contiguous().flatten(3).numpy()
+        self.present = activations.detach().contiguous().numpy()
+        self.slots = slots.reshape(self.I, self.P).contiguous().numpy()
+        self.beta_u, self.beta_a = (x.detach().contiguous().numpy() for x in (beta_u, beta_a))
+        dtype = self.votes.dtype
+        self.lambdas = np.array(settings.lambdas, dtype)
+        floors = (settings.variance_floor, settings.least_mass, settings.mass_scale)
+        self.constants = np.array(floors, dtype)
+
+    def of(self, b: int) -> tuple[Array, Array, Array]:
+        """Votes and activations of a sample, and the slots."""
+        return self.votes[b], self.present[b], self.slots
+
+    def iterate(self, b: int) -> _Kept:
+        """All iterations of a sample."""
+        T, dtype = len(self.lambdas), self.votes.dtype
+        moments = (T, self.J, self.A * self.P)
+        parents = (T, self.J, self.P)
+        kept = _Kept(
+            np.empty(moments, dtype), np.empty(moments, dtype), np.empty(parents, dtype),
+            np.empty(parents, dtype), np.empty((T, self.I, self.J, self.P), dtype),
+        )  # fmt: skip
+        costs = (self.beta_u, self.beta_a, self.lambdas, self.constants)
+        forward_sample(*self.of(b), *costs, *kept)
+        return kept
+
+
+def _own(gradient: Tensor) -> Array:
+    """A copy that the kernel may overwrite."""
+    array: Array = gradient.detach().contiguous().clone().numpy()
+    return array
