@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.segmentation --data DIR`` trains what its options name and writes one JSON
 file a cell into ``--out``; cells that have one are skipped. ``DIR`` holds ``imagesTr`` and
-``labelsTr`` (Task04). ``--show`` prints the tables of all results.
+``labelsTr`` (Task04). ``--collect FOLDER`` joins such files into
+``benchmarks/results/segmentation-hippocampus.json``, ``--show`` prints its tables.
 
 All networks are trained alike: Dice and cross-entropy, Adam, warm-up over 5 % of the steps and
 cosine decay, batches of four crops of 32 x 48 x 32 voxels, half of them around a label, the same
@@ -26,20 +27,33 @@ Intervals: bootstrap over the test cases, of paired differences.
 from __future__ import annotations
 
 import itertools
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 import torch
 
 from benchmarks.options import benchmark_parser
-from benchmarks.segmentation import hippocampus
+from benchmarks.segmentation import hippocampus, tables
 from benchmarks.segmentation.cells import LEVELS, Cell, run, write
 
 
 def main() -> None:
-    """Run the cells that have no result yet."""
+    """Run the cells that have no result yet; or collect, or show."""
+    options = _parser().parse_args()
+    if options.collect:
+        tables.collect(options.collect)
+    if options.show:
+        tables.show()
+    if options.data:
+        _run(options)
+
+
+def _parser() -> ArgumentParser:
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("runs/segmentation"))
+    parser.add_argument("--collect", type=Path, metavar="FOLDER")
+    parser.add_argument("--show", action="store_true")
     parser.add_argument("--networks", nargs="+", default=["unet", "convcaps", "convcaps-plain"])
     parser.add_argument("--folds", type=int, nargs="+", default=[0])
     parser.add_argument("--counts", nargs="+", default=["all"])
@@ -52,7 +66,10 @@ def main() -> None:
     parser.add_argument("--shifts", action="store_true", help="out-of-domain tests as well")
     parser.add_argument("--weights", action="store_true", help="keep them, in half precision")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    options = parser.parse_args()
+    return parser
+
+
+def _run(options: Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     data = hippocampus.read(options.data)

@@ -1,0 +1,160 @@
+"""From the results of cells to one file, and from that to tables with intervals."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.segmentation.shifts import FAMILIES
+
+RESULTS = Path(__file__).parents[1] / "results" / "segmentation-hippocampus.json"
+DRAWS = 2000
+ABOUT = {
+    "command": "python -m benchmarks.segmentation --data DIR --out FOLDER, with the options that "
+    "each cell names; --collect FOLDER",
+    "data": "Medical Segmentation Decathlon, Task04 hippocampus (Antonelli et al. 2022), "
+    "CC BY-SA 4.0",
+}
+
+Result = Mapping[str, Any]
+#: Case -> value.
+Scores = Mapping[str, float]
+
+
+def collect(folder: Path) -> None:
+    """Write `RESULTS` from all cells below a folder; of two of one name the first is kept."""
+    found: dict[str, Result] = {}
+    for file in sorted(folder.rglob("*.json")):
+        found.setdefault(file.stem, _compact(json.loads(file.read_text())))
+    text = ",\n".join(json.dumps(found[name]) for name in sorted(found))
+    note = json.dumps(ABOUT)
+    RESULTS.write_text(f'{{"about": {note}, "cells": [\n{text}\n]}}\n')
+
+
+def _compact(result: dict[str, Any]) -> Result:
+    """Dice of both parts of each case, and of each family of tests the mean of each case."""
+    dice = result.pop("dice")
+    families = {}
+    for family, tests in FAMILIES.items():
+        known = [name for name in tests if name in dice]
+        if known and family != "as it is":
+            families[family] = [
+                round(
+                    float(np.mean([d for name in known for d in dice[name][i] if d is not None])), 4
+                )
+                for i in range(len(result["cases"]))
+            ]
+    return {**result, "dice": dice["as it is"], "families": families}
+
+
+def show() -> None:
+    """Print all tables as Markdown."""
+    cells = json.loads(RESULTS.read_text())["cells"]
+    test = [cell for cell in cells if not cell["choosing"]]
+    _cross_validation([c for c in test if c["count"] is None and c["level"] == "usual"])
+    _label_efficiency([c for c in test if c["fold"] == 0 and c["level"] == "usual"])
+    _out_of_domain([c for c in test if c["families"]])
+    _rates([cell for cell in cells if cell["choosing"]])
+
+
+def _cross_validation(cells: Sequence[Result]) -> None:
+    print("\n| network | cases | anterior | posterior | mean | less U-Net | less ablation "
+          "| parameters | ms a step |\n|---|---|---|---|---|---|---|---|---|")  # fmt: skip
+    for network, own in _by(cells, "network").items():
+        parts = [f"{np.mean(list(_dice(own, [part]).values())):.3f}" for part in (0, 1)]
+        scores = _dice(own)
+        others = [
+            difference(scores, _dice([c for c in cells if c["network"] == other]))
+            for other in ("unet", f"{network}-plain")
+        ]
+        step = np.median([c["step_ms"] for c in own])
+        row = [network, len(scores), *parts, f"{np.mean(list(scores.values())):.3f}", *others,
+               f"{own[0]['parameters']:,}", f"{step:.0f}"]  # fmt: skip
+        print("| " + " | ".join(map(str, row)) + " |")
+
+
+def _label_efficiency(cells: Sequence[Result]) -> None:
+    networks = list(_by(cells, "network"))
+    print("\n| labelled cases | " + " | ".join(networks) + " |\n|---|" + "---|" * len(networks))
+    counts = _by(cells, "count")
+    for count in sorted(counts, key=lambda n: n or 10**6):
+        texts = []
+        for network in networks:
+            own = _dice([c for c in counts[count] if c["network"] == network])
+            unet = _dice([c for c in counts[count] if c["network"] == "unet"])
+            mean = f"{np.mean(list(own.values())):.3f}" if own else ""
+            texts.append(
+                mean if network == "unet" or not own else f"{mean} ({difference(own, unet)})"
+            )
+        print(f"| {count or 'all'} | " + " | ".join(texts) + " |")
+
+
+def _out_of_domain(cells: Sequence[Result]) -> None:
+    for level, own in _by(cells, "level").items():
+        networks = list(_by(own, "network"))
+        print(f"\n| {level} | " + " | ".join(networks) + " |\n|---|" + "---|" * len(networks))
+        for family in FAMILIES:
+            texts = []
+            unet = _family([c for c in own if c["network"] == "unet"], family)
+            for network in networks:
+                scores = _family([c for c in own if c["network"] == network], family)
+                mean = f"{np.mean(list(scores.values())):.3f}"
+                more = "" if network == "unet" else f" ({difference(scores, unet)})"
+                texts.append(mean + more)
+            print(f"| {family} | " + " | ".join(texts) + " |")
+
+
+def _rates(cells: Sequence[Result]) -> None:
+    print("\n| network | steps | learning rate | Dice of 20 training cases set aside |")
+    print("|---|---|---|---|")
+    for cell in sorted(cells, key=lambda c: (c["network"], c["steps"], c["rate"] or 0)):
+        score = np.mean(list(_dice([cell]).values()))
+        print(f"| {cell['network']} | {cell['steps']} | {cell['rate']} | {score:.3f} |")
+
+
+def _by(cells: Iterable[Result], key: str) -> dict[Any, list[Result]]:
+    groups: dict[Any, list[Result]] = defaultdict(list)
+    for cell in cells:
+        groups[cell[key]].append(cell)
+    return groups
+
+
+def _dice(cells: Iterable[Result], parts: Sequence[int] = (0, 1)) -> Scores:
+    """Case -> Dice, the mean of these parts and of all seeds."""
+    return _means(
+        (name, float(np.mean([both[part] for part in parts])))
+        for cell in cells
+        for name, both in zip(cell["cases"], cell["dice"], strict=True)
+    )
+
+
+def _family(cells: Iterable[Result], family: str) -> Scores:
+    if family == "as it is":
+        return _dice(cells)
+    return _means(
+        pair for cell in cells for pair in zip(cell["cases"], cell["families"][family], strict=True)
+    )
+
+
+def _means(pairs: Iterable[tuple[str, float]]) -> Scores:
+    found: dict[str, list[float]] = defaultdict(list)
+    for name, value in pairs:
+        found[name].append(value)
+    return {name: float(np.mean(values)) for name, values in found.items()}
+
+
+def difference(own: Scores, other: Scores) -> str:
+    """Mean paired difference in points, with the bootstrap's 95 % interval over cases."""
+    common = sorted(own.keys() & other.keys())
+    if not common or own == other:
+        return ""
+    values: NDArray[np.float64] = 100 * np.array([own[name] - other[name] for name in common])
+    drawn = np.random.default_rng(0).integers(len(values), size=(DRAWS, len(values)))
+    low, high = np.percentile(values[drawn].mean(1), (2.5, 97.5))
+    return f"{values.mean():+.1f}, {low:+.1f} to {high:+.1f}"
