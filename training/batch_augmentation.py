@@ -87,7 +87,7 @@ class BatchAugmentation:
         chosen = rng.integers(len(samples), size=batch)
         where = torch.as_tensor(chosen, device=samples.images.device)
         images, labels = samples.images[where], samples.labels[where]
-        grid = self._grid(samples, chosen, rng).to(images.device, non_blocking=True)
+        grid = self._grid(samples, chosen, rng)
         image = F.grid_sample(images, grid, "bilinear", "border", align_corners=True)
         label = F.grid_sample(labels, grid, "nearest", "zeros", align_corners=True)
         if self.augmentation is not None:
@@ -103,15 +103,15 @@ class BatchAugmentation:
         theta = linear * (crop - 1)[None, None, :] / scale[None, :, None]
         shift = 2 * centres / scale - 1
         affine = np.concatenate([theta[:, ::-1, ::-1], shift[:, ::-1, None]], 2)
-        grid = F.affine_grid(
-            torch.as_tensor(affine.copy(), dtype=torch.float32),
-            [len(chosen), 1, *self.crop],
-            align_corners=True,
-        )
+        where = torch.as_tensor(affine.astype(np.float32), device=samples.images.device)
+        grid = F.affine_grid(where, [len(chosen), 1, *self.crop], align_corners=True)
         if self.augmentation is None or not self.augmentation.elastic:
             return grid
-        moved = self._displacements(len(chosen), rng) * 2 / torch.as_tensor(scale[::-1].copy())
-        return grid + moved.float()
+        coarse = (
+            self._displacements(len(chosen), rng) * 2 / scale[::-1].reshape(-1, *(1,) * len(crop))
+        )
+        moved = torch.as_tensor(coarse.astype(np.float32), device=grid.device)
+        return grid + _interpolated(moved, self.crop).movedim(1, -1)
 
     def _centre(self, samples: DeviceSamples, index: int, rng: np.random.Generator) -> np.ndarray:
         """A crop's centre: at a labelled pixel or anywhere, the crop inside the image or around."""
@@ -141,14 +141,13 @@ class BatchAugmentation:
         flips[-2] -= 2 * (rng.random() < a.flip_rows)
         return matrix @ sheared @ np.diag(flips)
 
-    def _displacements(self, batch: int, rng: np.random.Generator) -> Tensor:
-        """Smooth random displacements in pixels, ``[B, *crop, D]``, x first."""
+    def _displacements(self, batch: int, rng: np.random.Generator) -> np.ndarray:
+        """Random displacements of a coarse grid in pixels, ``[B, D, *points]``, x first."""
         assert self.augmentation is not None  # noqa: S101 - of the only caller
         dims = len(self.crop)
         points = [max(2, round(edge / ELASTIC_SPACING) + 1) for edge in self.crop]
         most = rng.uniform(0, self.augmentation.elastic, (batch, *(1,) * (dims + 1)))
-        coarse = torch.as_tensor(rng.uniform(-1, 1, (batch, dims, *points)) * most)
-        return _interpolated(coarse.float(), self.crop).movedim(1, -1)
+        return np.asarray(rng.uniform(-1, 1, (batch, dims, *points)) * most)
 
     def _varied(self, image: Tensor, a: Augmentation, rng: np.random.Generator) -> Tensor:
         """Bias field, gamma, brightness, resolution, blur, noise and inversion."""

@@ -23,7 +23,7 @@ STATES: tuple[State, ...] = ("queued", "running", "cancelling", *FINAL)
 CHOICES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "segmentation": {
         "network": (
-            "segcaps", "segcaps-normalized", "convcaps", "convcaps-plain", "ucaps", "ucaps-plain",
+            "convcaps", "convcaps-plain", "ucaps", "ucaps-plain", "segcaps", "segcaps-normalized",
             "unet",
         ),
         "dims": ("2d", "2.5d", "3d"),

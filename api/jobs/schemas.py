@@ -75,7 +75,7 @@ class JobList(BaseModel):
     )
     networks: dict[str, tuple[str, ...]] = Field(
         description="Networks that each task can train, its default first.",
-        examples=[{"segmentation": ["segcaps", "convcaps", "unet"]}],
+        examples=[{"segmentation": ["convcaps", "segcaps", "unet"]}],
     )
 
 

@@ -62,6 +62,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--rates", type=float, nargs="+", default=[None])
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--capsule-weight", type=float, help="of the class capsules' margin loss")
     parser.add_argument("--choosing", action="store_true", help="score training cases set aside")
     parser.add_argument("--shifts", action="store_true", help="out-of-domain tests as well")
     parser.add_argument("--weights", action="store_true", help="keep them, in half precision")
@@ -76,7 +77,7 @@ def _run(options: Namespace) -> None:
     cells = [
         Cell(
             network, fold, None if count == "all" else int(count), seed, level, options.steps,
-            options.batch, rate, options.choosing, options.shifts,
+            options.batch, rate, options.capsule_weight, options.choosing, options.shifts,
         )
         for seed, count, fold, level, network, rate in itertools.product(
             options.seeds, options.counts, options.folds, options.levels, options.networks,

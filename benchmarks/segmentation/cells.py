@@ -18,7 +18,6 @@ from torch import Tensor
 
 from benchmarks.segmentation import hippocampus
 from benchmarks.segmentation.shifts import SHIFTS, shifted
-from caps_med.losses import CapsuleSegmentationLoss
 from caps_med.networks import SegCaps, SegmentationNetwork, UCaps, one_hot, predicted_classes
 from caps_med.networks.padding import cropped, padded
 from training.batch_augmentation import BatchAugmentation, ContrastShift, DeviceSamples
@@ -26,7 +25,7 @@ from training.data import Sample
 from training.engine.collapse import RESTARTS, Collapsed, CollapseWatch, until_it_finds
 from training.engine.initial import initial_network
 from training.engine.loop import schedule
-from training.tasks.segmentation import SegmentationRecipe
+from training.tasks.segmentation import SegmentationRecipe, loss_of, takes_mask
 from training.transforms import Augmentation
 
 CROP = (32, 48, 32)
@@ -61,6 +60,7 @@ class Cell:
         steps: optimizer steps.
         batch: crops in each.
         rate: peak learning rate; None for the network's default.
+        capsule_weight: of the margin loss of class capsules; None for the default.
         choosing: score 20 cases of the training part, and train on the others.
         shifts: score all out-of-domain tests as well.
     """
@@ -73,6 +73,7 @@ class Cell:
     steps: int = 1000
     batch: int = 4
     rate: float | None = None
+    capsule_weight: float | None = None
     choosing: bool = False
     shifts: bool = False
 
@@ -83,6 +84,7 @@ class Cell:
             self.network, f"fold{self.fold}", f"n{self.count or 'all'}", f"seed{self.seed}",
             self.level, f"{self.steps}x{self.batch}",
             *([f"rate{self.rate:g}"] if self.rate else []),
+            *([] if self.capsule_weight is None else [f"capsules{self.capsule_weight:g}"]),
             *(["choosing"] if self.choosing else []),
         ]  # fmt: skip
         return "-".join(parts)
@@ -140,7 +142,7 @@ def _attempt(
         network.parameters(), lr=recipe.learning_rate, fused=device.type == "cuda"
     )
     rates, watch = schedule(optimizer, recipe), CollapseWatch(cell.steps)
-    loss_of = CapsuleSegmentationLoss(recipe.loss)
+    masked, loss_function = takes_mask(network), loss_of(recipe, network)
     level, shift = LEVELS[cell.level]
     augmentation, rng = (
         BatchAugmentation(CROP, level, FOREGROUND, shift),
@@ -156,8 +158,8 @@ def _attempt(
         image, label = augmentation.draw(data, cell.batch, rng)
         target = one_hot(label, len(hippocampus.LABELS))
         with precision(network, device):
-            answer = network(image, target) if isinstance(network, SegCaps) else network(image)
-        loss = loss_of(_as_float(answer), (target, image))
+            answer = network(image, target) if masked else network(image)
+        loss = loss_function(_as_float(answer), (target, image))
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
@@ -179,6 +181,7 @@ def recipe_of(cell: Cell, restarts: int = 0) -> SegmentationRecipe:
             "data": "hippocampus", "network": cell.network, "seed": cell.seed, "epochs": 1,
             "steps": cell.steps, "batch_size": cell.batch, "crop": 48, "learning_rate": cell.rate,
             "restarts": restarts,
+            **({} if cell.capsule_weight is None else {"capsule_weight": cell.capsule_weight}),
         }
     ).started()  # fmt: skip
 

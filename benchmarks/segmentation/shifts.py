@@ -15,8 +15,9 @@ from training.batch_augmentation import coarser
 #: Image [1, C, *S] in [0, 1], label [1, 1, *S] -> changed ones; the number is the case's.
 Shift = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 
-#: Edge of the cube that a rotated volume is shown in.
-CANVAS = 64
+#: Edge of the cube that a rotated volume is shown in; what is outside of the volume is continued
+#: by its last voxels, as in training.
+CANVAS = 48
 
 
 def rotated(degrees: float) -> Shift:

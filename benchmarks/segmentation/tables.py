@@ -56,7 +56,7 @@ def _compact(result: dict[str, Any]) -> Result:
 def show() -> None:
     """Print all tables as Markdown."""
     cells = json.loads(RESULTS.read_text())["cells"]
-    test = [cell for cell in cells if not cell["choosing"]]
+    test = [cell for cell in cells if not cell["choosing"] and cell["capsule_weight"] is None]
     _cross_validation([c for c in test if c["count"] is None and c["level"] == "usual"])
     _label_efficiency([c for c in test if c["fold"] == 0 and c["level"] == "usual"])
     _out_of_domain([c for c in test if c["families"]])

@@ -370,7 +370,8 @@ class Model:
             network = self._network(SegmentationNetwork)
             slices = self.segmenter.prepare(read).slices
             found = explorer(slices, network.capsules, layer, slice)
-            labels = self.bundle.card.capsule_labels(network.out_channels)
+            types = self.layers[-1].types if self.layers else network.out_channels
+            labels = self.bundle.card.capsule_labels(types)
         last = self.layers and self.layers[-1].name in found.layers
         return replace(found, classes=tuple(labels.values())) if last else found
 

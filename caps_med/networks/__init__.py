@@ -30,6 +30,7 @@ from caps_med.networks.registry import NETWORKS, build_network
 from caps_med.networks.segcaps import SegCaps
 from caps_med.networks.transforming import TransformingAutoencoder
 from caps_med.networks.ucaps import UCaps
+from caps_med.networks.unet_capsules import CapsuleUNet
 
 __all__ = [
     "ENSEMBLES",
@@ -39,6 +40,7 @@ __all__ = [
     "CapsPix2Pix",
     "CapsuleDiscriminator",
     "CapsuleNetwork",
+    "CapsuleUNet",
     "ClassificationEnsemble",
     "ClassificationNetwork",
     "ConditionalDiscriminator",

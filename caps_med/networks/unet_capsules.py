@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers.spatial import conv_type
-from caps_med.networks.base import LayerInfo, SegmentationNetwork, check_input
+from caps_med.networks.base import LayerInfo, SegmentationNetwork, capsule_lengths, check_input
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.blocks import Decoder, capsule_layer
 from caps_med.routing import Routing
@@ -51,10 +51,20 @@ class CapsuleUNet(SegmentationNetwork):
         return max(2, self.out_channels)
 
     @sample_by_sample
-    def forward(self, image: Tensor) -> Tensor:
-        """Probabilities ``[B, out_channels, *S]``: a sigmoid for one class, else a softmax."""
-        logits: Tensor = self.head(self._decode(*self._encode(image)))
-        return logits.sigmoid() if self.out_channels == 1 else logits.softmax(1)
+    def forward(self, image: Tensor, mask: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+        """Probabilities ``[B, out_channels, *S]``: a sigmoid for one class, else a softmax.
+
+        Args:
+            image: ``[B, in_channels, *S]``.
+            mask: the true label one-hot, while training; then the lengths of the class capsules
+                ``[B, types, *S / 8]`` are returned too, for `caps_med.losses.ClassCapsuleLoss`.
+        """
+        maps, capsules = self._encode(image)
+        logits: Tensor = self.head(self._decode(maps, capsules))
+        answer = logits.sigmoid() if self.out_channels == 1 else logits.softmax(1)
+        if mask is None:
+            return answer
+        return answer, capsule_lengths(next(reversed(capsules.values())))
 
     @sample_by_sample
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
@@ -63,7 +73,7 @@ class CapsuleUNet(SegmentationNetwork):
             return super().capsules(image)
         return self._encode(image)[1]
 
-    def check(self, image: Tensor) -> None:
+    def check(self, image: Tensor, mask: Tensor | None = None) -> None:
         """See `CapsuleNetwork.check`."""
         check_input("image", image, self.in_channels, self.spatial_dims, self.divisor)
 

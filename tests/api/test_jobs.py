@@ -214,7 +214,7 @@ def test_bad_requests(client: Client, discs: Path) -> None:
     refused(lambda: train("segmentation", "../x", data="discs"), 422, "invalid_parameter")
     wrong = {"data": "mni152", "network": "pix2pix"}
     error = refused(lambda: train("segmentation", "x", **wrong), 422, "invalid_parameter")
-    assert "segcaps, segcaps-normalized, convcaps" in str(error)
+    assert "convcaps, convcaps-plain, ucaps" in str(error)
     wrong = {"data": "mni152", "noise_size": "8"}
     error = refused(lambda: train("segmentation", "x", **wrong), 422, "invalid_parameter")
     assert "segmentation has no such option" in str(error)

@@ -95,6 +95,17 @@ def test_classes_are_probabilities_and_a_binary_task_has_two_class_capsules(name
     assert build_network(name, {"atoms": 2}).layers[-1].types == 2
 
 
+def test_with_the_label_the_lengths_of_the_class_capsules_are_returned() -> None:
+    torch.manual_seed(0)
+    network = build_network("ConvCaps", {"atoms": 2, "out_channels": 3}).eval()
+    image = torch.rand(2, 1, 16, 24)
+    with torch.no_grad():
+        answer, lengths = network(image, torch.zeros(2, 3, 16, 24))
+        assert torch.equal(answer, network(image))
+        capsules = network.capsules(image)["classes"]  # type: ignore[operator]
+    torch.testing.assert_close(lengths, capsules.norm(dim=2), atol=1e-5, rtol=0)
+
+
 def test_a_change_of_scale_and_offset_in_the_image_changes_no_answer() -> None:
     """Instance normalization takes both away; what is left is the border of zeros."""
     torch.manual_seed(0)

@@ -82,7 +82,7 @@ def segmentation(
     network: Annotated[
         str | None,
         typer.Option(
-            help="segcaps, convcaps, ucaps; convcaps-plain, ucaps-plain or unet, to compare with."
+            help="convcaps, ucaps, segcaps, or to compare with: convcaps-plain, ucaps-plain, unet."
         ),
     ] = None,
     dims: Annotated[

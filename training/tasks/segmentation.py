@@ -10,13 +10,13 @@ import ignite.distributed as idist
 import torch
 from monai.engines import SupervisedTrainer
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.metadata import Task
-from caps_med.losses import CapsuleSegmentationLoss
+from caps_med.losses import CapsuleSegmentationLoss, ClassCapsuleLoss
 from caps_med.losses.segmentation import Kind
-from caps_med.networks import CapsuleNetwork, SegCaps, SegmentationNetwork, one_hot
+from caps_med.networks import CapsuleNetwork, CapsuleUNet, SegCaps, SegmentationNetwork, one_hot
 from training.data.samples import Source, evenly
 from training.engine import distributed
 from training.engine.collapse import RESTARTS, CollapseWatch, until_it_finds
@@ -49,7 +49,8 @@ class SegmentationRecipe(CropRecipe):
         variant: of SegCaps: ``r3`` or ``r1``.
         loss: see `caps_med.losses.CapsuleSegmentationLoss`.
         class_weights: for the weighted losses.
-        reconstruction_weight: of the masked reconstruction's error.
+        reconstruction_weight: of the masked reconstruction's error (SegCaps).
+        capsule_weight: of the margin loss of the class capsules (ConvCaps, UCaps).
         individuals: share of crops that are individuals sampled from tissue probabilities, where
             the data have them (`training.transforms.RandIndividuald`).
         plain: share of crops that are only cropped and flipped.
@@ -68,13 +69,14 @@ class SegmentationRecipe(CropRecipe):
     crop: Crop = 128
     task: ClassVar[Task] = "segmentation"
 
-    network: NetworkName = "segcaps"
+    network: NetworkName = "convcaps"
     features: tuple[int, int, int, int, int, int] | None = None
     atoms: int | None = Field(default=None, ge=1)
     variant: Literal["r3", "r1"] = "r3"
     loss: Kind = "dice_ce"
     class_weights: tuple[float, ...] | None = None
     reconstruction_weight: float = 0.1
+    capsule_weight: float = 0.1
     individuals: float = 0.65
     plain: float = 0.0
     foreground: float = 0.0
@@ -87,7 +89,7 @@ class SegmentationRecipe(CropRecipe):
     @classmethod
     def _default_rate(cls, values: Any) -> Any:  # noqa: ANN401 - any input of a validator
         if isinstance(values, dict) and values.get("learning_rate") is None:
-            chosen = CHOICES.get(values.get("network", "segcaps"), CHOICES["segcaps"])
+            chosen = CHOICES.get(values.get("network", "convcaps"), CHOICES["convcaps"])
             return {**values, "learning_rate": chosen.rate}
         return values
 
@@ -179,17 +181,15 @@ def _train(
     device, network = distributed.device(), initial_network(recipe, source, models)
     assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
     optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
-    loss = CapsuleSegmentationLoss(recipe.loss, recipe.class_weights, recipe.reconstruction_weight)
-    reconstructs = isinstance(network, SegCaps)
     trainer = SupervisedTrainer(
         device=device,
         max_epochs=recipe.epochs,
         train_data_loader=_batches(source, recipe, workers),
         network=distributed.wrapped(network),
         optimizer=optimizer,
-        loss_function=loss,
+        loss_function=loss_of(recipe, network),
         prepare_batch=lambda batch, *_, **__: _prepare(
-            batch, source.class_channels, device, reconstructs
+            batch, source.class_channels, device, takes_mask(network)
         ),
         decollate=False,
         amp=device.type == "cuda",
@@ -225,10 +225,22 @@ def _batches(source: Source, recipe: SegmentationRecipe, workers: int) -> Iterab
     return epoch_loader(dataset, recipe, workers)
 
 
+def loss_of(recipe: SegmentationRecipe, network: SegmentationNetwork) -> nn.Module:
+    """Of the network's answer, and of what it returns besides where it `takes_mask`."""
+    loss = CapsuleSegmentationLoss(recipe.loss, recipe.class_weights, recipe.reconstruction_weight)
+    below = isinstance(network, CapsuleUNet)
+    return ClassCapsuleLoss(loss, recipe.capsule_weight) if below else loss
+
+
+def takes_mask(network: SegmentationNetwork) -> bool:
+    """Whether the network takes the true label while it is trained: those of capsules do."""
+    return isinstance(network, (SegCaps, CapsuleUNet)) and bool(network.layers)
+
+
 def _prepare(
-    batch: Mapping[str, Tensor], channels: int, device: torch.device, reconstructs: bool
+    batch: Mapping[str, Tensor], channels: int, device: torch.device, masked: bool
 ) -> tuple[Any, ...]:
-    """Image, target, and the mask that the reconstruction needs."""
+    """Image, target, and the mask where the network takes it."""
     image = batch["image"].as_subclass(Tensor).to(device)
     mask = one_hot(batch["label"].as_subclass(Tensor).to(device), channels)
-    return image, (mask, image), (mask,) if reconstructs else (), {}
+    return image, (mask, image), (mask,) if masked else (), {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 NetworkName = Literal[
-    "segcaps", "segcaps-normalized", "convcaps", "convcaps-plain", "ucaps", "ucaps-plain", "unet"
+    "convcaps", "convcaps-plain", "ucaps", "ucaps-plain", "segcaps", "segcaps-normalized", "unet"
 ]
 
 
@@ -35,5 +35,5 @@ CHOICES: Mapping[NetworkName, Choice] = {
     "ucaps-plain": Choice("UCaps", 2e-3, {"capsules": False}),
     "convcaps": Choice("ConvCaps", 2e-3),
     "convcaps-plain": Choice("ConvCaps", 2e-3, {"capsules": False}),
-    "unet": Choice("UNet", 1e-3, has_atoms=False),
+    "unet": Choice("UNet", 2e-3, has_atoms=False),
 }

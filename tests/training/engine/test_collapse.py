@@ -71,7 +71,9 @@ def test_a_collapsed_training_starts_again_and_it_is_told(
 
 
 def test_a_restart_has_another_seed_a_lower_rate_and_normalized_votes() -> None:
-    recipe = SegmentationRecipe.model_validate({"data": "x", "seed": 3, "restarts": 1})
+    recipe = SegmentationRecipe.model_validate(
+        {"data": "x", "network": "segcaps", "seed": 3, "restarts": 1}
+    )
     assert (recipe.started().seed, recipe.started().learning_rate) == (1012, 0.0025)
     assert recipe.seed == 3
 

@@ -26,7 +26,15 @@ from training.engine.loop import LossNotFinite
 from training.engine.run_folder import RunFolder, Stateful
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
-SMALL = {"epochs": 4, "steps": 2, "batch_size": 2, "crop": 64, "atoms": 4, "seed": 3}
+SMALL = {
+    "network": "segcaps",
+    "epochs": 4,
+    "steps": 2,
+    "batch_size": 2,
+    "crop": 64,
+    "atoms": 4,
+    "seed": 3,
+}
 
 
 def recipe(data: Path, **changes: object) -> SegmentationRecipe:

@@ -112,7 +112,7 @@ def test_folds_answer_together_and_every_case_is_held_out_once(discs: Path, tmp_
     model = caps_med.load_model("model", tmp_path / "models")
     picture = discs / "images" / "case0.png"
     assert model.segment(picture).spatial_shape == (72, 80)
-    assert "seg_caps" in model.features(picture).layers
+    assert "classes" in model.features(picture).layers
     report = (tmp_path / "runs" / "model" / "report.html").read_text()
     assert "model@1" in report
     assert "augmentation.noise" in report, "the recipe"

@@ -1,0 +1,35 @@
+"""The loss of class capsules, against cases worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from caps_med.losses import CapsuleSegmentationLoss, ClassCapsuleLoss
+from caps_med.losses.presence import presence
+
+
+def test_a_class_is_present_where_any_pixel_of_the_block_has_it() -> None:
+    one_hot = torch.zeros(1, 2, 8, 16)
+    one_hot[:, 0] = 1
+    one_hot[0, :, 0, 15] = torch.tensor([0.0, 1.0])
+    found = presence(one_hot, torch.zeros(1, 2, 1, 2))
+    assert found.tolist() == [[[[1.0, 1.0]], [[0.0, 1.0]]]]
+
+
+def test_of_a_binary_mask_both_classes_have_a_capsule() -> None:
+    mask = torch.ones(1, 1, 8, 8, 8)
+    assert presence(mask, torch.zeros(1, 2, 1, 1, 1)).flatten().tolist() == [0.0, 1.0]
+
+
+def test_the_margin_loss_is_added_with_its_weight() -> None:
+    torch.manual_seed(0)
+    mask = (torch.rand(2, 1, 16, 16) > 0.5).float()
+    target, answer = (mask, torch.rand(2, 1, 16, 16)), torch.rand(2, 1, 16, 16)
+    plain = CapsuleSegmentationLoss()
+    lengths = torch.full((2, 2, 2, 2), 0.7)  # every block has both classes: (0.9 - 0.7)²
+    for weight in (0.0, 0.5):
+        loss = ClassCapsuleLoss(plain, weight)
+        assert float(loss(answer, target)) == pytest.approx(float(plain(answer, target)))
+        more = float(loss((answer, lengths), target) - loss(answer, target))
+        assert more == pytest.approx(weight * 0.04, abs=1e-6)
