@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.nuclei --images DIR`` takes ``img2d.tif`` and ``mask2d.tif`` (512 x 512, from
 the Python package stardist, folder ``stardist/data/images``), writes the left half as a data set,
-runs ``caps-med train segmentation --data ... --name nuclei`` with its defaults, segments the right
+runs ``caps-med train segmentation --data ... --name nuclei --network segcaps``, segments the right
 half with the model, and prints Dice and CPU minutes.
 """
 
@@ -40,7 +40,8 @@ def measure(images: Path, work: Path, more: list[str]) -> None:
     half = image.shape[1] // 2
     write(work / "left", image[:, :half], mask[:, :half])
     write(work / "right", image[:, half:], mask[:, half:])
-    program = [str(Path(sys.executable).parent / "caps-med"), "train", "segmentation"]
+    program = [str(Path(sys.executable).parent / "caps-med"), "train", "segmentation",
+               "--network", "segcaps"]  # fmt: skip
     places = ["--models", str(work / "models"), "--runs", str(work / "runs")]
     command = [*program, "--data", str(work / "left"), "--name", "nuclei", *places, *more]
     subprocess.run(command, check=True)

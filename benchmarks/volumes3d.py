@@ -46,7 +46,8 @@ def measure(work: Path, more: list[str]) -> None:
     program = str(Path(sys.executable).parent / "caps-med")
     places = ["--models", str(work / "models")]
     training = [program, "train", "segmentation", "--data", str(work / "data"), "--name", "head",
-                "--dims", "3d", *places, "--runs", str(work / "runs"), *more]  # fmt: skip
+                "--network", "segcaps", "--dims", "3d", "--runs", str(work / "runs"), *places,
+                *more]  # fmt: skip
     subprocess.run(training, check=True)
     start = time.perf_counter()
     whole, out = str(work / "whole.nii.gz"), work / "tissue.nii.gz"

@@ -62,6 +62,11 @@ class Recipe(BaseModel, ABC):
     ) -> Mapping[str, float]:
         """Scores on the validation cases of `source`; ``score`` is the one that decides."""
 
+    @classmethod
+    def values_of(cls, spec: NetworkSpec) -> Mapping[str, Any]:
+        """Values that give the network of a model to start from; by default none are needed."""
+        return {}
+
     def card_values(self, network: CapsuleNetwork, source: Any) -> Mapping[str, Any]:  # noqa: ANN401
         """What the model card says beyond scores and provenance; by default what `source` says."""
         found: Mapping[str, Any] = source.card_values()

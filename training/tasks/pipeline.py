@@ -142,7 +142,15 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
     if request.resume:
         return request.first_folder.saved(task.recipe, overrides)
     planned = task.plan(dataset, distributed.device(), request.dims)
-    return build_recipe(task.recipe, [planned, overrides])
+    return build_recipe(task.recipe, [planned, _of_start(request, task), overrides])
+
+
+def _of_start(request: TrainRequest, task: Task) -> Mapping[str, Any]:
+    """The recipe values of the network that the training starts from, if it does."""
+    model = request.overrides.get("start_from")
+    if model is None:
+        return {}
+    return task.recipe.values_of(ModelRepository(request.models).find(model).card.network)
 
 
 def _train_folds(

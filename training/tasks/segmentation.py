@@ -29,7 +29,7 @@ from training.engine.sampling import DrawnDataset, epoch_loader, share_of_batch
 from training.evaluation.validation import dice_scores, validation_picture
 from training.randomization import LabelScheme, Randomization
 from training.randomization.source import RandomSource
-from training.tasks.segmentation_networks import CHOICES, NetworkName
+from training.tasks.segmentation_networks import CHOICES, NetworkName, name_of
 from training.transforms import Augmentation, segmentation_transforms
 
 #: Evenly spaced samples that are validated after each epoch; the model's card has the score of all.
@@ -116,6 +116,13 @@ class SegmentationRecipe(CropRecipe):
         if choice.name == "UNet" and self.features is not None:
             arguments["features"] = list(self.features)
         return NetworkSpec(name=choice.name, arguments=arguments)
+
+    @classmethod
+    def values_of(cls, spec: NetworkSpec) -> Mapping[str, Any]:
+        """Its name here, width and variant."""
+        found: dict[str, Any] = {"network": name_of(spec)} if name_of(spec) else {}
+        shared = {"atoms", "variant", "features"} & spec.arguments.keys()
+        return found | {name: spec.arguments[name] for name in shared}
 
     def started(self) -> SegmentationRecipe:
         """With the seed and the learning rate of the latest restart."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from caps_med.bundles import NetworkSpec
+
 NetworkName = Literal[
     "convcaps", "convcaps-plain", "ucaps", "ucaps-plain", "segcaps", "segcaps-normalized", "unet"
 ]
@@ -27,6 +29,20 @@ class Choice:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     has_atoms: bool = True
 
+
+def name_of(spec: NetworkSpec) -> NetworkName | None:
+    """The name here of a model's network; None if it is none of these."""
+    same = [
+        (name, choice)
+        for name, choice in CHOICES.items()
+        if choice.name == spec.name
+        and all(spec.arguments.get(key) == choice.arguments.get(key) for key in _DISTINGUISHING)
+    ]
+    return same[0][0] if same else None
+
+
+#: Arguments by which networks of one class have different names.
+_DISTINGUISHING = ("normalize", "capsules")
 
 CHOICES: Mapping[NetworkName, Choice] = {
     "segcaps": Choice("SegCaps", 5e-3, {"atoms": 16}),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nibabel
@@ -25,10 +26,13 @@ from training.tasks.overrides import build_recipe, read_overrides
 from training.tasks.pipeline import TrainRequest, train
 from training.tasks.planning import plan
 from training.tasks.segmentation import SegmentationRecipe
+from training.tasks.segmentation_networks import CHOICES, NetworkName
 
 #: So little training that a test takes a second.
 TINY = {"epochs": 1, "steps": 2, "batch_size": 2, "crop": 64, "atoms": 4, "seed": 1}
 CPU = torch.device("cpu")
+#: What a network is built for.
+MOCK_SOURCE: Any = SimpleNamespace(spatial_dims=2, image_channels=1, class_channels=3)
 
 
 def request(data: Path, tmp_path: Path, **changes: Any) -> TrainRequest:  # noqa: ANN401
@@ -133,6 +137,24 @@ def test_the_baseline_trains_and_serves_and_has_no_capsules(discs: Path, tmp_pat
     assert model.segment(picture).spatial_shape == (72, 80)
     with pytest.raises(InvalidParameter, match="has no capsules"):
         model.features(picture)
+
+
+def test_a_training_that_starts_from_a_model_has_its_network(discs: Path, tmp_path: Path) -> None:
+    given = {"network": "segcaps", "variant": "r1", "atoms": 8}
+    console = Console(quiet=True)
+    assert train(request(discs, tmp_path, overrides=given), console) is not None
+    later = request(discs, tmp_path, runs=tmp_path / "more", overrides={"start_from": "model@1"})
+    del later.overrides["atoms"]  # type: ignore[attr-defined]
+    bundle = train(later, console)
+    assert bundle is not None
+    assert bundle.card.network.arguments["variant"] == "r1"
+    assert bundle.card.network.arguments["atoms"] == 8
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_the_network_of_a_card_has_its_name_in_recipes(name: NetworkName) -> None:
+    recipe = SegmentationRecipe(data="x", network=name, seed=0, learning_rate=1.0)
+    assert SegmentationRecipe.values_of(recipe.network_spec(MOCK_SOURCE))["network"] == name
 
 
 def test_training_on_broken_data_is_refused_with_all_that_is_wrong(
