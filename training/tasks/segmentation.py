@@ -1,4 +1,4 @@
-"""Training of segmentation networks: SegCaps, or the U-Net that it is compared with."""
+"""Training of segmentation networks: capsules, their ablations, and the U-Net they rival."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class SegmentationRecipe(CropRecipe):
         return self
 
     def network_spec(self, source: Source) -> NetworkSpec:
-        """A SegCaps, or MONAI's BasicUNet."""
+        """Of the network that `CHOICES` names."""
         arguments: dict[str, Any] = {
             "spatial_dims": source.spatial_dims,
             "in_channels": source.image_channels,
