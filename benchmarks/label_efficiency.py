@@ -1,6 +1,6 @@
-"""Label efficiency: SegCaps and MONAI's BasicUNet trained on 1 to 16 labelled images.
+"""Label efficiency: networks trained on 1 to 16 labelled images.
 
-``python -m benchmarks.label_efficiency`` trains both on 1, 2, 4, 8 and 16 labelled images, with the
+``python -m benchmarks.label_efficiency`` trains them on 1, 2, 4, 8 and 16 labelled images, with the
 same steps, crops and augmentation and three seeds each, on two data sets:
 
 - **axons**: axon phantoms of 128 x 128 pixels; tested on 40 others;
@@ -38,7 +38,15 @@ from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "images" / "label-efficiency.png"
 COUNTS, SEEDS, TESTED = (1, 2, 4, 8, 16), (0, 1, 2), 40
-NETWORKS = ("segcaps", "unet")
+#: Network, and its learning rate; None for the default. The U-Net has had two.
+NETWORKS: Mapping[str, tuple[str, float | None]] = {
+    "segcaps": ("segcaps", None),
+    "unet": ("unet", 1e-3),
+    "unet-2e-3": ("unet", 2e-3),
+    "convcaps": ("convcaps", None),
+    "convcaps-plain": ("convcaps-plain", None),
+}
+TITLES = ("SegCaps", "BasicUNet", "BasicUNet, 2e-3", "ConvCaps", "ConvCaps without capsules")
 
 
 def main() -> None:
@@ -48,20 +56,24 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only-show", action="store_true", help="train nothing")
     parser.add_argument("--data", nargs="+", default=list(DATA))
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
+    parser.add_argument("--counts", type=int, nargs="+", default=COUNTS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     for data in options.data if not options.only_show else ():
-        run_all(data, options.steps)
+        keys = itertools.product(options.seeds, options.counts, options.networks)
+        run_all(data, options.steps, list(keys))
     results = {key: score for data in DATA for key, score in kept(data).items()}
     show(results)
     plot(results)
 
 
-def run_all(data: str, steps: int) -> None:
-    """Every run on one data set that has no score yet."""
+def run_all(data: str, steps: int, keys: Sequence[tuple[int, int, str]]) -> None:
+    """Every run on one data set that has no score yet: seeds, counts, networks."""
     pool, test, template = DATA[data]()
     results = kept(data)
-    for seed, count, network in itertools.product(SEEDS, COUNTS, NETWORKS):
+    for seed, count, network in keys:
         key = f"{data}/{network}/{count}/{seed}"
         if key not in results:
             results[key] = score(template, pool, test, network, count, seed, steps)
@@ -102,7 +114,8 @@ def score(
     )
     recipe = SegmentationRecipe.model_validate(
         {
-            "data": template["name"], "network": network, "seed": seed, "epochs": 1,
+            "data": template["name"], "network": NETWORKS[network][0], "seed": seed, "epochs": 1,
+            "learning_rate": NETWORKS[network][1],
             "steps": steps, "batch_size": 4, "crop": 64,
             "augmentation": {"flip_rows": 0.5 if template["plane"] is None else 0.0},
         }
@@ -163,7 +176,7 @@ DATA = {"axons": axons, "head": head}
 def show(results: Mapping[str, float]) -> None:
     """A Markdown table: mean and range over the seeds."""
     for data in DATA:
-        print(f"\n| {data}: labelled images | " + " | ".join(NETWORKS) + " |")
+        print(f"\n| {data}: labelled images | " + " | ".join(TITLES) + " |")
         print("|---|" + "---|" * len(NETWORKS))
         for count in COUNTS:
             cells = []
@@ -189,7 +202,7 @@ def plot(results: Mapping[str, float]) -> None:
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=False)
     for axis, data in zip(axes, DATA, strict=True):
-        for network, label in zip(NETWORKS, ("SegCaps", "BasicUNet"), strict=True):
+        for network, label in zip(NETWORKS, TITLES, strict=True):
             found = {c: scores_of(results, data, network, c) for c in COUNTS}
             done = {c: s for c, s in found.items() if s}
             if not done:
