@@ -10,47 +10,16 @@ eight pixels of the border relative to that inside (1: no difference).
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
 
 import caps_med
 from benchmarks.options import benchmark_parser
 from caps_med.images import as_written, read_image
-
-#: Spacing of the grid in pixels: three doublings of the size.
-PITCH = 8
-#: Offsets in the spectrum to the neighbours that a grid frequency is compared with.
-AROUND = (-5, -4, -3, 3, 4, 5)
-Plane = NDArray[np.float64]
-
-
-def comb(plane: Plane) -> float:
-    """Power of a square plane ``[H, W]`` at the grid frequencies relative to neighbours, in dB."""
-    size = min(plane.shape) // PITCH * PITCH
-    window = np.hanning(size)
-    part = plane[:size, :size] - plane[:size, :size].mean()
-    power = np.abs(np.fft.fft2(part * window[:, None] * window)) ** 2
-    harmonics = [size // PITCH * i for i in range(PITCH // 2 + 1)]
-    ratios = []
-    for row, column in itertools.product(harmonics, repeat=2):
-        if row or column:
-            near = [power[(row + down) % size, (column + right) % size]
-                    for down, right in itertools.product(AROUND, repeat=2)]  # fmt: skip
-            ratios.append(power[row, column] / np.median(near))
-    return float(10 * np.log10(np.median(ratios)))
-
-
-def rim(plane: Plane) -> float:
-    """Standard deviation of fine structure near the border relative to that inside."""
-    fine = plane - gaussian_filter(plane, 1.5)
-    near = np.ones(plane.shape, bool)
-    near[PITCH:-PITCH, PITCH:-PITCH] = False
-    return float(fine[near].std() / fine[~near].std())
+from training.evaluation.metrics.artefacts import border, grid
 
 
 def main() -> None:
@@ -67,11 +36,12 @@ def main() -> None:
     made = (as_written(model.synthesize(file, seed=i)) for i, file in enumerate(labels))
     for name, found in (("real", map(read_image, images)), (model.bundle.reference, made)):
         planes = [_plane(image.array) for image in found]
-        grid, border = (np.mean([measure(one) for one in planes]) for measure in (comb, rim))
-        print(f"{name:<24} grid {grid:6.2f} dB   border {border:.2f}", flush=True)
+        measured = ([measure(one) for one in planes] for measure in (grid, border))
+        comb, rim = (np.mean([each for each in of if each is not None]) for of in measured)
+        print(f"{name:<24} grid {comb:6.2f} dB   border {rim:.2f}", flush=True)
 
 
-def _plane(array: NDArray[Any]) -> Plane:
+def _plane(array: NDArray[Any]) -> NDArray[np.float64]:
     return np.squeeze(array).astype(np.float64)
 
 

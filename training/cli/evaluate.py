@@ -174,6 +174,7 @@ def _synthesis(
 ) -> SynthesisSummary:
     from training.evaluation.summary import write_results
     from training.evaluation.synthesis import evaluate_synthesis
+    from training.reports.alternatives import write_alternatives
     from training.reports.synthesis import synthesis_report
 
     found = evaluate_synthesis(
@@ -181,6 +182,7 @@ def _synthesis(
     )
     write_results(found.rows, found.summary, out)
     synthesis_report(out / "report.html", found)
+    write_alternatives(out, found)
     return found.summary
 
 

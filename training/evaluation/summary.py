@@ -139,6 +139,13 @@ class DiversityScore(_Section):
     ratio: float | None
 
 
+class ArtefactScore(_Section):
+    """A measure of `training.evaluation.metrics.artefacts`, its mean over images; None: none."""
+
+    synthetic: float | None
+    real: float | None
+
+
 class SynthesisScores(_Section):
     """One synthesis model over all cases.
 
@@ -149,6 +156,7 @@ class SynthesisScores(_Section):
             classes and images, over cases; None without a segmenter.
         sets: distances of all its images to all real ones; None with fewer than two of either.
         diversity: by distance, see `training.evaluation.metrics.DISTANCES`.
+        artefacts: by name, see `training.evaluation.synthesis.ARTEFACTS`.
     """
 
     model: str
@@ -158,6 +166,7 @@ class SynthesisScores(_Section):
     geometry: Spread | None
     sets: Mapping[str, float] | None
     diversity: Mapping[str, DiversityScore]
+    artefacts: Mapping[str, ArtefactScore] = {}
 
 
 class Summary(_Section):

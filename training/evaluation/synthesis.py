@@ -28,10 +28,12 @@ from training.evaluation.metrics import (
     psnr,
     ssim,
 )
+from training.evaluation.metrics.artefacts import border, grid, slice_correlation
 from training.evaluation.metrics.overlap import score_case
 from training.evaluation.statistics import ENOUGH, rounded
 from training.evaluation.summary import (
     PAIRED,
+    ArtefactScore,
     DiversityScore,
     SynthesisRow,
     SynthesisScores,
@@ -46,6 +48,8 @@ Repeats = tuple[Case, ...]
 
 #: Slices of a volume that are compared, evenly spaced among those with a label.
 SLICES = 8
+#: Artefacts that are measured, see `training.evaluation.metrics.artefacts`.
+ARTEFACTS = ("grid", "checkerboard", "border", "slices")
 #: Label maps that are shown, with so many of their real images and of each model's images.
 SHOWN, SHOWN_REAL, SHOWN_SYNTHETIC = 4, 3, 4
 
@@ -123,6 +127,7 @@ class _Images:
         halves: the real images of every second label map, and of the others.
         diversity: distance -> mean pairwise distance of each label map's images, synthetic and
             real.
+        artefacts: measure -> its values, synthetic and real.
     """
 
     synthetic: ImageSet = field(default_factory=ImageSet)
@@ -131,6 +136,21 @@ class _Images:
     diversity: Mapping[str, tuple[list[float | None], list[float | None]]] = field(
         default_factory=lambda: {name: ([], []) for name in DISTANCES}
     )
+    artefacts: Mapping[str, tuple[list[float | None], list[float | None]]] = field(
+        default_factory=lambda: {name: ([], []) for name in ARTEFACTS}
+    )
+
+    def look(
+        self, side: int, volume: Floats, labels: NDArray[np.generic], mm: float | None
+    ) -> None:
+        """Measure the artefacts of one image ``[D, C, H, W]``: synthetic (0) or real (1)."""
+        for z in evenly_spaced(len(volume), SLICES):
+            self.artefacts["grid"][side].append(grid(volume[z, 0]))
+            self.artefacts["checkerboard"][side].append(grid(volume[z, 0], pitch=2))
+            self.artefacts["border"][side].append(border(volume[z, 0]))
+        if mm is not None and len(volume) > 1:
+            found = slice_correlation(volume[:, 0], labels[:, 0].astype(int), mm)
+            self.artefacts["slices"][side].append(found)
 
 
 class SynthesisEvaluator(Evaluator[Repeats]):
@@ -188,8 +208,15 @@ class SynthesisEvaluator(Evaluator[Repeats]):
         reference, card = model.bundle.reference, model.bundle.card
         found = self._found[reference]
         chosen = _labelled_slices(label, card.plane)
-        real = [card.normalization.apply(_stack(x, card.plane), 1)[chosen] for x in reals]
-        fake = [_unit_range(_stack(x, card.plane))[chosen] for x in synthetic]
+        whole = SliceStack.from_image(label, card.plane)
+        stacks = (
+            [_unit_range(_stack(x, card.plane)) for x in synthetic],
+            [card.normalization.apply(_stack(x, card.plane), 1) for x in reals],
+        )
+        for side, each in enumerate(stacks):
+            for stack in each:
+                found.look(side, stack, whole.array, whole.slice_mm)
+        fake, real = ([stack[chosen] for stack in each] for each in stacks)
         for image in (one for stack in fake for one in stack):
             found.synthetic.add(image)
         for image in (one for stack in real for one in stack):
@@ -284,6 +311,11 @@ class SynthesisEvaluator(Evaluator[Repeats]):
                 )
                 for name, one in diversity.items()
             },
+            artefacts={
+                name: ArtefactScore(synthetic=_mean(sides[0]), real=_mean(sides[1]))
+                for name, sides in found.artefacts.items()
+                if any(value is not None for side in sides for value in side)
+            },
             **spreads(rows, PAIRED, self.seed),
         )
 
@@ -336,6 +368,11 @@ def _unit_range(pixels: NDArray[np.generic]) -> Floats:
     """A synthetic image as its file holds it, in [0, 1]."""
     scale = 255.0 if pixels.dtype == np.uint8 else 1.0
     return np.asarray(np.asarray(pixels, np.float32) / np.float32(scale))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(float(np.mean(known)), 4) if known else None
 
 
 def _distances(images: ImageSet, reference: ImageSet) -> dict[str, float] | None:

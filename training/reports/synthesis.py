@@ -27,6 +27,13 @@ _SETS = {
     "spectrum": ("power spectrum", 3, "decades apart, mean over spatial frequencies"),
     "histogram": ("intensities", 4, "Wasserstein distance, in parts of the range"),
 }
+#: Artefacts: name, digits, how to read them.
+_ARTEFACTS = {
+    "grid": ("grid of 8 pixels, dB", 1, "in the spectrum, above its surroundings; 0 for no grid"),
+    "checkerboard": ("checkerboard, dB", 1, "the same of a grid of 2 pixels"),
+    "border": ("border", 2, "fine structure at the border over that inside"),
+    "slices": ("slices 3 mm apart", 2, "correlation of what the labels do not explain"),
+}
 _DIVERSITY = {"l1": "absolute difference", "structure": "1 - SSIM"}
 
 
@@ -74,6 +81,14 @@ def _measures(summary: SynthesisSummary) -> Iterator[Measure]:
             lambda s, key=key, digits=digits: _number((s.sets or {}).get(key), digits),  # type: ignore[misc]  # as above
             meaning + floor,
         )
+    for key, (name, digits, meaning) in _ARTEFACTS.items():
+        known = summary.scores[0].artefacts.get(key)
+        if known is not None:
+            yield row(
+                name,
+                lambda s, key=key, digits=digits: _number(s.artefacts[key].synthetic, digits),  # type: ignore[misc]  # as above
+                f"{meaning}; real images {_number(known.real, digits)}",
+            )
     for comparison in summary.comparisons:
         text = f"{_interval(comparison.difference)}: {comparison.verdict}"
         cells = [text if m == comparison.against else "" for m in summary.models]

@@ -68,6 +68,7 @@ def test_a_model_against_pix2pix(phantoms: Path, repository: Path, tmp_path: Pat
     for scores in (ours, theirs):
         assert set(scores["sets"]) == {"frechet", "mmd", "spectrum", "histogram"}
         assert scores["diversity"]["l1"]["real"] > 0
+        assert set(scores["artefacts"]) >= {"border"} and scores["artefacts"]["border"]["real"] > 0
         assert scores["ssim"]["cases"] == 6 and scores["ssim"]["groups"] == 3
     assert theirs["parameters"] > ours["parameters"]
     assert {c["metric"] for c in summary["comparisons"]} == {"ssim", "psnr", "geometry"}
@@ -76,6 +77,10 @@ def test_a_model_against_pix2pix(phantoms: Path, repository: Path, tmp_path: Pat
     assert len(rows) == 12
     mean = np.mean([float(row["ssim"]) for row in rows if row["model"] == "axons@1"])
     assert ours["ssim"]["mean"] == pytest.approx(mean, abs=1e-5)
+    key = json.loads((out / "real-or-synthetic.json").read_text())
+    assert key["model"] == "axons@1" and {pair["real"] for pair in key["pairs"]} <= {"A", "B"}
+    assert len(key["pairs"]) == 6
+    assert read_image(out / "real-or-synthetic.png").array.shape[0] == 3
     page = (out / "report.html").read_text()
     assert "Fréchet distance" in page and page.count("data:image/png") == 3 * (1 + 2 + 3 + 3)
     assert "axons-pix2pix@1" in answer.output and "geometry kept" in answer.output
