@@ -172,7 +172,8 @@ class Model:
             image, slice: see `classify`.
 
         Raises:
-            What `classify` raises.
+            WrongTask: this model does not classify.
+            CapsMedError: the image cannot be read, or the model cannot take it.
         """
         classifier = self.classifier
         matched = classifier.match_channels(self.read(image, "image"))

@@ -8,7 +8,7 @@ import { BOX, chart, ticks } from '../src/curve.js';
 import { History } from '../src/history.js';
 import { forget, keep, kept, keyOf, last } from '../src/kept.js';
 import { Latest } from '../src/latest.js';
-import { npz, part, RISING, SIGNED } from '../src/maps.js';
+import { measureOf, npz, part, RISING, SIGNED } from '../src/maps.js';
 import { colorsOf, OKABE_ITO } from '../src/palette.js';
 import { position } from '../src/readout.js';
 import { asField, between, stepped } from '../src/region.js';
@@ -58,6 +58,16 @@ describe('arrays of the service', () => {
   });
   it('are of float32', () => {
     expect(() => npz(zipSync({ 'a.npy': npy(header('<f8'), data) }))).toThrow(/an array of another kind/);
+  });
+});
+
+describe('what is told of capsules', () => {
+  const capsules = { width: 2, height: 1, most: 4, shape: [1, 2, 1, 2], data: new Float32Array([0.3, 1, 0.4, 1]) };
+  const told = (first: number) => ({ width: 2, height: 1, most: 1, shape: [1, 1, 2], data: new Float32Array([first, 1]) });
+  it('is their length, or something else', () => {
+    expect(measureOf(told(0.5), capsules)).toBe('length');
+    expect(measureOf(told(0.9), capsules)).toBe('activation');
+    expect(measureOf(undefined, capsules)).toBeUndefined();
   });
 });
 
