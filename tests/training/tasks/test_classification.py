@@ -40,6 +40,12 @@ from training.tasks.pipeline import TrainRequest, train
 TINY = {"epochs": 1, "steps": 2, "batch_size": 8, "seed": 1}
 
 
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the intervals in reports, which take longer than these trainings."""
+    monkeypatch.setattr("training.evaluation.classification.measures.RESAMPLES", 20)
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return idx(tmp_path_factory.mktemp("digits"), digits(300), digits(60, start=300))
@@ -106,10 +112,10 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
             raise KeyboardInterrupt
         return call(self, *arguments)
 
-    monkeypatch.setattr(PictureAugmentation, "__call__", stop)
-    with pytest.raises(KeyboardInterrupt):
-        trained(data, tmp_path / "b", **overrides)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(PictureAugmentation, "__call__", stop)
+        with pytest.raises(KeyboardInterrupt):
+            trained(data, tmp_path / "b", **overrides)
     again = trained(data, tmp_path / "b", resume=True, **overrides)
     assert again.metadata.weights.sha256 == whole.metadata.weights.sha256
 
