@@ -64,7 +64,7 @@ def show() -> None:
 
 
 def _cross_validation(cells: Sequence[Result]) -> None:
-    print("\n| network | cases | anterior | posterior | mean | less U-Net | less ablation "
+    print("\n| network | cases | anterior | posterior | mean | minus U-Net | minus ablation "
           "| parameters | ms a step |\n|---|---|---|---|---|---|---|---|---|")  # fmt: skip
     for network, own in _by(cells, "network").items():
         parts = [f"{np.mean(list(_dice(own, [part]).values())):.3f}" for part in (0, 1)]
