@@ -32,6 +32,12 @@ export const HELP: Record<string, [keys: string, what: string][]> = {
     ['[ ]', 'a smaller, a larger brush'],
     ['Ctrl + Z, Ctrl + Y', 'undo, redo (⌘ on a Mac)'],
   ],
+  'Over the image in Classify': [
+    ['drag', 'a region, which is classified alone'],
+    ['← → ↑ ↓', 'move the region; the first press chooses the middle'],
+    ['Shift + ← → ↑ ↓', 'move its lower right corner'],
+    ['Esc', 'the whole image'],
+  ],
   'Everywhere': [['?', 'this help'], ['Esc', 'close it']],
 };
 
