@@ -1,22 +1,26 @@
-"""Make the samples: an axial slice of the MNI152 template, another head, simulated axons.
+"""Make the samples: an axial slice of the MNI152 template, another head, axons, a digit, a boot.
 
-    python -m benchmarks.make_samples [--colin27 ch2bet.nii.gz]
+    python -m benchmarks.make_samples [--colin27 ch2bet.nii.gz] [--pictures DIR]
 
 The slice is one of those held out from the training of the built-in models. ``ch2bet.nii.gz`` is
 the skull-stripped Colin27 average of Debian's package mricron-data; without it its samples stay.
+DIR holds the data of `benchmarks.classification`; without it the digit and the clothing stay.
 """
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.classification.data import folder_of
 from benchmarks.options import benchmark_parser
 from caps_med import samples
 from caps_med.images import MedicalImage, SliceStack, read_image, write_image
+from training.data.classified import open_classified
 from training.data.mni152 import template_volumes
 from training.data.samples import HELD_OUT
 from training.labelmaps.phantoms import axon_phantom
@@ -26,16 +30,31 @@ HEIGHT = 82
 #: Of Colin27 every second voxel in the plane and every fourth slice; its picture is this slice.
 STEP = (2, 2, 4)
 PICTURE = 92
+#: Data of `benchmarks.classification`, the number of a test image, and where it goes.
+PICTURES = (("mnist10k", 920, samples.DIGIT), ("fashion", 0, samples.CLOTHING))
 
 
 def main() -> None:
     """Write the samples into ``caps_med/samples``."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--colin27", type=Path)
-    if file := parser.parse_args().colin27:
-        _colin27(read_image(file))
+    parser.add_argument("--pictures", type=Path)
+    options = parser.parse_args()
+    if options.colin27:
+        _colin27(read_image(options.colin27))
+    if options.pictures:
+        _pictures(options.pictures)
     _mni152()
     _axons()
+
+
+def _pictures(data: Path) -> None:
+    """One test image of each benchmark of classification."""
+    with tempfile.TemporaryDirectory() as work:
+        for name, number, file in PICTURES:
+            dataset = open_classified(folder_of(name, data, Path(work)))
+            image = dataset.read(dataset.of("test")[number])
+            write_image(MedicalImage(image.array, format="png"), file)
 
 
 def _axons() -> None:

@@ -3,8 +3,9 @@
 ``t1.nii.gz`` and ``tissue.nii.gz`` are one axial slice of the MNI152 template (ICBM 2009a
 nonlinear symmetric, 1 mm), which the built-in models never saw, and its tissue labels.
 ``colin27.png`` and ``colin27.nii.gz`` are an axial slice (1 mm) and the whole (2 x 2 x 4 mm) of
-another head, Colin27. ``axons.png`` and ``axons-labels.png`` are simulated. See ``NOTICE.md``
-beside this file, and ``benchmarks/make_samples.py`` for how they were made.
+another head, Colin27. ``axons.png`` and ``axons-labels.png`` are simulated. ``digit.png`` and
+``clothing.png`` are test images of MNIST's training images as divided here and of Fashion-MNIST.
+See ``NOTICE.md`` beside this file, and ``benchmarks/make_samples.py`` for how they were made.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ COLIN27_SLICE = _FOLDER / "colin27.png"
 COLIN27 = _FOLDER / "colin27.nii.gz"
 AXONS = _FOLDER / "axons.png"
 AXON_LABELS = _FOLDER / "axons-labels.png"
+DIGIT = _FOLDER / "digit.png"
+CLOTHING = _FOLDER / "clothing.png"
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,13 @@ SAMPLES: Mapping[str, Sample] = {
     ),
     "axons": Sample(
         AXONS, "image", "Axons", "Two-photon microscopy, simulated, PNG", "axon-segmentation"
+    ),
+    "digit": Sample(DIGIT, "image", "Handwritten digit", "MNIST, PNG, 28 x 28 pixels", "digits"),
+    "clothing": Sample(
+        CLOTHING, "image", "Clothing", "Fashion-MNIST, PNG, 28 x 28 pixels", "fashion"
+    ),
+    "brain-slice": Sample(
+        COLIN27_SLICE, "image", "Slice of a head", "Colin27, PNG, axial", "brain-slices"
     ),
     "tissue": Sample(
         TISSUE,
