@@ -9,7 +9,8 @@ Training slices are cut from the MNI152 template (nilearn), test slices from ano
 to that of every structure of which it shows at least `SHOWN` square millimetres, by the labels of
 the AAL atlas (Tzourio-Mazoyer et al. 2002, ``aal.nii.gz`` of the same package), which was drawn on
 Colin27 and is taken over to the template by their common coordinates. Neighbouring slices are
-alike: blocks of ten millimetres are kept together when images are held out.
+alike: blocks of ten millimetres are kept together when images are held out. The template is
+symmetric: of its sagittal slices those that mirror another are left out.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _slices(
     """Write the slices of a head, and yield their entries of the list."""
     folder = out / part
     folder.mkdir(parents=True, exist_ok=True)
-    level = 255 / np.percentile(head.array[head.array > 0], 99.5)
+    level, written = 255 / np.percentile(head.array[head.array > 0], 99.5), set[bytes]()
     for plane in PLANES:
         grey, labels = (SliceStack.from_image(x, plane).array[:, 0] for x in (head, atlas))
         for number, (picture, ids) in enumerate(zip(grey, labels, strict=True)):
@@ -86,6 +87,9 @@ def _slices(
                 continue
             file = folder / f"{plane}-{number:03}.png"
             pixels = np.clip(picture * level, 0, 255).round().astype(np.uint8)
+            if pixels.tobytes() in written:
+                continue
+            written.add(pixels.tobytes())
             write_image(MedicalImage(pixels[None], format="png"), file)
             yield {
                 "image": f"{part}/{file.name}",

@@ -49,11 +49,10 @@ def main() -> None:
     for caught in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(caught, lambda *_: sys.exit(3))
     signal.alarm(60 * options.minutes)
-    command = "python -m benchmarks.classification " + " ".join(sys.argv[1:])
     work = options.work or options.out / "work"
     for cell in [cell for row in ROWS for cell in row.cells]:
         if cell.name.startswith(tuple(options.only)):
-            run(cell, options.data, work, options.out, command, options.brief)
+            run(cell, options.data, work, options.out, options.brief)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from benchmarks.classification.run import Measured
+from benchmarks.classification.run import COMMAND, Measured
 from training.evaluation.classification.measures import Estimate, estimate, resamples
 
 _TITLES = {
@@ -55,7 +55,7 @@ class RowResult(BaseModel):
     epochs: int
     seconds: float
     recipe: dict[str, object]
-    commands: list[str]
+    command: str
 
 
 class Results(BaseModel):
@@ -106,8 +106,8 @@ def _row(cells: Sequence[tuple[Path, Measured]]) -> RowResult:
         parameters=first.parameters,
         epochs=int(str(first.recipe["epochs"])),
         seconds=round(float(np.mean([cell.seconds for _, cell in chosen])), 1),
-        recipe=first.recipe,
-        commands=sorted({cell.command for _, cell in chosen}),
+        recipe={k: v for k, v in first.recipe.items() if k not in ("data", "seed")},
+        command=f"{COMMAND} {first.cell.rsplit('-', 1)[0]}",
     )
 
 

@@ -23,6 +23,9 @@ from training.engine import distributed
 from training.evaluation.classification.evaluate import probabilities_of
 from training.tasks.pipeline import TrainRequest, train
 
+#: Of one cell.
+COMMAND = "python -m benchmarks.classification --data DIR --out RESULTS --only"
+
 
 class Measured(BaseModel):
     """What a cell leaves behind, beside its answers to the test images.
@@ -50,17 +53,15 @@ class Measured(BaseModel):
     seconds: float
     device: str
     torch: str
-    command: str
 
 
-def run(cell: Cell, data: Path, work: Path, out: Path, command: str, brief: bool) -> None:
+def run(cell: Cell, data: Path, work: Path, out: Path, brief: bool) -> None:
     """Train a cell and write ``NAME.json`` and ``NAME.npz``, unless they are there.
 
     Args:
         data: see `benchmarks.classification.data`.
         work: of runs and models; a stopped run there is continued.
         out: where the results go.
-        command: that was called.
         brief: whether to take two steps of one epoch, as a check.
     """
     done = out / f"{cell.name}.json"
@@ -69,7 +70,7 @@ def run(cell: Cell, data: Path, work: Path, out: Path, command: str, brief: bool
     out.mkdir(parents=True, exist_ok=True)
     recipe = {**cell.recipe, **({"epochs": 1, "steps": 2} if brief else {})}
     dataset = open_classified(folder_of(cell.row.data, data, work))
-    bundle, seconds = _trained(cell.name, dataset, recipe, work, command)
+    bundle, seconds = _trained(cell.name, dataset, recipe, work)
     model = Model(bundle)
     _answer(model, dataset, out / f"{cell.name}.npz")
     card = bundle.card
@@ -88,7 +89,6 @@ def run(cell: Cell, data: Path, work: Path, out: Path, command: str, brief: bool
         seconds=round(seconds, 1),
         device=device_name(),
         torch=torch.__version__,
-        command=command,
     )
     if cell.kept:
         shutil.copytree(bundle.path, out / "models" / cell.name, dirs_exist_ok=True)
@@ -107,7 +107,7 @@ def device_name() -> str:
 
 
 def _trained(
-    name: str, dataset: ClassifiedDataset, recipe: dict[str, Any], work: Path, command: str
+    name: str, dataset: ClassifiedDataset, recipe: dict[str, Any], work: Path
 ) -> tuple[Bundle, float]:
     """The model, and the seconds of its training, those before a stop included."""
     clock, runs = work / f"{name}.seconds", work / "runs"
@@ -120,7 +120,7 @@ def _trained(
         models=work / "models",
         runs=runs,
         resume=(runs / name / "checkpoint.pt").exists(),
-        command=command,
+        command=f"{COMMAND} {name}",
     )
     started = time.perf_counter()
     try:
