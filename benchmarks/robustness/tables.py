@@ -10,6 +10,7 @@ seeds (Student's t).
 from __future__ import annotations
 
 import base64
+import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 from scipy import stats
 
 from benchmarks.options import benchmark_parser
@@ -63,7 +65,7 @@ def main() -> None:
     draw(options.figure, cells, dict(itertools.islice(NAMES.items(), NETWORKS)))
     pictures = {
         options.figure: "Accuracy on what was left out, by accuracy on what was trained",
-        options.sheet: "Pairs of digits, and each digit beside its own reconstruction",
+        options.sheet: "Pairs; below them one digit and its reconstruction, then the other",
     }
     there = {path: name for path, name in pictures.items() if path.exists()}
     write_page(options.page, MARKS, text, there)
@@ -79,7 +81,8 @@ def joined(file: Path, folders: Iterable[Path], sheet: Path) -> list[Cell]:
             continue
         picture = cell.pop("sheet_png", None)
         if picture and cell["about"] == {"network": "capsnet3", "seed": 0}:
-            sheet.write_bytes(base64.b64decode(picture))
+            drawn = Image.open(io.BytesIO(base64.b64decode(picture)))
+            drawn.resize((2 * drawn.width, 2 * drawn.height)).save(sheet, optimize=True)
         cell["epochs"] = [
             {name: round(e[name], _DIGITS) for name in _KEPT if name in e}
             for e in cell.get("epochs", [])
