@@ -34,7 +34,11 @@ def main() -> None:
     if not options.only_show:
         _compute(options)
     files = sorted(options.out.glob("n*-seed*-*.json"))
-    print("\n".join(table([Cell.model_validate_json(file.read_text()) for file in files])))
+    cells = [Cell.model_validate_json(file.read_text()) for file in files]
+    if options.gather:
+        rows = ",\n".join(cell.model_dump_json() for cell in cells)
+        options.gather.write_text(f"[{rows}]\n")
+    print("\n".join(table(cells)))
 
 
 def _compute(options: argparse.Namespace) -> None:
@@ -103,5 +107,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, help="read so many cases only, as a check")
     parser.add_argument("--device", help="default: a GPU where there is one")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--gather", type=Path, help="one JSON file for all cells")
     parser.add_argument("--only-show", action="store_true", help="train nothing")
     return parser.parse_args()

@@ -26,12 +26,14 @@ from training.tasks.overrides import build_recipe
 from training.tasks.publish import publish
 from training.tasks.registry import TASKS
 
+#: Generators without transposed convolutions and padding with zeros.
+SMOOTH = {"upsampling": "linear", "padding": "replicate"}
 #: Recipe values of each generator; the same number of steps and crops.
 RECIPES: Mapping[str, Mapping[str, object]] = {
-    "capspix2pix": {"learning_rate": 3e-3},
+    "capspix2pix": {"learning_rate": 3e-3, **SMOOTH},
     "pix2pix": {"network": "pix2pix"},
     "capspix2pix-3d": {"learning_rate": 3e-3, "atoms": 8, "discriminator": "patch", "crop": 32,
-                       "batch_size": 4},
+                       "batch_size": 4, **SMOOTH},
 }  # fmt: skip
 SAME = {"data": "volumes", "seed": 0, "epochs": 1, "crop": 64, "batch_size": 8}
 #: Axes of slices, rows and columns, as `caps_med.images.SliceStack` has axial ones.

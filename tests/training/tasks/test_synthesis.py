@@ -135,12 +135,11 @@ def test_volumes_are_learned_in_3d_and_served(tmp_path: Path) -> None:
 def test_an_older_run_goes_on_as_it_began(axons: Path, tmp_path: Path) -> None:
     """A recipe on disk that lacks a field means what it meant before there was one."""
     folder, before = RunFolder(tmp_path), recipe(axons).model_dump(mode="json")
-    for name in ("upsampling", "padding", "fibres"):
+    for name in SynthesisRecipe.before:
         del before[name]
     folder.recipe.write_text(json.dumps(before))
     found = folder.read_recipe(SynthesisRecipe)
-    assert (found.upsampling, found.padding, found.fibres) == ("transposed", "zeros", True)
-    assert recipe(axons).upsampling == "linear"
+    assert found.fibres is True and recipe(axons).fibres is None
 
 
 def moved_by_style(source: Source, recipe: SynthesisRecipe, folder: Path) -> float:
@@ -168,7 +167,7 @@ def test_z_chooses_the_style(axons: Path, tmp_path: Path, store: Path) -> None:
     moved = moved_by_style(source, chosen, tmp_path / "with")
     ignored = moved_by_style(source, published, tmp_path / "without")
     assert moved > 0.015
-    assert moved > 1.3 * ignored
+    assert moved > 1.5 * ignored
 
 
 def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:

@@ -57,14 +57,22 @@ class GeneratorLoss:
             and ``geometry`` (Dice between a judge's segmentation and the label map); zero leaves
             one out.
         judge: a trained, frozen segmentation network, for ``geometry``.
+        shifted: whether the windows of the texture loss stand elsewhere in each step. They stand on
+            a grid; on the generator's own, what is cheapest for the loss may become a pattern that
+            repeats with that grid.
     """
 
-    def __init__(self, weights: Mapping[str, float], judge: SegmentationNetwork | None) -> None:
-        self.weights, self.judge = weights, judge
+    def __init__(
+        self,
+        weights: Mapping[str, float],
+        judge: SegmentationNetwork | None,
+        shifted: bool = False,
+    ) -> None:
+        self.weights, self.judge, self.shifted = weights, judge, shifted
         self._parts: Mapping[str, Callable[[GeneratedBatch], Tensor]] = {
             "l1": _l1,
             "structure": _structure,
-            "texture": _texture,
+            "texture": self._texture,
             "geometry": self._geometry,
         }
 
@@ -75,6 +83,21 @@ class GeneratorLoss:
             if self.weights[name]:
                 total = total + self.weights[name] * part(batch)
         return total
+
+    def _texture(self, batch: GeneratedBatch) -> Tensor:
+        """Where there is grain, only its gradient counts.
+
+        Otherwise the capsules raise the energy in the cheapest way, a fixed pattern of stripes from
+        the transposed convolutions (observed after 800 steps on eight images).
+        """
+        image = batch.image
+        if batch.has_grain:
+            image = batch.clean.detach() + (batch.image - batch.clean)
+        image, real = image[: batch.paired], batch.real[: batch.paired]
+        if self.shifted:
+            image, real = _moved(image, real)
+        loss: Tensor = TextureLoss()(image, real)
+        return loss
 
     def _geometry(self, batch: GeneratedBatch) -> Tensor:
         if self.judge is None:
@@ -94,26 +117,8 @@ def _structure(batch: GeneratedBatch) -> Tensor:
     return loss
 
 
-def _texture(batch: GeneratedBatch) -> Tensor:
-    """Where there is grain, only its gradient counts.
-
-    Otherwise the capsules raise the energy in the cheapest way, a fixed pattern of stripes from the
-    transposed convolutions (observed after 800 steps on eight images).
-    """
-    image = batch.image
-    if batch.has_grain:
-        image = batch.clean.detach() + (batch.image - batch.clean)
-    image, real = _shifted(image[: batch.paired], batch.real[: batch.paired])
-    loss: Tensor = TextureLoss()(image, real)
-    return loss
-
-
-def _shifted(*images: Tensor) -> list[Tensor]:
-    """The images without their first up to seven rows and columns, the same of each.
-
-    The windows of a texture loss stand on a grid. On the generator's own, what is cheapest for the
-    loss becomes a pattern that repeats with that grid.
-    """
+def _moved(*images: Tensor) -> list[Tensor]:
+    """The images without their first up to seven rows and columns, the same of each."""
     row, column = torch.randint(0, SHIFT, (2,)).tolist()
     return [image[..., row:, column:] for image in images]
 

@@ -90,15 +90,13 @@ class SynthesisRecipe(CropRecipe):
     atoms: int = 16
     learning_rate: float = 5e-3
     task: ClassVar[Task] = "synthesis"
-    before: ClassVar[Mapping[str, Any]] = {
-        "upsampling": "transposed", "padding": "zeros", "fibres": True
-    }  # fmt: skip
+    before: ClassVar[Mapping[str, Any]] = {"fibres": True}
 
     network: Literal["capspix2pix", "pix2pix"] = "capspix2pix"
     noise_source: str = "field"
     noise_size: int = 64
-    upsampling: Upsampling = "linear"
-    padding: BorderPadding = "replicate"
+    upsampling: Upsampling = "transposed"
+    padding: BorderPadding = "zeros"
     fibres: bool | None = None
     dropout: float = 0.0
     discriminator: str = "convolutional"

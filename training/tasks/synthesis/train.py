@@ -78,7 +78,11 @@ def train_synthesis(
         adversary=adversary,
         optimizer=optimizer,
         style=_style(dataset, recipe, source, generator),
-        loss=GeneratorLoss(_weights(recipe), judge.to(device) if judge else None),
+        loss=GeneratorLoss(
+            _weights(recipe),
+            judge.to(device) if judge else None,
+            shifted=recipe.upsampling == "linear",
+        ),
         recipe=recipe,
         device=device,
     )
