@@ -213,6 +213,16 @@ def show_capsules(page: Page) -> None:
     _slide(page, "#capsules .delta", 0.25)
 
 
+def show_classify(page: Page) -> None:
+    """A digit, one atom of its capsule moved, and the sheet of all atoms."""
+    page.locator("#classify .sample", has_text="Handwritten digit").click()
+    page.locator("#classify .sliders input").first.wait_for()
+    _slide(page, "#classify .sliders label:nth-child(3) input", 0.3)
+    page.locator("#classify .sheet summary").click()
+    page.locator("#classify .shifts .tile").first.wait_for()
+    expect(page.locator("#classify .work:not(:empty)")).to_have_count(0, timeout=PATIENCE_MS)
+
+
 def show_train(page: Page) -> None:
     """A short training on simulated axons, watched to its end."""
     with tempfile.TemporaryDirectory() as name:
@@ -243,6 +253,7 @@ def show_models(page: Page) -> None:
 VIEWS = {
     "segment": show_segment,
     "synthesize": show_synthesize,
+    "classify": show_classify,
     "capsules": show_capsules,
     "models": show_models,
     "train": show_train,

@@ -23,6 +23,7 @@ MIB = 2**20
         "brain-t1-tissue features 1 3000",
         "brain-t1-tissue manipulate 256 256",
         "brain-t1-synthesis synthesize 256 256",
+        "digits inspect 28 28",
         "brain-t1-synthesis interpolate 192 192",
     ],
 )

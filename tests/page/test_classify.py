@@ -14,7 +14,7 @@ from caps_med.images import MedicalImage, Region, cropped, encode_image
 from caps_med.inference import Model
 from tests.api.serving import Served, serving
 from tests.classifiers import write_classifiers
-from tests.page.conftest import PATIENCE_MS, check_accessible, pixels, settled, slide
+from tests.page.conftest import PATIENCE_MS, check_accessible, pixels, sample, settled, slide
 
 VIEW = "#classify"
 PICTURE = MedicalImage(
@@ -86,6 +86,16 @@ def test_classes_and_every_layer(classified: Callable[[str], Page], classifiers:
     page.keyboard.press("Escape")
     expect(large).to_have_count(0)
     check_accessible(page)
+
+
+def test_a_sample_is_seen_by_its_built_in_model(
+    opened: Callable[..., Page], classifiers: Served
+) -> None:
+    page = opened("classify", classifiers.address)
+    expect(page.locator(f"{VIEW} .sample", has_text="T1 slice")).to_have_count(0)  # to segment
+    sample(page, "classify", "Handwritten digit")
+    expect(page.locator(f"{VIEW} .title")).to_have_text("4 by digits")
+    expect(page.locator(f"{VIEW} .sliders input")).to_have_count(16)
 
 
 def test_all_atoms_are_sliders(classified: Callable[[str], Page], classifiers: Served) -> None:
