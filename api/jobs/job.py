@@ -34,6 +34,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "synthesis": {
         "network": ("capspix2pix", "pix2pix"),
+        "dims": ("2d", "3d"),
         "noise_source": (
             "field", "input", "broadcast", "broadcast_conv", "broadcast_latent", "dropout",
         ),
