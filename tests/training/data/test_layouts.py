@@ -56,6 +56,28 @@ def test_every_layout_reads_to_the_same_pixels(layout: str, tmp_path: Path) -> N
         np.testing.assert_array_equal(label.array[0], mask)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_relative_path_finds_the_same_cases(
+    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    path = LAYOUTS[layout](tmp_path / "data", dict(list(PAIRS.items())[:3]))
+    monkeypatch.chdir(tmp_path)
+    found, wanted = discover(path.relative_to(tmp_path)), discover(path)
+    assert not found.unpaired
+    assert [case.name for case in found.cases] == [case.name for case in wanted.cases]
+    for case, other in zip(found.cases, wanted.cases, strict=True):
+        assert [ref.path.resolve() for ref in case.images] == [ref.path for ref in other.images]
+
+
+def test_a_decathlon_description_by_its_own_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LAYOUTS["Decathlon"](tmp_path / "data", PAIRS)
+    monkeypatch.chdir(tmp_path)
+    assert len(discover(Path("data/dataset.json")).cases) == len(PAIRS)
+
+
 def test_names_of_labels_and_channels_come_from_the_description(tmp_path: Path) -> None:
     cases = discover(nnunet(tmp_path, PAIRS))
     assert cases.labels == {0: "background", 1: "axon"}

@@ -146,10 +146,11 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
 
 
 def _decathlon_entries(path: Path) -> list[Any]:
+    """The entries of the list ``training``, their paths made absolute."""
     from monai.data import load_decathlon_datalist
 
     try:
-        return list(load_decathlon_datalist(str(path)))
+        return list(load_decathlon_datalist(str(path.absolute())))
     except (TypeError, ValueError, AttributeError) as error:
         raise InvalidInput(f"{path}: training must be a list like {_EXAMPLE}: {error}") from error
 
