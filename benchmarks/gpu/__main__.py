@@ -28,7 +28,6 @@ from benchmarks.gpu.report import against_targets, table
 from benchmarks.gpu.routing import copy_rate, measure_routing
 from benchmarks.options import benchmark_parser
 from benchmarks.routing_speed import RESULTS
-from caps_med.routing import triton_backend
 
 Section = Callable[[Device, dict[str, Any]], Any]
 
@@ -48,6 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     where = Device(device, options.tiny, options.seconds)
     if not where.cuda:
+        from caps_med.routing import triton_backend  # triton is not installed everywhere
+
         triton_backend.PROGRAM_VOTES = 2**16  # the interpreter's time goes by programs
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = where.cuda
