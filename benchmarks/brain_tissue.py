@@ -59,7 +59,7 @@ def load_maps(
     for number, file in enumerate(files):
         if (number in kept_back) == held_out:
             stack = SliceStack.from_image(read_image(file, kind="labels"))
-            assert stack.spacing is not None and stack.slice_mm is not None  # noqa: S101
+            assert stack.spacing is not None and stack.slice_mm is not None  # noqa: S101 - a volume
             arrays.append(stack.array[:, 0])
             spacings.append((stack.slice_mm, *stack.spacing))
     return LabelMaps.from_arrays(arrays, spacings, scheme).to(device)
@@ -139,7 +139,7 @@ class Run:
         }
         self.spec = {"name": options.network, "arguments": arguments}
         network = build_network(options.network, arguments)
-        assert isinstance(network, SegmentationNetwork)  # noqa: S101
+        assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
         self.network = network.to(device)
         self.optimizer = torch.optim.AdamW(self.network.parameters(), PEAK, weight_decay=1e-4)
         self.state: dict[str, Any] = {"cycle": 0, "seconds": 0.0, "steps": 0, "history": []}

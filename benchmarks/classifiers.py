@@ -18,14 +18,13 @@ from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from benchmarks.measure import alternate, ratio, resident_megabytes
-from benchmarks.published import route_published
+from benchmarks.published import dense_published
 from caps_med.layers import matrix
 from caps_med.losses import MarginLoss
 from caps_med.networks import CapsNet, ClassificationNetwork, MatrixCapsules
-from caps_med.routing import Routing, route_em, use_backend
+from caps_med.routing import route_em, use_backend
 
 Job = Callable[[], None]
 
@@ -92,15 +91,7 @@ def implemented(name: str) -> AbstractContextManager[object]:
     """Ours inside the block; ``plain`` PyTorch operations; dense capsules the ``published`` way."""
     if name == "plain":
         return use_backend("plain")
-    if name != "published":
-        return nullcontext()
-
-    def published(
-        votes: Tensor, bias: Tensor | None, routing: Routing, *others: object, **named: object
-    ) -> Tensor:
-        return route_published(votes, bias, routing)
-
-    return patch("caps_med.layers.dense.route", published)
+    return dense_published() if name == "published" else nullcontext()
 
 
 def peak_megabytes(network: str, implementation: str) -> float:

@@ -7,6 +7,9 @@ iteration, and the votes are not transposed before routing.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from unittest.mock import patch
+
 import torch
 from torch import Tensor, nn
 
@@ -61,3 +64,14 @@ def published_style(network: CapsuleNetwork) -> CapsuleNetwork:
         if isinstance(layer, (ConvCapsule, DeconvCapsule)):
             setattr(network, name, PublishedLayer(layer))
     return network
+
+
+def dense_published() -> AbstractContextManager[object]:
+    """Dense capsules routed by `route_published` inside the block."""
+
+    def published(
+        votes: Tensor, bias: Tensor | None, routing: Routing, *others: object, **named: object
+    ) -> Tensor:
+        return route_published(votes, bias, routing)
+
+    return patch("caps_med.layers.dense.route", published)

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -14,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.gpu.clock import Device, Job, Times, compare, free, peak_megabytes
-from benchmarks.published import published_style, route_published
+from benchmarks.published import dense_published, published_style
 from benchmarks.subjects import FEATURES_31M, without_routing
 from caps_med.losses import MarginLoss, SpreadLoss
 from caps_med.networks import CapsNet, CapsPix2Pix, EfficientCapsNet, MatrixCapsules, SegCaps
-from caps_med.routing import Routing, use_backend
+from caps_med.routing import use_backend
 
 Build = Callable[[], nn.Module]
 Precision = torch.dtype
@@ -115,15 +114,7 @@ def measure_classifier(
 
 def _dense_routing(name: str) -> AbstractContextManager[object]:
     """In the published way inside the block, or ours."""
-    if name != "published":
-        return nullcontext()
-
-    def published(
-        votes: Tensor, bias: Tensor | None, routing: Routing, *others: object, **named: object
-    ) -> Tensor:
-        return route_published(votes, bias, routing)
-
-    return patch("caps_med.layers.dense.route", published)
+    return dense_published() if name == "published" else nullcontext()
 
 
 def step(

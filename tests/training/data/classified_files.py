@@ -67,6 +67,15 @@ def class_folders(folder: Path, train: Digits, test: Digits) -> Path:
     return folder
 
 
+def findings_folders(folder: Path, train: Digits, test: Digits) -> Path:
+    """`class_folders` of three kinds of digits under the names of findings."""
+    class_folders(folder, train, test)
+    for part in ("train", "test"):
+        for number, name in enumerate(("benign", "malignant", "normal tissue")):
+            (folder / part / str(number)).rename(folder / part / name)
+    return folder
+
+
 def csv_list(folder: Path, train: Digits, test: Digits) -> Path:
     """A table with the columns image, class and split."""
     rows = _listed(folder, train, test)

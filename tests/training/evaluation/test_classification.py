@@ -15,7 +15,7 @@ import caps_med
 from caps_med.errors import InvalidInput, WrongTask
 from tests.classifiers import NETWORKS, classifier_card, write_classifiers
 from tests.conftest import tiny_card, write_tiny
-from tests.training.data.classified_files import Digits, class_folders, digits
+from tests.training.data.classified_files import Digits, class_folders, digits, findings_folders
 from training.cli import evaluate as command
 from training.data.classified import open_classified
 from training.evaluation.classification.evaluate import evaluate_classification
@@ -125,14 +125,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    names = {"0": "benign", "1": "malignant", "2": "normal tissue"}
-    folder = class_folders(
+    return findings_folders(
         tmp_path_factory.mktemp("data"), digits(20, kinds=3), digits(40, kinds=3, start=20)
     )
-    for part in ("train", "test"):
-        for number, name in names.items():
-            (folder / part / number).rename(folder / part / name)
-    return folder
 
 
 def test_the_test_part_is_scored_as_the_model_answers(data: Path, repository: Path) -> None:

@@ -12,7 +12,7 @@ import caps_med
 from caps_med.errors import InvalidParameter
 from tests.classifiers import write_classifiers
 from tests.conftest import tiny_card, write_tiny
-from tests.training.data.classified_files import class_folders, digits
+from tests.training.data.classified_files import digits, findings_folders
 from tests.training.evaluation.command import run
 from training.data.classified import ClassifiedDataset, open_classified
 from training.evaluation.classification.measures import Estimate
@@ -43,14 +43,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    names = {"0": "benign", "1": "malignant", "2": "normal tissue"}
-    folder = class_folders(
+    return findings_folders(
         tmp_path_factory.mktemp("data"), digits(6, kinds=3), digits(12, kinds=3, start=20)
     )
-    for part in ("train", "test"):
-        for number, name in names.items():
-            (folder / part / number).rename(folder / part / name)
-    return folder
 
 
 def dataset(data: Path) -> ClassifiedDataset:
