@@ -86,7 +86,7 @@ def _documented(document: dict[str, Any], path: str) -> tuple[list[str], list[st
 
 Format = Annotated[
     str | None,
-    Query(description="Overrides Accept: nifti, dicom, png, tiff, npy, npz, zip or json."),
+    Query(description="Overrides Accept: nifti, nrrd, dicom, png, tiff, npy, npz, zip or json."),
 ]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
 #: One upload, or one for each channel.

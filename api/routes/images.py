@@ -1,4 +1,4 @@
-"""POST an image in any supported format, get it as NIfTI or one slice as PNG."""
+"""POST an image in any supported format, get it as NIfTI or NRRD, or one slice as PNG."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _WHITE = 99.5
 
 @router.post(
     "",
-    summary="An image as NIfTI, or one slice of it",
+    summary="An image as NIfTI or NRRD, or one slice of it",
     response_class=Response,
-    responses=answers("nifti", "png"),
+    responses=answers("nifti", "nrrd", "png"),
 )
 async def convert(
     image: Annotated[UploadFile, File(description="Any supported format.")],
@@ -61,7 +61,7 @@ async def convert(
     As PNG: one slice, by default the middle one, with 8-bit intensities or label ids. Headers give
     the number of slices in `plane`, and whether the source has a geometry.
     """
-    form = negotiate(format, accept, ["nifti", "png"])
+    form = negotiate(format, accept, ["nifti", "nrrd", "png"])
     content = await read_upload(image)
     card = (await engine.bundle(model)).card if model else None
     colour = card is not None and card.takes_colours
@@ -81,7 +81,7 @@ async def convert(
 
 def encode(image: MedicalImage, form: str, slice: int | None, plane: Plane) -> bytes:
     """The image, or its slice, in the form asked for."""
-    if form == "nifti":
+    if form != "png":
         return encode_image(image if slice is None else one_slice(image, slice, plane), form)
     stack = SliceStack.from_image(image, plane)
     pixels = stack.array[chosen_slice(len(stack.array), slice)]

@@ -28,6 +28,7 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
     responses={
         **answers(
             "nifti",
+            "nrrd",
             "dicom",
             "png",
             "tiff",

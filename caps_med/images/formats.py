@@ -7,7 +7,7 @@ writer refuses (see `caps_med.images.check_writable`).
 from __future__ import annotations
 
 _LOSSLESS = {"jpeg": "png"}
-_ANY, _PICTURES = ("nifti", "npy"), ("png", "tiff")
+_PICTURES, _VOLUMES = ("png", "tiff", "nifti", "npy"), ("nifti", "nrrd", "npy")
 
 
 def formats_of(source: str, *, labels: bool, picture: bool, slices: bool) -> tuple[str, ...]:
@@ -22,4 +22,4 @@ def formats_of(source: str, *, labels: bool, picture: bool, slices: bool) -> tup
     default = "nifti" if source == "dicom" else source
     if labels:
         default = "dicom" if slices else _LOSSLESS.get(default, default)
-    return tuple(dict.fromkeys((default, *(_PICTURES if picture else ()), *_ANY)))
+    return tuple(dict.fromkeys((default, *(_PICTURES if picture else _VOLUMES))))

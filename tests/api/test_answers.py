@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import highdicom
+import nrrd
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
@@ -52,6 +53,24 @@ def test_a_volume_comes_back_in_its_space(client: TestClient, models: Path, volu
     np.testing.assert_array_equal(found.array, wanted.array)
     for name, value in wanted.provenance.headers().items():
         assert answer.headers[name] == value
+
+
+@pytest.mark.parametrize("source", ["nifti", "dicom"])
+def test_every_volume_comes_back_as_nrrd(
+    client: TestClient, models: Path, volume: bytes, source: str, tmp_path: Path
+) -> None:
+    content = volume if source == "nifti" else zipped_series()
+    wanted = caps_med.load_model("tiny-segmentation", models).segment(content)
+    answer = client.post(SEGMENT, files={"image": content}, params={"format": "nrrd"})
+    assert answer.headers["content-type"] == "application/x-nrrd"
+    assert answer.headers["content-disposition"] == 'attachment; filename="segmentation.nrrd"'
+    (tmp_path / "x.nrrd").write_bytes(answer.content)
+    voxels, header = nrrd.read(str(tmp_path / "x.nrrd"))
+    np.testing.assert_array_equal(voxels, wanted.array[0])
+    assert [header["Segment0_Name"], header["Segment1_Name"]] == ["nucleus", "membrane"]
+    np.testing.assert_allclose(read_image(answer.content).affine, wanted.affine, atol=1e-9)
+    image = client.post("/v1/images", files={"image": content}, params={"format": "nrrd"})
+    np.testing.assert_array_equal(read_image(image.content).array, read_image(content).array)
 
 
 def test_no_dicom_seg_is_written_where_none_is_asked_for(

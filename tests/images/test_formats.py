@@ -20,10 +20,10 @@ PICTURE, VOLUME = np.zeros((1, 2, 2)), np.zeros((1, 2, 2, 2))
         (MedicalImage(PICTURE, format="jpeg"), "image", ("jpeg", "png", "tiff", "nifti", "npy")),
         (MedicalImage(PICTURE, format="npy"), "labels", ("npy", "png", "tiff", "nifti")),
         (MedicalImage(VOLUME, format="nrrd"), "labels", ("nrrd", "nifti", "npy")),
-        (MedicalImage(VOLUME, format="dicom"), "image", ("nifti", "npy")),
-        (read_image(slice_file(**IDENTITY)), "labels", ("dicom", "nifti", "npy")),
-        (read_image(slice_file(**IDENTITY)), "image", ("nifti", "npy")),
-        (read_image(slice_file()), "labels", ("nifti", "npy")),
+        (MedicalImage(VOLUME, format="dicom"), "image", ("nifti", "nrrd", "npy")),
+        (read_image(slice_file(**IDENTITY)), "labels", ("dicom", "nifti", "nrrd", "npy")),
+        (read_image(slice_file(**IDENTITY)), "image", ("nifti", "nrrd", "npy")),
+        (read_image(slice_file()), "labels", ("nifti", "nrrd", "npy")),
     ],
 )
 def test_the_default_comes_first(image: MedicalImage, kind: Kind, offered: tuple[str, ...]) -> None:

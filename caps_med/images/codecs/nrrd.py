@@ -17,6 +17,7 @@ import numpy as np
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec, with_common_dtype
+from caps_med.images.codecs.nrrd_segments import segment_fields
 from caps_med.images.codecs.streams import check_length, check_ratio, inflate_gzip
 from caps_med.images.image import Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
@@ -78,8 +79,11 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     return MedicalImage(array[None], affine, format="nrrd", warnings=warnings)
 
 
-def encode(image: MedicalImage) -> bytes:
-    """Gzip inside, LPS outside; K channels become the first axis."""
+def encode(image: MedicalImage, *, compress: bool = True) -> bytes:
+    """Gzip or raw inside, LPS outside; K channels become the first axis.
+
+    A label map with names carries them as 3D Slicer's segments, see `nrrd_segments`.
+    """
     array = with_common_dtype(image.array)
     if image.spatial_dims == 2:
         array = array.swapaxes(1, 2)
@@ -93,10 +97,13 @@ def encode(image: MedicalImage) -> bytes:
         *(_space(image.affine, channels) if image.spatial_dims == 3 else _kinds(len(image.array))),
         f"sizes: {' '.join(map(str, array.shape))}",
         "endian: little",
-        "encoding: gzip",
+        f"encoding: {'gzip' if compress else 'raw'}",
     ]
+    if image.kind == "labels" and image.names and image.spatial_dims == 3:
+        lines += segment_fields(image)
     head = "\n".join(lines).encode() + b"\n\n"
-    return head + gzip.compress(little.tobytes(order="F"), 6, mtime=0)
+    voxels = little.tobytes(order="F")
+    return head + (gzip.compress(voxels, 6, mtime=0) if compress else voxels)
 
 
 def _space(affine: Array, channels: bool) -> list[str]:

@@ -81,6 +81,23 @@ def test_what_pynrrd_reads(tmp_path: Path) -> None:
     assert header["kinds"] == ["list", "domain", "domain", "domain"]
 
 
+def test_a_label_map_names_its_segments(tmp_path: Path) -> None:
+    ids = (VOXELS[None] % 3).astype(np.uint8)
+    names = {0: "background", 2: "grey\nmatter", 1: "white matter"}
+    palette = np.array([[0, 0, 0], [255, 0, 0], [0, 51, 0]], np.uint8)
+    labels = MedicalImage(ids, OBLIQUE, kind="labels", names=names, palette=palette)
+    labels.save(tmp_path / "x.seg.nrrd")
+    voxels, header = nrrd.read(str(tmp_path / "x.seg.nrrd"))
+    np.testing.assert_array_equal(voxels, ids[0])
+    assert header["Segment0_Name"] == "white matter"
+    assert (header["Segment0_LabelValue"], header["Segment0_Color"]) == ("1", "1 0 0")
+    assert header["Segment1_Name"] == "grey matter"
+    assert (header["Segment1_LabelValue"], header["Segment1_Color"]) == ("2", "0 0.2 0")
+    assert header["Segment1_Extent"] == "0 2 0 3 0 4"
+    assert "Segment2_Name" not in header  # the background
+    np.testing.assert_array_equal(read_image(tmp_path / "x.seg.nrrd", kind="labels").array, ids)
+
+
 def test_a_picture_is_the_same_way_up_as_a_slice() -> None:
     volume = MedicalImage(picture("u1").array.swapaxes(1, 2)[..., None], np.diag([-1.0, -1, 1, 1]))
     flat = read_image(by_hand(sizes="17 13", voxels=picture("u1").array.tobytes()))
