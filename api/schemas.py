@@ -156,6 +156,24 @@ class ClassificationNumbers(BaseModel):
     provenance: dict[str, str | int | float]
 
 
+class UncertaintyNumbers(BaseModel):
+    """How sure a segmentation is."""
+
+    entropy: float = Field(
+        description="Mean entropy of the classes over the foreground (of the whole image if there "
+        "is none): 0 is sure, 1 undecided between all classes.",
+        examples=[0.12],
+    )
+    flips: float | None = Field(
+        default=None,
+        description="With `disagreement`: mean share of the image and its mirror images whose "
+        "label differs from the most frequent one.",
+    )
+    members: float | None = Field(
+        default=None, description="The same of an ensemble's networks; null for a single network."
+    )
+
+
 class SegmentationNumbers(BaseModel):
     """A segmentation as JSON."""
 
@@ -164,6 +182,7 @@ class SegmentationNumbers(BaseModel):
     shape: list[int]
     warnings: list[str]
     labels: list[Measures] = Field(description="All labels but the background.")
+    uncertainty: UncertaintyNumbers
     provenance: dict[str, str | int | float]
 
 

@@ -28,6 +28,8 @@ UNLISTED_LAYERS = 1024
 #: Copies of the whole image that preparation makes, and of a channel of the answer while it is
 #: assembled and brought back to the image's own voxels.
 INPUT_COPIES, OUTPUT_COPIES = 4, 4
+#: Arrays of one channel while the entropy is computed, which an answer's numbers hold the mean of.
+ENTROPY_COPIES = 5
 #: Copies of an answer: its arrays, and their encoded form.
 ANSWER_COPIES = 2
 #: Positions of a layer that one position of a layer below votes for, at most.
@@ -43,6 +45,7 @@ def segmentation(model: Model, image: MedicalImage, refined: bool = False) -> Co
     grid = _grid(model, image)
     voxels = math.prod(image.spatial_shape)
     working = OUTPUT_COPIES * classes * _FLOAT * max(math.prod(grid), voxels)
+    working += ENTROPY_COPIES * _FLOAT * voxels
     if refined:
         working += REFINEMENT_COPIES * (classes + len(image.array)) * _FLOAT * voxels
     return Cost(

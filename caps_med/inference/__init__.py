@@ -13,14 +13,18 @@ from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.refinement import Refinement
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
+from caps_med.inference.uncertainty import ImageUncertainty
+from caps_med.inference.uncertainty_maps import Disagreement
 
 __all__ = [
     "AnswerProvenance",
     "Classification",
     "Classifier",
+    "Disagreement",
     "Drawing",
     "FeatureExplorer",
     "Features",
+    "ImageUncertainty",
     "Inspection",
     "LabelMeasures",
     "Manipulation",

@@ -39,6 +39,7 @@ from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.refinement import Refinement, known_refinement, refined
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
+from caps_med.inference.uncertainty import ImageUncertainty, image_uncertainty
 from caps_med.networks import (
     CapsuleNetwork,
     ClassificationNetwork,
@@ -127,6 +128,7 @@ class Model:
         *,
         progress: Progress | None = None,
         refine: Refinement | None = None,
+        disagreement: bool = False,
     ) -> Segmentation:
         """The label map of an image, in the image's space and format.
 
@@ -140,6 +142,9 @@ class Model:
                 for a 2-D network, the windows of what is larger than one pass.
             refine: ``"em"`` tells the labels apart by this image's own intensities, with the
                 network's probabilities as prior; see `caps_med.inference.refinement`.
+            disagreement: whether to segment the mirror images too, and with each network of an
+                ensemble, to tell where these disagree: ``.disagreement`` of the answer, whose
+                labels it does not change. It takes four times as long, or more.
 
         Raises:
             WrongTask: this model does not segment.
@@ -149,8 +154,24 @@ class Model:
         known_refinement(refine)
         read = self.read(image, "image")
         with reporting_to(progress):
-            answer = self.segmenter(read)
+            answer = self.segmenter(read, disagreement)
         return refined(read, answer) if refine else answer
+
+    def uncertainty(
+        self, image: ImageSource, *, disagreement: bool = True, progress: Progress | None = None
+    ) -> ImageUncertainty:
+        """How sure the model is of an image, in numbers by which images can be ranked.
+
+        Args:
+            image, progress: see `segment`.
+            disagreement: see `segment`; without it only the entropy is known.
+
+        Raises:
+            What `segment` raises.
+        """
+        read = self.read(image, "image")
+        with reporting_to(progress):
+            return image_uncertainty(self.segmenter, read, disagreement)
 
     def classify(self, image: ImageSource, slice: int | None = None) -> Classification:
         """What an image shows: the probability of each class, capsule lengths and poses.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,10 +17,21 @@ from caps_med.images.channels import COLOURS, as_picture, is_colour
 from caps_med.inference.applied import AppliedNetwork
 from caps_med.inference.measures import LabelMeasures, measure_labels
 from caps_med.inference.passes import in_passes
+from caps_med.inference.progress import part_of
 from caps_med.inference.provenance import AnswerProvenance, as_answer
 from caps_med.inference.resolution import coarser_than_training
-from caps_med.networks import SegmentationNetwork, predicted_classes
+from caps_med.inference.uncertainty_maps import (
+    Disagreement,
+    Votes,
+    confidence_of,
+    disagreement_of,
+    entropy_of,
+)
+from caps_med.networks import Ensemble, SegmentationNetwork, predicted_classes
 from caps_med.preprocessing import PreparedSlices
+
+#: The axes of slices `[D, C, H, W]` along which each mirror image is flipped.
+FLIPS = ((2,), (3,), (2, 3))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,11 +42,13 @@ class Segmentation(MedicalImage):
         names: label id -> name.
         probabilities: `[K, *S]` capsule lengths, one channel per class; one for a binary model.
         provenance: model, version and preprocessing.
+        disagreement: of mirror images and of an ensemble's networks; None if it was not asked for.
     """
 
     names: Mapping[int, str] = field(kw_only=True)
     probabilities: MedicalImage = field(kw_only=True)
     provenance: AnswerProvenance = field(kw_only=True)
+    disagreement: Disagreement | None = field(default=None, kw_only=True)
 
     @property
     def made_by(self) -> str:
@@ -71,14 +84,39 @@ class Segmentation(MedicalImage):
         """Volume, fraction of the image, object count and confidence of each foreground label."""
         return measure_labels(self)
 
+    @cached_property
+    def confidence_map(self) -> MedicalImage:
+        """`[1, *S]`, the probability of the most probable class, from 1 / classes to 1."""
+        confidence = confidence_of(self.probabilities.array)
+        return self.probabilities.with_array(confidence[None], kind="image")
+
+    @cached_property
+    def entropy_map(self) -> MedicalImage:
+        """`[1, *S]`, entropy of the classes: 0 (sure) to 1 (all of them equally probable)."""
+        entropy = entropy_of(self.probabilities.array)
+        return self.probabilities.with_array(entropy[None], kind="image")
+
+    @cached_property
+    def mean_entropy(self) -> float:
+        """Mean of `entropy_map` over the foreground; of the whole image if there is none."""
+        entropy, region = self.entropy_map.array, self.array != self.background
+        return float((entropy[region] if region.any() else entropy).mean(dtype=np.float64))
+
+    @property
+    def uncertainty(self) -> dict[str, float | None]:
+        """`mean_entropy` and, if it was asked for, the disagreement, in four digits for JSON."""
+        views = self.disagreement.as_dict() if self.disagreement else {}
+        return {"entropy": round(self.mean_entropy, 4), **views}
+
     def numbers(self) -> dict[str, Any]:
-        """Volumes, measures, shape, warnings and provenance, for JSON."""
+        """Volumes, measures, uncertainty, shape, warnings and provenance, for JSON."""
         return {
             "volumes": self.volumes,
             "unit": self.volume_unit,
             "shape": list(self.spatial_shape),
             "warnings": list(self.warnings),
             "labels": [one.as_dict() for one in self.measures],
+            "uncertainty": self.uncertainty,
             "provenance": self.provenance.as_dict(),
         }
 
@@ -88,16 +126,53 @@ class Segmenter(AppliedNetwork[SegmentationNetwork]):
 
     reads: Kind = "image"
 
-    def __call__(self, image: MedicalImage) -> Segmentation:
+    def __call__(self, image: MedicalImage, disagreement: bool = False) -> Segmentation:
         """Segment a picture `[C, H, W]` or a volume `[C, X, Y, Z]`.
 
         A 2-D network takes a volume slice by slice, a 3-D network as a whole.
+
+        Args:
+            disagreement: whether to segment the mirror images, and with each network of an
+                ensemble, to tell where these disagree; the answer stays that of the image.
 
         Raises:
             InvalidInput: the network cannot take this image.
             InputTooLarge: at the network's spacing the image is over the limits.
         """
-        return self.many([image])[0]
+        if not disagreement:
+            return self.many([image])[0]
+        image = self.match_channels(image)
+        prepared = self._prepared(image)
+        views = self.views
+        with part_of(views, 0):
+            maps = self.lengths(prepared.slices)
+        classes = max(2, self.network.out_channels)
+        flips = Votes.of(self._flipped(prepared.slices, maps), classes)
+        members = None
+        if isinstance(self.network, Ensemble):
+            members = Votes.of(self._by_members(self.network, prepared.slices), classes)
+        found = disagreement_of(image, prepared, flips, members)
+        return replace(self._answer(image, prepared, maps), disagreement=found)
+
+    @property
+    def views(self) -> int:
+        """How many passes over an image its disagreement takes, the answer's own among them."""
+        members = len(self.network.members) if isinstance(self.network, Ensemble) else 0
+        return 1 + len(FLIPS) + members
+
+    def _flipped(self, slices: Tensor, maps: Tensor) -> Iterator[Tensor]:
+        """Classes `[D, 1, H, W]` of an image with the answer `maps`, and of its mirror images."""
+        yield predicted_classes(maps)
+        for index, axes in enumerate(FLIPS, start=1):
+            with part_of(self.views, index):
+                mirrored = self.lengths(slices.flip(axes))
+            yield predicted_classes(mirrored).flip(axes)
+
+    def _by_members(self, network: Ensemble, slices: Tensor) -> Iterator[Tensor]:
+        """Classes `[D, 1, H, W]` by each network of an ensemble."""
+        for index, member in enumerate(network.networks, start=1 + len(FLIPS)):
+            with part_of(self.views, index):
+                yield predicted_classes(in_passes(member, member, slices))
 
     def many(self, images: Sequence[MedicalImage]) -> list[Segmentation]:
         """Segment images of equal size as one batch.

@@ -67,10 +67,13 @@ class Ensemble(SegmentationNetwork):
         return self._first
 
     @property
+    def networks(self) -> list[SegmentationNetwork]:
+        """The members."""
+        return [member for member in self.members if isinstance(member, SegmentationNetwork)]
+
+    @property
     def _first(self) -> SegmentationNetwork:
-        first = self.members[0]
-        assert isinstance(first, SegmentationNetwork)  # noqa: S101 - checked above
-        return first
+        return self.networks[0]
 
 
 class ClassificationEnsemble(ClassificationNetwork):

@@ -1,0 +1,129 @@
+"""How sure a segmentation is, position by position: confidence, entropy, disagreement of views."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caps_med.images import MedicalImage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from caps_med.preprocessing import PreparedSlices
+
+FloatArray = NDArray[np.float32]
+
+_TINY = np.finfo(np.float32).tiny
+
+
+@dataclass(frozen=True, eq=False)
+class Disagreement:
+    """How far labels change when the image is mirrored, or another member of an ensemble is asked.
+
+    A number is the share of views whose label differs from the most frequent one (the variation
+    ratio of Freeman 1965), averaged over the positions where any view finds something other than
+    background; 0 where none does. It lies between 0 and 1 - 1 / views.
+
+    Attributes:
+        flips: of the image and its mirror images along rows, columns and both: 4 views.
+        members: of the networks of an ensemble; None for a single network.
+        map: ``[1, *S]``, the same share at each position, over all these views together.
+    """
+
+    flips: float
+    members: float | None
+    map: MedicalImage
+
+    def as_dict(self) -> dict[str, float | None]:
+        """The numbers, rounded to four digits, for JSON."""
+        members = None if self.members is None else round(self.members, 4)
+        return {"flips": round(self.flips, 4), "members": members}
+
+
+def confidence_of(probabilities: FloatArray) -> FloatArray:
+    """The probability of the most probable class, ``[*S]``, from 1 / K to 1.
+
+    Args:
+        probabilities: ``[K, *S]``, which are scaled to add up to 1; one channel is the
+            foreground's, and what is left of 1 the background's.
+    """
+    maps = _with_background(probabilities)
+    return np.asarray(maps.max(0) / np.maximum(maps.sum(0), _TINY), dtype=np.float32)
+
+
+def entropy_of(probabilities: FloatArray) -> FloatArray:
+    """Shannon entropy of the classes over that of a uniform distribution, ``[*S]``, 0 to 1.
+
+    Args:
+        probabilities: see `confidence_of`.
+    """
+    from scipy.special import xlogy
+
+    maps = _with_background(probabilities)
+    total = np.maximum(maps.sum(0), _TINY)
+    weighted = sum((xlogy(one, one) for one in maps), start=np.zeros_like(total))
+    entropy = (np.log(total) - weighted / total) / np.log(len(maps))
+    return np.asarray(entropy.clip(0, 1), dtype=np.float32)
+
+
+def _with_background(probabilities: FloatArray) -> FloatArray:
+    maps = np.asarray(probabilities, dtype=np.float32)
+    return np.stack([1 - maps[0], maps[0]]) if len(maps) == 1 else maps
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """How many views of an image give each class at each position.
+
+    Attributes:
+        counts: ``[K, D, H, W]``, of each class, background included.
+        views: how many there are.
+    """
+
+    counts: NDArray[np.uint8]
+    views: int
+
+    @classmethod
+    def of(cls, views: Iterable[Tensor], classes: int) -> Votes:
+        """Of class indices ``[D, 1, H, W]``, one tensor for each view."""
+        return reduce(operator.add, (cls._once(view, classes) for view in views))
+
+    @classmethod
+    def _once(cls, view: Tensor, classes: int) -> Votes:
+        found = view[:, 0].numpy()
+        return cls(np.stack([found == k for k in range(classes)]).astype(np.uint8), 1)
+
+    def __add__(self, other: Votes) -> Votes:
+        """The views of both."""
+        return Votes(self.counts + other.counts, self.views + other.views)
+
+    def disagreement(self) -> FloatArray:
+        """Share of the views that differ from the most frequent class, ``[D, 1, H, W]``."""
+        return np.asarray(1 - self.counts.max(0)[:, None] / self.views, dtype=np.float32)
+
+    def mean_disagreement(self) -> float:
+        """Mean where any view finds something other than background; 0 where none does."""
+        region = self.counts[0] < self.views
+        return float(self.disagreement()[:, 0][region].mean()) if region.any() else 0.0
+
+
+def disagreement_of(
+    image: MedicalImage, prepared: PreparedSlices, flips: Votes, members: Votes | None
+) -> Disagreement:
+    """The disagreement of all views, in the image's own space."""
+    import torch
+
+    views = flips if members is None else flips + members
+    shares = prepared.restore(torch.from_numpy(views.disagreement()))
+    return Disagreement(
+        flips.mean_disagreement(),
+        None if members is None else members.mean_disagreement(),
+        image.with_array(shares, kind="image"),
+    )
