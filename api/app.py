@@ -22,6 +22,7 @@ from api.lifetime import Lifetime
 from api.metrics import Metrics
 from api.observe import Observe
 from api.routes import (
+    archives,
     classify,
     features,
     health,
@@ -88,7 +89,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in (
         health, models, segment, synthesize, classify, interpolate, features, manipulate,
         inference_jobs,
-        images, samples,
+        archives, images, samples,
     ):  # fmt: skip
         app.include_router(router.router)
     page.install(app)

@@ -56,6 +56,8 @@ PROBLEMS: Mapping[str, ProblemType] = {
     PICTURE_NOT_FOUND: ProblemType(404, "The training job has no such picture."),
     REPORT_NOT_FOUND: ProblemType(404, "The training job has no report, or none yet."),
     SAMPLE_NOT_FOUND: ProblemType(404, "There is no such sample."),
+    errors.ArchiveNotFound.code: ProblemType(404, "The settings name no such archive."),
+    errors.SeriesNotFound.code: ProblemType(404, "The archive has no such study or series."),
     "method_not_allowed": ProblemType(405, "The path does not support this method."),
     "not_acceptable": ProblemType(406, "The answer is not available in the requested format."),
     SLOW_BODY: ProblemType(408, "The headers or the body arrived too slowly."),
@@ -76,6 +78,10 @@ PROBLEMS: Mapping[str, ProblemType] = {
     NAME_TAKEN: ProblemType(409, "The model's name belongs to a built-in model or to others."),
     RATE_LIMITED: ProblemType(429, "The key sends too many requests; see Retry-After."),
     UNEXPECTED: ProblemType(500, "A fault of the service; see its log for the request's id."),
+    errors.ArchiveDenied.code: ProblemType(502, "The archive refuses the service's credentials."),
+    errors.ArchiveUnavailable.code: ProblemType(
+        502, "The archive is away, too slow, or does not speak DICOMweb."
+    ),
     OVERLOADED: ProblemType(503, "Too many requests are waiting; see Retry-After."),
     NOT_READY: ProblemType(503, "The service is starting or stopping; see Retry-After."),
     STORAGE: ProblemType(503, "The service cannot read or write its records on disk."),

@@ -125,6 +125,12 @@ class ModelDetail(ModelSummary):
         )
 
 
+class ArchiveList(BaseModel):
+    """The archives that requests may name."""
+
+    archives: list[str] = Field(examples=[["pacs"]])
+
+
 class Measures(BaseModel):
     """One label of a segmentation."""
 

@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from api.bounds import BodyBounds
 from api.budget.memory import available_memory
+from caps_med.archives import ArchiveBounds, ArchiveName, ArchiveSettings
 from caps_med.images import Limits
 
 MIB = 2**20
@@ -66,6 +67,9 @@ class Settings(BaseSettings):
         decoders: processes that decode uploads.
         decode_seconds, decode_memory_bytes: bounds on the decoding of one file; None for an eighth
             of the memory of the machine or container, 256 MiB to 4 GiB.
+        archives: DICOMweb archives that requests may name, as JSON: name -> `ArchiveSettings`.
+        archive_seconds: longest exchange with an archive.
+        archives_at_once: exchanges at a time; a few more wait.
         keys: file of the API keys; None for one in the user's data folder. Once it holds a key,
             every call needs one.
         require_keys: calls need a key even if there is none.
@@ -125,6 +129,9 @@ class Settings(BaseSettings):
     decoders: int = Field(default=2, gt=0, le=64)
     decode_seconds: float = Field(default=30, gt=0)
     decode_memory_bytes: int | None = Field(default=None, ge=256 * MIB)
+    archives: dict[ArchiveName, ArchiveSettings] = {}
+    archive_seconds: float = Field(default=60, gt=0)
+    archives_at_once: int = Field(default=4, gt=0, le=64)
     keys: Path | None = None
     require_keys: bool = False
     rate_per_minute: int = Field(default=600, gt=0)
@@ -163,6 +170,11 @@ class Settings(BaseSettings):
             grace=self.body_seconds,
             rate=self.min_body_rate,
         )
+
+    @property
+    def archive_bounds(self) -> ArchiveBounds:
+        """The bounds on an exchange with an archive."""
+        return ArchiveBounds(max_bytes=self.max_upload_bytes, seconds=self.archive_seconds)
 
     @property
     def limits(self) -> Limits:

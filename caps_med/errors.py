@@ -69,6 +69,30 @@ class InvalidBundle(CapsMedError):
     code = "invalid_bundle"
 
 
+class ArchiveNotFound(CapsMedError):
+    """The settings name no such archive."""
+
+    code = "archive_not_found"
+
+
+class SeriesNotFound(CapsMedError):
+    """An archive has no such study or series."""
+
+    code = "series_not_found"
+
+
+class ArchiveUnavailable(CapsMedError):
+    """An archive cannot be reached, is too slow, or does not answer as DICOMweb has it."""
+
+    code = "archive_unavailable"
+
+
+class ArchiveDenied(CapsMedError):
+    """An archive does not accept the credentials in the settings."""
+
+    code = "archive_denied"
+
+
 class MissingExtra(CapsMedError, ImportError):
     """An extra is not installed; the message has the install command."""
 

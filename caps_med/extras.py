@@ -15,6 +15,7 @@ EXTRAS = {
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "triton": ("triton",),
     "client": ("httpx",),
+    "dicomweb": ("dicomweb_client",),
     "mlflow": ("mlflow",),
     "otel": ("opentelemetry",),
 }

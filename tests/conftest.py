@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from caps_med.bundles import (
     write_bundle,
 )
 from caps_med.networks import build_network
+from tests import orthanc as orthanc_server
 
 LABELS = {0: "background", 2: "nucleus", 7: "membrane"}
 #: The models that come along, as they are listed.
@@ -107,3 +109,14 @@ def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty folder for prepared arrays, outside the data."""
     return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="session")
+def orthanc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[orthanc_server.Orthanc]:
+    """A real archive for all tests of this process; whoever stores in it clears it before."""
+    if reason := orthanc_server.missing():
+        if os.environ.get("CAPS_MED_NEED_ORTHANC"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with orthanc_server.running(tmp_path_factory.mktemp("orthanc")) as running:
+        yield running

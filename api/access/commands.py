@@ -21,7 +21,9 @@ Keys = Annotated[
 @keys_app.command("create")
 def create(
     name: Annotated[str, typer.Option(help="Who uses the key: a gateway, a person.")],
-    scope: Annotated[list[str], typer.Option(help="infer, train or admin; may be repeated.")],
+    scope: Annotated[
+        list[str], typer.Option(help="infer, archive, train or admin; may be repeated.")
+    ],
     per_minute: Annotated[
         int | None, typer.Option(help="Requests per minute; default: the service's setting.", min=1)
     ] = None,

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.access.keys import Key, KeyStore
 from api.access.live import KeysUnavailable, LiveKeys
 from api.access.rates import Rates
+from api.access.rights import note_key
 from api.problems import FORBIDDEN, RATE_LIMITED, STORAGE, UNAUTHORIZED, problem
 from api.record import note
 
@@ -38,6 +39,8 @@ def scope_of(method: str, path: str) -> str | None:
     second = parts[1].lower() if len(parts) > 1 else ""
     if second == "training-jobs":
         return "train"
+    if second == "archives":
+        return "archive"
     if second == "inference-jobs" and method == "DELETE":
         return "infer"  # of its own jobs
     return "infer" if method in (*_READING, "POST") else "admin"
@@ -73,6 +76,7 @@ class Gate:
 
     async def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         method, path = scope["method"], scope["path"]
+        note_key(None)
         if refusal := self._foreign(method, headers):
             return refusal
         needed = scope_of(method, path)
@@ -94,6 +98,7 @@ class Gate:
                 {"WWW-Authenticate": 'Bearer realm="caps_med"'},
             )
         note(who=f"{key.name} {key.id}")
+        note_key(key)
         scope[ADMIN] = key.may("admin")
         if needed != ANY and not key.may(needed):
             return problem(FORBIDDEN, f"this key lacks the scope {needed!r}")

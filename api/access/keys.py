@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, get_args
 
 from caps_med.errors import InvalidParameter
 
-Scope: TypeAlias = Literal["infer", "train", "admin"]
+Scope: TypeAlias = Literal["infer", "archive", "train", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 _KEY = re.compile(r"caps_(?P<id>[0-9a-f]{12})_(?P<secret>[A-Za-z0-9_-]{43})")

@@ -13,7 +13,7 @@ from anyio import to_thread
 
 from api.budget import Claim, pinned
 from api.decoding.decoder import Admit, Decoder, NoDecoder
-from api.decoding.turns import Turns
+from api.turns import Turns
 from caps_med.images import Kind, Limits, MedicalImage
 
 log = logging.getLogger("caps_med.api")
@@ -41,7 +41,7 @@ class DecodePool:
             self._free.put(None)
         self._decoders = decoders
         self._running: set[Decoder] = set()
-        self._turns = Turns(decoders, length)
+        self._turns = Turns(decoders, length, "a decoder")
         self._limiter: anyio.CapacityLimiter | None = None
 
     async def start(self) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from anyio import to_thread
 
+from api.archives.archives import Archives
 from api.budget import Budget, Cost, NoRoom, current, pinned
 from api.decoding.pool import DecodePool
 from api.engine.calls import ModelCall
@@ -58,6 +59,7 @@ class Engine:
             settings.limits,
             settings.max_queue,
         )
+        self.archives = Archives(settings)
         self.budget = Budget(settings.memory_for_requests, settings.workers)
         metrics.memory_bytes.set(self.budget.total)
         metrics.memory_used.set_function(lambda: self.budget.used)

@@ -170,6 +170,7 @@ class TestGate:
         ("GET", "/v1/models", "infer"),
         ("POST", "/v1/models/x/segment", "infer"),
         ("DELETE", "/v1/models/x", "admin"),
+        ("GET", "/v1/archives", "archive"),
         ("POST", "/v1/training-jobs", "train"),
         ("DELETE", "/v1/training-jobs/7", "train"),
         ("GET", "//v1/training-jobs", "train"),
@@ -205,7 +206,7 @@ class TestKeys:
             keys.create(name, ["infer"])
 
     def test_scopes(self, keys: KeyStore) -> None:
-        with pytest.raises(InvalidParameter, match="must be one or more of infer, train, admin"):
+        with pytest.raises(InvalidParameter, match="one or more of infer, archive, train, admin"):
             keys.create("x", ["root"])  # type: ignore[list-item]
         with pytest.raises(InvalidParameter, match="no key 'nope'"):
             keys.revoke("nope")

@@ -1,4 +1,4 @@
-"""Whose file is decoded next: the client's that has taken least, and of its files a small one."""
+"""Whose file is next: the client's that has taken least, and of its files a small one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = 1.0
 
 @dataclass(eq=False)
 class Turn:
-    """One file's place in the queue, then at a decoder."""
+    """One file's place in the queue, then where it is worked on."""
 
     client: str
     size: int
@@ -34,14 +34,16 @@ class Turns:
     lately; among its files a small one goes first, and one that waits counts as ever smaller.
 
     Args:
-        places: files that are decoded at once.
+        places: files that are worked on at once.
         length: files that may wait.
+        what: that the files wait for, in messages.
         clock: a monotonic clock in seconds.
     """
 
     def __init__(
-        self, places: int, length: int, clock: Callable[[], float] = time.monotonic
+        self, places: int, length: int, what: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self._what = what
         self._free, self._length, self._clock = places, length, clock
         self._waiting: list[Turn] = []
         self._running: Counter[str] = Counter()
@@ -54,7 +56,7 @@ class Turns:
             Busy: the queue is full.
         """
         if not self._free and len(self._waiting) >= self._length:
-            raise Busy("a decoder", len(self._waiting), 2)
+            raise Busy(self._what, len(self._waiting), 2)
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         turn = Turn(client, size, self._clock(), begun)
         self._waiting.append(turn)

@@ -1,0 +1,1 @@
+"""Series come from DICOMweb archives that the settings name, and answers are stored there."""

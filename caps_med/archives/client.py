@@ -1,0 +1,49 @@
+"""dicomweb-client, but files of a series stay bytes: nothing from outside is parsed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dicomweb_client.web import DICOMwebClient
+
+from caps_med.errors import ArchiveUnavailable
+
+_ACCEPT = 'multipart/related; type="application/dicom"'
+
+
+class RawClient(DICOMwebClient):
+    """`iter_series` gives the content of each file.
+
+    Attributes:
+        end: how the last answer of several parts has to end.
+    """
+
+    end = b""
+
+    def _http_get_multipart_application_dicom(  # type: ignore[override]  # bytes, see above
+        self,
+        url: str,
+        media_types: object = None,
+        params: dict[str, Any] | None = None,
+        stream: bool = False,
+    ) -> Iterator[bytes]:
+        """The parts of the answer, unlike the overridden method's data sets."""
+        del media_types
+        response = self._http_get(url, params=params, headers={"Accept": _ACCEPT}, stream=stream)
+        boundary = _boundary(response.headers.get("Content-Type", ""))
+        if not boundary:
+            raise ArchiveUnavailable("the archive does not answer with the files of a series")
+        self.end = f"--{boundary}--".encode()
+        return self._decode_multipart_message(response, stream=stream)
+
+
+def _boundary(content_type: str) -> str:
+    """The boundary of a multipart message; empty if it is none."""
+    from email.message import Message
+
+    message = Message()
+    message["Content-Type"] = content_type
+    if message.get_content_type() != "multipart/related":
+        return ""
+    return str(message.get_boundary() or "")

@@ -1,0 +1,105 @@
+"""References to what an archive holds: ``dicomweb://ARCHIVE/studies/S/series/T``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from caps_med.errors import InvalidParameter
+
+#: How a reference begins.
+SCHEME = "dicomweb://"
+#: DICOM PS3.5, section 9.1: components without leading zeros, 64 characters at most.
+_UID = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))+", re.ASCII)
+_LONGEST_UID = 64
+_REFERENCE = re.compile(
+    re.escape(SCHEME) + r"(?P<archive>[^/]*)/studies/(?P<study>[^/]*)(/series/(?P<series>[^/]*))?"
+)
+
+
+def is_uid(value: str) -> bool:
+    """Whether it is a DICOM UID."""
+    return len(value) <= _LONGEST_UID and _UID.fullmatch(value) is not None
+
+
+def check_uid(name: str, value: str) -> str:
+    """The UID, if it is one.
+
+    Args:
+        name: of the parameter, in the message.
+
+    Raises:
+        InvalidParameter: it is no DICOM UID.
+    """
+    if not is_uid(value):
+        raise InvalidParameter(
+            f"{name}: no DICOM UID: give numbers separated by dots, none with leading zeros, "
+            f"{_LONGEST_UID} characters at most"
+        )
+    return value
+
+
+@dataclass(frozen=True)
+class StudyReference:
+    """A study in an archive.
+
+    Attributes:
+        archive: its name in the settings.
+        study: Study Instance UID.
+
+    Raises:
+        InvalidParameter: a UID is none.
+    """
+
+    archive: str
+    study: str
+
+    def __post_init__(self) -> None:
+        check_uid("study", self.study)
+
+
+@dataclass(frozen=True)
+class SeriesReference(StudyReference):
+    """A series in an archive.
+
+    Attributes:
+        series: Series Instance UID.
+
+    Raises:
+        InvalidParameter: a UID is none.
+    """
+
+    series: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_uid("series", self.series)
+
+    @classmethod
+    def parse(cls, text: str) -> SeriesReference:
+        """``dicomweb://ARCHIVE/studies/S/series/T``.
+
+        Raises:
+            InvalidParameter: it is none.
+        """
+        reference = parse_reference(text)
+        if not isinstance(reference, SeriesReference):
+            raise InvalidParameter(f"name the series, too: {_FORM}")
+        return reference
+
+
+_FORM = f"{SCHEME}ARCHIVE/studies/STUDY_UID/series/SERIES_UID"
+
+
+def parse_reference(text: str) -> StudyReference:
+    """The series, or the study if no series is named.
+
+    Raises:
+        InvalidParameter: it is neither.
+    """
+    parts = _REFERENCE.fullmatch(text)
+    if parts is None:
+        raise InvalidParameter(f"no reference to an archive: give {_FORM}")
+    if parts["series"] is None:
+        return StudyReference(parts["archive"], parts["study"])
+    return SeriesReference(parts["archive"], parts["study"], parts["series"])
