@@ -24,6 +24,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	@# For the tests only its client, which imports a module that Python 3.13 has no more.
+	if $(BIN)/python -c 'import sys; sys.exit("dev" not in "$(EXTRAS)" or sys.version_info > (3, 13))'; then \
+		$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps monailabel; fi
 	touch $(READY)
 
 ifeq ($(NODE),fits)

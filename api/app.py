@@ -10,10 +10,12 @@ from contextlib import asynccontextmanager, nullcontext
 from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from api import document, examples, jobs, problems
+from api import document, examples, jobs, monai_label, problems
 from api.access.gate import Gate
 from api.access.headers import SecurityHeaders
 from api.access.keys import KeyStore, default_path
+from api.access.live import LiveKeys
+from api.access.tokens import Tokens
 from api.audit import AuditFirst
 from api.background import InferenceJobs
 from api.engine import Engine
@@ -95,6 +97,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     page.install(app)
     app.include_router(swagger.router)
     training = jobs.install(app, engine)
+    if settings.monai_label:
+        monai_label.install(app, settings)
     app.add_middleware(HeadRequests)
     app.add_middleware(BodyLimit, bounds=settings.body_bounds, memory=engine.budget)
     app.add_middleware(Lifetime, seconds=settings.request_seconds)
@@ -110,9 +114,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 def _guard(app: FastAPI, settings: Settings) -> None:
     """Require keys, and let the sites call that the operator names."""
+    app.state.keys = LiveKeys(KeyStore(settings.keys or default_path()))
+    app.state.tokens = Tokens(settings.token_seconds) if settings.monai_label else None
     app.add_middleware(
         Gate,
-        keys=KeyStore(settings.keys or default_path()),
+        keys=app.state.keys,
+        tokens=app.state.tokens,
         required=settings.require_keys,
         per_minute=settings.rate_per_minute,
         hosts=settings.allowed_hosts,

@@ -10,6 +10,7 @@ from pathlib import Path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import record
+from api.paths import is_api
 from api.problems import STORAGE, problem
 from caps_med.errors import InvalidParameter
 
@@ -66,7 +67,7 @@ def write_once(scope: Scope, facts: record.Facts, outcome: str) -> bool:
     Requests outside the API have none.
     """
     method, route = scope["method"], route_of(scope)
-    if scope.get(_WRITTEN) or method == "OPTIONS" or not route.startswith("/v1/"):
+    if scope.get(_WRITTEN) or method == "OPTIONS" or not is_api(route):
         return True
     audited = {key: facts[key] for key in AUDITED if key in facts}
     files = [handler for handler in audit.handlers if isinstance(handler, AuditFile)]

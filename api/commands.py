@@ -31,6 +31,10 @@ def serve(
         bool,
         typer.Option("--without-keys", help="Allow other machines to call without keys."),
     ] = False,
+    monai_label: Annotated[
+        bool,
+        typer.Option("--monai-label", help="Also speak the MONAI Label protocol: 3D Slicer, OHIF."),
+    ] = False,
     tls_cert: Annotated[
         Path | None, typer.Option(help="PEM file of the certificate chain.", exists=True)
     ] = None,
@@ -50,7 +54,8 @@ def serve(
 
     if (tls_cert is None) != (tls_key is None):
         raise InvalidParameter("--tls-cert and --tls-key belong together: give both or neither")
-    settings = _settings({} if models is None else {"models": models})
+    given: dict[str, Any] = {} if models is None else {"models": models}
+    settings = _settings(given | ({"monai_label": True} if monai_label else {}))
     keys = KeyStore(settings.keys or default_path()).holds_any() or settings.require_keys
     check_exposure(host, keys, without_keys, settings.allowed_hosts)
     settings = settings.model_copy(update=_access(host, settings, keys))

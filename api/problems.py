@@ -31,6 +31,8 @@ RATE_LIMITED = "rate_limited"
 JOB_NOT_FOUND, PICTURE_NOT_FOUND = "job_not_found", "picture_not_found"
 REPORT_NOT_FOUND, NOT_FINISHED = "report_not_found", "not_finished"
 SAMPLE_NOT_FOUND = "sample_not_found"
+#: MONAI Label: no image of that id, an unknown or expired session.
+IMAGE_NOT_FOUND, SESSION_NOT_FOUND = "image_not_found", "session_not_found"
 DATA_NOT_FIT, QUOTA = "data_not_fit", "quota_exceeded"
 NAME_TAKEN = "name_taken"
 #: The disk of the models and jobs: full, or not usable at all.
@@ -58,6 +60,8 @@ PROBLEMS: Mapping[str, ProblemType] = {
     SAMPLE_NOT_FOUND: ProblemType(404, "There is no such sample."),
     errors.ArchiveNotFound.code: ProblemType(404, "The settings name no such archive."),
     errors.SeriesNotFound.code: ProblemType(404, "The archive has no such study or series."),
+    IMAGE_NOT_FOUND: ProblemType(404, "There is no image of this id."),
+    SESSION_NOT_FOUND: ProblemType(404, "There is no such session, or no longer."),
     "method_not_allowed": ProblemType(405, "The path does not support this method."),
     "not_acceptable": ProblemType(406, "The answer is not available in the requested format."),
     SLOW_BODY: ProblemType(408, "The headers or the body arrived too slowly."),

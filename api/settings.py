@@ -77,6 +77,12 @@ class Settings(BaseSettings):
             through a network count as one.
         allowed_hosts: accepted ``Host`` names; empty for any.
         cors_origins: sites whose pages may call this service, besides its own.
+        monai_label: whether the MONAI Label protocol is offered, for 3D Slicer and OHIF.
+        session_seconds: time after which an image that a client has sent for several calls is
+            forgotten, if it is not used.
+        max_sessions, sessions_max_bytes: such images that are held, and their bytes; one key gets
+            at most half of either.
+        token_seconds: for which a token of the protocol stands for a key.
     """
 
     model_config = SettingsConfigDict(env_prefix="CAPS_MED_", frozen=True, extra="ignore")
@@ -137,6 +143,11 @@ class Settings(BaseSettings):
     rate_per_minute: int = Field(default=600, gt=0)
     allowed_hosts: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
+    monai_label: bool = False
+    session_seconds: float = Field(default=3600, gt=0)
+    max_sessions: int = Field(default=64, gt=0)
+    sessions_max_bytes: int = Field(default=1024 * MIB, gt=0)
+    token_seconds: float = Field(default=12 * 3600, gt=0)
 
     @field_validator("cors_origins")
     @classmethod

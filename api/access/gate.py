@@ -10,10 +10,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.access.keys import Key, KeyStore
+from api.access.keys import Key, StoredKeys
 from api.access.live import KeysUnavailable, LiveKeys
 from api.access.rates import Rates
 from api.access.rights import note_key
+from api.access.tokens import Tokens
+from api.paths import MONAI_LABEL
 from api.problems import FORBIDDEN, RATE_LIMITED, STORAGE, UNAUTHORIZED, problem
 from api.record import note
 
@@ -34,6 +36,8 @@ def scope_of(method: str, path: str) -> str | None:
     first = parts[0].lower() if parts else ""
     if first == "metrics":
         return ANY
+    if first in MONAI_LABEL:
+        return _scope_of_monai_label(first, path)
     if first != "v1":
         return None if method in _READING else "admin"
     second = parts[1].lower() if len(parts) > 1 else ""
@@ -46,12 +50,20 @@ def scope_of(method: str, path: str) -> str | None:
     return "infer" if method in (*_READING, "POST") else "admin"
 
 
+def _scope_of_monai_label(first: str, path: str) -> str | None:
+    """Of the MONAI Label protocol; open is only how to log in."""
+    if first == "auth":
+        return None if path.rstrip("/") in ("/auth", "/auth/token") else ANY
+    return "train" if first == "train" else "infer"
+
+
 class Gate:
     """ASGI middleware: 401 without a key, 403 without its scope, 429 for too many requests, 503 if
     the keys cannot be read.
 
     Args:
         keys: once it has held a key, one is needed; before that, anyone on this machine may call.
+        tokens: that stand for a key; None if there are none.
         required: a key is needed even if there is none.
         per_minute: requests per minute of a key that has no rate of its own.
         hosts: accepted ``Host`` names; empty for any. Without keys this prevents DNS rebinding.
@@ -59,10 +71,10 @@ class Gate:
     """
 
     def __init__(
-        self, app: ASGIApp, *, keys: KeyStore, required: bool, per_minute: int,
-        hosts: Sequence[str], origins: Sequence[str],
+        self, app: ASGIApp, *, keys: LiveKeys, tokens: Tokens | None, required: bool,
+        per_minute: int, hosts: Sequence[str], origins: Sequence[str],
     ) -> None:  # fmt: skip
-        self.app, self._keys, self._required = app, LiveKeys(keys), required
+        self.app, self._keys, self._tokens, self._required = app, keys, tokens, required
         self._per_minute, self._rates = per_minute, Rates()
         self._hosts, self._origins = frozenset(hosts), frozenset(origins)
 
@@ -90,7 +102,7 @@ class Gate:
         self._required = self._required or keys.ever
         if not self._required:
             return None
-        key = keys.find(_presented(headers))
+        key = self._key(_presented(headers), keys)
         if key is None:
             return problem(
                 UNAUTHORIZED,
@@ -103,6 +115,12 @@ class Gate:
         if needed != ANY and not key.may(needed):
             return problem(FORBIDDEN, f"this key lacks the scope {needed!r}")
         return self._too_often(key)
+
+    def _key(self, text: str, keys: StoredKeys) -> Key | None:
+        found = keys.find(text)
+        if found is None and self._tokens is not None:
+            return self._tokens.find(text, keys)
+        return found
 
     def _too_often(self, key: Key) -> JSONResponse | None:
         allowed = key.per_minute or self._per_minute

@@ -5,6 +5,8 @@ from __future__ import annotations
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.paths import is_api
+
 #: Nothing from other hosts, no plug-ins, no frames; scripts and styles only from the page's own
 #: files, pictures also from the page itself (blob:).
 CONTENT_SECURITY_POLICY = "; ".join(
@@ -48,7 +50,7 @@ class SecurityHeaders:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-                if scope["path"].startswith("/v1"):
+                if is_api(scope["path"]):
                     headers.setdefault("Cache-Control", "no-store")
                 if scope.get("scheme") == "https":
                     headers.setdefault("Strict-Transport-Security", _ONE_YEAR)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, File, Form, Header, Query, Request, Response, UploadFile
@@ -41,11 +41,11 @@ async def known_parameters(request: Request) -> None:
     if request.method != "POST":
         return
     parts, query = _documented(request.app.openapi(), request.scope["route"].path_format)
-    await _check_form(request, parts)
-    given = (
-        ("part", await request.form(), parts),
-        ("query parameter", request.query_params, query),
-    )
+    given: list[tuple[str, Iterable[str], list[str]]] = []
+    if parts is not None:
+        await _check_form(request, parts)
+        given.append(("part", await request.form(), parts))
+    given.append(("query parameter", request.query_params, query))
     for kind, names, known in given:
         for name in names:
             if name not in known:
@@ -73,14 +73,18 @@ async def _check_form(request: Request, parts: Sequence[str]) -> None:
     )
 
 
-def _documented(document: dict[str, Any], path: str) -> tuple[list[str], list[str]]:
-    """Names of the parts and of the query parameters that a POST to this path takes."""
+def _documented(document: dict[str, Any], path: str) -> tuple[list[str] | None, list[str]]:
+    """Names of the parts and of the query parameters that a POST to this path takes; no parts but
+    None if its body is JSON.
+    """
     operation = document["paths"][path]["post"]
-    (content,) = operation["requestBody"]["content"].values()
+    query = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
+    ((media_type, content),) = operation["requestBody"]["content"].items()
+    if media_type == "application/json":
+        return None, query
     schema = content["schema"]
     if "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    query = [each["name"] for each in operation["parameters"] if each["in"] == "query"]
     return list(schema["properties"]), query
 
 

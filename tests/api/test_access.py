@@ -176,6 +176,15 @@ class TestGate:
         ("GET", "//v1/training-jobs", "train"),
         ("GET", "/V1/models", "infer"),
         ("PATCH", "/v1/anything", "admin"),
+        ("GET", "/info/", "infer"),
+        ("GET", "//Info", "infer"),
+        ("POST", "/infer/x", "infer"),
+        ("PUT", "/session/", "infer"),
+        ("DELETE", "/train/", "train"),
+        ("GET", "/auth/", None),
+        ("POST", "/auth/token", None),
+        ("GET", "/auth/token/valid", "any"),
+        ("GET", "/auth/anything", "any"),
     ],
 )
 def test_the_scope_of_a_request(method: str, path: str, scope: str | None) -> None:
