@@ -1,4 +1,4 @@
-"""POST /infer/{model}: segment an image that is sent along, of a session, or named."""
+"""POST /infer/{model}: segment an image that is sent along, of a session, or of an archive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from api.engine import Segment
 from api.monai_label.answers import InferParameters, described, file_of, label_file, multipart
-from api.monai_label.sources import content_of
+from api.monai_label.sources import image_of
 from api.routes.common import EngineDependency, problems
 from caps_med.images import encode_image
 from caps_med.inference import Segmentation
@@ -34,7 +34,7 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
                 "application/json": {"schema": {"type": "object"}},
             },
         },
-        **problems(400, 404, 413, 415, 422, 500, 503, 504),
+        **problems(400, 403, 404, 413, 415, 422, 500, 502, 503, 504),
     },
 )
 async def infer(
@@ -51,8 +51,7 @@ async def infer(
     asked = InferParameters.parse(params)
     loaded = await engine.load(model)
     fitting = loaded.image_reader.match_channels
-    content = await content_of(request, image, session_id, file)
-    decoded = await engine.decode([content], "image", fitting)
+    decoded = await image_of(request, fitting, image, session_id, file)
     result = await engine.predict(loaded, Segment(decoded))
     return await engine.run("encode", lambda: encode(result, asked, output))
 
