@@ -33,6 +33,18 @@ class NotFinite(InvalidInput):
     """The image has NaN or infinite values."""
 
 
+class SeveralVolumes(InvalidInput):
+    """A file or series holds several volumes, of which one has to be chosen.
+
+    Attributes:
+        count: how many; they are counted from 0.
+    """
+
+    def __init__(self, message: str, count: int = 0) -> None:
+        super().__init__(message)
+        self.count = count
+
+
 class UnknownLabel(CapsMedError):
     """A label map has an id that the model does not know."""
 

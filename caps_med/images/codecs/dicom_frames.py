@@ -1,9 +1,9 @@
 """The frames of one DICOM file.
 
-Read are grey and RGB pictures of 8 to 32 bits: uncompressed, deflated, RLE, JPEG (8 bits) and
-JPEG 2000. Stored values are rescaled (Rescale Slope and Intercept), MONOCHROME1 is inverted so
-that higher is brighter. Only the elements that this needs are read, and those of patient and study
-that a DICOM SEG must repeat (`caps_med.images.dicom_origin`).
+Read are grey and RGB pictures of 8 to 32 bits: uncompressed, deflated, RLE, JPEG, JPEG-LS and
+JPEG 2000. Stored values are rescaled (`caps_med.images.codecs.dicom_rescale`), MONOCHROME1 is
+inverted so that higher is brighter. Only the elements that this needs are read, and those of
+patient and study that a DICOM SEG must repeat (`caps_med.images.dicom_origin`).
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import numpy as np
 import pydicom
 from pydicom.config import disable_value_validation
 from pydicom.dataset import FileDataset
-from pydicom.encaps import generate_frames
 from pydicom.pixels.utils import pixel_array
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import dicom_origin
+from caps_med.images.codecs import dicom_codestreams as codestreams
+from caps_med.images.codecs import dicom_kinds
 from caps_med.images.codecs import dicom_layout as layouts
-from caps_med.images.codecs import jpeg
 from caps_med.images.codecs.dicom_geometry import SlicePlane, read_planes
+from caps_med.images.codecs.dicom_rescale import rescaled, smallest_integers
 from caps_med.images.image import Array
 from caps_med.images.limits import Limits
 
-_TAGS = [
-    *dicom_origin.TAGS, "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration",
-    "NumberOfFrames", "Rows", "Columns", "BitsAllocated", "BitsStored", "HighBit",
-    "PixelRepresentation", "RescaleSlope", "RescaleIntercept", "ModalityLUTSequence",
-    "ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "SliceThickness",
-    "SpacingBetweenSlices", "SharedFunctionalGroupsSequence",
-    "PerFrameFunctionalGroupsSequence", "PixelData",
+_TAGS: list[Any] = [
+    *dicom_origin.TAGS, *dicom_kinds.TAGS, "SamplesPerPixel", "PhotometricInterpretation",
+    "PlanarConfiguration", "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation",
+    "RescaleSlope", "RescaleIntercept", "ModalityLUTSequence", "ImagePositionPatient",
+    "ImageOrientationPatient", "PixelSpacing", "SliceThickness", "SpacingBetweenSlices",
+    "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence", "PixelData",
 ]  # fmt: skip
 #: Warnings and pydicom's validation are turned off for the whole process: one file at a time.
 _QUIET = threading.Lock()
@@ -70,16 +70,14 @@ def read_frames(data: bytes, limits: Limits) -> Frames:
     try:
         with _QUIET, warnings.catch_warnings(), disable_value_validation():  # they quote values
             warnings.simplefilter("ignore")
-            header = pydicom.dcmread(io.BytesIO(data), specific_tags=_TAGS)
+            header = pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=_TAGS)
+            dicom_kinds.check_image(header)
             shape = _checked_shape(header, layout, limits)
-            _check_compressed(header, layout, shape[0])
-            if layout.syntax == layouts.RLE:
-                warnings.simplefilter("error")  # it would go on with pixels in the wrong places
-            array = _stored(header, shape)
-            rescaled, notes = _rescaled(header, array)
+            array, notes = _brighter_is_higher(header, _stored(header, layout, shape))
+            values = rescaled(header, array)
             planes, series = read_planes(header, shape[0]), str(header.get("SeriesInstanceUID", ""))
             origin = dicom_origin.origin_of(header, shape[0])
-            return Frames(rescaled, planes, series, origin, notes, _patient(header))
+            return Frames(values, planes, series, origin, notes, _patient(header))
     except CapsMedError:
         raise
     except MemoryError as error:
@@ -100,6 +98,9 @@ def _checked_shape(
     header: FileDataset, layout: layouts.DicomLayout, limits: Limits
 ) -> tuple[int, int, int, int]:
     """(frames, rows, columns, channels), once bounds and lengths are right."""
+    if layout.pixels is None and layout.fragments == 0:
+        raise dicom_kinds.NoPixels("DICOM: it holds no picture (no Pixel Data)")
+    layouts.check_syntax(layout)
     frames = _whole(header, "NumberOfFrames", 1)
     rows, columns = _whole(header, "Rows"), _whole(header, "Columns")
     channels, bits = _whole(header, "SamplesPerPixel", 1), _whole(header, "BitsAllocated")
@@ -108,8 +109,6 @@ def _checked_shape(
         raise InvalidInput(f"DICOM: no picture of {rows} x {columns} pixels, {frames} frames")
     if colours not in {1: _GREY, 3: _COLOURS}.get(channels, ()):
         raise UnsupportedFormat("DICOM: grey and RGB pictures are read, no palettes: convert it")
-    if bits == 1:
-        raise layouts.IsSegmentation("DICOM: SEG is written, not read: keep the labels as NIfTI")
     if bits not in (8, 16, 32) or (channels == 3 and bits != 8):
         raise UnsupportedFormat("DICOM: samples of 8, 16 or 32 bits are read, of colours 8")
     if "ModalityLUTSequence" in header:
@@ -118,7 +117,7 @@ def _checked_shape(
     expected = frames * rows * columns * size
     if colours == "YBR_FULL_422" and layout.pixels is not None:
         raise UnsupportedFormat("DICOM: subsampled colours are read from JPEG alone")
-    if layout.pixels is not None and layout.pixels != expected + expected % 2:
+    if layout.pixels is not None and layout.pixels not in (expected, expected + expected % 2):
         raise InvalidInput(
             f"DICOM: the header describes {expected} bytes of pixels, there are {layout.pixels}"
         )
@@ -128,22 +127,23 @@ def _checked_shape(
     return frames, rows, columns, channels
 
 
-def _check_compressed(header: FileDataset, layout: layouts.DicomLayout, frames: int) -> None:
-    """Refuse damaged JPEG frames, which their decoder would fill with grey."""
-    if layout.syntax == layouts.JPEG:
-        for frame in generate_frames(header.PixelData, number_of_frames=frames):
-            jpeg.frame_of(frame)
-            jpeg.check_undamaged(frame)
-
-
-def _stored(header: FileDataset, shape: tuple[int, int, int, int]) -> Array:
+def _stored(
+    header: FileDataset, layout: layouts.DicomLayout, shape: tuple[int, int, int, int]
+) -> Array:
     """The stored values `[F, H, W]` or `[F, H, W, 3]`, without what lies above their top bit."""
     frames, rows, columns, channels = shape
-    array = np.asarray(pixel_array(header))
+    if layout.syntax in layouts.NATIVE:
+        array = np.asarray(pixel_array(header))
+    elif layout.syntax == layouts.RLE:
+        warnings.simplefilter("error")  # it would go on with pixels in the wrong places
+        array = np.asarray(pixel_array(header, decoding_plugin="pydicom"))
+    else:
+        array = codestreams.decode(header, layout.syntax, shape)
     wanted = (frames, rows, columns) if channels == 1 else (frames, rows, columns, channels)
     if array.size != np.prod(wanted):
         raise InvalidInput("DICOM: the decoded picture has another size than its header says")
     array = array.reshape(wanted)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     bits = _whole(header, "BitsStored", array.itemsize * 8)
     if not 1 <= bits <= array.itemsize * 8 or _whole(header, "HighBit", bits - 1) != bits - 1:
         raise UnsupportedFormat("DICOM: values must fill the lowest bits of a sample")
@@ -151,38 +151,16 @@ def _stored(header: FileDataset, shape: tuple[int, int, int, int]) -> Array:
     return (array << unused) >> unused if unused and array.dtype.kind in "iu" else array
 
 
-def _rescaled(header: FileDataset, array: Array) -> tuple[Array, tuple[str, ...]]:
-    notes: tuple[str, ...] = ()
-    if array.ndim == 4:
-        return array, notes
-    if header.PhotometricInterpretation == "MONOCHROME1":
-        bits = _whole(header, "BitsStored")
-        signed = array.dtype.kind == "i"
-        array = (-1 if signed else 2**bits - 1) - array.astype(np.int64)
-        array = smallest_integers(array)
-        notes = ("DICOM: MONOCHROME1 was inverted, so that higher is brighter",)
-    slope, intercept = (
-        float(header.get(name, default))
-        for name, default in (("RescaleSlope", 1), ("RescaleIntercept", 0))
+def _brighter_is_higher(header: FileDataset, array: Array) -> tuple[Array, tuple[str, ...]]:
+    """MONOCHROME1 turned around within its stored bits, and what the reader is told of it."""
+    if header.PhotometricInterpretation != "MONOCHROME1":
+        return array, ()
+    bits = _whole(header, "BitsStored")
+    highest = -1 if array.dtype.kind == "i" else 2**bits - 1
+    return (
+        smallest_integers(highest - array.astype(np.int64)),
+        ("DICOM: MONOCHROME1 was inverted, so that higher is brighter",),
     )
-    if not np.isfinite([slope, intercept]).all() or slope == 0:
-        raise InvalidInput("DICOM: Rescale Slope and Intercept must be finite, the slope not 0")
-    if (slope, intercept) == (1, 0):
-        return array, notes
-    if slope.is_integer() and intercept.is_integer() and abs(slope) + abs(intercept) < 2**24:
-        return smallest_integers(array.astype(np.int64) * int(slope) + int(intercept)), notes
-    return (array * np.float64(slope) + intercept).astype(np.float32), notes
-
-
-def smallest_integers(array: Array) -> Array:
-    """64-bit integers in the smallest of the usual dtypes that holds them; all in C order."""
-    if array.dtype == np.int64:
-        low, high = int(array.min()), int(array.max())
-        for name in ("u1", "i2", "u2", "i4"):
-            bounds = np.iinfo(name)
-            if bounds.min <= low and high <= bounds.max:
-                return np.ascontiguousarray(array, dtype=name)
-    return np.ascontiguousarray(array)
 
 
 def _whole(header: FileDataset, name: str, default: int | None = None) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 from pydicom.dataset import Dataset
 
 from caps_med.errors import InvalidInput
+from caps_med.images.codecs.dicom_groups import described_frames, group_of, shared_groups
 from caps_med.images.image import Array
 
 #: Slices may lie this share of their distance away from where even spacing puts them.
@@ -61,18 +62,15 @@ def planes_of(affine: Array, count: int) -> tuple[SlicePlane, ...]:
 
 def read_planes(header: Dataset, frames: int) -> tuple[SlicePlane, ...]:
     """Where each frame lies; empty where the file does not say."""
-    groups = header.get("PerFrameFunctionalGroupsSequence")
-    if groups is None:
+    groups, shared = described_frames(header, frames), shared_groups(header)
+    if not groups:
         one = _plane(header, header, header)
         return (one,) if one is not None and frames == 1 else ()
-    if len(groups) != frames:
-        raise InvalidInput(f"DICOM: {len(groups)} frames are described, there are {frames}")
-    (shared,) = header.get("SharedFunctionalGroupsSequence") or [Dataset()]
     found = [
         _plane(
-            _group(frame, shared, "PlanePositionSequence"),
-            _group(frame, shared, "PlaneOrientationSequence"),
-            _group(frame, shared, "PixelMeasuresSequence"),
+            group_of(frame, shared, "PlanePositionSequence"),
+            group_of(frame, shared, "PlaneOrientationSequence"),
+            group_of(frame, shared, "PixelMeasuresSequence"),
         )
         for frame in groups
     ]
@@ -110,15 +108,6 @@ def affine_of(planes: Sequence[SlicePlane]) -> tuple[list[int], Array]:
     affine[:3, 2] = step
     affine[:3, 3] = corners[0]
     return order, _TO_RAS @ affine
-
-
-def _group(frame: Dataset, shared: Dataset, name: str) -> Dataset:
-    """The one item of a functional group, the frame's own before the shared one."""
-    for source in (frame, shared):
-        if source.get(name):
-            item: Dataset = source[name].value[0]
-            return item
-    return Dataset()
 
 
 def _plane(position: Dataset, orientation: Dataset, measures: Dataset) -> SlicePlane | None:

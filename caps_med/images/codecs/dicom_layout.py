@@ -8,24 +8,25 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from caps_med.errors import CapsMedError, InvalidInput, UnsupportedFormat
+from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.streams import inflate_raw
 from caps_med.images.limits import Limits
 
 PREAMBLE, MAGIC = 128, b"DICM"
 
-_IMPLICIT = "1.2.840.10008.1.2"
-_EXPLICIT = "1.2.840.10008.1.2.1"
-_DEFLATED = "1.2.840.10008.1.2.1.99"
-RLE, JPEG = "1.2.840.10008.1.2.5", "1.2.840.10008.1.2.4.50"
-#: Transfer syntaxes with compressed frames that are read, and what they are called.
-COMPRESSED = {
-    RLE: "RLE",
-    JPEG: "JPEG",
-    "1.2.840.10008.1.2.4.90": "JPEG 2000",
-    "1.2.840.10008.1.2.4.91": "JPEG 2000",
-}
-NATIVE = (_IMPLICIT, _EXPLICIT, _DEFLATED)
+_UIDS = "1.2.840.10008.1.2"
+_IMPLICIT, _EXPLICIT, _BIG_ENDIAN = _UIDS, f"{_UIDS}.1", f"{_UIDS}.2"
+_DEFLATED = f"{_UIDS}.1.99"
+RLE = f"{_UIDS}.5"
+#: ITU-T T.81 of 8 bits; of 8 or 12 bits; lossless, by any predictor or the first.
+JPEG, JPEG_EXTENDED = f"{_UIDS}.4.50", f"{_UIDS}.4.51"
+JPEG_LOSSLESS = (f"{_UIDS}.4.57", f"{_UIDS}.4.70")
+JPEG_LS = (f"{_UIDS}.4.80", f"{_UIDS}.4.81")
+#: Part 1 of the standard, and with its high-throughput coder.
+JPEG_2000 = tuple(f"{_UIDS}.4.{number}" for number in (90, 91, 201, 202, 203))
+#: Transfer syntaxes that are read, with native and with compressed frames.
+NATIVE = (_IMPLICIT, _EXPLICIT, _BIG_ENDIAN, _DEFLATED)
+COMPRESSED = (RLE, JPEG, JPEG_EXTENDED, *JPEG_LOSSLESS, *JPEG_LS, *JPEG_2000)
 
 # Programs that a system would start if the file were given to it: Windows, Linux, macOS, scripts.
 _EXECUTABLES = (
@@ -35,27 +36,18 @@ _EXECUTABLES = (
 _SHORT = frozenset(
     b"AE AS AT CS DA DS DT FD FL IS LO LT PN SH SL SS ST TM UI UL US".split()
 )  # a length of 2 bytes
+_ENCAPSULATED = (b"OB", b"OW")
 _LONG = frozenset(b"OB OD OF OL OV OW SQ SV UC UN UR UT UV".split())  # of 4 bytes
 _UNDEFINED = 0xFFFFFFFF
 _TRANSFER_SYNTAX = (0x0002, 0x0010)
 _PIXELS = (0x7FE0, 0x0010)
+#: Of the file header, and of data sets: little and big endian.
+_FIRST_GROUPS = (b"\2\0", b"\x08\0", b"\0\x08")
 _ITEM, _ITEM_END, _SEQUENCE_END = (0xFFFE, 0xE000), (0xFFFE, 0xE00D), (0xFFFE, 0xE0DD)
 _MAX_DEPTH = 24
 _MAX_ELEMENTS = 500_000
 # All elements but the pixels may take this much once inflated.
 _HEADER_ROOM = 2**26
-
-
-class NoPicture(CapsMedError):
-    """A DICOM object of another kind, which may lie beside a series."""
-
-
-class NoPixels(NoPicture, InvalidInput):
-    """A directory, a report, a presentation state."""
-
-
-class IsSegmentation(NoPicture, UnsupportedFormat):
-    """A DICOM SEG."""
 
 
 @dataclass(frozen=True)
@@ -74,42 +66,51 @@ class DicomLayout:
 
 
 def recognises(data: bytes) -> bool:
-    """Whether `data` has DICOM's magic after the preamble."""
-    return data[PREAMBLE : PREAMBLE + 4] == MAGIC
+    """Whether `data` has DICOM's magic after the preamble, or begins like a file without one."""
+    return data[PREAMBLE : PREAMBLE + 4] == MAGIC or _begins_like_elements(data)
 
 
 def read_layout(data: bytes, limits: Limits) -> DicomLayout:
     """Walk every element; nothing is decoded.
 
     Raises:
-        InvalidInput: a program in the preamble, an element that reaches past the end, nesting
-            beyond `_MAX_DEPTH`, or no pixels.
+        InvalidInput: a program in the preamble, an element that reaches past the end, or nesting
+            beyond `_MAX_DEPTH`.
         InputTooLarge: the deflated part is over the bounds.
-        UnsupportedFormat: a transfer syntax that is not read.
     """
     if data.startswith(_EXECUTABLES):
         raise InvalidInput("DICOM: its preamble holds a program: have the file checked")
     syntax, start = _file_header(data)
-    if syntax not in NATIVE and syntax not in COMPRESSED:
-        raise UnsupportedFormat(
-            "DICOM: this transfer syntax is not read: store it uncompressed, as RLE or JPEG 2000"
-        )
     body = data[start:]
     if syntax == _DEFLATED:
         body = inflate_raw("DICOM", body, limits.max_inflated_bytes + _HEADER_ROOM)
-    walk = _Walk(body, explicit=syntax != _IMPLICIT)
+    order = ">" if syntax == _BIG_ENDIAN else "<"
+    walk = _Walk(body, explicit=syntax != _IMPLICIT, order=order)
     walk.elements(0, len(body), 0)
-    if walk.pixels is None and walk.fragments == 0:
-        raise NoPixels("DICOM: it holds no picture (no Pixel Data)")
-    if (walk.pixels is None) != (syntax in COMPRESSED):
-        raise InvalidInput("DICOM: the pixel data is not of the transfer syntax that it declares")
     return DicomLayout(syntax, walk.pixels, walk.fragments)
+
+
+def check_syntax(layout: DicomLayout) -> None:
+    """Refuse frames that no decoder here reads.
+
+    Raises:
+        UnsupportedFormat: a transfer syntax that is not read.
+        InvalidInput: the pixels are not of the transfer syntax that the file declares.
+    """
+    if layout.syntax not in (*NATIVE, *COMPRESSED):
+        raise UnsupportedFormat(
+            "DICOM: this transfer syntax is not read (a video, or a manufacturer's own): convert "
+            "the file with `gdcmconv --raw IN OUT` of python-gdcm"
+        )
+    if (layout.pixels is None) != (layout.syntax in COMPRESSED):
+        raise InvalidInput("DICOM: the pixel data is not of the transfer syntax that it declares")
 
 
 def _file_header(data: bytes) -> tuple[str, int]:
     """The transfer syntax, and where the data set begins."""
-    walk = _Walk(data, explicit=True)
-    position, syntax = PREAMBLE + len(MAGIC), ""
+    magic = PREAMBLE + len(MAGIC)
+    begin = position = magic if data[PREAMBLE:magic] == MAGIC else 0
+    walk, syntax = _Walk(data, explicit=True), ""
     while position + 8 <= len(data) and data[position : position + 2] == b"\2\0":
         tag, _, length, value = walk.head(position, len(data))
         if length == _UNDEFINED or value + length > len(data):
@@ -117,16 +118,41 @@ def _file_header(data: bytes) -> tuple[str, int]:
         if tag == _TRANSFER_SYNTAX:
             syntax = data[value : value + length].rstrip(b"\0 ").decode("ascii", "replace")
         position = value + length
+    if not syntax and position == begin == 0:
+        return _guessed_syntax(data), position
     if not syntax:
         raise InvalidInput("DICOM: the file header names no transfer syntax")
     return syntax, position
 
 
+def _guessed_syntax(data: bytes) -> str:
+    """That of a data set without a file header, as older programs stored it."""
+    if data[4:6] not in _SHORT | _LONG:
+        return _IMPLICIT
+    return _BIG_ENDIAN if data[:1] == b"\0" else _EXPLICIT
+
+
+def _begins_like_elements(data: bytes) -> bool:
+    """Whether two elements of a file header or of the first group (0008) follow each other."""
+    group = next((g for g in _FIRST_GROUPS if data.startswith(g)), None)
+    if group is None:
+        return False
+    syntax = _EXPLICIT if group == b"\2\0" else _guessed_syntax(data)
+    order = ">" if group[:1] == b"\0" else "<"
+    walk = _Walk(data, explicit=syntax != _IMPLICIT, order=order)
+    try:
+        first, _, length, value = walk.head(0, len(data))
+        second, _, _, _ = walk.head(value + length, len(data))
+    except InvalidInput:
+        return False
+    return first < second and second[0] in (first[0], 0x0008)
+
+
 class _Walk:
     """Follows lengths through the elements of one data set."""
 
-    def __init__(self, data: bytes, explicit: bool) -> None:
-        self.data, self.explicit = data, explicit
+    def __init__(self, data: bytes, explicit: bool, order: str = "<") -> None:
+        self.data, self.explicit, self.order = data, explicit, order
         self.pixels: int | None = None
         self.fragments = 0
         self._left = _MAX_ELEMENTS
@@ -140,17 +166,17 @@ class _Walk:
             raise InvalidInput(f"DICOM: more than {_MAX_ELEMENTS} elements")
         if position + 8 > end:
             raise _cut()
-        group, element = struct.unpack_from("<HH", self.data, position)
+        group, element = struct.unpack_from(f"{self.order}HH", self.data, position)
         if not (self.explicit if explicit is None else explicit) or group == 0xFFFE:
-            (length,) = struct.unpack_from("<I", self.data, position + 4)
+            (length,) = struct.unpack_from(f"{self.order}I", self.data, position + 4)
             return (group, element), b"", length, position + 8
         kind = self.data[position + 4 : position + 6]
         if kind in _SHORT:
-            (length,) = struct.unpack_from("<H", self.data, position + 6)
+            (length,) = struct.unpack_from(f"{self.order}H", self.data, position + 6)
             return (group, element), kind, length, position + 8
         if kind not in _LONG or position + 12 > end:
             raise InvalidInput("DICOM: an element has no known type: the file is broken")
-        (length,) = struct.unpack_from("<I", self.data, position + 8)
+        (length,) = struct.unpack_from(f"{self.order}I", self.data, position + 8)
         return (group, element), kind, length, position + 12
 
     def elements(
@@ -161,6 +187,8 @@ class _Walk:
         if depth > _MAX_DEPTH:
             raise InvalidInput(f"DICOM: sequences are nested more than {_MAX_DEPTH} deep")
         while position < end:
+            if depth == 0 and self._padding(position):
+                return end
             tag, kind, length, value = self.head(position, end, explicit)
             if tag == _ITEM_END and open_end and length == 0:
                 return value
@@ -168,6 +196,8 @@ class _Walk:
                 raise InvalidInput("DICOM: an item lies outside a sequence")
             if tag == _PIXELS and depth == 0:
                 position = self._pixel_data(value, length, end)
+            elif length == _UNDEFINED and kind in _ENCAPSULATED:  # such as an icon's pixels
+                position = self._fragments(value, end)[1]
             elif length == _UNDEFINED:
                 if kind not in (b"SQ", b"UN", b""):
                     raise InvalidInput("DICOM: an element that is no sequence has no length")
@@ -203,22 +233,37 @@ class _Walk:
             raise _cut()
         return position
 
+    def _padding(self, position: int) -> bool:
+        """Whether nothing but zeros follows the pixels; asked once, at the first of them."""
+        if self.pixels is None and not self.fragments:
+            return False
+        if any(self.data[position : position + 8]):
+            return False
+        if self.data.count(b"\0", position) < len(self.data) - position:
+            raise _cut()
+        return True
+
     def _pixel_data(self, position: int, length: int, end: int) -> int:
         if self.pixels is not None or self.fragments:
             raise InvalidInput("DICOM: the pixel data is given twice")
-        if length != _UNDEFINED:
-            if position + length > end:
-                raise _cut()
-            self.pixels = length
-            return position + length
+        if length == _UNDEFINED:
+            self.fragments, position = self._fragments(position, end)
+            return position
+        if position + length > end:
+            raise _cut()
+        self.pixels = length
+        return position + length
+
+    def _fragments(self, position: int, end: int) -> tuple[int, int]:
+        """How many pieces encapsulated data has after its table of offsets, and where it ends."""
+        pieces = -1
         while position < end:
             tag, _, length, value = self.head(position, end)
             if tag == _SEQUENCE_END and length == 0:
-                self.fragments -= 1  # the first piece is the table of offsets
-                return value
+                return pieces, value
             if tag != _ITEM or value + length > end:
                 raise _cut()
-            self.fragments += 1
+            pieces += 1
             position = value + length
         raise _cut()
 

@@ -11,9 +11,10 @@ from typing import IO
 import numpy as np
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
-from caps_med.images.codecs import dicom_layout, zips
-from caps_med.images.codecs.dicom_frames import Frames, read_frames, smallest_integers
+from caps_med.images.codecs import dicom_kinds, dicom_layout, zips
+from caps_med.images.codecs.dicom_frames import Frames, read_frames
 from caps_med.images.codecs.dicom_geometry import affine_of
+from caps_med.images.codecs.dicom_rescale import smallest_integers
 from caps_med.images.dicom_origin import joined
 from caps_med.images.image import STACK_AFFINE, MedicalImage
 from caps_med.images.limits import Limits
@@ -113,6 +114,7 @@ def _frames(contents: Iterable[tuple[str, bytes]], limits: Limits, bound: str) -
     """What the files hold, together within a bound of `limits`; an error names its file."""
     most = getattr(limits, bound)
     files: list[Frames] = []
+    left_out: list[CapsMedError] = []
     size, voxels, widest = 0, 0, 1
     for name, content in contents:
         size += len(content)
@@ -124,13 +126,18 @@ def _frames(contents: Iterable[tuple[str, bytes]], limits: Limits, bound: str) -
             raise InputTooLarge(f"more than {MAX_FILES} DICOM files in one series: split it")
         try:
             files.append(read_frames(content, limits))
-        except dicom_layout.NoPicture:
+        except dicom_kinds.NoPixels:
+            continue
+        except dicom_kinds.NoImage as error:
+            left_out.append(type(error)(f"{name}: {error}"))
             continue
         except (InvalidInput, InputTooLarge, UnsupportedFormat) as error:
             raise type(error)(f"{name}: {error}") from error
         voxels += files[-1].array.size
         widest = max(widest, files[-1].array.itemsize)
         limits.check_array((voxels,), widest)
+    if not files and left_out:
+        raise left_out[0]
     return files
 
 

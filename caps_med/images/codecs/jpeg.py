@@ -15,7 +15,8 @@ from caps_med.images.codecs.pictures import checked_uint8, decode_picture, plane
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.limits import Limits
 
-_START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+#: The last is that of JPEG-LS (ITU-T T.87).
+_START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC} | {0xF7}
 _START_OF_SCAN = 0xDA
 _SCAN, _END = b"\xff\xda", b"\xff\xd9"
 #: A progressive picture has about ten scans; each is decoded over the whole picture.

@@ -8,8 +8,9 @@ from caps_med.errors import UnsupportedFormat
 from caps_med.images.codecs import dicom, jpeg, nifti, npy, npz, nrrd, png, tiff
 from caps_med.images.codecs.codec import Codec
 
+# DICOM first: before its magic lie 128 bytes that may look like any other format.
 CODECS: dict[str, Codec] = {
-    module.CODEC.name: module.CODEC for module in (nifti, nrrd, dicom, png, jpeg, tiff, npy, npz)
+    module.CODEC.name: module.CODEC for module in (dicom, nifti, nrrd, png, jpeg, tiff, npy, npz)
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 
 from caps_med.errors import InputTooLarge, InvalidInput
@@ -53,7 +54,9 @@ def inflate_gzip(name: str, data: bytes, size: int) -> bytes:
 
 
 def inflate_raw(name: str, data: bytes, most: int) -> bytes:
-    """The content of one raw deflate stream of at most `most` bytes; zero padding may follow.
+    """The content of one raw deflate stream of at most `most` bytes.
+
+    After it may follow the checksum and size that end a gzip stream, if they are right, and zeros.
 
     Raises:
         InputTooLarge: there is more.
@@ -63,7 +66,8 @@ def inflate_raw(name: str, data: bytes, most: int) -> bytes:
     content = _decompress(stream, data, most + 1)
     if len(content) > most:
         raise InputTooLarge(f"{name}: inflates to more than {most} bytes: crop the image")
-    if not stream.eof or stream.unused_data.strip(b"\0"):
+    trailer = struct.pack("<II", zlib.crc32(content), len(content) & 0xFFFFFFFF)
+    if not stream.eof or stream.unused_data.removeprefix(trailer).strip(b"\0"):
         raise InvalidInput(f"{name}: the deflated part is cut or broken: copy the file again")
     return content
 

@@ -234,8 +234,8 @@ def test_it_is_not_read(tmp_path: Path) -> None:
     labels = labelled(image)
     labels.save(tmp_path / "seg.dcm")
     np.testing.assert_array_equal(read_image(tmp_path).array, image.array)
-    with pytest.raises(UnsupportedFormat, match="SEG is written, not read: keep the labels"):
-        read_image(encode_image(labels, "dicom"), kind="labels")
+    with pytest.raises(UnsupportedFormat, match="a segmentation is no image"):
+        read_image(encode_image(labels, "dicom"))
 
 
 def test_a_map_without_a_label_is_one_too() -> None:

@@ -1,0 +1,73 @@
+"""From stored values to those that they stand for: Rescale Slope and Intercept.
+
+Classic objects say them once (DICOM PS3.3, C.11.1), enhanced ones in their functional groups, a
+frame's own before the shared one (C.7.6.16.2.9).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pydicom.dataset import Dataset
+
+from caps_med.errors import InvalidInput, UnsupportedFormat
+from caps_med.images.codecs.dicom_groups import described_frames, group_of, shared_groups
+from caps_med.images.image import Array
+
+_TRANSFORMATION = "PixelValueTransformationSequence"
+
+
+def rescaled(header: Dataset, array: Array) -> Array:
+    """The values of frames `[F, H, W]`, integers where they are whole; colours as they are."""
+    if array.ndim == 4:
+        return array
+    if "ModalityLUTSequence" in header:
+        raise UnsupportedFormat("DICOM: a table of values (Modality LUT) is not read: rescale it")
+    transformations = _transformations(header, len(array))
+    if not np.isfinite(transformations).all() or (transformations[:, 0] == 0).any():
+        raise InvalidInput("DICOM: Rescale Slope and Intercept must be finite, the slope not 0")
+    if (transformations == (1, 0)).all():
+        return array
+    slopes, intercepts = (column[:, None, None] for column in transformations.T)
+    whole = np.equal(np.mod(transformations, 1), 0).all()
+    if whole and np.abs(transformations).sum(axis=1).max() < 2**24:
+        exact = array * slopes.astype(np.int64) + intercepts.astype(np.int64)
+        return smallest_integers(exact)
+    values: Array = (array * slopes + intercepts).astype(np.float32)
+    return values
+
+
+def _transformations(header: Dataset, frames: int) -> Array:
+    """Slope and intercept `[F, 2]`, or `[1, 2]` of all frames."""
+    shared, own = shared_groups(header), described_frames(header, frames)
+    if not shared and not own:
+        return np.array([_slope_and_intercept(header)])
+    if not own:
+        return np.array([_slope_and_intercept(group_of(shared, shared, _TRANSFORMATION))])
+    return np.array(
+        [_slope_and_intercept(group_of(frame, shared, _TRANSFORMATION)) for frame in own]
+    )
+
+
+def _slope_and_intercept(source: Dataset) -> tuple[float, float]:
+    slope, intercept = (
+        _number(source.get(name), default)
+        for name, default in (("RescaleSlope", 1.0), ("RescaleIntercept", 0.0))
+    )
+    return slope, intercept
+
+
+def _number(value: Any, default: float) -> float:  # noqa: ANN401 - whatever the file holds
+    return default if value in (None, "") else float(value)
+
+
+def smallest_integers(array: Array) -> Array:
+    """64-bit integers in the smallest of the usual dtypes that holds them; all in C order."""
+    if array.dtype == np.int64:
+        low, high = int(array.min()), int(array.max())
+        for name in ("u1", "i2", "u2", "i4"):
+            bounds = np.iinfo(name)
+            if bounds.min <= low and high <= bounds.max:
+                return np.ascontiguousarray(array, dtype=name)
+    return np.ascontiguousarray(array)
