@@ -92,6 +92,10 @@ class ModelDetail(ModelSummary):
     plane: str = Field(description="Plane in which volumes are sliced.", examples=["axial"])
     spacing_mm: tuple[float, float] | None
     preprocessing: str
+    temperature: float | None = Field(
+        description="Of its probabilities, fitted on held-out images; null if they are the "
+        "network's own, and of a synthesis model."
+    )
     layers: list[Layer]
     reconstructs: bool = Field(
         description="Whether images can be drawn from its class capsules, by `manipulate`."
@@ -110,6 +114,7 @@ class ModelDetail(ModelSummary):
             plane=card.plane,
             spacing_mm=card.spacing_mm,
             preprocessing=model.provenance.preprocessing,
+            temperature=card.fitted_temperature,
             layers=[Layer(**info.__dict__) for info in model.layers],
             reconstructs=model.reconstructs,
             weights=Weights(

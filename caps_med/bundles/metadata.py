@@ -25,6 +25,7 @@ from caps_med.images.channels import COLOURS
 from caps_med.preprocessing import Millimetres, PicturePreprocessing, Preprocessing
 
 Task = Literal["segmentation", "synthesis", "classification"]
+Temperature = Annotated[float, Field(gt=0, le=100)]
 LabelId = Annotated[int, Field(ge=0, le=65535)]
 _Level = Annotated[int, Field(ge=0, le=255)]
 Color = Annotated[tuple[_Level, _Level, _Level], Field(description="red, green, blue")]
@@ -123,7 +124,7 @@ class ClassificationSpec(_Section):
 
     pictures: PicturePreprocessing
     exclusive: bool = True
-    temperature: Annotated[float, Field(gt=0, le=100)] = 1.0
+    temperature: Temperature = 1.0
 
 
 class ModelCard(Statement):
@@ -146,6 +147,8 @@ class ModelCard(Statement):
         channel_names: of the image, in the order in which they are given; may be empty.
         normalization: applied to each image or volume as a whole.
         classification: of a classification model, else None; it holds its own normalization.
+        temperature: of a segmentation model: probabilities are proportional to ``score ** (1 /
+            temperature)``, fitted on held-out images; None leaves the scores as they are.
         scores: measured on held-out data, as named.
     """
 
@@ -162,6 +165,7 @@ class ModelCard(Statement):
     channel_names: tuple[str, ...] = ()
     normalization: Normalization = Normalization()
     classification: ClassificationSpec | None = None
+    temperature: Temperature | None = None
     scores: dict[str, float] = {}
     description: str = ""
     provenance: WeightsProvenance
@@ -175,6 +179,8 @@ class ModelCard(Statement):
     def _has_its_section(self) -> Self:
         if (self.task == "classification") != (self.classification is not None):
             raise ValueError("classification models, and no others, have a section classification")
+        if self.temperature is not None and self.task != "segmentation":
+            raise ValueError("temperature: of segmentation models; others have none here")
         return self
 
     @property
@@ -205,6 +211,11 @@ class ModelCard(Statement):
             return ["red", "green", "blue"]
         count = self.input_channels
         return ["image"] if count == 1 else [f"channel {n}" for n in range(1, count + 1)]
+
+    @property
+    def fitted_temperature(self) -> float | None:
+        """The temperature of its probabilities, if one was fitted."""
+        return self.classification.temperature if self.classification else self.temperature
 
     def capsule_labels(self, capsules: int) -> dict[int, str]:
         """Label id -> name of each of the class capsules: all labels, or the second if binary."""

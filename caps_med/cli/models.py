@@ -68,6 +68,8 @@ def show_model(name: Name, as_json: AsJson = False, models: Models = None) -> No
         say(f"channels: {', '.join(card.shown_channels)}")
     for score, value in card.scores.items():
         say(f"{score}: {value:g}")
+    if card.fitted_temperature is not None:
+        say(f"temperature: {card.fitted_temperature:g}, fitted on held-out images")
     say(f"preprocessing: {loaded.provenance.preprocessing}")
     say(f"routing here: {routing}")
     say(f"trained by: {card.provenance.command} (seed {card.provenance.seed})")

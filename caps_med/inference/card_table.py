@@ -22,6 +22,7 @@ def card_table(reference: str, card: ModelCard, network: CapsuleNetwork) -> str:
         ),
         "preprocessing": escape(card.preprocessing_text),
         "scores": ", ".join(f"{escape(name)} {score:g}" for name, score in card.scores.items()),
+        "temperature": f"{card.fitted_temperature:g}" if card.fitted_temperature else "",
         "licence": escape(card.license or ""),
     }
     body = "".join(

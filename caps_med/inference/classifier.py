@@ -18,7 +18,7 @@ from caps_med.images import Kind, MedicalImage, with_channels
 from caps_med.inference.applied import AppliedNetwork
 from caps_med.inference.passes import device_of
 from caps_med.inference.provenance import AnswerProvenance
-from caps_med.networks import ClassificationNetwork
+from caps_med.networks import ClassificationNetwork, with_temperature
 from caps_med.preprocessing import unit_pictures
 
 FloatArray = NDArray[np.float32]
@@ -193,4 +193,4 @@ def calibrated(scores: Tensor, spec: ClassificationSpec) -> Tensor:
     """
     if not spec.exclusive:
         return scores.double()
-    return (scores.double().clamp_min(1e-12).log() / spec.temperature).softmax(1)
+    return with_temperature(scores.double(), spec.temperature)

@@ -23,6 +23,7 @@ from caps_med.inference.resolution import coarser_than_training
 from caps_med.inference.uncertainty_maps import (
     Disagreement,
     Votes,
+    calibrated,
     confidence_of,
     disagreement_of,
     entropy_of,
@@ -40,7 +41,9 @@ class Segmentation(MedicalImage):
 
     Attributes:
         names: label id -> name.
-        probabilities: `[K, *S]` capsule lengths, one channel per class; one for a binary model.
+        probabilities: `[K, *S]`, one channel per class; one for a binary model. Calibrated if the
+            model's card has a temperature, else as the network gives them: capsule lengths need
+            not add up to 1.
         provenance: model, version and preprocessing.
         disagreement: of mirror images and of an ensemble's networks; None if it was not asked for.
     """
@@ -249,6 +252,7 @@ class Segmenter(AppliedNetwork[SegmentationNetwork]):
         lengths = prepared.restore(maps)
         ids = np.array(list(self.card.labels), dtype=np.uint16)
         (classes,) = predicted_classes(torch.from_numpy(lengths)[None]).numpy()
+        probabilities = calibrated(lengths, self.card.temperature)
         dtype = np.uint8 if ids.max() < 256 else np.uint16
         labels = image.with_array(
             ids[classes].astype(dtype),
@@ -260,6 +264,6 @@ class Segmenter(AppliedNetwork[SegmentationNetwork]):
             Segmentation,
             labels,
             names=dict(self.card.labels),
-            probabilities=image.with_array(lengths, kind="image"),
+            probabilities=image.with_array(probabilities, kind="image"),
             provenance=self.provenance,
         )

@@ -9,13 +9,14 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from caps_med.images import MedicalImage
+from caps_med.networks import with_temperature
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from caps_med.preprocessing import PreparedSlices
 
 FloatArray = NDArray[np.float32]
@@ -45,6 +46,19 @@ class Disagreement:
         """The numbers, rounded to four digits, for JSON."""
         members = None if self.members is None else round(self.members, 4)
         return {"flips": round(self.flips, 4), "members": members}
+
+
+def calibrated(probabilities: FloatArray, temperature: float | None) -> FloatArray:
+    """Probabilities ``[K, *S]`` at a temperature, in place; see `with_temperature`.
+
+    The order of the classes stays at each position; None changes nothing.
+    """
+    if temperature is None:
+        return probabilities
+    maps = torch.from_numpy(probabilities)
+    for index in range(maps.shape[1]):  # slice by slice, for want of memory
+        maps[:, index] = with_temperature(maps[None, :, index], temperature)[0]
+    return probabilities
 
 
 def confidence_of(probabilities: FloatArray) -> FloatArray:
@@ -118,8 +132,6 @@ def disagreement_of(
     image: MedicalImage, prepared: PreparedSlices, flips: Votes, members: Votes | None
 ) -> Disagreement:
     """The disagreement of all views, in the image's own space."""
-    import torch
-
     views = flips if members is None else flips + members
     shares = prepared.restore(torch.from_numpy(views.disagreement()))
     return Disagreement(

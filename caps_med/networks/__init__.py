@@ -10,7 +10,7 @@ from caps_med.networks.base import (
 from caps_med.networks.baseline import UNet
 from caps_med.networks.capsnet import CapsNet
 from caps_med.networks.capspix2pix import CapsPix2Pix
-from caps_med.networks.classes import one_hot, predicted_classes
+from caps_med.networks.classes import one_hot, predicted_classes, with_temperature
 from caps_med.networks.classification import ClassificationNetwork
 from caps_med.networks.convcaps import ConvCaps
 from caps_med.networks.convolutional import ConvNet, ConvolutionalClassifier, ResNet
@@ -66,4 +66,5 @@ __all__ = [
     "capsule_lengths",
     "one_hot",
     "predicted_classes",
+    "with_temperature",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -21,6 +22,24 @@ def predicted_classes(probabilities: Tensor) -> Tensor:
     if probabilities.shape[1] == 1:
         return (probabilities > THRESHOLD).long()
     return probabilities.argmax(1, keepdim=True)
+
+
+def with_temperature(probabilities: Tensor, temperature: float) -> Tensor:
+    """Probabilities that add up to one, proportional to ``probability ** (1 / temperature)``.
+
+    Of a softmax that is the softmax of the logits over the temperature (Guo et al. 2017); the
+    order of the classes stays.
+
+    Args:
+        probabilities: ``[B, K, *S]``, or capsule lengths; K = 1 is the foreground's probability.
+
+    Returns:
+        The same shape and type.
+    """
+    if probabilities.shape[1] == 1:
+        both = torch.cat([1 - probabilities, probabilities], 1)
+        return with_temperature(both, temperature)[:, 1:]
+    return (probabilities.clamp_min(1e-12).log() / temperature).softmax(1)
 
 
 def one_hot(classes: Tensor, channels: int) -> Tensor:

@@ -200,6 +200,7 @@ def _print_summary(summary: Summary) -> None:
         _print_measures(summary)
     elif isinstance(summary, SegmentationSummary):
         _print_scores(summary)
+        _print_calibration(summary)
         if summary.comparisons:
             _print_comparisons(summary)
 
@@ -257,6 +258,13 @@ def _print_scores(summary: SegmentationSummary) -> None:
     title = f"{cases}: mean ± sd [95 % confidence interval], distances in {summary.unit}"
     headings = ("model, class", *TITLES.values(), "missed", "invented")
     print_table(console, headings, rows, title)
+
+
+def _print_calibration(summary: SegmentationSummary) -> None:
+    from training.reports.segmentation import calibration_measures
+
+    rows = [(measure.name, *measure.cells) for measure in calibration_measures(summary)]
+    print_table(console, ("", *summary.models), rows, "0 is best; see report.html")
 
 
 def _print_comparisons(summary: SegmentationSummary) -> None:

@@ -72,6 +72,13 @@ class Recipe(BaseModel, ABC):
         found: Mapping[str, Any] = source.card_values()
         return found
 
+    def calibration(self, network: CapsuleNetwork, source: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        """What the model card says that is fitted to the published network on held-out data.
+
+        Not asked for an ensemble, whose members have seen each other's held-out data.
+        """
+        return {}
+
     def completed(self, source: Any) -> Self:  # noqa: ANN401
         """The recipe with the values that follow from the data to train on."""
         return self

@@ -18,6 +18,7 @@ from training.data.check.check import SHOWN
 from training.evaluation.evaluator import Evaluator, evenly_spaced, naming
 from training.evaluation.metrics.overlap import score_case, unit_of
 from training.evaluation.models import list_labels
+from training.evaluation.segmentation_calibration import CalibrationRecord
 from training.evaluation.statistics import ENOUGH
 from training.evaluation.summary import (
     SegmentationRow,
@@ -79,6 +80,7 @@ class SegmentationEvaluator(Evaluator[Case]):
         super().__init__(dataset, models, seed)
         self._names = dict(list(models[0].bundle.card.labels.items())[1:])
         self._rows: list[SegmentationRow] = []
+        self._calibration = CalibrationRecord()
         self._card = CardBuilder()
         self._units: set[str] = set()
         cases = self.dataset.cases
@@ -107,6 +109,7 @@ class SegmentationEvaluator(Evaluator[Case]):
         for model in self.models:
             with naming(unit.images[0]):
                 answer = model.segment(image)
+            self._calibration.add(model.bundle.reference, unit.name, unit.grouped, answer, truth)
             for scores in score_case(answer, truth, list(self._names)):
                 self._rows.append(
                     SegmentationRow(
@@ -136,6 +139,7 @@ class SegmentationEvaluator(Evaluator[Case]):
             comparisons=tuple(
                 class_comparisons(self._rows, self.references, self._names, self.seed)
             ),
+            calibration=tuple(self._calibration.scores(self.references, self.seed)),
         )
         sheet = case_sheet(self._thumbnails, {})
         return Evaluation(self.models, self.dataset, tuple(self._rows), summary, card, sheet)

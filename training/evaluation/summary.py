@@ -8,10 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
 from training.atomic import write_text
+from training.evaluation.classification.measures import Estimate
 from training.evaluation.metrics.overlap import METRICS, ClassScores
 from training.evaluation.statistics import (
     Spread,
@@ -26,6 +28,9 @@ from training.evaluation.statistics import (
 OVER_CLASSES = "mean over classes"
 #: Scores of a synthesis model on one case, and whether more is better.
 PAIRED = {"ssim": True, "psnr": True, "geometry": True}
+#: Where the calibration of a segmentation model is looked at.
+Region = Literal["image", "foreground"]
+REGIONS: tuple[Region, ...] = get_args(Region)
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,30 @@ class ClassSummary(_Section):
     metrics: Mapping[str, Spread | None]
 
 
+class ReliabilityBin(_Section):
+    """Answers of like probability: its mean, the share that is right, and how many there are."""
+
+    confidence: float
+    right: float
+    count: int
+
+
+class CalibrationScores(_Section):
+    """Whether a segmentation model's probabilities are as often right as they say.
+
+    Attributes:
+        region: ``image``, all positions, or ``foreground``, those where the model finds some:
+            easy background hides in the former what is wrong in the latter.
+        error: expected calibration error, 0 to 1, over the positions of all cases.
+        bins: of rising probability; without empty ones.
+    """
+
+    model: str
+    region: Region
+    error: Estimate
+    bins: tuple[ReliabilityBin, ...]
+
+
 class DiversityScore(_Section):
     """Mean pairwise distance of the images of one label map, synthetic and real; and their ratio.
 
@@ -193,6 +222,7 @@ class SegmentationSummary(Summary):
     unit: str
     scores: tuple[ClassSummary, ...]
     comparisons: tuple[ClassComparison, ...]
+    calibration: tuple[CalibrationScores, ...] = ()
 
 
 class SynthesisSummary(Summary):

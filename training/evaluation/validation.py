@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from monai.metrics import ConfusionMatrixMetric
 from monai.networks.utils import eval_mode
 from monai.transforms import DivisiblePad
+from numpy.typing import NDArray
 from torch import Tensor
 
 from caps_med.images import label_palette
@@ -19,6 +21,7 @@ from caps_med.networks import (
     one_hot,
     predicted_classes,
 )
+from caps_med.networks.padding import cropped
 from training.data.samples import Sample, evenly
 from training.evaluation.metrics.image import masked_ssim
 from training.evaluation.metrics.planes import as_slices
@@ -44,6 +47,32 @@ def dice_scores(
     names = list(labels.values())[1:]
     scores = {f"dice {n}": v for n, v in zip(names, per_class, strict=True) if v == v}  # not NaN
     return {"score": sum(scores.values()) / max(1, len(scores)), **scores}
+
+
+def pixel_scores(
+    network: SegmentationNetwork, samples: Sequence[Sample], pixels: int = 20_000, seed: int = 0
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Scores ``[N, K]`` and true classes ``[N]`` of randomly chosen pixels.
+
+    Args:
+        pixels: of each sample; all of a smaller one.
+        seed: of the choice.
+    """
+    random = np.random.default_rng(seed)
+    scores, classes = [], []
+    with eval_mode(network):
+        for sample, (image, label) in zip(
+            samples, _cases(samples, network.divisor, network), strict=True
+        ):
+            sizes = sample["label"].shape[1:]  # without padding
+            maps = cropped(_answer(network, image), sizes)[0].flatten(1)
+            true = cropped(label, sizes).flatten()
+            chosen = torch.from_numpy(
+                random.choice(len(true), min(pixels, len(true)), replace=False)
+            ).to(true.device)
+            scores.append(maps[:, chosen].T.float().cpu().numpy())
+            classes.append(true[chosen].long().cpu().numpy())
+    return np.concatenate(scores), np.concatenate(classes)
 
 
 def _answer(network: SegmentationNetwork, image: Tensor) -> Tensor:

@@ -17,9 +17,10 @@ from training.evaluation.classification.evaluate import (
     evaluate_classification,
 )
 from training.evaluation.robustness.summary import RobustnessSummary
-from training.pictures.classification import confusion_matrix, reliability
+from training.pictures.classification import confusion_matrix
 from training.pictures.figures import curves
 from training.pictures.pixels import as_pixels, data_url
+from training.pictures.reliability import reliability
 from training.reports.differences import difference_measures
 from training.reports.page import Measure, Page, flat, model_facts, title_of, write_report
 from training.reports.robustness import robustness_figures, robustness_measures

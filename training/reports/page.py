@@ -111,6 +111,8 @@ def model_facts(model: Model) -> dict[str, str]:
     """Name -> value: what a model is and where it comes from."""
     card = model.bundle.card
     parameters = sum(p.numel() for p in model.network.parameters())
+    segments = card.task == "segmentation" and card.scores
+    pooled = " (over all pixels of what was held out together, not case by case)" * bool(segments)
     facts = {
         "model": model.bundle.reference,
         "network": f"{card.network.name}, {parameters:,} parameters",
@@ -119,7 +121,8 @@ def model_facts(model: Model) -> dict[str, str]:
         "preprocessing": model.provenance.preprocessing,
         "trained by": card.provenance.command,
         "trained on": card.provenance.data,
-        "scores of its card": ", ".join(f"{k} {v:g}" for k, v in card.scores.items()),
+        "scores of its card": ", ".join(f"{k} {v:g}" for k, v in card.scores.items()) + pooled,
+        "temperature": f"{card.fitted_temperature:g}" if card.fitted_temperature else "",
         "licence": card.license,
         "weights (sha256)": model.provenance.weights_sha256,
     }

@@ -6,18 +6,22 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from caps_med.images import label_palette
 from caps_med.inference import Model, load_model
 from training.data import Dataset
 from training.data.cases import Case, Track
 from training.evaluation.evaluator import read_matched
 from training.evaluation.segmentation import Evaluation, evaluate
-from training.evaluation.summary import case_means
+from training.evaluation.summary import REGIONS, Region, SegmentationSummary, case_means
 from training.pictures.figures import curves, strip_plot
 from training.pictures.pixels import as_pixels, case_pictures, data_url
+from training.pictures.reliability import reliability
 from training.reports.card import card_rows, class_rows
 from training.reports.page import (
     Example,
+    Measure,
     Page,
     Picture,
     flat,
@@ -28,6 +32,10 @@ from training.reports.page import (
 
 #: Captions of a case's first pictures; those of the answers follow.
 _CAPTIONS = ("image", "label")
+_REGIONS: Mapping[Region, str] = {
+    "image": "whole images",
+    "foreground": "where foreground is found",
+}
 
 
 def evaluation_report(path: Path, evaluation: Evaluation) -> None:
@@ -110,11 +118,40 @@ def _evaluated(evaluation: Evaluation) -> dict[str, Any]:
         "sheet": data_url(as_pixels(evaluation.sheet)),
         "recipe": flat(model.bundle.card.provenance.recipe),
         "evaluation": evaluation,
+        "columns": evaluation.summary.models,
+        "measures": calibration_measures(evaluation.summary),
+        "figures": _reliability(evaluation.summary),
         "spread": strip_plot(_dice(evaluation), "Dice of each case, line at the median"),
         "legend": _legend(model, evaluation),
         "examples": examples,
         "capsules": _capsules(evaluation.dataset, subject, model),
     }
+
+
+def calibration_measures(summary: SegmentationSummary) -> list[Measure]:
+    """The calibration error of each model, by region."""
+    return [
+        Measure(
+            f"calibration error, {_REGIONS[region]}",
+            [one.error.text() for one in summary.calibration if one.region == region],
+            "expected difference of probability and share right; 0 is best",
+        )
+        for region in REGIONS
+    ]
+
+
+def _reliability(summary: SegmentationSummary) -> str:
+    """A figure for each region."""
+    figures = []
+    for region in REGIONS:
+        found = {}
+        for one in summary.calibration:
+            if one.region == region and one.bins:
+                columns = zip(*((b.confidence, b.right, b.count) for b in one.bins), strict=True)
+                confidence, right, count = (np.array(column) for column in columns)
+                found[one.model] = confidence, right, count
+        figures.append(reliability(found, f"Reliability, {_REGIONS[region]}"))
+    return "".join(figures)
 
 
 def _dice(evaluation: Evaluation) -> dict[str, dict[str, list[float]]]:

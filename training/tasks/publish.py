@@ -135,6 +135,7 @@ def _card(
     statement: Statement,
 ) -> ModelCard:
     network, source = trained[0]
+    single = len(trained) == 1
     held_out = {f"held-out {k}": v for k, v in scores.items() if k != "score"}
     return ModelCard.model_validate(
         {
@@ -142,6 +143,7 @@ def _card(
             "task": recipe.task,
             "network": spec,
             **recipe.card_values(network, source),
+            **(recipe.calibration(network, source) if single else {}),
             "scores": named_scores(held_out),
             "description": f"{spec.name} for {recipe.task}, trained on {source.name}.",
             "provenance": WeightsProvenance(

@@ -26,7 +26,8 @@ from training.engine.memory import with_less_memory
 from training.engine.recipe import Crop, CropRecipe
 from training.engine.run_folder import RunFolder
 from training.engine.sampling import DrawnDataset, epoch_loader, share_of_batch
-from training.evaluation.validation import dice_scores, validation_picture
+from training.evaluation.calibration import fit_temperature
+from training.evaluation.validation import dice_scores, pixel_scores, validation_picture
 from training.randomization import LabelScheme, Randomization
 from training.randomization.source import RandomSource
 from training.tasks.segmentation_networks import CHOICES, NetworkName, name_of
@@ -137,6 +138,17 @@ class SegmentationRecipe(CropRecipe):
         """Dice of each class, and their mean."""
         assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
         return dice_scores(network, source.validation, source.labels)
+
+    def calibration(self, network: CapsuleNetwork, source: Source) -> Mapping[str, Any]:
+        """The temperature that fits pixels of the samples held out.
+
+        Images drawn from label maps say too little about doubts on real ones.
+        """
+        assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
+        if isinstance(source, RandomSource) or not source.validation:
+            return {}
+        shown = evenly(source.validation, VALIDATED)
+        return {"temperature": fit_temperature(*pixel_scores(network, shown))}
 
 
 def train_segmentation(

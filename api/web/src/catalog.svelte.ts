@@ -10,7 +10,7 @@ export interface Model {
 }
 export interface Layer { name: string; types: number; atoms: number; stride: number }
 export interface Detail extends Model {
-  plane: string; preprocessing: string; layers: Layer[]; reconstructs: boolean; weights: { sha256: string; command: string };
+  plane: string; preprocessing: string; temperature: number | null; layers: Layer[]; reconstructs: boolean; weights: { sha256: string; command: string };
 }
 
 export type Kind = 'image' | 'labels';

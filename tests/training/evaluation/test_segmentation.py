@@ -55,6 +55,12 @@ def test_one_model_on_a_folder(discs: Path, repository: Path, tmp_path: Path) ->
     )
     assert disc["metrics"]["dice"]["cases"] == 6
     assert summary["comparisons"] == []
+    assert "calibration error, whole images" in answer.output
+    whole, found = summary["calibration"]
+    assert (whole["region"], found["region"]) == ("image", "foreground")
+    low, high = whole["error"]["interval"]
+    assert 0 <= low <= whole["error"]["value"] <= high <= 1
+    assert sum(one["count"] for one in whole["bins"]) == 6 * 72 * 80
     assert "tiny@1" in answer.output
 
 

@@ -61,7 +61,9 @@ def test_the_report_of_an_evaluation(discs: Path, repository: Path, tmp_path: Pa
     evaluation = evaluate(open_dataset(discs), models)
     evaluation_report(tmp_path / "out" / "report.html", evaluation)
     page = Page(tmp_path / "out" / "report.html")
-    assert page.headings == ["Scores", "capsules@1 against plain@1", "Cases",
+    assert "calibration error, where foreground is found" in page.text
+    assert page.text.count("Reliability, ") >= 2
+    assert page.headings == ["Scores", "capsules@1 against plain@1", "Measures", "Cases",
                              "What the capsules show", "Data", "Model"]  # fmt: skip
     dice = evaluation.dice_of_cases()
     assert f"Best: {max(dice, key=lambda n: dice[n])}, Dice {max(dice.values()):.3f}" in page.text
@@ -98,8 +100,8 @@ def test_the_report_of_a_training(discs: Path, repository: Path, tmp_path: Path)
     assert evaluation is not None
     assert list(evaluation.dice_of_cases()) == ["case1", "case4"]
     page = Page(tmp_path / "report.html")
-    assert page.headings == ["Scores", "Cases", "What the capsules show", "Training", "Data",
-                             "Model", "Recipe"]  # fmt: skip
+    assert page.headings == ["Scores", "Measures", "Cases", "What the capsules show", "Training",
+                             "Data", "Model", "Recipe"]  # fmt: skip
     assert "<th>augmentation.noise</th><td>0.1</td>" in page.text
     assert "6 pictures in 6 groups" in page.text
     assert "2 labelled cases of discs" in page.text

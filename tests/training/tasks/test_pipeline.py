@@ -96,6 +96,7 @@ def test_volumes_train_in_two_and_a_half_and_three_dimensions(dims: str, tmp_pat
     bundle = train(request(data, tmp_path, dims=dims, overrides=given), Console(quiet=True))
     assert bundle is not None
     card = bundle.card
+    assert card.temperature is not None
     assert card.neighbours == (1 if dims == "2.5d" else 0)
     assert card.network.arguments["spatial_dims"] == (3 if dims == "3d" else 2)
     model = caps_med.load_model("model", tmp_path / "models")
@@ -111,6 +112,7 @@ def test_folds_answer_together_and_every_case_is_held_out_once(discs: Path, tmp_
     bundle = train(request(discs, tmp_path, folds=3), Console(quiet=True))
     assert bundle is not None
     assert bundle.card.network.name == "Ensemble"
+    assert bundle.card.temperature is None  # no case is new to all of them
     assert bundle.card.network.arguments["members"] == 3
     assert len(list((tmp_path / "runs" / "model").glob("fold-*/checkpoint.pt"))) == 3
     model = caps_med.load_model("model", tmp_path / "models")

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from training.evaluation.calibration import Reliability, calibration_errors
+
 #: Resamples of the bootstrap, and its confidence level.
 RESAMPLES, CONFIDENCE = 500, 0.95
-#: Bins of the calibration error.
-BINS = 15
 #: Decimals kept.
 _DIGITS = 6
 
@@ -78,14 +78,7 @@ class Answers:
     def calibration(self) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Mean confidence, share right, and number of answers in each of `BINS` equal bins."""
         confidence, right = self._confidence()
-        bins = _bins(confidence)
-        count = np.bincount(bins, minlength=BINS)
-        some = np.maximum(count, 1)
-        return (
-            np.bincount(bins, confidence, BINS) / some,
-            np.bincount(bins, right, BINS) / some,
-            count,
-        )
+        return Reliability.of(confidence, right).means()
 
     def _confidence(self) -> tuple[Floats, Floats]:
         """Of each answer its probability, and 1 if it is right."""
@@ -182,17 +175,10 @@ def _ranked(answers: Answers, k: int, weights: Floats) -> Resampled:
 
 
 def _calibration_errors(answers: Answers, weights: Floats) -> Floats:
-    """Expected calibration error (Guo et al. 2017, equation 3)."""
-    confidence, right = answers._confidence()
-    each = len(confidence) // len(answers.targets)
-    bins = np.eye(BINS)[_bins(confidence)]
-    gaps = (bins * (right - confidence)[:, None]).reshape(len(answers.targets), each, BINS).sum(1)
-    errors: Floats = np.abs(weights @ gaps).sum(1) / (weights.sum(1) * each)
-    return errors
-
-
-def _bins(confidence: Floats) -> NDArray[np.int64]:
-    return np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    confidence, right = (x.reshape(len(answers.targets), -1) for x in answers._confidence())
+    gaps = np.stack([Reliability.of(*each).gaps for each in zip(confidence, right, strict=True)])
+    counts = np.full(len(gaps), float(confidence.shape[1]))
+    return calibration_errors(gaps, counts, weights)
 
 
 def _mean(values: Floats) -> Floats:
