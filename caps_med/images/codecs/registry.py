@@ -8,10 +8,12 @@ from caps_med.errors import UnsupportedFormat
 from caps_med.images.codecs import dicom, jpeg, nifti, npy, npz, nrrd, png, tiff
 from caps_med.images.codecs.codec import Codec
 
-# DICOM first: before its magic lie 128 bytes that may look like any other format.
 CODECS: dict[str, Codec] = {
-    module.CODEC.name: module.CODEC for module in (dicom, nifti, nrrd, png, jpeg, tiff, npy, npz)
+    module.CODEC.name: module.CODEC for module in (nifti, nrrd, dicom, png, jpeg, tiff, npy, npz)
 }
+#: In the order in which content is looked at: before DICOM's magic lie 128 bytes that may look like
+#: any other format.
+_BY_CONTENT = (dicom.CODEC, *(codec for codec in CODECS.values() if codec is not dicom.CODEC))
 
 
 def codec_of_name(name: str) -> Codec:
@@ -23,7 +25,7 @@ def codec_of_name(name: str) -> Codec:
 
 def codec_of_content(data: bytes) -> Codec:
     """The codec that recognises `data`, whatever its name was; `UnsupportedFormat` if none."""
-    for codec in CODECS.values():
+    for codec in _BY_CONTENT:
         if codec.recognises(data):
             return codec
     raise UnsupportedFormat(
