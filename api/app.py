@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, nullcontext
 from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from api import document, examples, jobs, monai_label, problems
+from api import document, examples, jobs, monai_label, problems, projects
 from api.access.gate import Gate
 from api.access.headers import SecurityHeaders
 from api.access.keys import KeyStore, default_path
@@ -64,7 +64,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         warming = asyncio.create_task(engine.warm_up())
         warming.add_done_callback(_report)
         watching = asyncio.create_task(engine.watch())
-        async with training.running() if training else nullcontext():
+        async with (
+            training.running() if training else nullcontext(),
+            annotation.running() if annotation else nullcontext(),
+        ):
             yield
         await app.state.inference_jobs.close()
         warming.cancel()
@@ -97,6 +100,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     page.install(app)
     app.include_router(swagger.router)
     training = jobs.install(app, engine)
+    annotation = projects.install(app, engine, training)
     if settings.monai_label:
         monai_label.install(app, settings)
     app.add_middleware(HeadRequests)
@@ -135,6 +139,8 @@ def _guard(app: FastAPI, settings: Settings) -> None:
                 "X-API-Key",
                 "Content-Type",
                 "Idempotency-Key",
+                "If-Match",
+                "If-None-Match",
                 "Prefer",
             ),
             expose_headers=("*",),

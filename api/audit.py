@@ -17,7 +17,9 @@ from caps_med.errors import InvalidParameter
 #: The logger of the audit log.
 AUDIT = "caps_med.audit"
 #: Facts in the audit log.
-AUDITED = ("request", "who", "model", "version", "input_sha256", "archive", "job")
+AUDITED = (
+    "request", "who", "model", "version", "input_sha256", "archive", "job", "project", "image",
+)  # fmt: skip
 
 log = logging.getLogger("caps_med.api")
 audit = logging.getLogger(AUDIT)

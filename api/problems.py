@@ -31,10 +31,15 @@ RATE_LIMITED = "rate_limited"
 JOB_NOT_FOUND, PICTURE_NOT_FOUND = "job_not_found", "picture_not_found"
 REPORT_NOT_FOUND, NOT_FINISHED = "report_not_found", "not_finished"
 SAMPLE_NOT_FOUND = "sample_not_found"
-#: MONAI Label: no image of that id, an unknown or expired session.
+#: MONAI Label and projects: no image of that id; an unknown or expired session.
 IMAGE_NOT_FOUND, SESSION_NOT_FOUND = "image_not_found", "session_not_found"
 DATA_NOT_FIT, QUOTA = "data_not_fit", "quota_exceeded"
 NAME_TAKEN = "name_taken"
+#: Projects: unknown ids, label maps that are not there, changed meanwhile or a person's.
+PROJECT_NOT_FOUND, LABELS_NOT_FOUND = "project_not_found", "labels_not_found"
+ALREADY_CORRECTED = "already_corrected"
+LEARNING, TRAINING_UNAVAILABLE = "learning", "training_unavailable"
+PRECONDITION_FAILED, PRECONDITION_REQUIRED = "precondition_failed", "precondition_required"
 #: The disk of the models and jobs: full, or not usable at all.
 DISK_FULL, STORAGE = "disk_full", "storage_unavailable"
 
@@ -62,10 +67,15 @@ PROBLEMS: Mapping[str, ProblemType] = {
     errors.SeriesNotFound.code: ProblemType(404, "The archive has no such study or series."),
     IMAGE_NOT_FOUND: ProblemType(404, "There is no image of this id."),
     SESSION_NOT_FOUND: ProblemType(404, "There is no such session, or no longer."),
+    PROJECT_NOT_FOUND: ProblemType(404, "There is no such project, or it is another key's."),
+    LABELS_NOT_FOUND: ProblemType(404, "The image has no label map yet, or no such version."),
     "method_not_allowed": ProblemType(405, "The path does not support this method."),
     "not_acceptable": ProblemType(406, "The answer is not available in the requested format."),
     SLOW_BODY: ProblemType(408, "The headers or the body arrived too slowly."),
     NOT_FINISHED: ProblemType(409, "The job has no result yet; see Retry-After."),
+    ALREADY_CORRECTED: ProblemType(409, "A person made the label map: it is not predicted anew."),
+    LEARNING: ProblemType(409, "The project is learning already."),
+    PRECONDITION_FAILED: ProblemType(412, "The label map has changed meanwhile; see `version`."),
     errors.InputTooLarge.code: ProblemType(413, "Over a limit, before or after decompression."),
     errors.UnsupportedFormat.code: ProblemType(415, "The format of the content is not supported."),
     errors.InvalidInput.code: ProblemType(422, "The content is truncated, corrupt or meaningless."),
@@ -80,6 +90,7 @@ PROBLEMS: Mapping[str, ProblemType] = {
     DecoderDied.code: ProblemType(422, "The process that decoded the file died."),
     DATA_NOT_FIT: ProblemType(422, "The data cannot be trained on; see `findings`."),
     NAME_TAKEN: ProblemType(409, "The model's name belongs to a built-in model or to others."),
+    PRECONDITION_REQUIRED: ProblemType(428, "Send If-Match with the ETag of the label map."),
     RATE_LIMITED: ProblemType(429, "The key sends too many requests; see Retry-After."),
     UNEXPECTED: ProblemType(500, "A fault of the service; see its log for the request's id."),
     errors.ArchiveDenied.code: ProblemType(502, "The archive refuses the service's credentials."),
@@ -89,8 +100,9 @@ PROBLEMS: Mapping[str, ProblemType] = {
     OVERLOADED: ProblemType(503, "Too many requests are waiting; see Retry-After."),
     NOT_READY: ProblemType(503, "The service is starting or stopping; see Retry-After."),
     STORAGE: ProblemType(503, "The service cannot read or write its records on disk."),
+    TRAINING_UNAVAILABLE: ProblemType(503, "This service does not train models."),
     DISK_FULL: ProblemType(507, "The disk of the service is full."),
-    QUOTA: ProblemType(507, "The disk quota of training jobs is used up."),
+    QUOTA: ProblemType(507, "A quota of training jobs or projects is used up."),
     DEADLINE: ProblemType(504, "The answer did not come in time."),
 }
 #: Codes of errors that Starlette raises, by status.

@@ -55,6 +55,10 @@ class Settings(BaseSettings):
             beyond what its process starts with.
         job_checks_at_once: uploads that are checked at a time; a few more wait.
         datasets: data sets that jobs may name, as JSON: name -> folder.
+        projects: whether projects are offered, if the extra `train` is installed.
+        projects_folder: their folder; None for `.projects` in the model repository.
+        projects_max_bytes: disk quota of all projects; those of one key get at most half.
+        max_project_images: images of one project.
         max_images: images of one synthesis request.
         max_parts: parts of one upload.
         max_held_bytes: bodies of all requests together; more are answered 503.
@@ -124,6 +128,10 @@ class Settings(BaseSettings):
     job_check_memory_bytes: int = Field(default=2048 * MIB, gt=0)
     job_checks_at_once: int = Field(default=1, gt=0, le=64)
     datasets: dict[DatasetName, Path] = {}
+    projects: bool = True
+    projects_folder: Path | None = None
+    projects_max_bytes: int = Field(default=20_480 * MIB, gt=0)
+    max_project_images: int = Field(default=1_000_000, gt=0)
     max_images: int = Field(default=64, gt=0)
     max_parts: int = Field(default=16, gt=0)
     max_held_bytes: int = Field(default=1024 * MIB, gt=0)

@@ -45,6 +45,8 @@ def scope_of(method: str, path: str) -> str | None:
         return "train"
     if second == "archives":
         return "archive"
+    if second == "projects":
+        return "train" if parts[-1].lower() == "learn" else "infer"  # of its own projects
     if second == "inference-jobs" and method == "DELETE":
         return "infer"  # of its own jobs
     return "infer" if method in (*_READING, "POST") else "admin"

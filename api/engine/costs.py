@@ -30,6 +30,8 @@ UNLISTED_LAYERS = 1024
 INPUT_COPIES, OUTPUT_COPIES = 4, 4
 #: Arrays of one channel while the entropy is computed, which an answer's numbers hold the mean of.
 ENTROPY_COPIES = 5
+#: Bytes per class and position of the votes of an image and its mirror images, of which there are.
+VOTE_COPIES, VIEWS = 12, 4
 #: Copies of an answer: its arrays, and their encoded form.
 ANSWER_COPIES = 2
 #: Positions of a layer that one position of a layer below votes for, at most.
@@ -52,6 +54,20 @@ def segmentation(model: Model, image: MedicalImage, refined: bool = False) -> Co
         held=FIXED + ANSWER_COPIES * voxels * (classes * _FLOAT + 2),
         working=working + _prepared(model, image, grid) + _one_pass(network, grid),
         positions=total_positions(network, grid),
+    )
+
+
+def uncertainty(model: Model, image: MedicalImage) -> Cost:
+    """Segment an image and its mirror images, count their votes, and describe its capsules."""
+    once = segmentation(model, image)
+    network = model.network
+    classes = 1 + (network.out_channels if isinstance(network, SegmentationNetwork) else 1)
+    votes = VOTE_COPIES * classes * math.prod(_grid(model, image))
+    described = features(model, image, kept=False)
+    return Cost(
+        held=once.held,
+        working=max(once.working + votes, described.working),
+        positions=VIEWS * once.positions + described.positions,
     )
 
 

@@ -29,9 +29,9 @@ def install(app: FastAPI, engine: Engine) -> Jobs | None:
     if not has_extra("train") or find_spec("fcntl") is None:
         log.info("no training jobs: they need the extra 'train' and a POSIX system")
         return None
+    from api.database import UnknownVersion
     from api.jobs.events import Snapshots
     from api.jobs.service import Jobs
-    from api.jobs.store import UnknownVersion
     from api.routes import training_jobs
 
     app.include_router(training_jobs.router)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from api.jobs.store import JobStore
 from api.problems import NAME_TAKEN, Refusal
 from caps_med.bundles import ModelRepository
+
+#: The owner of a reserved name; that of any other is the name and the id of a key.
+_RESERVED = re.compile(r"[a-z]+:[0-9a-f]+")
 
 
 class ModelNames:
@@ -13,6 +18,9 @@ class ModelNames:
     A name belongs to the key whose job first got it. Names of built-in models, and of models that
     the operator put into the repository, belong to no key. A service without keys has one user,
     to whom all names but those of built-in models belong.
+
+    A reserved name belongs to a part of this service, as to a project: its versions are candidates
+    until that part promotes them.
     """
 
     def __init__(self, store: JobStore, repository: ModelRepository) -> None:
@@ -41,13 +49,26 @@ class ModelNames:
         if self._is_theirs(name, owner):
             self._store.set_owner(name, owner)
 
+    def reserve(self, name: str, holder: str) -> None:
+        """Make a name that of a part of this service.
+
+        Args:
+            holder: kind and id, as ``project:ID``; a key's name is never like that.
+        """
+        self._store.set_owner(name, holder)
+
     def is_foreign(self, name: str, owner: str | None) -> bool:
         """Whether a version under this name awaits its promotion, because the name is foreign."""
-        built_in = self._repository.is_built_in(name)
-        return built_in or (owner is not None and self._store.owner(name) != (owner,))
+        if self._repository.is_built_in(name) or self._is_reserved(name):
+            return True
+        return owner is not None and self._store.owner(name) != (owner,)
+
+    def _is_reserved(self, name: str) -> bool:
+        (holder,) = self._store.owner(name) or (None,)
+        return holder is not None and _RESERVED.fullmatch(holder) is not None
 
     def _is_theirs(self, name: str, owner: str | None) -> bool:
-        if self._repository.is_built_in(name):
+        if self._repository.is_built_in(name) or self._is_reserved(name):
             return False
         if owner is None or self._store.owner(name) == (owner,):
             return True

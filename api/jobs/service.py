@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -191,13 +191,7 @@ class Jobs:
             what = f"data={data!r}: no such data set for {task}"
             raise InvalidParameter(f"{what}; known are {', '.join(known) or 'none'}")
         await to_thread.run_sync(self.names.check, name, owner, admin)
-        await to_thread.run_sync(self._check_room)
-        identity = uuid.uuid4().hex
-        files = JobFiles(self.root / identity)
-        files.folder.mkdir(mode=0o700)
-        lock = FileLock(files.lock)
-        lock.take()
-        try:
+        async with self._new_folder() as files:
             where = await self._take_data(files, task, name, data, archive, options)
 
             def added() -> Job:
@@ -205,13 +199,52 @@ class Jobs:
                     self.names.check(name, owner, admin)
                     self.names.take(name, owner)
                     return self.store.add(
-                        identity, task, name, where, archive is not None, options, owner, token
-                    )
+                        files.folder.name, task, name, where, archive is not None, options, owner,
+                        token,
+                    )  # fmt: skip
 
             return await to_thread.run_sync(added)
+
+    async def submit_folder(
+        self,
+        task: str,
+        name: str,
+        options: Options,
+        fill: Callable[[Path], Awaitable[None]],
+        owner: str | None,
+    ) -> Job:
+        """Add a job with data of this service, under a name that `names` has reserved.
+
+        Args:
+            fill: writes the data into a folder, which does not exist yet.
+
+        Raises:
+            Refusal: the queue is full (503), the quota is used up (507).
+            InvalidParameter: the task has no such option.
+        """
+        options.check(task)
+        async with self._new_folder() as files:
+            target = files.folder / f"{name}-data"
+            await fill(target)
+            return await to_thread.run_sync(
+                lambda: self.store.add(
+                    files.folder.name, task, name, target.name, True, options, owner
+                )
+            )
+
+    @asynccontextmanager
+    async def _new_folder(self) -> AsyncIterator[JobFiles]:
+        """The folder of a new job, locked; removed if no job has been added."""
+        await to_thread.run_sync(self._check_room)
+        files = JobFiles(self.root / uuid.uuid4().hex)
+        files.folder.mkdir(mode=0o700)
+        lock = FileLock(files.lock)
+        lock.take()
+        try:
+            yield files
         finally:
             lock.release()
-            if self.store.get(identity) is None:
+            if self.store.get(files.folder.name) is None:
                 await to_thread.run_sync(lambda: shutil.rmtree(files.folder, ignore_errors=True))
 
     async def _take_data(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from api.database import Database
 from api.jobs.job import FINAL, STATES, Job, Options, State
 
 #: Kept in ``PRAGMA user_version``; files of other versions are refused.
@@ -39,19 +37,14 @@ CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, number);
 CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, owner TEXT);
 """
 #: Of models that were trained before names had owners.
-_FIRST_OWNERS = (
-    "INSERT OR IGNORE INTO names SELECT name, owner FROM jobs "
-    "WHERE state = 'succeeded' AND version = 1"
-)
+_FIRST_OWNERS = """
+INSERT OR IGNORE INTO names SELECT name, owner FROM jobs WHERE state = 'succeeded' AND version = 1;
+"""
 _LAST_SECONDS = "SELECT seconds FROM jobs WHERE state = 'succeeded' ORDER BY number DESC LIMIT 20"
 _COLUMNS = (
     "id, number, state, task, name, data, uploaded, options, owner, created, started, finished, "
     "crashes, seconds, version, code, error"
 )
-
-
-class UnknownVersion(RuntimeError):
-    """The file of jobs is of another version of the service."""
 
 
 class JobStore:
@@ -62,43 +55,11 @@ class JobStore:
 
     Raises:
         OSError, sqlite3.Error: the file cannot be written, or is damaged.
-        UnknownVersion: it is of another version of the service.
+        UnknownVersion: see `api.database.Database`.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._connection() as connection:
-            (state,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            if state != "ok":
-                raise sqlite3.DatabaseError(f"{path.name} is damaged: {state}")
-            connection.execute("PRAGMA journal_mode = WAL")
-            found = connection.execute("PRAGMA user_version").fetchone()[0]
-            if found not in (0, VERSION):
-                raise UnknownVersion(f"{path.name} has version {found}, but {VERSION} is needed")
-            connection.executescript(_SCHEMA)
-            connection.execute(_FIRST_OWNERS)
-            connection.execute(f"PRAGMA user_version = {VERSION}")
-
-    @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        connection = sqlite3.connect(self._path, timeout=30, isolation_level=None)
-        try:
-            connection.execute("PRAGMA synchronous = FULL")
-            yield connection
-        finally:
-            connection.close()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._connection() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            connection.execute("COMMIT")
+        self._database = Database(path, _SCHEMA + _FIRST_OWNERS, VERSION)
 
     def add(
         self,
@@ -112,7 +73,7 @@ class JobStore:
         token: str | None = None,
     ) -> Job:
         """A new job at the end of the queue, or the earlier one with the same `token`."""
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             connection.execute(
                 "INSERT INTO jobs (id, state, task, name, data, uploaded, options, owner, token, "
                 "created) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?) "
@@ -150,7 +111,7 @@ class JobStore:
     def move(self, job: Job, state: State, **values: Any) -> bool:  # noqa: ANN401 - columns' values
         """Change state and columns if the state is still that of `job`; return whether it was."""
         assignments = ", ".join(f"{column} = ?" for column in ("state", *values))
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             changed = connection.execute(
                 f"UPDATE jobs SET {assignments} WHERE id = ? AND state = ?",  # noqa: S608 - our own columns
                 (state, *values.values(), job.id, job.state),
@@ -159,21 +120,21 @@ class JobStore:
 
     def delete(self, job: Job) -> bool:
         """Delete a job if it is finished; return whether it was."""
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             marks = ", ".join("?" * len(FINAL))
             query = f"DELETE FROM jobs WHERE id = ? AND state IN ({marks})"  # noqa: S608 - question marks alone
             return connection.execute(query, (job.id, *FINAL)).rowcount == 1
 
     def owner(self, name: str) -> tuple[str | None] | None:
         """The owner of a model's name; None if nobody has taken it."""
-        with self._connection() as connection:
+        with self._database.connection() as connection:
             query = "SELECT owner FROM names WHERE name = ?"
             found: tuple[str | None] | None = connection.execute(query, (name,)).fetchone()
         return found
 
     def set_owner(self, name: str, owner: str | None) -> None:
         """Make `owner`, a key or None, the owner of a model's name."""
-        with self._transaction() as connection:
+        with self._database.transaction() as connection:
             connection.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (name, owner))
 
     def is_wanted(self, name: str) -> bool:
@@ -183,18 +144,18 @@ class JobStore:
 
     def counts(self) -> dict[State, int]:
         """Number of jobs by state."""
-        with self._connection() as connection:
+        with self._database.connection() as connection:
             rows = connection.execute("SELECT state, COUNT(*) FROM jobs GROUP BY state").fetchall()
         return {**dict.fromkeys(STATES, 0), **dict(rows)}
 
     def usual_seconds(self) -> float | None:
         """Median duration of the last jobs that succeeded; None before the first."""
-        with self._connection() as connection:
+        with self._database.connection() as connection:
             seconds = sorted(row[0] for row in connection.execute(_LAST_SECONDS))
         return seconds[len(seconds) // 2] if seconds else None
 
     def _select(self, where: str, *values: object) -> list[Job]:
-        with self._connection() as connection:
+        with self._database.connection() as connection:
             rows = connection.execute(f"SELECT {_COLUMNS} FROM jobs {where}", values)  # noqa: S608 - our own texts
             return [_job(row) for row in rows]
 

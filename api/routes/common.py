@@ -79,6 +79,8 @@ def _documented(document: dict[str, Any], path: str) -> tuple[list[str] | None, 
     """
     operation = document["paths"][path]["post"]
     query = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
+    if "requestBody" not in operation:
+        return [], query
     ((media_type, content),) = operation["requestBody"]["content"].items()
     if media_type == "application/json":
         return None, query

@@ -65,7 +65,7 @@ async def convert(
     content = await read_upload(image)
     card = (await engine.bundle(model)).card if model else None
     colour = card is not None and card.takes_colours
-    decoded = await engine.decode([content], kind, _in_colour if colour else _first_channel)
+    decoded = await engine.decode([content], kind, _in_colour if colour else first_channel)
     if card is not None and kind == "labels":
         decoded = decoded.with_array(decoded.array, palette=card.palette)
     if form == "nifti" and slice is None and _is_gzipped_nifti(content, decoded):
@@ -91,14 +91,15 @@ def encode(image: MedicalImage, form: str, slice: int | None, plane: Plane) -> b
     return encode_image(picture, form)
 
 
-def _first_channel(image: MedicalImage) -> MedicalImage:
+def first_channel(image: MedicalImage) -> MedicalImage:
+    """The image in grey; of several channels the first."""
     if len(image.array) == 1 or is_colour(image):
         return with_channels(image, 1)
     return image.with_array(image.array[:1])
 
 
 def _in_colour(image: MedicalImage) -> MedicalImage:
-    return image if is_colour(image) else _first_channel(image)
+    return image if is_colour(image) else first_channel(image)
 
 
 def _is_gzipped_nifti(content: bytes, decoded: MedicalImage) -> bool:

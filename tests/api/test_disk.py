@@ -45,7 +45,7 @@ def damaged(folder: Path) -> None:
 def damaged_inside(folder: Path) -> None:
     """The header is right, a page is not."""
     store = JobStore(folder / "jobs.sqlite3")
-    with store._connection() as connection:
+    with store._database.connection() as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
     content = bytearray((folder / "jobs.sqlite3").read_bytes())
     content[4096:8192] = b"x" * 4096

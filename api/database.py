@@ -1,0 +1,63 @@
+"""SQLite files of the service: checked when opened, every change one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class UnknownVersion(RuntimeError):
+    """The file is of another version of the service."""
+
+
+class Database:
+    """One SQLite file. Safe for several threads and processes.
+
+    Args:
+        path: the file; created if it does not exist.
+        schema: statements that leave what there is, ``CREATE TABLE IF NOT EXISTS``.
+        version: kept in ``PRAGMA user_version``; files of other versions are refused.
+
+    Raises:
+        OSError, sqlite3.Error: the file cannot be written, or is damaged.
+        UnknownVersion: it is of another version of the service.
+    """
+
+    def __init__(self, path: Path, schema: str, version: int) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self.connection() as connection:
+            (state,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if state != "ok":
+                raise sqlite3.DatabaseError(f"{path.name} is damaged: {state}")
+            connection.execute("PRAGMA journal_mode = WAL")
+            found = connection.execute("PRAGMA user_version").fetchone()[0]
+            if found not in (0, version):
+                raise UnknownVersion(f"{path.name} has version {found}, but {version} is needed")
+            connection.executescript(schema)
+            connection.execute(f"PRAGMA user_version = {version}")
+
+    @contextmanager
+    def connection(self) -> Iterator[sqlite3.Connection]:
+        """A connection of its own, which is closed at the end of the block."""
+        connection = sqlite3.connect(self._path, timeout=30, isolation_level=None)
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            yield connection
+        finally:
+            connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A connection whose changes are made together at the end of the block, or not at all."""
+        with self.connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")

@@ -1,0 +1,178 @@
+"""Label maps of a project's images: predicted by its model, corrected by people."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+from anyio import to_thread
+
+from api.budget import current
+from api.engine import Engine, Segment
+from api.problems import ALREADY_CORRECTED, LABELS_NOT_FOUND, PRECONDITION_FAILED, Refusal
+from api.projects.images import ProjectImages
+from api.projects.label_maps import KeptLabels, changed_share, fitted, format_of, kept
+from api.projects.records import Image, Kind, LabelVersion, Project
+from api.projects.store import ProjectStore
+from caps_med.images import MedicalImage, read_image
+
+
+class Annotations:
+    """Predicts, takes corrections, and gives label maps.
+
+    Args:
+        images: of the projects.
+    """
+
+    def __init__(self, store: ProjectStore, engine: Engine, images: ProjectImages) -> None:
+        self._store, self._engine, self._images = store, engine, images
+
+    async def predict(self, project: Project, image: Image) -> tuple[LabelVersion, bool]:
+        """The label map by the project's present model, and whether it is a new version.
+
+        Raises:
+            Refusal: a person made the present label map (409).
+        """
+        before = await to_thread.run_sync(self._store.label, image.id)
+        _refuse_corrected(before)
+        if before is not None and before.model == project.model:
+            return before, False
+        model = await self._engine.load(project.model)
+        decoded = await self._images.decoded(image, model)
+        answer = await self._engine.predict(model, Segment(decoded))
+        palette = model.bundle.card.palette
+        labels = await self._engine.run("encode", lambda: kept(answer, image, palette))
+        found = await to_thread.run_sync(
+            lambda: self._add(project, image, labels, "prediction", before, None)
+        )
+        if found is None:
+            present = await to_thread.run_sync(self._store.label, image.id)
+            _refuse_corrected(present)
+            raise stale(present)
+        return found, True
+
+    async def correct(
+        self, project: Project, image: Image, content: bytes, author: str, parent: int | None
+    ) -> LabelVersion:
+        """A new version, made by a person.
+
+        Args:
+            content: a file with the label map.
+            parent: the version that was corrected; None if there is none yet.
+
+        Raises:
+            Refusal: `parent` is not the present version (412).
+            CapsMedError: the label map cannot be decoded, or does not fit the image.
+        """
+        before = await to_thread.run_sync(self._store.label, image.id)
+        if (before.version if before else None) != parent:
+            raise stale(before)
+        decoded = await self._engine.decode([content], "labels")
+        bundle = await self._engine.bundle(project.model)
+        palette = bundle.card.palette
+
+        def keep() -> LabelVersion | None:
+            labels = kept(fitted(decoded, image, project.labels), image, palette)
+            found = self._add(project, image, labels, "correction", before, author)
+            if found is not None:
+                self._store.end_lease(image.id, author)
+            return found
+
+        found = await self._engine.run("encode", keep)
+        if found is None:
+            raise stale(await to_thread.run_sync(self._store.label, image.id))
+        return found
+
+    def _add(
+        self,
+        project: Project,
+        image: Image,
+        labels: KeptLabels,
+        kind: Kind,
+        before: LabelVersion | None,
+        author: str | None,
+    ) -> LabelVersion | None:
+        """A new version; None if another one has come after `before`."""
+        files = self._images.files(project.id)
+        changed, edited = self._differences(image, labels, before)
+        file = files.write(labels.content, labels.format)
+        label = LabelVersion(
+            image=image.id,
+            version=before.version + 1 if before else 1,
+            kind=kind,
+            author=author,
+            model=project.model if kind == "prediction" else None,
+            created=time.time(),
+            parent=before.version if before else None,
+            changed=changed,
+            edited=None if kind == "prediction" else edited,
+            file=file,
+            bytes=len(labels.content),
+            sha256=labels.sha256,
+            ids=labels.ids,
+        )
+        try:
+            added = self._store.add_label(image, label)
+        except BaseException:
+            files.remove(file)
+            raise
+        if not added:
+            files.remove(file)
+        return label if added else None
+
+    def _differences(
+        self, image: Image, labels: KeptLabels, before: LabelVersion | None
+    ) -> tuple[float | None, float | None]:
+        """Shares of voxels that differ from the version before, and from the last prediction."""
+        if before is None:
+            return None, None
+        changed = changed_share(self.read(image, before).array[0], labels.array)
+        predicted = self._store.last_prediction(image.id)
+        if predicted is None:
+            return changed, None
+        if predicted.version == before.version:
+            return changed, changed
+        return changed, changed_share(self.read(image, predicted).array[0], labels.array)
+
+    def label(self, image: Image, version: int | None = None) -> LabelVersion:
+        """A version of the label map; None for the present one.
+
+        Raises:
+            Refusal: there is none (404).
+        """
+        found = self._store.label(image.id, version)
+        if found is None:
+            which = "no label map yet" if version is None else f"no version {version}"
+            raise Refusal(LABELS_NOT_FOUND, f"this image has {which}")
+        return found
+
+    def path(self, image: Image, label: LabelVersion) -> Path:
+        """The file of a version."""
+        return self._images.files(image.project).path(label.file)
+
+    def read(self, image: Image, label: LabelVersion) -> MedicalImage:
+        """A version as an image; its file is one of ours."""
+        if claim := current():
+            claim.add(label.bytes + 2 * math.prod(image.shape))
+        content = self.path(image, label).read_bytes()
+        labels = read_image(content, kind="labels", limits=self._engine.settings.limits)
+        return labels.with_array(labels.array, format=format_of(image))
+
+
+def _refuse_corrected(present: LabelVersion | None) -> None:
+    if present is not None and present.kind != "prediction":
+        detail = f"version {present.version} was made by a person: correct that one"
+        raise Refusal(ALREADY_CORRECTED, detail)
+
+
+def stale(present: LabelVersion | None) -> Refusal:
+    """That a correction is not one of the present label map."""
+    version = present.version if present else 0
+    author = present.author if present else None
+    detail = (
+        f"the present version is {version}: get it, and bring your correction into that one"
+        if present
+        else "this image has no label map yet: send If-None-Match: *"
+    )
+    return Refusal(PRECONDITION_FAILED, detail, version=version, author=author)

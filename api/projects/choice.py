@@ -1,0 +1,111 @@
+"""Choosing the next image to correct, and who has it meanwhile."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from api.database import Database
+from api.projects.records import Image
+from api.projects.store import select
+from api.projects.strategies import Strategy, farthest
+
+#: Seconds for which an image that somebody was given is not given to others.
+LEASE_SECONDS = 600.0
+#: Images whose poses are compared, of the corrected and of the others.
+MOST_COMPARED = 20_000
+#: Attempts, while others take the same image at the same time.
+_TRIES = 20
+
+_FREE = "project = ? AND state <> 'corrected' AND held_until <= ? AND id IS NOT ?"
+
+
+class Choice:
+    """Gives the images of a project to those who correct them.
+
+    Args:
+        database: of the projects.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def next(
+        self, project: str, strategy: Strategy, author: str, skip: str | None = None
+    ) -> tuple[Image, Strategy] | None:
+        """An image that is not corrected and that nobody else has, and how it was chosen.
+
+        What `author` had before is free again. Where there are no scores yet, it is chosen at
+        random.
+
+        Args:
+            skip: the id of an image that is not to be chosen.
+
+        Returns:
+            None if there is none left.
+        """
+        self._give_back(project, author)
+        for _ in range(_TRIES):
+            found, used = self._chosen(project, strategy, skip)
+            if found is None:
+                return None
+            if image := self._taken(project, found, author):
+                return image, used
+        return None
+
+    def _chosen(
+        self, project: str, strategy: Strategy, skip: str | None
+    ) -> tuple[str | None, Strategy]:
+        if strategy == "uncertainty":
+            order = "AND uncertainty IS NOT NULL ORDER BY uncertainty DESC, number"
+            if found := self._first(project, skip, order):
+                return found, strategy
+        if strategy == "diversity" and (found := self._unlike(project, skip)):
+            return found, strategy
+        return self._first(project, skip, "ORDER BY draw"), "random"
+
+    def _first(self, project: str, skip: str | None, order: str) -> str | None:
+        query = f"SELECT id FROM images WHERE {_FREE} {order} LIMIT 1"  # noqa: S608 - our own texts
+        with self._database.connection() as connection:
+            row = connection.execute(query, (project, time.time(), skip)).fetchone()
+        return None if row is None else str(row[0])
+
+    def _unlike(self, project: str, skip: str | None) -> str | None:
+        """The image that is least like the corrected ones."""
+        free = f"{_FREE} AND pose IS NOT NULL ORDER BY draw LIMIT ?"
+        known = "project = ? AND state = 'corrected' AND pose IS NOT NULL ORDER BY draw LIMIT ?"
+        query = "SELECT id, pose FROM images WHERE "
+        with self._database.connection() as connection:
+            rows = connection.execute(
+                query + free, (project, time.time(), skip, MOST_COMPARED)
+            ).fetchall()
+            corrected = connection.execute(query + known, (project, MOST_COMPARED)).fetchall()
+        if not rows:
+            return None
+        size = len(rows[0][1])
+        poses, others = (
+            np.frombuffer(b"".join(pose for _, pose in group), np.float32).reshape(-1, size // 4)
+            for group in (rows, corrected)
+        )
+        return str(rows[farthest(poses, others)][0])
+
+    def _taken(self, project: str, identity: str, author: str) -> Image | None:
+        """The image, if nobody else has taken it meanwhile."""
+        now = time.time()
+        with self._database.transaction() as connection:
+            taken = connection.execute(
+                "UPDATE images SET holder = ?, held_until = ? "
+                "WHERE project = ? AND id = ? AND state <> 'corrected' AND held_until <= ?",
+                (author, now + LEASE_SECONDS, project, identity, now),
+            )
+            if taken.rowcount == 0:
+                return None
+            return select(connection, Image, "images WHERE id = ?", identity)[0]
+
+    def _give_back(self, project: str, author: str) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(
+                "UPDATE images SET holder = NULL, held_until = 0 WHERE project = ? AND holder = ?",
+                (project, author),
+            )

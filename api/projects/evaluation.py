@@ -1,0 +1,101 @@
+"""Dice of a model on the held-out images of a project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from api.engine import Engine, Segment
+from api.projects.annotations import Annotations
+from api.projects.images import ProjectImages
+from api.projects.patience import patiently
+from api.projects.records import Image
+from training.evaluation.metrics.overlap import dice
+from training.evaluation.statistics import rounded, spread_of
+
+#: The mean over the labels, beside the names of these.
+MEAN = "mean"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Dice of a model on held-out images.
+
+    Attributes:
+        cases: of each image, label name -> Dice; a label in neither map has none.
+    """
+
+    cases: Sequence[Mapping[str, float]]
+
+    @property
+    def mean(self) -> float:
+        """Mean over the images of the mean over their labels; 1 if no image has labels."""
+        means = [sum(case.values()) / len(case) for case in self.cases if case]
+        return sum(means) / len(means) if means else 1.0
+
+    def as_dict(self, seed: int) -> dict[str, Any]:
+        """Label name -> mean and 95 % interval, for JSON.
+
+        Args:
+            seed: of the intervals.
+        """
+        names = dict.fromkeys(name for case in self.cases for name in case)
+        listed = {name: [case[name] for case in self.cases if name in case] for name in names}
+        listed[MEAN] = [sum(case.values()) / len(case) for case in self.cases if case]
+        return {name: _spread(values, seed) for name, values in listed.items() if values}
+
+
+def _spread(values: Sequence[float], seed: int) -> dict[str, float | None]:
+    found = spread_of(values, [str(i) for i in range(len(values))], seed)
+    low, high = (None, None) if found is None or found.interval is None else found.interval
+    return {"mean": rounded(sum(values) / len(values)), "low": low, "high": high}
+
+
+async def scores_of(
+    engine: Engine,
+    images: ProjectImages,
+    annotations: Annotations,
+    reference: str,
+    names: Mapping[int, str],
+    held_out: Sequence[Image],
+) -> Scores:
+    """Segment the held-out images and compare with their corrected label maps.
+
+    Args:
+        reference: ``name@version`` of the model.
+        names: label id -> name, without the background.
+
+    Raises:
+        CapsMedError: the model is gone, or an image does not suit it.
+        FileNotFoundError: an image has been deleted.
+    """
+
+    async def case(image: Image) -> dict[str, float]:
+        model = await engine.load(reference)
+        decoded = await images.decoded(image, model)
+        answer = await engine.predict(model, Segment(decoded))
+        found = answer.array
+
+        def scored() -> dict[str, float]:
+            truth = annotations.read(image, annotations.label(image)).array
+            scores = {name: dice(found == i, truth == i) for i, name in names.items()}
+            return {name: score for name, score in scores.items() if score is not None}
+
+        return await engine.run("evaluate", scored)
+
+    cases = []
+    for image in held_out:
+        cases.append(await patiently(engine, partial(case, image)))
+    return Scores(cases)
+
+
+def compared(base: str, before: Scores, model: str, after: Scores) -> tuple[bool, str]:
+    """Whether a new model takes the place of the one before: if its mean Dice is not lower."""
+    count = len(after.cases)
+    images = f"{count} held-out image{'s' if count != 1 else ''}"
+    numbers = f"mean Dice {after.mean:.3f}, before {before.mean:.3f}"
+    if after.mean >= before.mean:
+        return True, f"{model} is not worse than {base} on {images}: {numbers}"
+    return False, f"{model} is worse than {base} on {images}, which stays: {numbers}"

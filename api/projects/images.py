@@ -1,0 +1,222 @@
+"""Images of a project: checked when they arrive, decoded in confined processes, converted."""
+
+from __future__ import annotations
+
+import gzip
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from anyio import to_thread
+
+from api.budget import current
+from api.engine import Engine
+from api.projects.files import ProjectFiles
+from api.projects.label_maps import KeptLabels, fitted, kept
+from api.projects.records import Image, LabelVersion, Project
+from api.projects.store import ProjectStore
+from api.projects.strategies import place_in_order
+from caps_med.errors import CapsMedError, InvalidParameter
+from caps_med.images import CODECS, MedicalImage, encode_image
+from caps_med.images.codecs.registry import codec_of_content
+from caps_med.inference import Model
+
+#: Formats in which volumes are kept; others are converted to the first.
+_OF_VOLUMES = ("nifti", "nrrd")
+_GZIP = b"\x1f\x8b"
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True)
+class Upload:
+    """An uploaded file: the name that its sender gave it, and its content."""
+
+    name: str
+    content: bytes
+
+    @property
+    def shown_name(self) -> str:
+        """The last part of the name, bounded and printable; never part of a path."""
+        last = self.name.replace("\\", "/").rpartition("/")[2]
+        return "".join(c for c in last if c.isprintable())[:_LONGEST_NAME] or "unnamed"
+
+    @property
+    def stem(self) -> str:
+        """`shown_name` without the suffixes of image files."""
+        name = self.shown_name
+        suffixes = (suffix for codec in CODECS.values() for suffix in codec.suffixes)
+        found = [suffix for suffix in suffixes if name.lower().endswith(suffix)]
+        return name[: len(name) - max(map(len, found), default=0)]
+
+
+class ProjectImages:
+    """Takes and decodes the images of projects.
+
+    Args:
+        root: the folder of all projects.
+        engine: decodes, and loads the models that the images have to suit.
+    """
+
+    def __init__(self, root: Path, store: ProjectStore, engine: Engine) -> None:
+        self._root, self._store, self._engine = root, store, engine
+
+    def files(self, project: str) -> ProjectFiles:
+        """The files of a project."""
+        return ProjectFiles(self._root, project)
+
+    async def add(
+        self, project: Project, images: Sequence[Upload], labels: Sequence[Upload], author: str
+    ) -> list[Image]:
+        """Add images to a project, all or none.
+
+        Args:
+            labels: label maps of some of them, found by their names without suffixes.
+            author: of the label maps.
+
+        Raises:
+            CapsMedError: a file cannot be decoded, does not suit the project's model, or a label
+                map does not fit its image; the message names the file.
+            Refusal: a quota is used up.
+        """
+        model = await self._engine.load(project.model)
+        maps = _paired(images, labels)
+        found: list[tuple[Image, bytes]] = []
+        made: dict[str, KeptLabels] = {}
+        for upload in images:
+            image, content = await self._checked(project, upload, model)
+            found.append((image, content))
+            if upload.stem in maps:
+                made[image.id] = await self._labels(project, image, maps[upload.stem], model)
+        return await to_thread.run_sync(lambda: self._keep(project, found, made, author))
+
+    async def _checked(self, project: Project, upload: Upload, model: Model) -> tuple[Image, bytes]:
+        """An image whose file is yet to be written, and the content of that file."""
+        try:
+            decoded = await self._engine.decode([upload.content], "image")
+            await to_thread.run_sync(model.image_reader.match_channels, decoded)
+        except CapsMedError as error:
+            raise type(error)(f"{upload.shown_name}: {error}") from error
+        form, content = await self._engine.run("encode", lambda: _as_kept(upload.content, decoded))
+        affine = None if decoded.spacing is None else tuple(map(float, decoded.affine.ravel()))
+        image = Image(
+            number=0,
+            id=uuid.uuid4().hex,
+            project=project.id,
+            name=upload.shown_name,
+            file="",
+            format=form,
+            channels=len(decoded.array),
+            shape=tuple(decoded.spatial_shape),
+            affine=affine,
+            bytes=len(content),
+            created=time.time(),
+        )
+        return image, content
+
+    async def _labels(
+        self, project: Project, image: Image, upload: Upload, model: Model
+    ) -> KeptLabels:
+        try:
+            decoded = await self._engine.decode([upload.content], "labels")
+            palette = model.bundle.card.palette
+            return await self._engine.run(
+                "encode", lambda: kept(fitted(decoded, image, project.labels), image, palette)
+            )
+        except CapsMedError as error:
+            raise type(error)(f"{upload.shown_name}: {error}") from error
+
+    def _keep(
+        self,
+        project: Project,
+        found: Sequence[tuple[Image, bytes]],
+        made: dict[str, KeptLabels],
+        author: str,
+    ) -> list[Image]:
+        """Write the files, then their records; without these, no file stays."""
+        files = self.files(project.id)
+        written: list[str] = []
+        images, labels = [], []
+        ordinal = self._store.next_ordinal(project.id)
+        try:
+            for number, (image, content) in enumerate(found, start=ordinal):
+                written.append(files.write(content, image.format))
+                named = replace(image, file=written[-1])
+                images.append((named, place_in_order(project.seed, number)))
+                if one := made.get(image.id):
+                    written.append(files.write(one.content, one.format))
+                    labels.append(_first_version(image, one, written[-1], author))
+            return self._store.add_images(images, labels)
+        except BaseException:
+            files.remove(*written)
+            raise
+
+    async def decoded(self, image: Image, model: Model | None = None) -> MedicalImage:
+        """The image, with the channels that a model takes.
+
+        Raises:
+            CapsMedError: it does not suit the model.
+            FileNotFoundError: it has been deleted.
+        """
+        fitting = None if model is None else model.image_reader.match_channels
+        content = await to_thread.run_sync(self.content, image.project, image.file)
+        return await self._engine.decode([content], "image", fitting)
+
+    def content(self, project: str, file: str) -> bytes:
+        """The bytes of a file, which this request then holds.
+
+        Raises:
+            FileNotFoundError: it has been deleted.
+        """
+        path = self.files(project).path(file)
+        if claim := current():
+            claim.add(path.stat().st_size)
+        return path.read_bytes()
+
+
+def _paired(images: Sequence[Upload], labels: Sequence[Upload]) -> dict[str, Upload]:
+    """The label maps by the stem of their image."""
+    stems = [upload.stem for upload in images]
+    found: dict[str, Upload] = {}
+    for upload in labels:
+        if stems.count(upload.stem) != 1 or upload.stem in found:
+            raise InvalidParameter(
+                f"labels: {upload.shown_name} belongs to no image of this request: call it like "
+                "its image, and send one label map for an image"
+            )
+        found[upload.stem] = upload
+    return found
+
+
+def _as_kept(content: bytes, decoded: MedicalImage) -> tuple[str, bytes]:
+    """Format and content of the file that is kept, which `data check` and others can read.
+
+    DICOM loses its tags, and with them whose image it is.
+    """
+    form = codec_of_content(content).name
+    if decoded.spatial_dims == 3 and form not in _OF_VOLUMES:
+        return "nifti", encode_image(decoded, "nifti")
+    if form == "dicom":
+        return decoded.format, encode_image(decoded, decoded.format)
+    if form == "nifti" and not content.startswith(_GZIP):
+        return form, gzip.compress(content, mtime=0)
+    return form, content
+
+
+def _first_version(image: Image, labels: KeptLabels, file: str, author: str) -> LabelVersion:
+    return LabelVersion(
+        image=image.id,
+        version=1,
+        kind="upload",
+        author=author,
+        model=None,
+        created=time.time(),
+        parent=None,
+        changed=None,
+        edited=None,
+        file=file,
+        bytes=len(labels.content),
+        sha256=labels.sha256,
+        ids=labels.ids,
+    )

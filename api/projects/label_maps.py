@@ -1,0 +1,81 @@
+"""Label maps of a project: as they are kept, and what may become one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.projects.records import Image
+from caps_med.errors import InvalidInput
+from caps_med.images import MedicalImage, encode_image, match_labels
+from caps_med.images.channels import AFFINE_TOLERANCE
+
+
+@dataclass(frozen=True)
+class KeptLabels:
+    """A label map as it is kept.
+
+    Attributes:
+        array: ids ``[*S]``.
+        content, format: the file.
+        ids: the label ids that occur.
+    """
+
+    array: NDArray[np.integer]
+    content: bytes
+    format: str
+    ids: tuple[int, ...]
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the file."""
+        return hashlib.sha256(self.content).hexdigest()
+
+
+def format_of(image: Image) -> str:
+    """The format of an image's label maps: PNG of a picture, NIfTI of a volume."""
+    return "png" if len(image.shape) == 2 else "nifti"
+
+
+def kept(labels: MedicalImage, image: Image, palette: NDArray[np.uint8]) -> KeptLabels:
+    """A label map that fits its image, in the form in which it is kept."""
+    array, affine, form = labels.array, image.geometry, format_of(image)
+    given = np.eye(4) if affine is None else affine
+    described = replace(labels, affine=given, format=form, palette=palette, origin=None)
+    ids = tuple(int(label) for label in np.unique(array))
+    return KeptLabels(array[0], encode_image(described, form), form, ids)
+
+
+def fitted(labels: MedicalImage, image: Image, names: Mapping[int, str]) -> MedicalImage:
+    """An uploaded label map, if it lies on the image's grid and its ids are known.
+
+    Raises:
+        InvalidInput: it has another size or affine.
+        UnknownLabel: it holds an id that the project does not know.
+    """
+    shape = labels.spatial_shape
+    if shape != image.shape:
+        raise InvalidInput(
+            f"the label map has the size {shape}, its image {image.shape}: resample it to the "
+            "image's voxels first"
+        )
+    affine = image.geometry
+    if affine is not None and np.abs(labels.affine - affine).max() > AFFINE_TOLERANCE:
+        raise InvalidInput(
+            "the label map has another affine than its image: resample it, or copy the image's "
+            "header if they are aligned"
+        )
+    return match_labels(labels, names, binary=set(names) == {0, 1})
+
+
+def changed_share(before: NDArray[np.integer], after: NDArray[np.integer]) -> float:
+    """Share of the voxels whose label differs.
+
+    >>> changed_share(np.array([0, 1, 1, 2]), np.array([0, 1, 2, 2]))
+    0.25
+    """
+    return float(np.mean(before != after))

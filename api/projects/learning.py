@@ -1,0 +1,220 @@
+"""Rounds: train on what was corrected so far, and keep the new model if it is not worse."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from anyio import to_thread
+
+from api.engine import Engine
+from api.jobs.job import Options
+from api.jobs.service import Jobs
+from api.problems import DATA_NOT_FIT, JOB_NOT_FOUND, LEARNING, TRAINING_UNAVAILABLE, Refusal
+from api.projects.annotations import Annotations
+from api.projects.caller import Caller
+from api.projects.evaluation import Scores, compared, scores_of
+from api.projects.images import ProjectImages
+from api.projects.records import Image, Project, Round
+from api.projects.scoring import Scoring
+from api.projects.store import ProjectStore
+from api.projects.training_data import CASES_PAGE, write_cases
+from caps_med.errors import CapsMedError
+
+log = logging.getLogger("caps_med.projects")
+
+#: Seconds between two looks at the training jobs of open rounds.
+PAUSE = 0.5
+#: Fewest corrected images: one to learn from, one held out.
+FEWEST = 2
+
+
+class Learning:
+    """The rounds of all projects.
+
+    Args:
+        jobs: trains; None if this service does not.
+        scoring: told when a project has another model.
+    """
+
+    def __init__(
+        self,
+        store: ProjectStore,
+        engine: Engine,
+        jobs: Jobs | None,
+        images: ProjectImages,
+        annotations: Annotations,
+        scoring: Scoring,
+    ) -> None:
+        self._store, self._engine, self._jobs = store, engine, jobs
+        self._images, self._annotations, self._scoring = images, annotations, scoring
+        self._starting: set[str] = set()
+
+    async def learn(self, project: Project, caller: Caller, options: Mapping[str, Any]) -> Round:
+        """Begin a round: a training job that starts from the project's present model.
+
+        Args:
+            options: epochs, steps and so on, as of a training job.
+
+        Raises:
+            Refusal: a round is not finished (409), too little is corrected, or not every label
+                (422); what `Jobs.submit_folder` refuses.
+        """
+        if self._jobs is None:
+            raise Refusal(TRAINING_UNAVAILABLE, "this service trains no models")
+        if project.id in self._starting or await to_thread.run_sync(self._open, project.id):
+            raise Refusal(LEARNING, "a round of this project is not finished: wait, or cancel it")
+        self._starting.add(project.id)
+        try:
+            return await self._begin(self._jobs, project, caller, options)
+        finally:
+            self._starting.discard(project.id)
+
+    def _open(self, project: str) -> bool:
+        return any(one.project == project for one in self._store.open_rounds())
+
+    async def _begin(
+        self, jobs: Jobs, project: Project, caller: Caller, options: Mapping[str, Any]
+    ) -> Round:
+        corrected = await to_thread.run_sync(self._corrected, project)
+        if len(corrected) < FEWEST:
+            detail = f"{len(corrected)} images are corrected: correct at least {FEWEST}"
+            raise Refusal(DATA_NOT_FIT, detail)
+        held_out = held_out_of(corrected, project)
+        training = [image for image in corrected if image.id not in held_out]
+        await to_thread.run_sync(self._check_labels, project, training)
+        chosen = Options(
+            start_from=project.model,
+            seed=project.seed,
+            labels=",".join(f"{label}={name}" for label, name in project.foreground.items()),
+            **options,
+        )
+
+        async def fill(folder: Path) -> None:
+            await write_cases(folder, training, self._images, self._annotations)
+
+        owner = project.owner if caller.owner is None else caller.owner
+        await to_thread.run_sync(jobs.names.reserve, project.trained_name, f"project:{project.id}")
+        job = await jobs.submit_folder("segmentation", project.trained_name, chosen, fill, owner)
+        rounds = await to_thread.run_sync(self._store.rounds, project.id)
+        since = rounds[-1].created if rounds else 0.0
+        new = Round(
+            project=project.id,
+            round=len(rounds) + 1,
+            job=job.id,
+            state="training",
+            created=time.time(),
+            base=project.model,
+            corrected=len(corrected),
+            trained_on=len(training),
+            held_out=len(held_out),
+            changed=await to_thread.run_sync(self._store.mean_edited, project.id, since),
+        )
+        await to_thread.run_sync(self._store.add_round, new, held_out)
+        return new
+
+    def _corrected(self, project: Project) -> list[Image]:
+        """All corrected images."""
+        found: list[Image] = []
+        while page := self._store.images(
+            project.id, "corrected", found[-1].number if found else 0, CASES_PAGE
+        ):
+            found += page
+        return found
+
+    def _check_labels(self, project: Project, training: Sequence[Image]) -> None:
+        """Refuse to learn what would forget a label, because no image shows it."""
+        seen = {label for one in training for label in self._annotations.label(one).ids}
+        missing = [name for label, name in project.labels.items() if label not in seen]
+        if missing:
+            detail = (
+                f"no corrected image that is not held out shows {', '.join(missing)}: correct one "
+                "that does"
+            )
+            raise Refusal(DATA_NOT_FIT, detail)
+
+    async def run(self) -> None:
+        """Follow the rounds until cancelled, those too that an earlier service began."""
+        trouble = ""
+        while True:
+            try:
+                for one in await to_thread.run_sync(self._store.open_rounds):
+                    await self._follow(one)
+                trouble = ""
+            except Exception as error:
+                if trouble != (trouble := repr(error)):  # not twice a second on a full disk
+                    log.exception("the rounds of projects cannot be followed")
+            await asyncio.sleep(PAUSE)
+
+    async def _follow(self, one: Round) -> None:
+        """Evaluate the model of a round whose job has ended."""
+        if self._jobs is None:
+            return
+        try:
+            job = await to_thread.run_sync(self._jobs.get, one.job)
+        except Refusal as gone:
+            if gone.code != JOB_NOT_FOUND:
+                raise
+            await self._fail(one, "its training job was deleted")
+            return
+        if job.state == "succeeded":
+            await self._evaluate(one, f"{job.name}@{job.version}")
+        elif job.final:
+            await self._fail(one, job.error or f"its training job was {job.state}")
+
+    async def _fail(self, one: Round, message: str) -> None:
+        await to_thread.run_sync(
+            lambda: self._store.change_round(one, state="failed", message=message)
+        )
+
+    async def _evaluate(self, one: Round, model: str) -> None:
+        """Compare the new model with the one before, and keep the better."""
+        project = await to_thread.run_sync(self._store.project, one.project)
+        if project is None:
+            return
+        await to_thread.run_sync(
+            lambda: self._store.change_round(one, state="evaluating", model=model)
+        )
+        held_out = [
+            image for image in await to_thread.run_sync(self._corrected, project) if image.held_out
+        ]
+        try:
+            before = await self._scored(project, one.base, held_out)
+            after = await self._scored(project, model, held_out)
+        except (CapsMedError, FileNotFoundError) as error:
+            await self._fail(one, f"the new model could not be evaluated: {type(error).__name__}")
+            return
+        accepted, message = compared(one.base, before, model, after)
+        if accepted:
+            await self._engine.promote(model)
+        await to_thread.run_sync(
+            lambda: self._store.finish_round(
+                one,
+                model if accepted else None,
+                accepted=accepted,
+                message=message,
+                dice=after.as_dict(project.seed),
+                before=before.as_dict(project.seed),
+            )
+        )
+        self._scoring.wake()
+
+    async def _scored(self, project: Project, model: str, held_out: Sequence[Image]) -> Scores:
+        return await scores_of(
+            self._engine, self._images, self._annotations, model, project.foreground, held_out
+        )
+
+
+def held_out_of(corrected: Sequence[Image], project: Project) -> frozenset[str]:
+    """Which of the corrected images are held out: those of the first round, chosen by the seed."""
+    before = frozenset(image.id for image in corrected if image.held_out)
+    if before:
+        return before
+    count = min(max(1, round(project.held_out * len(corrected))), len(corrected) - 1)
+    chosen = random.Random(project.seed).sample(range(len(corrected)), count)  # noqa: S311 - no secret
+    return frozenset(corrected[index].id for index in chosen)

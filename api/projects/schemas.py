@@ -1,0 +1,205 @@
+"""The JSON documents of projects."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, Field
+
+from api.projects.records import Image, Kind, LabelVersion, Project, Round, RoundState, State
+from api.projects.store import ProjectStore
+from api.projects.strategies import Strategy
+from caps_med.images import label_palette
+
+_ID = "5f0c1e0a9d5b4c0f8a7e6d5c4b3a2910"
+
+
+class Scored(BaseModel):
+    """How many images have the scores of the present model."""
+
+    scored: int
+    total: int
+
+
+class ProjectView(BaseModel):
+    """One project."""
+
+    id: str = Field(examples=[_ID])
+    name: str = Field(examples=["axons"])
+    model: str = Field(description="The present model.", examples=["axons-5f0c1e0a@2"])
+    start_model: str = Field(examples=["axon-segmentation@1"])
+    trained_model: str = Field(
+        description="The name under which rounds publish models.", examples=["axons-5f0c1e0a"]
+    )
+    labels: dict[str, str] = Field(description="Id -> name.", examples=[{"1": "axon"}])
+    colors: dict[str, tuple[int, int, int]] = Field(description="Id -> red, green, blue.")
+    created: datetime
+    counts: dict[State, int] = Field(description="Images by state.")
+    bytes: int = Field(description="Of all images and label maps.")
+    scoring: Scored
+    rounds: int
+    job: str | None = Field(description="The training job of a round that is not finished.")
+
+    @classmethod
+    def of(cls, project: Project, store: ProjectStore) -> ProjectView:
+        """The project as it is now."""
+        counts, rounds = store.counts(project.id), store.rounds(project.id)
+        total = sum(counts.values())
+        palette = label_palette()
+        return cls(
+            id=project.id,
+            name=project.name,
+            model=project.model,
+            start_model=project.start_model,
+            trained_model=project.trained_name,
+            labels={str(label): name for label, name in project.foreground.items()},
+            colors={
+                str(label): tuple(palette[label % len(palette)].tolist())
+                for label in project.foreground
+            },
+            created=when(project.created),
+            counts=counts,
+            bytes=project.bytes,
+            scoring=Scored(scored=total - store.unscored(project.id), total=total),
+            rounds=len(rounds),
+            job=next((one.job for one in rounds if one.state in OPEN), None),
+        )
+
+
+class ProjectList(BaseModel):
+    """Some projects, the newest first."""
+
+    projects: list[ProjectView]
+    next: str | None = Field(description="Give it as `after` for the next ones.")
+
+
+class ImageView(BaseModel):
+    """One image of a project."""
+
+    id: str = Field(examples=[_ID])
+    name: str = Field(examples=["scan-01.nii.gz"])
+    state: State
+    version: int = Field(description="Of the present label map; 0: none.")
+    author: str | None = Field(description="Of the present label map; null: a model.")
+    uncertainty: float | None = Field(description="0 to 1; null until it is computed.")
+    format: str = Field(examples=["nifti"])
+    shape: list[int]
+    spacing: list[float] | None = Field(description="Millimetres; null: a picture.")
+    held_out: bool = Field(description="Whether it is never trained on.")
+    held_by: str | None = Field(description="Who was given it as the next one to correct.")
+    created: datetime
+
+    @classmethod
+    def of(cls, image: Image) -> ImageView:
+        """The image as it is now."""
+        held = image.held_until > time.time()
+        return cls(
+            **{
+                name: getattr(image, name)
+                for name in ("id", "name", "state", "version", "author", "format", "held_out")
+            },
+            uncertainty=None if image.uncertainty is None else round(image.uncertainty, 6),
+            shape=list(image.shape),
+            spacing=image.spacing,
+            held_by=image.holder if held else None,
+            created=when(image.created),
+        )
+
+
+class Added(BaseModel):
+    """The images that were added."""
+
+    images: list[ImageView]
+
+
+class ImageList(BaseModel):
+    """Some images, the oldest first."""
+
+    images: list[ImageView]
+    next: str | None = Field(description="Give it as `after` for the next ones.")
+
+
+class NextImage(BaseModel):
+    """The image to correct next."""
+
+    image: ImageView
+    strategy: Strategy = Field(description="How it was chosen; at random without scores.")
+
+
+class LabelView(BaseModel):
+    """One version of a label map."""
+
+    version: int
+    kind: Kind
+    author: str | None = Field(description="Who made it; null: a model.")
+    model: str | None = Field(description="The model that made it, as name@version.")
+    created: datetime
+    parent: int | None = Field(description="The version that it followed.")
+    changed: float | None = Field(description="Share of voxels that differ from the parent.")
+    sha256: str = Field(description="Of the file as it is kept.")
+
+    @classmethod
+    def of(cls, label: LabelVersion) -> LabelView:
+        """The version."""
+        names = ("version", "kind", "author", "model", "parent", "changed", "sha256")
+        return cls(**{name: getattr(label, name) for name in names}, created=when(label.created))
+
+
+class LabelList(BaseModel):
+    """Some versions of a label map, the oldest first."""
+
+    versions: list[LabelView]
+    next: str | None = Field(description="Give it as `after` for the next ones.")
+
+
+class DiceView(BaseModel):
+    """Dice over the held-out images."""
+
+    mean: float
+    low: float | None = Field(description="Of the 95 % interval; null for fewer than 2 images.")
+    high: float | None
+
+
+class RoundView(BaseModel):
+    """One round of learning."""
+
+    round: int
+    job: str
+    state: RoundState
+    created: datetime
+    base: str = Field(description="The model that it started from.")
+    corrected: int = Field(description="Corrected images when it began.")
+    trained_on: int
+    held_out: int
+    model: str | None = Field(description="The new model, once it is published.")
+    accepted: bool | None = Field(description="Whether it became the project's model.")
+    message: str | None
+    dice: dict[str, DiceView] | None = Field(
+        description="Of the new model on the held-out images, by label, and their `mean`."
+    )
+    before: dict[str, DiceView] | None = Field(description="The same of `base`.")
+    changed: float | None = Field(
+        description="Mean share of voxels that people changed in predictions since the last round."
+    )
+
+    @classmethod
+    def of(cls, one: Round) -> RoundView:
+        """The round as it is now."""
+        given = {name: getattr(one, name) for name in cls.model_fields if name != "created"}
+        return cls(**given, created=when(one.created))
+
+
+class RoundList(BaseModel):
+    """The rounds of a project, the oldest first."""
+
+    rounds: list[RoundView]
+
+
+#: States of rounds that are not finished.
+OPEN: tuple[RoundState, ...] = ("training", "evaluating")
+
+
+def when(seconds: float) -> datetime:
+    """Seconds since 1970 as a time."""
+    return datetime.fromtimestamp(seconds, UTC)

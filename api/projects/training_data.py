@@ -1,0 +1,49 @@
+"""Corrected images in the layouts that `caps-med data check` knows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from anyio import to_thread
+
+from api.projects.annotations import Annotations
+from api.projects.images import ProjectImages
+from api.projects.records import Image
+from caps_med.images import CODECS
+
+#: Images that are looked up at a time.
+CASES_PAGE = 500
+
+
+async def write_cases(
+    folder: Path, images: Sequence[Image], files: ProjectImages, annotations: Annotations
+) -> None:
+    """``images/`` and ``labels/`` below a new folder, by links where the disk can hold them."""
+
+    def write() -> None:
+        for name in ("images", "labels"):
+            (folder / name).mkdir(mode=0o700, parents=True)
+        for image in images:
+            label = annotations.label(image)
+            source = files.files(image.project).path(image.file)
+            _link(source, folder / "images" / f"{image.id}{suffix_of(image)}")
+            path = annotations.path(image, label)
+            _link(path, folder / "labels" / f"{image.id}{''.join(path.suffixes)}")
+
+    await to_thread.run_sync(write)
+
+
+def suffix_of(image: Image) -> str:
+    """The suffix of an image's file."""
+    return CODECS[image.format].suffixes[0]
+
+
+def _link(source: Path, target: Path) -> None:
+    """Link, or copy to another disk: our files are never changed, only removed."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

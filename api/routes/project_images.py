@@ -1,0 +1,124 @@
+"""The images of a project."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from anyio import to_thread
+from fastapi import APIRouter, File, Query, Response, UploadFile
+from fastapi.responses import JSONResponse
+
+from api.encoding import MEDIA_TYPES
+from api.projects.images import Upload
+from api.projects.records import State
+from api.projects.schemas import Added, ImageList, ImageView
+from api.routes.common import EngineDependency, answers, problems
+from api.routes.images import encode, first_channel
+from api.routes.projects import (
+    After,
+    Author,
+    ImageDependency,
+    Limit,
+    ProjectDependency,
+    ProjectsDependency,
+)
+from api.uploads import read_upload
+from caps_med.images import CODECS, Plane, slice_count
+from caps_med.images.channels import is_colour
+
+router = APIRouter(prefix="/v1/projects/{project}/images", tags=["projects"])
+
+SliceNumber = Annotated[int | None, Query(ge=0, description="Of a volume; default: the middle.")]
+PlaneName = Annotated[Plane, Query(description="Plane of the slices.")]
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Add images to a project",
+    responses=problems(400, 404, 413, 415, 422, 503, 504, 507),
+)
+async def add(
+    project: ProjectDependency,
+    projects: ProjectsDependency,
+    author: Author,
+    images: Annotated[list[UploadFile], File(description="A volume or picture each.")],
+    labels: Annotated[
+        list[UploadFile] | None,
+        File(
+            description="Label maps of some of them, called like their images: these count as "
+            "corrected."
+        ),
+    ] = None,
+) -> Added:
+    """All are added, or none. DICOM is kept as NIfTI or PNG, without its tags."""
+    given = [await _read(upload) for upload in images]
+    maps = [await _read(upload) for upload in labels or ()]
+    added = await projects.images.add(project, given, maps, author)
+    projects.scoring.wake()
+    return Added(images=[ImageView.of(image) for image in added])
+
+
+async def _read(upload: UploadFile) -> Upload:
+    return Upload(upload.filename or "", await read_upload(upload))
+
+
+@router.get("", summary="The images of a project", responses=problems(404, 422))
+async def list_images(
+    project: ProjectDependency,
+    projects: ProjectsDependency,
+    state: State | None = None,
+    after: After = None,
+    limit: Limit = 50,
+) -> ImageList:
+    """In the order of arrival, some at a time; `next` leads to more."""
+    listed = await to_thread.run_sync(
+        projects.store.images, project.id, state, int(after or 0), limit
+    )
+    last = str(listed[-1].number) if len(listed) == limit else None
+    return ImageList(images=[ImageView.of(image) for image in listed], next=last)
+
+
+@router.get(
+    "/{image}",
+    summary="The file of an image, a slice of it, or what is known of it",
+    response_class=Response,
+    responses=answers("nifti", "png", "json", numbers=ImageView),
+)
+async def show(
+    image: ImageDependency,
+    projects: ProjectsDependency,
+    engine: EngineDependency,
+    format: Annotated[
+        Literal["nifti", "png", "json"] | None,
+        Query(description="json: the document; png: one slice; default: the file as it is."),
+    ] = None,
+    slice: SliceNumber = None,
+    plane: PlaneName = "axial",
+) -> Response:
+    """The file is that of the upload; volumes of other formats than NIfTI and NRRD are NIfTI."""
+    if format == "json":
+        return JSONResponse(ImageView.of(image).model_dump(mode="json"))
+    if format is None or (format == image.format and slice is None):
+        content = await to_thread.run_sync(projects.images.content, image.project, image.file)
+        return _file(content, image.format, image.id)
+    decoded = await projects.images.decoded(image)
+    shown = decoded if is_colour(decoded) and format == "png" else first_channel(decoded)
+    content = await engine.run("encode", lambda: encode(shown, format, slice, plane))
+    headers = {"Caps-Med-Slices": str(slice_count(decoded, plane))}
+    return Response(content, headers=headers, media_type=MEDIA_TYPES[format])
+
+
+def _file(content: bytes, form: str, identity: str) -> Response:
+    """A file, whose bytes never change."""
+    headers = {
+        "ETag": f'"{identity}"',
+        "Content-Disposition": f'attachment; filename="image{CODECS[form].suffixes[0]}"',
+    }
+    return Response(content, headers=headers, media_type=MEDIA_TYPES[form])
+
+
+@router.delete("/{image}", summary="Delete an image", status_code=204, responses=problems(404, 422))
+async def delete(image: ImageDependency, projects: ProjectsDependency) -> None:
+    """With all versions of its label map."""
+    await to_thread.run_sync(projects.delete_image, image)

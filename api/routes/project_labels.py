@@ -1,0 +1,179 @@
+"""The label maps of a project's images: predicted, corrected, kept in all their versions."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from api.encoding import MEDIA_TYPES, negotiate
+from api.problems import PRECONDITION_REQUIRED, Refusal
+from api.projects.annotations import stale
+from api.projects.label_maps import format_of
+from api.projects.records import Image, LabelVersion
+from api.projects.schemas import LabelList, LabelView
+from api.record import note
+from api.routes.common import EngineDependency, Format, answers, problems
+from api.routes.images import encode
+from api.routes.project_images import PlaneName, SliceNumber
+from api.routes.projects import (
+    After,
+    Author,
+    ImageDependency,
+    Limit,
+    ProjectDependency,
+    ProjectsDependency,
+)
+from caps_med.errors import InvalidInput
+from caps_med.images import CODECS, encode_image
+
+router = APIRouter(prefix="/v1/projects/{project}/images/{image}", tags=["projects"])
+
+IfMatch = Annotated[
+    str | None, Header(max_length=200, description="The ETag of the label map that was corrected.")
+]
+IfNoneMatch = Annotated[str | None, Header(max_length=200)]
+_BODY = {"schema": {"type": "string", "format": "binary"}}
+
+
+@router.post(
+    "/predict",
+    status_code=201,
+    summary="Predict the label map of an image",
+    response_model=LabelView,
+    responses={
+        200: {"model": LabelView, "description": "The present model has predicted it already."},
+        **problems(404, 409, 412, 413, 422, 503, 504, 507),
+    },
+)
+async def predict(
+    project: ProjectDependency, image: ImageDependency, projects: ProjectsDependency
+) -> Response:
+    """By the project's present model. What a person made is never replaced."""
+    label, new = await projects.annotations.predict(project, image)
+    return _view(label, 201 if new else 200)
+
+
+@router.get(
+    "/labels",
+    summary="The label map of an image",
+    response_class=Response,
+    responses={**answers("nifti", "png", "nrrd", "tiff", "npy"), 304: {"description": "As known."}},
+)
+async def show(
+    image: ImageDependency,
+    projects: ProjectsDependency,
+    engine: EngineDependency,
+    version: Annotated[int | None, Query(ge=1, le=2**31, description="Default: present.")] = None,
+    format: Format = None,
+    slice: SliceNumber = None,
+    plane: PlaneName = "axial",
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """NIfTI of a volume, palette PNG of a picture. Send its `ETag` as `If-Match` to replace it."""
+    label = await to_thread.run_sync(projects.annotations.label, image, version)
+    headers = {"ETag": _tag(label), "Caps-Med-Label-Kind": label.kind}
+    if _tag(label) in _tags(if_none_match):
+        return Response(status_code=304, headers=headers)
+    kept = format_of(image)
+    form = negotiate(format, None, [kept, "nifti", "png", "nrrd", "tiff", "npy"])
+
+    def content() -> bytes:
+        if form == kept and slice is None:
+            return projects.images.content(image.project, label.file)
+        labels = projects.annotations.read(image, label)
+        if form == "png":
+            return encode(labels, form, slice, plane)
+        return encode_image(labels, form)
+
+    found = await engine.run("encode", content)
+    name = f"labels-{label.version}{CODECS[form].suffixes[0]}"
+    headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return Response(found, headers=headers, media_type=MEDIA_TYPES[form])
+
+
+@router.put(
+    "/labels",
+    summary="Save a corrected label map",
+    response_model=LabelView,
+    responses={
+        201: {"model": LabelView, "description": "The first one of this image."},
+        **problems(404, 412, 413, 415, 422, 428, 503, 507),
+    },
+    openapi_extra={
+        "requestBody": {"required": True, "content": {"application/octet-stream": _BODY}}
+    },
+)
+async def save(
+    request: Request,
+    project: ProjectDependency,
+    image: ImageDependency,
+    projects: ProjectsDependency,
+    author: Author,
+    if_match: IfMatch = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """The body is the file itself, in any format of label maps, on the voxels of the image.
+
+    `If-Match` names the version that was corrected; `If-None-Match: *` says that there is none yet.
+    If another one was saved meanwhile, the answer is 412, and nothing is lost.
+    """
+    parent = await to_thread.run_sync(lambda: _parent(projects, image, if_match, if_none_match))
+    content = await request.body()
+    if not content:
+        raise InvalidInput("the body is empty: send the file of a label map")
+    note(input_sha256=hashlib.sha256(content).hexdigest())
+    label = await projects.annotations.correct(project, image, content, author, parent)
+    return _view(label, 201 if parent is None else 200)
+
+
+def _parent(
+    projects: ProjectsDependency, image: Image, if_match: str | None, if_none_match: str | None
+) -> int | None:
+    """The version that the headers name, which is the present one; None for a first one."""
+    present = projects.store.label(image.id)
+    if if_match is not None:
+        tags = _tags(if_match)
+        if present is not None and (_tag(present) in tags or "*" in tags):
+            return present.version
+        raise stale(present)
+    if if_none_match is not None and "*" in _tags(if_none_match):
+        if present is None:
+            return None
+        raise stale(present)
+    detail = (
+        "send If-None-Match: *, as this image has no label map yet"
+        if present is None
+        else "send If-Match with the ETag of the label map that you corrected"
+    )
+    raise Refusal(PRECONDITION_REQUIRED, detail)
+
+
+@router.get(
+    "/labels/versions",
+    summary="The versions of an image's label map",
+    responses=problems(404, 422),
+)
+async def versions(
+    image: ImageDependency, projects: ProjectsDependency, after: After = None, limit: Limit = 50
+) -> LabelList:
+    """The oldest first, each with its author and its parent version."""
+    found = await to_thread.run_sync(projects.store.labels, image.id, int(after or 0), limit)
+    last = str(found[-1].version) if len(found) == limit else None
+    return LabelList(versions=[LabelView.of(label) for label in found], next=last)
+
+
+def _view(label: LabelVersion, status: int) -> Response:
+    view = LabelView.of(label).model_dump(mode="json")
+    return JSONResponse(view, status, {"ETag": _tag(label)})
+
+
+def _tag(label: LabelVersion) -> str:
+    return f'"{label.version}"'
+
+
+def _tags(header: str | None) -> list[str]:
+    return [tag.strip() for tag in (header or "").split(",")]

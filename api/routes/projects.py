@@ -1,0 +1,183 @@
+"""Projects: data sets on the service that are annotated with the help of a model, which learns."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Depends, Form, Path, Query, Request, Response
+
+from api.problems import STORAGE, Refusal
+from api.projects.caller import Caller
+from api.projects.records import Image, Project
+from api.projects.schemas import ImageView, NextImage, ProjectList, ProjectView
+from api.projects.service import Projects
+from api.projects.strategies import Strategy
+from api.record import note
+from api.routes.common import problems
+from caps_med.inference.synthesizer import LARGEST_SEED
+from training.data.interpretation import Interpretation
+
+router = APIRouter(prefix="/v1/projects", tags=["projects"])
+
+Identity = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
+After = Annotated[
+    str | None, Query(pattern="^[0-9]{1,18}$", description="`next` of the answer before.")
+]
+Limit = Annotated[int, Query(ge=1, le=200)]
+#: Who corrects.
+AuthorName = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=64,
+        pattern=r"^[^\x00-\x1f\x7f]*$",
+        description="Who corrects; by default the key's name.",
+    ),
+]
+
+
+def projects_of(request: Request) -> Projects:
+    """The app's projects.
+
+    Raises:
+        Refusal: they cannot be stored (503).
+    """
+    projects: Projects | None = request.app.state.projects
+    if projects is None:
+        detail = "projects cannot be stored: the operator must look into the log"
+        raise Refusal(STORAGE, detail, {"Retry-After": "60"})
+    return projects
+
+
+ProjectsDependency = Annotated[Projects, Depends(projects_of)]
+CallerDependency = Annotated[Caller, Depends(Caller.of)]
+
+
+async def project_of(
+    project: Identity, projects: ProjectsDependency, caller: CallerDependency
+) -> Project:
+    """The project of the path, if it belongs to the key of the request."""
+    note(project=project)
+    return await to_thread.run_sync(projects.get, caller, project)
+
+
+ProjectDependency = Annotated[Project, Depends(project_of)]
+
+
+async def image_of(
+    image: Identity, project: ProjectDependency, projects: ProjectsDependency
+) -> Image:
+    """The image of the path, if it belongs to the project."""
+    note(image=image)
+    return await to_thread.run_sync(projects.image, project, image)
+
+
+ImageDependency = Annotated[Image, Depends(image_of)]
+
+
+async def author_of(caller: CallerDependency, author: AuthorName = None) -> str:
+    """Who corrects."""
+    return author or caller.author
+
+
+Author = Annotated[str, Depends(author_of)]
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Begin a project",
+    responses=problems(400, 404, 413, 415, 422, 503, 507),
+)
+async def create(
+    projects: ProjectsDependency,
+    caller: CallerDependency,
+    response: Response,
+    name: Annotated[str, Form(min_length=1, max_length=100, examples=["axons"])],
+    model: Annotated[str, Form(description="Segmentation model to start with.")],
+    labels: Annotated[
+        str | None, Form(max_length=2000, description="Other names of its labels: 1=axon,2=bouton.")
+    ] = None,
+    seed: Annotated[
+        int, Form(ge=0, le=LARGEST_SEED, description="Of the held-out part and the random order.")
+    ] = 0,
+    held_out: Annotated[
+        float,
+        Form(gt=0, lt=1, description="Share of the corrected images that is never trained on."),
+    ] = 0.2,
+) -> ProjectView:
+    """The project belongs to the key that creates it; only keys of the scope admin see others'."""
+    names = Interpretation.parse(None, [labels or ""], "").labels
+    project = await projects.create(caller, name, model, names, seed, held_out)
+    note(project=project.id)
+    response.headers["Location"] = f"{router.prefix}/{project.id}"
+    return await to_thread.run_sync(ProjectView.of, project, projects.store)
+
+
+@router.get("", summary="The projects of a key, the newest first", responses=problems(422))
+async def list_projects(
+    projects: ProjectsDependency,
+    caller: CallerDependency,
+    after: After = None,
+    limit: Limit = 50,
+) -> ProjectList:
+    """Some of them; `next` leads to more."""
+
+    def found() -> ProjectList:
+        before = None if after is None else int(after)
+        listed = projects.list(caller, before, limit)
+        last = str(listed[-1].number) if len(listed) == limit else None
+        views = [ProjectView.of(project, projects.store) for project in listed]
+        return ProjectList(projects=views, next=last)
+
+    return await to_thread.run_sync(found)
+
+
+@router.get("/{project}", summary="One project", responses=problems(404, 422))
+async def show(project: ProjectDependency, projects: ProjectsDependency) -> ProjectView:
+    """Its model, its images by state, and whether it is learning."""
+    return await to_thread.run_sync(ProjectView.of, project, projects.store)
+
+
+@router.delete(
+    "/{project}", summary="Delete a project", status_code=204, responses=problems(404, 422)
+)
+async def delete(project: ProjectDependency, projects: ProjectsDependency) -> None:
+    """With its images and label maps; a running training is cancelled, published models stay."""
+    await to_thread.run_sync(projects.delete, project)
+
+
+@router.get(
+    "/{project}/next",
+    summary="The image to correct next",
+    response_model=NextImage,
+    responses={204: {"description": "None is left."}, **problems(404, 422)},
+)
+async def next_image(
+    project: ProjectDependency,
+    projects: ProjectsDependency,
+    author: Author,
+    strategy: Annotated[
+        Strategy,
+        Query(
+            description="uncertainty: of which the model is least sure; diversity: whose capsule "
+            "poses are farthest from those of the corrected ones."
+        ),
+    ] = "uncertainty",
+    skip: Annotated[
+        str | None, Query(pattern="^[0-9a-f]{32}$", description="Not this image.")
+    ] = None,
+) -> NextImage | Response:
+    """For some minutes, or until it is saved, it is given to nobody else. Without scores yet, it is
+    chosen at random.
+    """
+
+    def found() -> NextImage | Response:
+        chosen = projects.choice.next(project.id, strategy, author, skip)
+        if chosen is None:
+            return Response(status_code=204)
+        image, used = chosen
+        return NextImage(image=ImageView.of(image), strategy=used)
+
+    return await to_thread.run_sync(found)

@@ -1,0 +1,192 @@
+"""A project learns: a real training, its comparison on held-out images, export, deletion."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from api.projects.evaluation import Scores, compared
+from api.projects.learning import held_out_of
+from api.projects.records import Image, Project
+from api.settings import Settings
+from caps_med.bundles import ModelRepository
+from tests.api.jobs import wait_for
+from tests.api.projects.conftest import SIZE, Create, add, code, discs, png
+from tests.api.running import until
+from training.data import open_dataset
+
+TINY = {"epochs": "1", "steps": "2", "batch_size": "1", "crop": "64"}
+
+
+def annotated(client: httpx.Client, project: str, count: int) -> list[str]:
+    """Add discs, predict them, and correct them with the truth."""
+    pairs = discs(count)
+    paths = add(client, project, {f"disc {i}.png": image for i, (image, _) in enumerate(pairs)})
+    for path, (_, mask) in zip(paths, pairs, strict=True):
+        assert client.post(f"{path}/predict").status_code == 201
+        put = client.put(f"{path}/labels", content=mask, headers={"If-Match": '"1"'})
+        assert put.status_code == 200
+    return paths
+
+
+def last_round(client: httpx.Client, project: str) -> dict[str, Any]:
+    found: dict[str, Any] = client.get(f"{project}/rounds").json()["rounds"][-1]
+    return found
+
+
+def finished(client: httpx.Client, project: str) -> bool:
+    return last_round(client, project)["state"] in ("finished", "failed")
+
+
+def test_a_round_trains_and_tells_whether_the_model_is_better(
+    client: httpx.Client, create: Create, settings: Settings
+) -> None:
+    project = create(held_out="0.5")
+    annotated(client, project, 4)
+    begun = client.post(f"{project}/learn", data=TINY)
+    assert begun.status_code == 202, begun.text
+    assert begun.headers["Location"] == f"/v1/training-jobs/{begun.json()['job']}"
+    assert client.get(project).json()["job"] == begun.json()["job"]
+    assert code(client.post(f"{project}/learn")) == (409, "learning")
+    until(lambda: finished(client, project))
+    one = last_round(client, project)
+    assert one["state"] == "finished", one
+    assert (one["corrected"], one["trained_on"], one["held_out"]) == (4, 2, 2)
+    trained = client.get(project).json()["trained_model"]
+    assert (one["base"], one["model"]) == ("discs@1", f"{trained}@1")
+    assert 0 < one["changed"] < 1
+    better = one["dice"]["mean"]["mean"] >= one["before"]["mean"]["mean"]
+    assert one["accepted"] is better
+    assert ("not worse" in one["message"]) is better
+    shown = client.get(project).json()
+    assert (shown["model"], shown["job"]) == (one["model"] if better else "discs@1", None)
+    repository = ModelRepository(settings.models)
+    assert repository.candidates(trained) == ([] if better else [1])
+    images = client.get(f"{project}/images").json()["images"]
+    assert sum(image["held_out"] for image in images) == 2
+    job = client.get(begun.headers["Location"]).json()
+    assert job["options"]["start_from"] == "discs@1"
+
+    listed = client.get("/v1/models").json()["models"]
+    assert (trained in [model["name"] for model in listed]) is better
+
+
+def test_deleting_a_project_cancels_its_training(client: httpx.Client, create: Create) -> None:
+    project = create()
+    annotated(client, project, 2)
+    begun = client.post(f"{project}/learn", data={**TINY, "epochs": "10000"})
+    job = begun.json()["job"]
+    wait_for(client, job, "running")
+    assert client.delete(project).status_code == 204
+    wait_for(client, job, "cancelled")
+    assert code(client.get(f"{project}/rounds")) == (404, "project_not_found")
+
+
+def test_too_little_is_not_learned_from(client: httpx.Client, create: Create) -> None:
+    project = create()
+    annotated(client, project, 1)
+    refused = client.post(f"{project}/learn")
+    assert code(refused) == (422, "data_not_fit")
+    assert "correct at least 2" in refused.json()["detail"]
+
+
+def test_a_label_that_no_image_shows_would_be_forgotten(
+    client: httpx.Client, create: Create
+) -> None:
+    project = create()
+    nothing = png(np.zeros((SIZE, SIZE), np.uint8), "labels")
+    for path in add(client, project, {f"{i}.png": image for i, (image, _) in enumerate(discs(2))}):
+        first = {"If-None-Match": "*"}
+        assert client.put(f"{path}/labels", content=nothing, headers=first).is_success
+    refused = client.post(f"{project}/learn")
+    assert code(refused) == (422, "data_not_fit")
+    assert "shows disc" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize("layout", ["nnunet", "pairs"])
+def test_an_export_is_a_data_set(
+    client: httpx.Client, create: Create, layout: str, tmp_path: Path
+) -> None:
+    project = create()
+    assert code(client.get(f"{project}/export")) == (422, "data_not_fit")
+    annotated(client, project, 2)
+    packed = client.get(f"{project}/export", params={"layout": layout})
+    assert packed.headers["content-type"] == "application/zip"
+    folder = tmp_path / layout
+    with zipfile.ZipFile(io.BytesIO(packed.content)) as archive:
+        assert archive.testzip() is None
+        archive.extractall(folder)
+    data = open_dataset(folder)
+    assert (len(data.cases), data.trainable) == (2, True)
+    if layout == "nnunet":
+        description = json.loads((folder / "dataset.json").read_text())
+        assert description["labels"] == {"background": 0, "disc": 1}
+        assert (description["numTraining"], description["file_ending"]) == (2, ".png")
+
+
+def test_pictures_and_volumes_are_no_data_set_of_nnunet(
+    client: httpx.Client, create: Create, volume: bytes
+) -> None:
+    project = create()
+    annotated(client, project, 1)
+    (path,) = add(client, project, {"a.nii.gz": volume})
+    assert client.post(f"{path}/predict").status_code == 201
+    labels = client.get(f"{path}/labels").content
+    assert client.put(f"{path}/labels", content=labels, headers={"If-Match": '"1"'}).is_success
+    assert code(client.get(f"{project}/export")) == (422, "data_not_fit")
+    packed = client.get(f"{project}/export", params={"layout": "pairs"})
+    with zipfile.ZipFile(io.BytesIO(packed.content)) as archive:
+        assert len(archive.namelist()) == 4
+
+
+def project_of(**values: Any) -> Project:  # noqa: ANN401
+    usual = {"number": 1, "id": "a", "name": "a", "owner": None, "start_model": "m@1",
+             "model": "m@1", "trained_name": "a-1", "labels": {0: "background", 1: "disc"},
+             "seed": 3, "held_out": 0.2, "created": 0.0}  # fmt: skip
+    return Project(**{**usual, **values})
+
+
+def images_of(count: int, held_out: Mapping[int, bool] | None = None) -> list[Image]:
+    return [
+        Image(
+            number=i, id=str(i), project="a", name="", file="", format="png", channels=1,
+            shape=(8, 8), affine=None, bytes=1, created=0.0, state="corrected",
+            held_out=bool(held_out and held_out.get(i)),
+        )
+        for i in range(count)
+    ]  # fmt: skip
+
+
+def test_the_held_out_part_is_chosen_once() -> None:
+    chosen = held_out_of(images_of(20), project_of())
+    assert len(chosen) == 4
+    assert chosen == held_out_of(images_of(20), project_of())
+    assert chosen != held_out_of(images_of(20), project_of(seed=4))
+    assert held_out_of(images_of(40, {3: True, 5: True}), project_of()) == {"3", "5"}
+    assert len(held_out_of(images_of(2), project_of(held_out=0.9))) == 1
+
+
+def test_a_model_that_is_not_worse_is_kept() -> None:
+    low, high = Scores([{"disc": 0.5}]), Scores([{"disc": 0.7}])
+    assert compared("m@1", low, "n@1", high)[0]
+    assert compared("m@1", low, "n@1", low)[0]
+    accepted, message = compared("m@1", high, "n@1", low)
+    assert not accepted
+    assert "n@1 is worse than m@1 on 1 held-out image, which stays" in message
+
+
+def test_dice_has_an_interval_over_images() -> None:
+    """Of single images there is none, and a label in neither map does not count."""
+    scores = Scores([{"a": 0.5, "b": 1.0}, {"a": 0.7}, {}]).as_dict(seed=0)
+    assert scores["a"]["mean"] == pytest.approx(0.6)
+    assert 0.5 <= scores["a"]["low"] <= 0.6 <= scores["a"]["high"] <= 0.7
+    assert scores["b"] == {"mean": 1.0, "low": None, "high": None}
+    assert scores["mean"]["mean"] == pytest.approx((0.75 + 0.7) / 2)

@@ -1,0 +1,177 @@
+"""Projects over HTTP: create, add images, predict, correct, list, the next image, delete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from caps_med.images import MedicalImage, encode_image, read_image
+from tests.api.projects.conftest import Create, add, code, discs, upload
+from tests.api.running import until
+
+
+def test_a_project_from_images_to_corrections(client: httpx.Client, create: Create) -> None:
+    project = create(labels="1=bright disc")
+    pairs = discs(3)
+    first, second, _ = add(client, project, {f"{i}.png": p[0] for i, p in enumerate(pairs)})
+    shown = client.get(project).json()
+    assert shown["counts"] == {"unlabelled": 3, "predicted": 0, "corrected": 0}
+    assert (shown["model"], shown["labels"]) == ("discs@1", {"1": "bright disc"})
+    assert client.get(first).content == pairs[0][0]
+    assert code(client.get(f"{first}/labels")) == (404, "labels_not_found")
+
+    predicted = client.post(f"{first}/predict")
+    assert (predicted.status_code, predicted.headers["ETag"]) == (201, '"1"')
+    assert predicted.json()["model"] == "discs@1"
+    assert client.post(f"{first}/predict").status_code == 200  # nothing new to say
+    labels = client.get(f"{first}/labels")
+    prediction = read_image(labels.content, kind="labels").array
+    assert labels.headers["ETag"] == '"1"'
+
+    truth = pairs[0][1]
+    saved = client.put(
+        f"{first}/labels?author=anna", content=truth, headers={"If-Match": labels.headers["ETag"]}
+    )
+    assert (saved.status_code, saved.headers["ETag"]) == (200, '"2"')
+    changed = float(np.mean(prediction != read_image(truth, kind="labels").array))
+    view = saved.json()
+    assert (view["author"], view["parent"], view["kind"]) == ("anna", 1, "correction")
+    assert view["changed"] == pytest.approx(changed)
+    assert (read_image(client.get(f"{first}/labels").content, kind="labels").array
+            == read_image(truth, kind="labels").array).all()  # fmt: skip
+    assert code(client.post(f"{first}/predict")) == (409, "already_corrected")
+
+    put = client.put(f"{second}/labels", content=pairs[1][1], headers={"If-None-Match": "*"})
+    assert (put.status_code, put.json()["author"]) == (201, "anonymous")
+    versions = client.get(f"{first}/labels/versions").json()["versions"]
+    assert [(v["version"], v["kind"], v["parent"]) for v in versions] == [
+        (1, "prediction", None),
+        (2, "correction", 1),
+    ]
+    old = client.get(f"{first}/labels", params={"version": 1})
+    assert (read_image(old.content, kind="labels").array == prediction).all()
+    listed = client.get(f"{project}/images", params={"state": "corrected"}).json()["images"]
+    assert [image["author"] for image in listed] == ["anna", "anonymous"]
+    assert client.get(f"{first}/labels", headers={"If-None-Match": '"2"'}).status_code == 304
+
+
+def test_two_annotators_do_not_overwrite_each_other(client: httpx.Client, create: Create) -> None:
+    (image,) = add(client, create(), {"a.png": discs(1)[0][0]})
+    mine, theirs = discs(1)[0][1], discs(1, seed=5)[0][1]
+    assert code(client.put(f"{image}/labels", content=mine)) == (428, "precondition_required")
+    stale = client.put(f"{image}/labels", content=mine, headers={"If-Match": '"1"'})
+    assert code(stale) == (412, "precondition_failed")
+    first = {"If-None-Match": "*"}
+    assert client.put(f"{image}/labels?author=a", content=mine, headers=first).status_code == 201
+    again = client.put(f"{image}/labels?author=b", content=theirs, headers=first)
+    assert code(again) == (412, "precondition_failed")
+    assert (again.json()["version"], again.json()["author"]) == (1, "a")
+    base = {"If-Match": '"1"'}
+    assert client.put(f"{image}/labels?author=b", content=theirs, headers=base).status_code == 200
+    late = client.put(f"{image}/labels?author=a", content=mine, headers=base)
+    assert (code(late), late.json()["author"]) == ((412, "precondition_failed"), "b")
+    assert code(client.put(f"{image}/labels", content=mine)) == (428, "precondition_required")
+
+
+def test_a_volume_keeps_its_geometry(client: httpx.Client, create: Create, volume: bytes) -> None:
+    """And a label map on another grid is refused."""
+    (image,) = add(client, create(), {"scan.nii.gz": volume})
+    view = client.get(image, params={"format": "json"}).json()
+    assert (view["shape"], view["format"]) == ([20, 28, 3], "nifti")
+    assert np.allclose(view["spacing"], [1, 1, 2.5])
+    assert client.post(f"{image}/predict").status_code == 201
+    labels = read_image(client.get(f"{image}/labels").content, kind="labels")
+    source = read_image(volume)
+    assert labels.spatial_shape == source.spatial_shape
+    assert np.allclose(labels.affine, source.affine)
+    moved = source.affine.copy()
+    moved[0, 3] += 1
+    array = np.zeros((1, 20, 28, 3), np.uint8)
+    wrong = {
+        "another affine": MedicalImage(array, moved, kind="labels"),
+        "the size": MedicalImage(array[:, :10], source.affine, kind="labels"),
+        "the ids 9": MedicalImage(array + 9, source.affine, kind="labels"),
+    }
+    for reason, bad in wrong.items():
+        content = encode_image(bad, "nifti")
+        answer = client.put(f"{image}/labels", content=content, headers={"If-Match": '"1"'})
+        assert answer.status_code == 422 and reason in answer.json()["detail"]
+    slice_ = client.get(image, params={"format": "png", "slice": 1})
+    assert slice_.headers["Caps-Med-Slices"] == "3"
+    assert read_image(slice_.content).spatial_shape == (28, 20)
+
+
+def test_labels_that_come_with_their_images_are_corrections(
+    client: httpx.Client, create: Create
+) -> None:
+    project, ((image, mask),) = create(), discs(1)
+    refused = upload(client, project, {"a.png": image}, {"b.png": mask})
+    assert code(refused) == (422, "invalid_parameter")
+    assert client.get(f"{project}/images").json() == {"images": [], "next": None}
+    (view,) = upload(client, project, {"a.png": image}, {"a.png": mask}).json()["images"]
+    assert (view["state"], view["version"]) == ("corrected", 1)
+
+
+@pytest.mark.parametrize("strategy", ["random", "uncertainty", "diversity"])
+def test_every_image_is_given_to_one_annotator(
+    client: httpx.Client, create: Create, strategy: str
+) -> None:
+    project = create()
+    pairs = discs(3)
+    add(client, project, {f"{i}.png": p[0] for i, p in enumerate(pairs)})
+    if strategy != "random":
+        until(lambda: client.get(project).json()["scoring"]["scored"] == 3)
+
+    def given(author: str) -> str | None:
+        chosen = {"strategy": strategy, "author": author}
+        answer = client.get(f"{project}/next", params=chosen)
+        if answer.status_code == 204:
+            return None
+        assert answer.json()["strategy"] == strategy
+        return str(answer.json()["image"]["id"])
+
+    found = {author: given(author) for author in ("a", "b", "c")}
+    assert len(set(found.values())) == 3 and None not in found.values()
+    assert given("d") is None
+    assert given("a") == found["a"]  # nobody else has it, and a reload loses nothing
+    image = f"{project}/images/{found['a']}"
+    assert client.get(image, params={"format": "json"}).json()["held_by"] == "a"
+    put = client.put(
+        f"{image}/labels?author=a", content=pairs[0][1], headers={"If-None-Match": "*"}
+    )
+    assert put.status_code == 201
+    assert given("a") is None
+
+
+def test_the_most_uncertain_image_comes_first(client: httpx.Client, create: Create) -> None:
+    project = create()
+    add(client, project, {f"{i}.png": p[0] for i, p in enumerate(discs(4))})
+    until(lambda: client.get(project).json()["scoring"]["scored"] == 4)
+    images = client.get(f"{project}/images").json()["images"]
+    scores = {image["id"]: image["uncertainty"] for image in images}
+    first = client.get(f"{project}/next").json()["image"]["id"]
+    assert scores[first] == max(scores.values())
+    other = client.get(f"{project}/next", params={"skip": first}).json()["image"]["id"]
+    assert other != first
+
+
+def test_a_deleted_project_leaves_nothing(
+    client: httpx.Client, create: Create, tmp_path: Path
+) -> None:
+    project = create()
+    image, other = add(client, project, {f"{i}.png": p[0] for i, p in enumerate(discs(2))})
+    assert client.post(f"{image}/predict").status_code == 201
+    folder = tmp_path / "models" / ".projects" / project.rpartition("/")[2]
+    assert len(list(folder.iterdir())) == 3
+    assert client.delete(image).status_code == 204
+    assert len(list(folder.iterdir())) == 1
+    assert code(client.get(image)) == (404, "image_not_found")
+    size = len(client.get(other).content)
+    assert client.get(project).json()["bytes"] == size
+    assert client.delete(project).status_code == 204
+    assert code(client.get(project)) == (404, "project_not_found")
+    assert not folder.exists()
+    assert client.get("/v1/projects").json()["projects"] == []
