@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, get_args
 
 import nibabel as nib
 import numpy as np
@@ -17,6 +17,7 @@ from nibabel.spatialimages import HeaderDataError
 from caps_med.images import FORMATS, MedicalImage
 from caps_med.images.dicom_origin import DicomOrigin
 from caps_med.images.image import Array
+from caps_med.images.label_codes import Coding, LabelCode, Laterality
 
 _LONGEST_LINE = 2**20
 _DTYPES = frozenset("uifb")
@@ -87,6 +88,8 @@ def announce_image(stream: BinaryIO, image: MedicalImage) -> None:
         "format": image.format,
         "kind": image.kind,
         "warnings": image.warnings,
+        "names": list(image.names.items()),
+        "codes": [(label, *_words(code)) for label, code in image.codes.items()],
         "affine": image.affine.tolist(),
         "header": image.header.binaryblock.hex() if image.header is not None else None,
         "origin": None if image.origin is None else vars(image.origin),
@@ -140,6 +143,8 @@ def receive_image(stream: BinaryIO, line: dict[str, Any], size: int) -> MedicalI
             header=_header(line["header"]),
             palette=None if palette is None else _palette(palette),
             warnings=tuple(_printable(str(note)) for note in line["warnings"]),
+            names={int(label): _printable(str(name)) for label, name in line["names"]},
+            codes={int(label): _code(*words) for label, *words in line["codes"]},
             origin=None if line["origin"] is None else _origin(**line["origin"]),
         )
     except _MALFORMED as error:
@@ -158,6 +163,17 @@ def _printable(text: str) -> str:
 def _origin(attributes: dict[str, str], slices: list[list[Any]], frames: bool) -> DicomOrigin:
     named = {str(key): str(value) for key, value in attributes.items()}
     return DicomOrigin(named, tuple((str(uid), int(n)) for uid, n in slices), bool(frames))
+
+
+def _words(code: LabelCode) -> tuple[list[str], str | None, list[str]]:
+    """The parts of a code, each concept as a list of texts."""
+    of_type, category = ([one.value, one.scheme, one.meaning] for one in (code.type, code.category))
+    return of_type, code.laterality, category
+
+
+def _code(of_type: list[str], laterality: str | None, category: list[str]) -> LabelCode:
+    side = next((known for known in get_args(Laterality) if known == laterality), None)
+    return LabelCode(Coding(*map(str, of_type)), side, Coding(*map(str, category)))
 
 
 def _header(text: str | None) -> nib.Nifti1Header | None:

@@ -29,6 +29,7 @@ from caps_med.images import CODECS, Limits, MedicalImage, encode_image, read_ima
 BROKEN = "the file is cut or broken in a way that its format does not allow: copy or save it again"
 #: What pydicom and tifffile import only when a file needs it.
 _LATE = (
+    "caps_med.images.codecs.dicom_segments",
     *(f"imagecodecs._{name}" for name in ("ccitt", "deflate", "imcd", "jpeg8", "zlib", "zstd")),
     "pydicom.pixels.decoders.pillow",
     "pydicom.pixels.decoders.rle",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from caps_med.bundles.metadata import checked_statement
 from caps_med.errors import InvalidParameter
 from training.data.interpretation import Interpretation
 from training.randomization.scheme import SCHEMES
@@ -47,7 +48,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
 }  # fmt: skip
 #: Options of training on crops of images with label maps.
-_OF_CROPS = ("crop", "atoms", "instances", "labels", "channels")
+_OF_CROPS = ("crop", "atoms", "instances", "labels", "channels", "code")
 #: Other options that not every task has.
 OWN: Mapping[str, tuple[str, ...]] = {
     "segmentation": (*_OF_CROPS, "foreground", "plain", "individuals", "randomize"),
@@ -95,6 +96,7 @@ class Options(BaseModel):
     instances: Literal["binary", "borders", "classes"] | None = None
     labels: str | None = Field(default=None, max_length=2000, pattern=_LINE)
     channels: str | None = Field(default=None, max_length=1000, pattern=_LINE)
+    code: str | None = Field(default=None, max_length=4000, pattern=_LINE)
     randomize: Literal[True] | None = None
 
     @property
@@ -131,6 +133,7 @@ class Options(BaseModel):
         """
         if self.label_maps is not None:
             self._check_randomized()
+        checked_statement(codes=[self.code or ""])
         specific = {name for names in (*CHOICES.values(), *OWN.values()) for name in names}
         for name, value in self.model_dump(exclude_none=True).items():
             choices = CHOICES[task].get(name)

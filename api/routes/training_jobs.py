@@ -134,6 +134,13 @@ async def chosen_options(
     channels: Annotated[
         str | None, Form(description="Names of the image channels, in order: FLAIR,T1.")
     ] = None,
+    code: Annotated[
+        str | None,
+        Form(
+            description="What labels stand for in a DICOM SEG, where their names do not tell: "
+            "1=5366008,SCT,Hippocampus,left;2=..."
+        ),
+    ] = None,
     randomize: Annotated[
         bool,
         Form(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from pydantic import (
 
 from caps_med._version import __version__
 from caps_med.errors import InvalidParameter
-from caps_med.images import Normalization, Plane, label_palette
+from caps_med.images import LabelCode, Normalization, Plane, label_palette
 from caps_med.images.channels import COLOURS
 from caps_med.preprocessing import Millimetres, PicturePreprocessing, Preprocessing
 
@@ -90,26 +90,46 @@ class Statement(_Section):
         input_description: the images or label maps that it was made for, in words; empty if not
             stated.
         license: of the weights, by preference an SPDX expression.
+        codes: label id -> what the label stands for, where its English name does not tell; see
+            `caps_med.images.label_codes`.
     """
 
     input_description: Annotated[str, _LINE, Field(max_length=300)] = ""
     license: Annotated[str, _LINE, Field(min_length=1, max_length=300)] = NOT_STATED
+    codes: dict[LabelId, LabelCode] = {}
 
 
 def checked_statement(
-    license: str | None = None, input_description: str | None = None
+    license: str | None = None,
+    input_description: str | None = None,
+    codes: Sequence[str] = (),
 ) -> Statement:
     """A statement of what is given.
 
+    Args:
+        codes: of labels, each as ``1=5366008,SCT,Hippocampus,left``; several in one with semicolons
+            between them.
+
     Raises:
-        InvalidParameter: one of them is too long, has several lines, or is an empty licence.
+        InvalidParameter: one of them is too long, has several lines, or is an empty licence; a code
+            has another form.
     """
-    given = {"license": license, "input_description": input_description}
+    coded = dict(_coded(one) for text in codes for one in text.split(";") if one.strip())
+    given = {"license": license, "input_description": input_description, "codes": coded}
     try:
         return Statement.model_validate({k: v for k, v in given.items() if v is not None})
     except ValidationError as error:
         what = error.errors()[0]["loc"][0]
         raise InvalidParameter(f"{what}: give one line of at most 300 characters") from error
+
+
+def _coded(text: str) -> tuple[int, LabelCode]:
+    number, equals, code = text.partition("=")
+    if not equals or not number.strip().isdecimal():
+        raise InvalidParameter(
+            f"code {text!r}: give an id and its code, as 1=5366008,SCT,Hippocampus,left"
+        )
+    return int(number), LabelCode.parse(code)
 
 
 class ClassificationSpec(_Section):

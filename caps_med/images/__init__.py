@@ -24,11 +24,13 @@ from caps_med.images.files import (
     write_image,
 )
 from caps_med.images.image import Kind, MedicalImage
+from caps_med.images.label_codes import Coding, LabelCode, code_of_name
 from caps_med.images.label_files import label_description, write_label_description
 from caps_med.images.labels import label_palette, match_labels
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import Normalization, to_uint8
 from caps_med.images.objects import from_object
+from caps_med.images.placing import placed_on
 from caps_med.images.preview import preview
 from caps_med.images.region import Region, cropped
 from caps_med.images.slices import Plane, SliceStack, chosen_slice, one_slice, slice_count
@@ -40,8 +42,10 @@ __all__ = [
     "DEFAULT_LIMITS",
     "FORMATS",
     "Codec",
+    "Coding",
     "ImageSource",
     "Kind",
+    "LabelCode",
     "Limits",
     "MedicalImage",
     "Normalization",
@@ -51,6 +55,7 @@ __all__ = [
     "as_written",
     "check_writable",
     "chosen_slice",
+    "code_of_name",
     "codec_of_path",
     "count_pictures",
     "cropped",
@@ -61,6 +66,7 @@ __all__ = [
     "label_palette",
     "match_labels",
     "one_slice",
+    "placed_on",
     "preview",
     "read_channels",
     "read_image",

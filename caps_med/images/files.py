@@ -111,7 +111,7 @@ def read_channels(
 def _listed(sources: Sequence[ImageSource], kind: Kind, limits: Limits) -> MedicalImage:
     """The image of a list: a DICOM series from its files, or channels."""
     if series := _dicom_files(sources):
-        return read_files(series, limits)
+        return read_files(series, limits, kind=kind)
     if kind == "image":
         return read_channels(sources, limits=limits)
     if len(sources) != 1:
@@ -161,7 +161,7 @@ def _decoded(
     source: str | PathLike[str] | bytes, kind: Kind, limits: Limits, index: int | None
 ) -> MedicalImage:
     if not isinstance(source, bytes) and Path(source).is_dir():
-        return read_series(Path(source), limits)
+        return read_series(Path(source), limits, kind)
     data = _content(source, limits)
     codec = codec_of_content(data)
     if index is None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from caps_med.errors import InvalidInput
 from caps_med.images.dicom_origin import DicomOrigin
 from caps_med.images.formats import formats_of
+from caps_med.images.label_codes import LabelCode
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header, Nifti1Image
@@ -51,6 +52,8 @@ class MedicalImage:
         palette: `[N, 3]` uint8, the colour of each id of a label map.
         warnings: what a reader had to decide; shown to the user with the answer.
         names: id -> name of a label map's labels, where they are known.
+        codes: id -> what a label stands for, where that is known; else its name tells, see
+            `caps_med.images.label_codes`.
         origin: the DICOM objects that a volume was read from, slice by slice; who moves voxels or
             leaves some out leaves it out as well.
 
@@ -67,6 +70,7 @@ class MedicalImage:
     palette: Array | None = None
     warnings: tuple[str, ...] = ()
     names: Mapping[int, str] = field(default_factory=dict)
+    codes: Mapping[int, LabelCode] = field(default_factory=dict)
     origin: DicomOrigin | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

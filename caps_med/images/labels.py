@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -69,16 +70,19 @@ def as_labels(image: MedicalImage) -> MedicalImage:
 def match_labels(
     image: MedicalImage, allowed_ids: Iterable[int], *, binary: bool = False
 ) -> MedicalImage:
-    """The label map, if the model knows all of its ids.
+    """The label map, if the model knows all of its labels.
 
     Args:
-        image: a label map.
-        allowed_ids: the ids the model knows, background included.
+        image: a label map. If it has names, as a DICOM SEG has, and `allowed_ids` too, labels are
+            matched by name, and renumbered.
+        allowed_ids: the ids the model knows, background included, or id -> name.
         binary: the model knows only 0 and 1; a map of 0 and 255 is then read as 0 and 1.
 
     Raises:
-        UnknownLabel: the map holds another id.
+        UnknownLabel: the map holds another id, or beside names that the model knows another name.
     """
+    if image.names and isinstance(allowed_ids, Mapping):
+        image = _by_name(image, allowed_ids)
     known = sorted(set(allowed_ids))
     if binary and set(found := np.unique(image.array).tolist()) <= {0, 255} and 255 in found:
         image = image.with_array((image.array == 255).astype(np.uint8))
@@ -91,3 +95,51 @@ def match_labels(
             f"{', '.join(map(str, known))}: renumber the map"
         )
     return image
+
+
+def same_name(name: str) -> str:
+    """What two names of labels have in common that differ in case, gaps, or grey and gray."""
+    return " ".join(name.casefold().replace("_", " ").replace("-", " ").split()).replace(
+        "grey", "gray"
+    )
+
+
+def _by_name(image: MedicalImage, known: Mapping[int, str]) -> MedicalImage:
+    """The label map with the ids that the names of its labels have in `known`.
+
+    If none of them is known, the ids decide, and a warning says so.
+
+    Raises:
+        UnknownLabel: some of the names are known and some are not.
+    """
+    found = [int(i) for i in np.unique(image.array) if i]
+    if max(found, default=0) > np.iinfo(np.uint16).max:
+        return image  # no such id is a model's
+    ids = {same_name(name): i for i, name in known.items()}
+    names = {i: image.names.get(i, f"label {i}") for i in found}
+    matched = {i: ids[same_name(name)] for i, name in names.items() if same_name(name) in ids}
+    unknown = [name for i, name in names.items() if i not in matched]
+    listed = ", ".join(known.values())
+    if unknown and matched:
+        raise UnknownLabel(
+            f"the label map holds {', '.join(unknown[:_SHOWN_IDS])}; the model knows {listed}: "
+            "rename or remove these labels"
+        )
+    if unknown:
+        note = (
+            f"none of the labels {', '.join(unknown[:_SHOWN_IDS])} has a name that the model knows "
+            f"({listed}): they were matched by their ids"
+        )
+        return replace(image, warnings=(*image.warnings, note))
+    if all(i == j for i, j in matched.items()):
+        return image
+    moved = np.zeros(max(found, default=0) + 1, np.uint16)
+    moved[list(matched)] = list(matched.values())
+    codes = {j: image.codes[i] for i, j in matched.items() if i in image.codes}
+    return replace(
+        image,
+        array=smallest_unsigned(moved[image.array]),
+        names={j: known[j] for j in matched.values()},
+        codes=codes,
+        palette=None,
+    )

@@ -264,6 +264,7 @@ class Segmenter(AppliedNetwork[SegmentationNetwork]):
             Segmentation,
             labels,
             names=dict(self.card.labels),
+            codes=dict(self.card.codes),
             probabilities=image.with_array(probabilities, kind="image"),
             provenance=self.provenance,
         )

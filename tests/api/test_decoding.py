@@ -6,6 +6,7 @@ import io
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -50,12 +51,19 @@ def decoded(pool: DecodePool, content: bytes, kind: Kind = "image") -> MedicalIm
     return anyio.run(pool.decode, content, kind)
 
 
+def segments() -> bytes:
+    """A DICOM SEG with a name, and a code with a side."""
+    image = read_image(slice_file(**IDENTITY))
+    labels = image.with_array((image.array > 22).astype(np.uint8), kind="labels")
+    return encode_image(replace(labels, names={1: "left hippocampus"}), "dicom")
+
+
 def test_an_image_arrives_as_it_was_read(
     pool: DecodePool, volume: bytes, picture: bytes, labels: bytes
 ) -> None:
     kinds: list[tuple[bytes, Kind]] = [
         (volume, "image"), (picture, "image"), (labels, "labels"), (slice_file(), "image"),
-        (slice_file(**IDENTITY), "image"), (zipped_series(), "image"),
+        (slice_file(**IDENTITY), "image"), (zipped_series(), "image"), (segments(), "labels"),
     ]  # fmt: skip
     for content, kind in kinds:
         found, wanted = decoded(pool, content, kind), read_image(content, kind=kind)
@@ -65,6 +73,7 @@ def test_an_image_arrives_as_it_was_read(
         assert (found.format, found.kind, found.warnings, found.origin) == (
             wanted.format, wanted.kind, wanted.warnings, wanted.origin,
         )  # fmt: skip
+        assert (found.names, found.codes) == (wanted.names, wanted.codes)
         assert (found.palette is None) == (wanted.palette is None)
         assert encode_image(found, found.format) == encode_image(wanted, wanted.format)
 
@@ -336,7 +345,10 @@ def test_what_a_decoder_says_beside_is_not_trusted() -> None:
     line = wire.receive_line(stream)["image"]
     start, attributes = stream.tell(), line["origin"]["attributes"]
     evil = {**line["origin"], "attributes": {**attributes, "StudyDate": "evil"}}
-    for changed in ({"header": "00" * 348}, {"origin": evil}):
+    codes = ([[1, ["1", "SCT", ""], None, ["1", "SCT", "x"]]], [[1, ["1"], None, []]], [["x"]], 7)
+    worse: list[dict[str, Any]] = [{"header": "00" * 348}, {"origin": evil}]
+    worse += [{"codes": code} for code in codes]
+    for changed in (*worse, {"names": [["x", "y"]]}, {"names": [1]}):
         stream.seek(start)
         with pytest.raises(wire.Garbled):
             received(stream, {**line, **changed})

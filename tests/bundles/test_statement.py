@@ -68,6 +68,18 @@ def test_built_in_models_say_what_they_take(name: str) -> None:
     assert ModelRepository().find(name).card.input_description
 
 
+def test_codes_of_labels_are_stated_with_their_side() -> None:
+    found = checked_statement(codes=["1=5366008,SCT,Hippocampus,left;3=99A,99MINE,Axon"]).codes
+    assert {label: code.laterality for label, code in found.items()} == {1: "left", 3: None}
+    assert found[3].type.scheme == "99MINE"
+
+
+@pytest.mark.parametrize("text", ["5366008,SCT,Hippocampus", "x=5366008,SCT,Hippocampus"])
+def test_a_code_needs_its_label(text: str) -> None:
+    with pytest.raises(InvalidParameter, match="give an id and its code, as 1=5366008,SCT"):
+        checked_statement(codes=[text])
+
+
 @pytest.mark.parametrize("text", ["", "two\nlines", "x" * 301])
 def test_a_licence_that_does_not_fit_a_line_is_refused(text: str) -> None:
     with pytest.raises(InvalidParameter, match="license: give one line of at most 300 characters"):

@@ -47,3 +47,28 @@ def test_a_model_brings_its_first_colours() -> None:
     palette = label_palette(np.array([[1, 1, 1], [2, 2, 2]], np.uint8))
     assert palette[:2].tolist() == [[1, 1, 1], [2, 2, 2]]
     np.testing.assert_array_equal(palette[2:], label_palette()[2:])
+
+
+def named(ids: list[int], names: dict[int, str]) -> MedicalImage:
+    array = np.array([[ids]], np.uint8)
+    return MedicalImage(array, kind="labels", names=names)
+
+
+def test_labels_with_names_are_matched_by_them() -> None:
+    """Segment 1 of one program is segment 3 of another."""
+    known = {0: "background", 1: "cerebrospinal fluid", 2: "grey matter", 3: "white matter"}
+    found = match_labels(named([0, 1, 2], {1: "White_Matter", 2: "gray matter"}), known)
+    assert found.array.ravel().tolist() == [0, 3, 2]
+    assert found.names == {3: "white matter", 2: "grey matter"} and found.warnings == ()
+    same = named([0, 2], {2: "Grey matter"})
+    assert match_labels(same, known) is same
+
+
+def test_names_that_a_model_does_not_know() -> None:
+    known = {0: "background", 1: "liver"}
+    with pytest.raises(UnknownLabel, match="holds spleen; the model knows background, liver: ren"):
+        match_labels(named([0, 1, 2], {1: "spleen", 2: "Liver"}), known)
+    found = match_labels(named([0, 1], {1: "Segment_1"}), known)
+    assert found.array.ravel().tolist() == [0, 1]
+    assert found.warnings[0].startswith("none of the labels Segment_1 has a name that the model")
+    assert match_labels(named([0, 1], {1: "x"}), known.keys()).warnings == ()

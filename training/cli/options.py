@@ -43,6 +43,13 @@ Instances = Annotated[
 Labels = Annotated[
     list[str] | None, typer.Option(help="Names of labels: 1=nucleus,2=membrane. May be repeated.")
 ]
+Code = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What a label stands for in a DICOM SEG, where its name does not tell: "
+        "1=5366008,SCT,Hippocampus,left. May be repeated."
+    ),
+]
 Channels = Annotated[str, typer.Option(help="Names of the image channels, in order: FLAIR,T1.")]
 
 

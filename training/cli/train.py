@@ -14,6 +14,7 @@ from caps_med.errors import InvalidParameter
 from training.cli.options import (
     Binary,
     Channels,
+    Code,
     Instances,
     Labels,
     command_line,
@@ -64,7 +65,7 @@ Candidate = Annotated[
 #: Options that are not recipe values.
 _NOT_RECIPE = ("name", "models", "runs", "resume", "recipe_file", "settings", "workers", "dims",
                "folds", "data", "input_description", "license", "candidate", "binary", "instances",
-               "labels", "channels", "randomize")  # fmt: skip
+               "labels", "channels", "randomize", "code")  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -130,6 +131,7 @@ def segmentation(
             "what ids are: a YAML file, or freesurfer-tissue."
         ),
     ] = None,
+    code: Code = None,
     channels: Channels = "",
     randomize: Annotated[
         bool,
@@ -193,6 +195,7 @@ def synthesis(
     binary: Binary = False,
     instances: Instances = None,
     labels: Labels = None,
+    code: Code = None,
     channels: Channels = "",
     input_description: InputDescription = None,
     license: License = None,
@@ -294,7 +297,9 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
         resume=options["resume"],
         workers=options["workers"],
         command=command_line(without="--resume"),
-        statement=checked_statement(options["license"], options["input_description"]),
+        statement=checked_statement(
+            options["license"], options["input_description"], options.get("code") or ()
+        ),
         candidate=options["candidate"],
     )
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, Self, TypeVar
 
 from caps_med.errors import InvalidInput
+from caps_med.images import LabelCode
 
 #: What label ids are learned as: as classes, or of instances their foreground, or that with the
 #: borders between touching objects.
@@ -45,12 +46,15 @@ class Case:
         label: its label map.
         group: cases of one group (a patient, a volume) must not be split between training and
             validation; the case's own name by default.
+        segments: of a label map that is a DICOM SEG: number, label id and name of each segment; see
+            `training.data.segments`.
     """
 
     name: str
     images: tuple[FileRef, ...]
     label: FileRef
     group: str = ""
+    segments: tuple[tuple[int, int, str], ...] = ()
 
     @property
     def grouped(self) -> str:
@@ -82,6 +86,7 @@ class Cases:
         strangers: files beside the cases that are no images, such as notes and ``Thumbs.db``.
         instances: what the label ids are learned as; None for classes, unless they look like
             instances, which the check then reports.
+        codes: label id -> what it stands for, where label maps are DICOM SEG.
         chosen_channels: whether the user chose the names of the channels.
         error: why no layout applies, in which case there are no cases; else empty.
     """
@@ -95,6 +100,7 @@ class Cases:
     unpaired: tuple[Unpaired, ...] = ()
     strangers: tuple[Path, ...] = ()
     instances: Instances | None = None
+    codes: Mapping[int, LabelCode] = field(default_factory=dict)
     chosen_channels: bool = False
     error: str = ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any, Protocol, Self
 
+from caps_med.images import LabelCode
 from training.data.check.findings import Finding
 
 
@@ -22,6 +23,10 @@ class TrainingData(Protocol):
     @property
     def recipe_values(self) -> Mapping[str, Any]:
         """Recipe values that say what the data are and how they are understood."""
+
+    @property
+    def codes(self) -> Mapping[int, LabelCode]:
+        """Label id -> what the label stands for, where the data say it."""
 
     @property
     def findings(self) -> Sequence[Finding]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
 
 import numpy as np
 
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite
-from caps_med.images import Kind, MedicalImage, SliceStack, stack_channels
+from caps_med.images import Kind, MedicalImage, SliceStack, placed_on, stack_channels
 from caps_med.images.channels import AFFINE_TOLERANCE, as_picture
+from caps_med.images.labels import smallest_unsigned
 from caps_med.preprocessing import single_slice_plane
 from training.data.cases import Case, Cases, FileRef, Instances
 from training.data.instances import as_classes
@@ -45,7 +47,7 @@ def label_encoding(cases: Cases) -> dict[int, int]:
     if cases.instances in ("binary", "borders"):
         return {}
     for case in cases.cases:
-        label = _read(case.label, "labels")
+        label = _read_label(case)
         values.append(set(np.unique(label.array).tolist()))
         if not values[-1] <= {0, 1, _WHITE}:
             return {}
@@ -89,12 +91,16 @@ def read_case(
     Raises:
         BrokenCase: a file is unreadable, or image and label map do not match.
     """
-    image = read_image_of(case)
-    label = _read(case.label, "labels")
+    channels = [(ref, _read(ref, "image")) for ref in case.images]
+    label = _read_label(case)
+    if case.segments:
+        label = _placed(case.label, label, channels[0][1])
+    image = _joined([(ref, _flat(one)) for ref, one in channels])
+    label = _flat(label)
     if label.spatial_dims == 2:
         image = as_picture(image, size=label.spatial_shape)
     _check_fit(case.images[0], image, case.label, label, "its label map")
-    return image, with_ids(as_classes(label, instances), label_values)
+    return image, with_ids(_learned(label, instances), label_values)
 
 
 def read_image_of(case: Case) -> MedicalImage:
@@ -103,7 +109,7 @@ def read_image_of(case: Case) -> MedicalImage:
     Raises:
         BrokenCase: a file is unreadable, or two channels do not match.
     """
-    return _joined([(ref, _read(ref, "image")) for ref in case.images])
+    return _joined([(ref, _flat(_read(ref, "image"))) for ref in case.images])
 
 
 def read_label(
@@ -116,7 +122,13 @@ def read_label(
     Raises:
         BrokenCase: the file is unreadable.
     """
-    return with_ids(as_classes(_read(case.label, "labels"), instances), label_values)
+    return with_ids(_learned(_flat(_read_label(case)), instances), label_values)
+
+
+def _learned(label: MedicalImage, instances: Instances | None) -> MedicalImage:
+    """The label map with its ids as they are learned, which of instances have other names."""
+    classes = as_classes(label, instances)
+    return replace(classes, names={}) if instances in ("binary", "borders") else classes
 
 
 def with_ids(label: MedicalImage, label_values: Mapping[int, int] | None) -> MedicalImage:
@@ -130,7 +142,7 @@ def with_ids(label: MedicalImage, label_values: Mapping[int, int] | None) -> Med
 
 def _read(reference: FileRef, kind: Kind) -> MedicalImage:
     try:
-        return _flat(read_reference(reference, kind))
+        return read_reference(reference, kind)
     except NotFinite as error:
         raise BrokenCase("not_finite", reference, "contains NaN or infinity", str(error)) from error
     except CapsMedError as error:
@@ -138,6 +150,31 @@ def _read(reference: FileRef, kind: Kind) -> MedicalImage:
             what = "is not a label map"
             raise BrokenCase("label_values", reference, what, str(error)) from error
         raise BrokenCase("unreadable", reference, "cannot be read", str(error)) from error
+
+
+def _read_label(case: Case) -> MedicalImage:
+    """The label map as it is in its file, with the ids that its segments have in the data set."""
+    label = _read(case.label, "labels")
+    if not case.segments:
+        return label
+    ids = np.zeros(max(number for number, _, _ in case.segments) + 1, np.uint16)
+    for number, label_id, _ in case.segments:
+        ids[number] = label_id
+    if int(label.array.max()) >= len(ids):
+        what = f"holds the value {label.array.max()}, of which no segment is described"
+        raise BrokenCase("label_values", case.label, what, "export the segmentation again")
+    array = smallest_unsigned(ids[label.array])
+    names = {label_id: name for _, label_id, name in case.segments}
+    return replace(label, array=array, names=names, codes={}, palette=None)
+
+
+def _placed(reference: FileRef, label: MedicalImage, image: MedicalImage) -> MedicalImage:
+    """A DICOM SEG, which leaves out slices without labels, on the whole grid of its image."""
+    try:
+        return placed_on(label, image)
+    except InvalidInput as error:
+        what, _, fix = str(error).partition(": ")
+        raise BrokenCase("affine_mismatch", reference, f": {what}", fix) from error
 
 
 def _is_picture(reference: FileRef) -> bool:
@@ -154,7 +191,7 @@ def _flat(image: MedicalImage) -> MedicalImage:
     if plane is None:
         return image
     (array,) = SliceStack.from_image(image, plane).array
-    return MedicalImage(array, format=image.format, kind=image.kind, palette=image.palette)
+    return replace(image, array=array, affine=np.eye(4), header=None, origin=None)
 
 
 def _joined(channels: list[tuple[FileRef, MedicalImage]]) -> MedicalImage:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caps_med.errors import InvalidInput
-from caps_med.images import SliceStack
+from caps_med.images import LabelCode, SliceStack
 from training.data.check.check import quiet_libraries
 from training.data.check.findings import Finding, finding
 from training.data.interpretation import Interpretation
@@ -59,6 +59,12 @@ class LabelMapData:
     def name(self) -> str:
         """Of the folder."""
         return Path(self.data).name
+
+    @property
+    def codes(self) -> dict[int, LabelCode]:
+        """Label id -> what the label stands for, where the scheme says it."""
+        found = {i: label.code for i, label in self.scheme.labels.items()}
+        return {i: LabelCode.parse(code) for i, code in found.items() if code is not None}
 
     @property
     def recipe_values(self) -> dict[str, Any]:

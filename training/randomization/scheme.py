@@ -9,9 +9,10 @@ from typing import Annotated, Any, Self
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from caps_med.errors import InvalidInput
+from caps_med.images import LabelCode
 
 Id = Annotated[int, Field(ge=0, le=65535)]
 #: Built-in schemes by name.
@@ -22,12 +23,25 @@ _EXAMPLE = "labels: {1: {name: grey matter, ids: [3, 42]}, 2: {name: white matte
 
 
 class LabelClass(BaseModel):
-    """One label to be segmented: its name, and the ids of the label maps that belong to it."""
+    """One label to be segmented: its name, and the ids of the label maps that belong to it.
+
+    Attributes:
+        code: what it stands for in a DICOM SEG, as ``5366008,SCT,Hippocampus,left``; by default
+            what its name tells.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     ids: Annotated[tuple[Id, ...], Field(min_length=1)]
+    code: str | None = None
+
+    @field_validator("code")
+    @classmethod
+    def _is_code(cls, code: str | None) -> str | None:
+        if code is not None:
+            LabelCode.parse(code)
+        return code
 
 
 class LabelScheme(BaseModel):

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from caps_med.bundles import Bundle, ModelRepository, Statement
 from caps_med.cli.tables import print_table
-from caps_med.errors import InvalidInput
+from caps_med.errors import InvalidInput, InvalidParameter
 from training.data.check.check import by_code
 from training.data.interface import TrainingData, TrainingSource
 from training.engine import distributed
@@ -95,6 +95,7 @@ def train(request: TrainRequest, console: Console) -> Bundle | None:
     with idist.one_rank_first():
         source = task.load(request.dataset, request.folder.data, recipe)
     recipe = recipe.completed(source)
+    statement = _statement(request, source.labels)
     if distributed.first():
         _print_plan(source, recipe, console)
         if isinstance(source, RandomSource):
@@ -107,12 +108,25 @@ def train(request: TrainRequest, console: Console) -> Bundle | None:
     if not distributed.first():
         return None
     bundle = publish(
-        repository, request.name, trained, recipe, request.command, request.statement,
-        request.candidate,
-    )  # fmt: skip
+        repository, request.name, trained, recipe, request.command, statement, request.candidate
+    )
     if task.report is not None and not isinstance(request.dataset, LabelMapData):
         _report(request, task, bundle, held_out, console)
     return bundle
+
+
+def _statement(request: TrainRequest, labels: Mapping[int, str]) -> Statement:
+    """What the user states, and the codes of labels that the data hold.
+
+    Raises:
+        InvalidParameter: a code is of an id that is no label.
+    """
+    stated = request.statement or Statement()
+    if unknown := sorted(set(stated.codes) - set(labels)):
+        listed = ", ".join(f"{i} {name}" for i, name in labels.items())
+        raise InvalidParameter(f"code of label {unknown[0]}: the labels are {listed}")
+    found = {i: code for i, code in request.dataset.codes.items() if i in labels}
+    return stated.model_copy(update={"codes": {**found, **stated.codes}})
 
 
 def _check(dataset: TrainingData, console: Console) -> None:

@@ -10,7 +10,7 @@ import io
 import zipfile
 
 from caps_med.errors import UnsupportedFormat
-from caps_med.images.codecs import dicom_layout, dicom_series, npz, zips
+from caps_med.images.codecs import dicom_kinds, dicom_layout, dicom_series, npz, zips
 from caps_med.images.codecs.codec import Codec
 from caps_med.images.codecs.dicom_frames import read_frames
 from caps_med.images.image import Kind, MedicalImage
@@ -18,11 +18,19 @@ from caps_med.images.limits import Limits
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
-    """A picture, a slice as a volume of one slice, the frames of a file or a series as one."""
-    del kind  # ids are grey values
+    """A picture, a slice as a volume of one slice, the frames of a file or a series as one; a
+    DICOM SEG as labels.
+    """
     if _zipped(data):
-        return dicom_series.read_zip(data, limits)
-    return dicom_series.assemble([read_frames(data, limits)])
+        return dicom_series.read_zip(data, limits, kind)
+    try:
+        return dicom_series.assemble([read_frames(data, limits)])
+    except dicom_kinds.IsSegmentation:
+        if kind == "image":
+            raise
+    from caps_med.images.codecs.dicom_segments import read_segments  # highdicom takes a while
+
+    return read_segments(data, limits)
 
 
 def encode(image: MedicalImage) -> bytes:

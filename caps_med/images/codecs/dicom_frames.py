@@ -38,7 +38,7 @@ _TAGS: list[Any] = [
     "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence", "PixelData",
 ]  # fmt: skip
 #: Warnings and pydicom's validation are turned off for the whole process: one file at a time.
-_QUIET = threading.Lock()
+QUIET = threading.Lock()
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
@@ -68,7 +68,7 @@ def read_frames(data: bytes, limits: Limits) -> Frames:
     """The frames of one file under `limits`."""
     layout = layouts.read_layout(data, limits)
     try:
-        with _QUIET, warnings.catch_warnings(), disable_value_validation():  # they quote values
+        with QUIET, warnings.catch_warnings(), disable_value_validation():  # they quote values
             warnings.simplefilter("ignore")
             header = pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=_TAGS)
             dicom_kinds.check_image(header)

@@ -86,11 +86,7 @@ def affine_of(planes: Sequence[SlicePlane]) -> tuple[list[int], Array]:
         InvalidInput: slices are missing, duplicated or of different orientation or spacing.
     """
     first = planes[0]
-    normal = np.cross(first.across, first.down)
-    for plane in planes:
-        turned = max(abs(plane.across - first.across).max(), abs(plane.down - first.down).max())
-        if turned > ORIENTATION_TOLERANCE or not np.allclose(plane.spacing, first.spacing):
-            raise InvalidInput("DICOM: the slices differ in orientation or pixel spacing")
+    normal = common_normal(planes)
     order = sorted(range(len(planes)), key=lambda i: float(planes[i].position @ normal))
     corners = np.stack([planes[i].position for i in order])
     step = normal * first.thickness
@@ -102,12 +98,37 @@ def affine_of(planes: Sequence[SlicePlane]) -> tuple[list[int], Array]:
             raise InvalidInput(
                 "DICOM: the slices are not evenly spaced: some are missing or duplicated"
             )
+    return order, volume_affine(first, step, corners[0])
+
+
+def common_normal(planes: Sequence[SlicePlane]) -> Array:
+    """The unit vector `[3]` across slices of one orientation and pixel spacing.
+
+    Raises:
+        InvalidInput: they differ.
+    """
+    first = planes[0]
+    for plane in planes:
+        turned = max(abs(plane.across - first.across).max(), abs(plane.down - first.down).max())
+        if turned > ORIENTATION_TOLERANCE or not np.allclose(plane.spacing, first.spacing):
+            raise InvalidInput("DICOM: the slices differ in orientation or pixel spacing")
+    return np.cross(first.across, first.down)
+
+
+def volume_affine(plane: SlicePlane, step: Array, corner: Array) -> Array:
+    """The affine `[4, 4]` (RAS+) of (column, row, slice).
+
+    Args:
+        plane: one of the slices.
+        step: `[3]`, from one slice to the next.
+        corner: `[3]`, the position of the first.
+    """
     affine = np.eye(4)
-    affine[:3, 0] = first.across * first.spacing[1]
-    affine[:3, 1] = first.down * first.spacing[0]
+    affine[:3, 0] = plane.across * plane.spacing[1]
+    affine[:3, 1] = plane.down * plane.spacing[0]
     affine[:3, 2] = step
-    affine[:3, 3] = corners[0]
-    return order, _TO_RAS @ affine
+    affine[:3, 3] = corner
+    return _TO_RAS @ affine
 
 
 def _plane(position: Dataset, orientation: Dataset, measures: Dataset) -> SlicePlane | None:

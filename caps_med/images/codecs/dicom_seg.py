@@ -1,4 +1,5 @@
-"""A label map as DICOM SEG: one binary segment a label, in the series' own place (PS3.3, A.51).
+"""A label map as DICOM SEG, in the series' own place (PS3.3, A.51): one binary segment a label, or
+with the labels' ids as values (Label Map Segmentation, PS3.3, A.51.5).
 
 highdicom writes it. It names the slices it was made from, and so carries on the patient's name and
 identifiers, which the archive that it returns to needs; see `caps_med.images.dicom_origin`.
@@ -6,10 +7,8 @@ identifiers, which the archive that it returns to needs; see `caps_med.images.di
 
 from __future__ import annotations
 
-import io
-import logging
-import re
-from collections.abc import Iterable, Mapping
+import hashlib
+from typing import Literal, get_args
 
 import numpy as np
 from highdicom import AlgorithmIdentificationSequence
@@ -20,175 +19,163 @@ from highdicom.seg import (
     SegmentationTypeValues,
     SegmentDescription,
 )
-from pydicom.dataset import Dataset
+from highdicom.sr import CodedConcept
 from pydicom.sr.codedict import codes
 from pydicom.sr.coding import Code
-from pydicom.uid import generate_uid
-from pydicom.valuerep import DSfloat
 
 from caps_med._version import __version__
-from caps_med.errors import UnsupportedFormat
-from caps_med.images.codecs.dicom_geometry import SlicePlane, planes_of
-from caps_med.images.dicom_origin import DESCRIBED, DicomOrigin
+from caps_med.errors import InvalidParameter, UnsupportedFormat
+from caps_med.images.codecs.dicom_sources import (
+    LONGEST,
+    by_frame,
+    concept,
+    identifier,
+    maker,
+    one_value,
+    saved,
+    sources,
+)
+from caps_med.images.dicom_origin import DicomOrigin
 from caps_med.images.image import Array, MedicalImage
+from caps_med.images.label_codes import LabelCode, Laterality, code_of_name
 from caps_med.images.labels import label_palette
 
-#: What a label without a code of its own is, as 3D Slicer says it.
-_TISSUE = Code("85756007", "SCT", "Tissue")
-_STRUCTURE = Code("91723000", "SCT", "Anatomical Structure")
+SegType = Literal["binary", "labelmap"]
+
 #: Beside the numbers that scanners give their series.
 _SERIES_NUMBER = 900
-#: Characters of a name, and of a description (VR LO).
-_LONGEST = 64
-logging.getLogger("highdicom").setLevel(logging.CRITICAL)  # it would log the identifiers
+#: The codes of sides of the body (CID 244).
+SIDES: dict[Laterality, Code] = {
+    "left": codes.cid244.Left,
+    "right": codes.cid244.Right,
+    "both": codes.cid244.Bilateral,
+}
 
 
-def segmentation(image: MedicalImage, origin: DicomOrigin) -> bytes:
-    """The content of a DICOM SEG; each has identifiers and a time of its own.
+def segmentation(image: MedicalImage, origin: DicomOrigin, kind: SegType = "binary") -> bytes:
+    """The content of a DICOM SEG; the same label map of the same model has the same identifiers.
 
     Args:
         image: a label map `[1, X, Y, Z]` of what `origin` names.
+        kind: a frame for each label of a slice, which every program reads, or the newer
+            ``labelmap`` with one frame for each slice, whose values are the ids.
 
     Raises:
         UnsupportedFormat: no DICOM SEG can refer to that.
+        InvalidParameter: another kind.
     """
-    ids = _foreground(image)
-    model = (image.made_by or "caps_med")[:_LONGEST]
+    return saved(segmentation_dataset(image, origin, kind), origin)
+
+
+def segmentation_dataset(
+    image: MedicalImage, origin: DicomOrigin, kind: SegType = "binary"
+) -> Segmentation:
+    """The DICOM SEG without name and identifiers of the patient; see `segmentation`."""
+    if kind not in get_args(SegType):
+        raise InvalidParameter(f"seg type {kind!r}: must be one of {', '.join(get_args(SegType))}")
+    numbers = segment_numbers(image, kind)
+    model = maker(image)
+    content = hashlib.sha256(np.ascontiguousarray(image.array).data).hexdigest()
+    described = repr([(n, _name(image, n), code_of(image, n)) for n in numbers])
+    uid = (*(uid for uid, _ in origin.slices), model, kind, content, described)
     try:
         seg = Segmentation(
-            source_images=_sources(image, origin),
-            pixel_array=_numbered(image, origin, ids),
-            segmentation_type=SegmentationTypeValues.BINARY,
-            segment_descriptions=_described(image, ids, model),
-            series_instance_uid=generate_uid(),
+            source_images=sources(image, origin),
+            pixel_array=_numbered(image, origin, numbers),
+            segmentation_type=SegmentationTypeValues[kind.upper()],
+            segment_descriptions=_descriptions(image, origin, numbers),
+            series_instance_uid=identifier("SEG series", *uid),
             series_number=_SERIES_NUMBER,
-            sop_instance_uid=generate_uid(),
+            sop_instance_uid=identifier("SEG", *uid),
             instance_number=1,
             manufacturer="caps_med",
             manufacturer_model_name=model,
             software_versions=__version__,
             device_serial_number="0",
             content_label="SEGMENTATION",
-            series_description=f"Segmentation by {model}"[:_LONGEST],
+            series_description=f"Segmentation by {model}"[:LONGEST],
             specific_character_set="ISO_IR 192",
         )
     except (ValueError, TypeError, AttributeError, LookupError) as error:  # highdicom's own checks
         raise UnsupportedFormat("no DICOM SEG can refer to this series: use nifti") from error
-    for name in DESCRIBED:  # only now: highdicom would say of a name what it thinks of it
-        setattr(seg, name, origin.attributes[name])
-    file = io.BytesIO()
-    seg.save_as(file, enforce_file_format=True)
-    return file.getvalue()
+    seg.ContentCreatorName = "caps_med^"  # a family name, as PN has it since 1993
+    return seg
 
 
-def _foreground(image: MedicalImage) -> list[int]:
-    """The ids that become segments: those with a name and those found, but for the background."""
+def segment_numbers(image: MedicalImage, kind: SegType) -> dict[int, int]:
+    """Id -> segment number, of the labels that have a name or are found, but for the background.
+
+    Binary segments are counted from 1; those of a label map keep their ids.
+    """
     drawn = image.array.ravel()
     found = np.flatnonzero(np.bincount(drawn)) if drawn.itemsize < 4 else np.unique(drawn)
-    return sorted({*image.names, *map(int, found)} - {image.background}) or [1]
+    ids = sorted({*image.names, *map(int, found)} - {image.background}) or [1]
+    if kind == "binary":
+        return {label: number for number, label in enumerate(ids, start=1)}
+    if ids[-1] > np.iinfo(np.uint16).max or ids[0] == 0:
+        raise UnsupportedFormat("a labelmap SEG holds the ids 1 to 65535: use --seg binary")
+    return {label: label for label in ids}
 
 
-def _numbered(image: MedicalImage, origin: DicomOrigin, ids: list[int]) -> Array:
-    """Frames `[F, H, W]` in the order of the source's, the ids counted from 1."""
-    numbers = np.zeros(image.array.shape[1:], np.uint8 if len(ids) < 256 else np.uint16)
-    for number, label in enumerate(ids, start=1):
-        numbers[image.array[0] == label] = number
-    return np.ascontiguousarray(numbers.transpose(2, 1, 0)[_by_frame(origin)])
+def _numbered(image: MedicalImage, origin: DicomOrigin, numbers: dict[int, int]) -> Array:
+    """Frames `[F, H, W]` of segment numbers in the order of the source's."""
+    largest = max(numbers.values())
+    frames = np.zeros(image.array.shape[1:], np.uint8 if largest < 256 else np.uint16)
+    for label, number in numbers.items():
+        frames[image.array[0] == label] = number
+    return np.ascontiguousarray(frames.transpose(2, 1, 0)[by_frame(origin)])
 
 
-def _by_frame(origin: DicomOrigin) -> list[int]:
-    """Slices in the order of the source's frames; of a series, in the volume's."""
-    return sorted(range(len(origin.slices)), key=lambda i: origin.slices[i][1])
-
-
-def _described(image: MedicalImage, ids: list[int], model: str) -> list[SegmentDescription]:
+def _descriptions(
+    image: MedicalImage, origin: DicomOrigin, numbers: dict[int, int]
+) -> list[SegmentDescription]:
     palette = label_palette(image.palette)
     algorithm = AlgorithmIdentificationSequence(
-        name=model,
+        name=maker(image),
         family=codes.DCM.ArtificialIntelligence,
         version=__version__,
         source="caps_med",
     )
-    return [
-        SegmentDescription(
+    found = []
+    for label, number in numbers.items():
+        code = code_of(image, label)
+        color = CIELabColor.from_rgb(*(int(c) for c in palette[label % len(palette)]))
+        tracking = tracking_of(image, origin, label)
+        description = SegmentDescription(
             segment_number=number,
-            segment_label=(name := _name(image, label)),
-            segmented_property_category=_STRUCTURE,
-            segmented_property_type=_code(name),
+            segment_label=_name(image, label),
+            segmented_property_category=concept(code.category),
+            segmented_property_type=concept(code.type),
             algorithm_type=SegmentAlgorithmTypeValues.AUTOMATIC,
             algorithm_identification=algorithm,
-            display_color=CIELabColor.from_rgb(*(int(c) for c in palette[label % len(palette)])),
+            tracking_id=tracking[0],
+            tracking_uid=tracking[1],
+            display_color=color,
         )
-        for number, label in enumerate(ids, start=1)
-    ]
+        if code.laterality is not None:
+            (property_type,) = description.SegmentedPropertyTypeCodeSequence
+            property_type.SegmentedPropertyTypeModifierCodeSequence = [side_of(code.laterality)]
+        found.append(description)
+    return found
+
+
+def tracking_of(image: MedicalImage, origin: DicomOrigin, label: int) -> tuple[str, str]:
+    """What a label of this model in this series is called and identified by, in SEG and report."""
+    name = _name(image, label)
+    series = origin.attributes["SeriesInstanceUID"]
+    return name, identifier("tracking", series, maker(image), str(label), name)
+
+
+def code_of(image: MedicalImage, label: int) -> LabelCode:
+    """What a label stands for: its own code, else that of its name."""
+    return image.codes.get(label) or code_of_name(_name(image, label))
+
+
+def side_of(laterality: Laterality) -> CodedConcept:
+    """The code of a side of the body (CID 244)."""
+    return CodedConcept.from_code(SIDES[laterality])
 
 
 def _name(image: MedicalImage, label: int) -> str:
     """A label's name as one value of a DICOM element."""
-    name = re.sub(r"[\\\x00-\x1f\x7f]+", " ", image.names.get(label) or "").strip()[:_LONGEST]
-    return name or f"label {label}"
-
-
-def _code(name: str) -> Code:
-    """The anatomical structure (CID 7192) of that name, or `_TISSUE`."""
-    keyword = "".join(word.capitalize() for word in name.replace("grey", "gray").split())
-    found = getattr(codes.cid7192, keyword, None)
-    return found if isinstance(found, Code) else _TISSUE
-
-
-def _sources(image: MedicalImage, origin: DicomOrigin) -> list[Dataset]:
-    """The source's headers, as far as a SEG looks at them: one a slice, or one of many frames."""
-    planes = planes_of(image.affine, len(origin.slices))
-    if not origin.frames:
-        return [
-            _source(image, origin, uid, _measures(plane) | _orientation(plane) | _position(plane))
-            for (uid, _), plane in zip(origin.slices, planes, strict=True)
-        ]
-    shared = {
-        "PixelMeasuresSequence": [_dataset(_measures(planes[0]))],
-        "PlaneOrientationSequence": [_dataset(_orientation(planes[0]))],
-    }
-    frames = [
-        _dataset({"PlanePositionSequence": [_dataset(_position(planes[i]))]})
-        for i in _by_frame(origin)
-    ]
-    described = {
-        "NumberOfFrames": len(frames),
-        "SharedFunctionalGroupsSequence": [_dataset(shared)],
-        "PerFrameFunctionalGroupsSequence": frames,
-    }
-    return [_source(image, origin, origin.slices[0][0], described)]
-
-
-def _source(
-    image: MedicalImage, origin: DicomOrigin, instance: str, more: Mapping[str, object]
-) -> Dataset:
-    columns, rows = image.spatial_shape[:2]
-    size = {"SOPInstanceUID": instance, "Rows": rows, "Columns": columns}
-    withheld = dict.fromkeys(DESCRIBED, "")
-    return _dataset({**origin.attributes, **withheld, **size, **more})
-
-
-def _measures(plane: SlicePlane) -> dict[str, object]:
-    thickness = _numbers([plane.thickness])[0]
-    return {"PixelSpacing": _numbers(plane.spacing), "SliceThickness": thickness}
-
-
-def _orientation(plane: SlicePlane) -> dict[str, object]:
-    return {"ImageOrientationPatient": _numbers([*plane.across, *plane.down])}
-
-
-def _position(plane: SlicePlane) -> dict[str, object]:
-    return {"ImagePositionPatient": _numbers(plane.position)}
-
-
-def _dataset(elements: Mapping[str, object]) -> Dataset:
-    dataset = Dataset()
-    for keyword, value in elements.items():
-        setattr(dataset, keyword, value)
-    return dataset
-
-
-def _numbers(values: Iterable[float]) -> list[DSfloat]:
-    """Decimal strings, of 16 characters at most as the standard has them."""
-    return [DSfloat(float(value), auto_format=True) for value in values]
+    return one_value(image.names.get(label) or "") or f"label {label}"

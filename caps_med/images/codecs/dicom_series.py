@@ -16,7 +16,7 @@ from caps_med.images.codecs.dicom_frames import Frames, read_frames
 from caps_med.images.codecs.dicom_geometry import affine_of
 from caps_med.images.codecs.dicom_rescale import smallest_integers
 from caps_med.images.dicom_origin import joined
-from caps_med.images.image import STACK_AFFINE, MedicalImage
+from caps_med.images.image import STACK_AFFINE, Kind, MedicalImage
 from caps_med.images.limits import Limits
 from caps_med.images.reading import read_at_most
 
@@ -29,23 +29,26 @@ NO_COMMON_ORIGIN = (
 _MAX_ENTRIES = 2 * MAX_FILES
 
 
-def read_series(folder: Path, limits: Limits) -> MedicalImage:
+def read_series(folder: Path, limits: Limits, kind: Kind = "image") -> MedicalImage:
     """The one series in `folder`; files that are not DICOM pictures are skipped, folders not
     entered.
 
     Raises: as `read_files`.
     """
     files = sorted(path for path in folder.iterdir() if path.is_file())
-    return read_files(files, limits, str(folder))
+    return read_files(files, limits, str(folder), kind)
 
 
-def read_files(files: Sequence[Path], limits: Limits, name: str = "the list") -> MedicalImage:
+def read_files(
+    files: Sequence[Path], limits: Limits, name: str = "the list", kind: Kind = "image"
+) -> MedicalImage:
     """The one series in these files; those that are not DICOM pictures are skipped.
 
     Args:
         files: in any order.
         limits: of all files together.
         name: of the files, in messages.
+        kind: "labels" reads the one DICOM SEG where there is no series.
 
     Raises:
         InvalidInput: no DICOM picture, several series, or slices that are no volume.
@@ -58,26 +61,53 @@ def read_files(files: Sequence[Path], limits: Limits, name: str = "the list") ->
                 if (content := _content(file, limits.max_bytes)) is not None:
                     yield path.name, content
 
-    found = _frames(contents(), limits, "max_bytes")
+    try:
+        found = _frames(contents(), limits, "max_bytes")
+    except dicom_kinds.IsSegmentation:
+        if kind == "image":
+            raise
+        return _one_segmentation(contents(), limits, name)
     if not found:
         raise InvalidInput(f"{name} holds no DICOM picture: give a file, or the files of a series")
     return _one_series(found, name)
 
 
-def read_zip(data: bytes, limits: Limits) -> MedicalImage:
-    """The one series in a zip, whatever its folders; other files are skipped.
+def read_zip(data: bytes, limits: Limits, kind: Kind = "image") -> MedicalImage:
+    """The one series in a zip, whatever its folders; other files are skipped. Of kind "labels" the
+    one DICOM SEG where there is no series.
 
     Raises:
         UnsupportedFormat: there is no DICOM picture in it.
         InvalidInput: it is broken, or holds several series, or slices that are no volume.
         InputTooLarge: inflated, it is over `limits`.
     """
-    found = _frames(_unzipped(data, limits.max_inflated_bytes), limits, "max_inflated_bytes")
+    most = limits.max_inflated_bytes
+    try:
+        found = _frames(_unzipped(data, most), limits, "max_inflated_bytes")
+    except dicom_kinds.IsSegmentation:
+        if kind == "image":
+            raise
+        return _one_segmentation(_unzipped(data, most), limits, "the zip")
     if not found:
         raise UnsupportedFormat(
             "zip: it holds no DICOM picture: zips are read if they hold a series"
         )
     return _one_series(found, "the zip")
+
+
+def _one_segmentation(
+    contents: Iterable[tuple[str, bytes]], limits: Limits, place: str
+) -> MedicalImage:
+    """The DICOM SEG among objects that are no images."""
+    from caps_med.images.codecs.dicom_segments import (  # highdicom takes a while
+        holds_segments,
+        read_segments,
+    )
+
+    found = [content for _, content in contents if holds_segments(content, limits)]
+    if len(found) > 1:
+        raise InvalidInput(f"{place} holds several DICOM SEG: keep each apart, or name its file")
+    return read_segments(found[0], limits)
 
 
 def _unzipped(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:

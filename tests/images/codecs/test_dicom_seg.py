@@ -18,7 +18,14 @@ import pytest
 from pydicom.uid import EnhancedCTImageStorage
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
-from caps_med.images import Limits, MedicalImage, encode_image, one_slice, read_image
+from caps_med.images import (
+    LabelCode,
+    Limits,
+    MedicalImage,
+    encode_image,
+    one_slice,
+    read_image,
+)
 from caps_med.images.codecs import dicom_seg
 from caps_med.images.codecs.dicom_series import NO_COMMON_ORIGIN
 from caps_med.images.dicom_origin import FRAMES, SINGLE
@@ -228,14 +235,44 @@ def test_a_slice_of_a_series_has_no_origin(tmp_path: Path) -> None:
         replace(labels, array=labels.array[..., :2])
 
 
-def test_it_is_not_read(tmp_path: Path) -> None:
-    """By itself; beside its series it is passed over."""
+def test_beside_its_series_it_is_passed_over(tmp_path: Path) -> None:
     image = read_image(series(tmp_path))
-    labels = labelled(image)
-    labels.save(tmp_path / "seg.dcm")
+    labelled(image).save(tmp_path / "seg.dcm")
     np.testing.assert_array_equal(read_image(tmp_path).array, image.array)
-    with pytest.raises(UnsupportedFormat, match="a segmentation is no image"):
-        read_image(encode_image(labels, "dicom"))
+
+
+def test_as_an_image_it_is_refused() -> None:
+    image = read_image(slice_file(**IDENTITY))
+    with pytest.raises(UnsupportedFormat, match="labels"):
+        read_image(encode_image(empty(image), "dicom"))
+
+
+def test_a_segment_says_what_it_is_and_who_made_it() -> None:
+    image = read_image(slice_file(**IDENTITY))
+    names = {0: "background", 1: "left hippocampus", 2: "CSF", 3: "tumor", 4: "axon"}
+    own = LabelCode.parse("99AX1,99MINE,Axon,right")
+    found = read_back(encode_image(replace(empty(image), names=names, codes={4: own}), "dicom"))
+    kinds = [one.SegmentedPropertyTypeCodeSequence[0] for one in found.SegmentSequence]
+    sides = [one.get("SegmentedPropertyTypeModifierCodeSequence") for one in kinds]
+    assert [one.CodeValue for one in kinds] == ["5366008", "65216001", "108369006", "99AX1"]
+    assert [side and side[0].CodeMeaning for side in sides] == ["Left", None, None, "Right"]
+    category = found.SegmentSequence[2].SegmentedPropertyCategoryCodeSequence[0]
+    assert category.CodeMeaning == "Morphologically Abnormal Structure"
+    assert str(found.ContentCreatorName) == "caps_med^"
+    assert [one.TrackingID for one in found.SegmentSequence] == list(names.values())[1:]
+    assert len({one.TrackingUID for one in found.SegmentSequence}) == 4
+
+
+def test_the_same_label_map_is_the_same_object(tmp_path: Path) -> None:
+    """So that a report, or an archive that gets it twice, knows it."""
+    labels = labelled(read_image(series(tmp_path)))
+    one, same = (read_back(encode_image(labels, "dicom")) for _ in range(2))
+    assert one.SOPInstanceUID == same.SOPInstanceUID
+    array = labels.array.copy()
+    array[0, 0, 0, 0] = 2
+    other = read_back(encode_image(replace(labels, array=array), "dicom"))
+    assert other.SOPInstanceUID != one.SOPInstanceUID
+    assert other.SegmentSequence[0].TrackingUID == one.SegmentSequence[0].TrackingUID
 
 
 def test_a_map_without_a_label_is_one_too() -> None:

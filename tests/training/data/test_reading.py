@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from caps_med.images import read_image
+from tests.images.codecs.test_dicom_seg import series
+from tests.images.dicom_files import SERIES
 from tests.training.data.pairs import draw_pairs, save_pages, save_volume, two_folders
 from training.data import open_dataset
 from training.data.cases import FileRef
-from training.data.reading import BrokenCase, encoding_of
+from training.data.reading import BrokenCase, encoding_of, read_case
 from training.data.stacks import pictures_in, read_reference
 
 PAIRS = draw_pairs(3)
@@ -118,3 +122,43 @@ def test_a_corrupt_stack_is_reported(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", np.array([None]), allow_pickle=True)
     with pytest.raises(ValueError, match=r"b\.npy: truncated or corrupt"):
         read_reference(FileRef(tmp_path / "b.npy", 0), "image")
+
+
+def folder_of(root: Path, name: str) -> Path:
+    """For a series."""
+    folder = root / "images" / name
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_segments_of_a_dicom_seg_are_one_label_by_their_name(tmp_path: Path) -> None:
+    """Numbers differ from file to file, slices without labels are left out, one series each."""
+    drawn = {}
+    for name, names in (("a", {1: "liver", 2: "tumor"}), ("b", {1: "Tumor", 2: "liver"})):
+        folder = series(folder_of(tmp_path, name), SeriesInstanceUID=f"{SERIES}.{ord(name)}")
+        image = read_image(folder)
+        ids = np.zeros(image.array.shape, np.uint8)
+        ids[0, 1:4, 0:2, 1], ids[0, 5, 4, 1] = 1, 2
+        (tmp_path / "labels").mkdir(exist_ok=True)
+        seg = replace(image.with_array(ids, kind="labels"), names=names)
+        seg.save(tmp_path / "labels" / f"{name}.dcm")
+        drawn[name] = ids if name == "a" else np.array([0, 2, 1], np.uint8)[ids]
+    dataset = open_dataset(tmp_path)
+    assert dataset.labels == {0: "background", 1: "liver", 2: "tumor"}
+    assert dataset.codes[2].type.meaning == "Neoplasm"
+    for case in dataset.cases:
+        image, label = dataset.read(case)
+        np.testing.assert_array_equal(label.array, drawn[case.name])
+        np.testing.assert_array_equal(label.affine, image.affine)
+        assert dataset.read_label(case).spatial_shape == (5, 7)  # one slice alone is a picture
+
+
+def test_a_dicom_seg_of_another_series_is_reported(tmp_path: Path) -> None:
+    image = read_image(series(folder_of(tmp_path, "a")))
+    elsewhere = replace(image, affine=image.affine @ np.diag([2.0, 1, 1, 1]))
+    ids = np.ones(image.array.shape, np.uint8)
+    (tmp_path / "labels").mkdir()
+    elsewhere.with_array(ids, kind="labels").save(tmp_path / "labels" / "a.dcm")
+    (case,) = open_dataset(tmp_path).cases
+    with pytest.raises(BrokenCase, match=r"are not those of the image .*: resample it onto"):
+        read_case(case)

@@ -157,6 +157,9 @@ class _Survey:
             what = f"has {len(values)} distinct values that vary like those of a photograph"
             self._add("label_picture", case.label, what, "save label ids: 0, 1, 2, ...")
             return
+        for note in label.warnings:
+            fix = "correct the segments where this is not what was meant"
+            self._add("segments", case.label, note.removeprefix("DICOM SEG: "), fix)
         self._values.add(frozenset(counted))
         self._note_labels(self._file(case.label), label, counted)
         for collector in self._collectors:

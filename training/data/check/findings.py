@@ -28,6 +28,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
         "error",
         "a label map in colour or as JPEG, or with fractions or negative values",
     ),
+    "segments": ("warning", "a DICOM SEG whose segments overlap or are fractional"),
     "label_picture": ("error", "a label map whose values vary like those of a photograph"),
     "mixed_labels": ("error", "a label map of ids where most are masks of 0 and 255"),
     "instances": ("error", "every object has an id of its own, as in instance label maps"),

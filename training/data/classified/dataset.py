@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caps_med.errors import CapsMedError, InvalidInput
-from caps_med.images import MedicalImage
+from caps_med.images import LabelCode, MedicalImage
 from training.data.cases import Track
 from training.data.check.check import quiet_libraries
 from training.data.check.findings import Finding
@@ -35,6 +35,11 @@ class ClassifiedDataset(ClassifiedImages):
     @cached_property
     def _report(self) -> ClassReport:
         return check(self, self._track)
+
+    @property
+    def codes(self) -> Mapping[int, LabelCode]:
+        """None: classes are no segments."""
+        return {}
 
     @property
     def recipe_values(self) -> dict[str, str]:

@@ -16,6 +16,7 @@ from training.data.layouts.described import DESCRIPTION, data_list, decathlon, n
 from training.data.layouts.folders import one_folder, paired_folders
 from training.data.layouts.naming import entries
 from training.data.layouts.stacks import npy_stacks, with_stacks
+from training.data.segments import with_segments
 
 Layout = Callable[[Path], Cases | None]
 
@@ -47,7 +48,7 @@ def discover(path: Path) -> Cases:
     for layout in FOLDERS if path.is_dir() else FILES:
         found = layout(path)
         if found is not None:
-            cases = with_stacks(found)
+            cases = with_segments(with_stacks(found))
             return replace(cases, strangers=_strangers(cases))
     raise InvalidInput(
         f"{path}: the layout is not supported. Found: {_content(path)}.\n"
@@ -73,7 +74,7 @@ def label_maps_alone(path: Path) -> Cases | None:
         return None
     found, _ = entries(folder, deep=False)
     cases = tuple(Case(e.stem, (), FileRef(e.path)) for e in sorted(found, key=lambda e: e.stem))
-    return Cases(path.name, path, "label maps alone", cases) if cases else None
+    return with_segments(Cases(path.name, path, "label maps alone", cases)) if cases else None
 
 
 def _content(path: Path) -> str:

@@ -1,0 +1,262 @@
+"""DICOM SEG read as label maps: files of this library, of highdicom, and broken ones."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import highdicom
+import numpy as np
+import pydicom
+import pytest
+from highdicom.seg import SegmentationFractionalTypeValues, SegmentDescription
+from pydicom.dataset import Dataset
+from pydicom.sr.codedict import codes
+from pydicom.uid import ExplicitVRLittleEndian, RLELossless
+
+from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.images import (
+    DEFAULT_LIMITS,
+    Limits,
+    MedicalImage,
+    encode_image,
+    placed_on,
+    read_image,
+)
+from caps_med.images.codecs import dicom_segments
+from caps_med.images.codecs.dicom_seg import SegType, segmentation
+from caps_med.images.image import Array
+from tests.images.codecs.test_dicom_seg import frames, labelled, series
+from tests.images.dicom_files import IDENTITY, slice_file
+from tests.zips import zip_of
+
+NAMES = {0: "background", 2: "left hippocampus", 5: "tumor"}
+
+
+def read_labels(content: bytes | Path, limits: Limits = DEFAULT_LIMITS) -> MedicalImage:
+    return read_image(content, kind="labels", limits=limits)
+
+
+def written(labels: MedicalImage, kind: SegType = "binary") -> bytes:
+    assert labels.origin is not None
+    return segmentation(labels, labels.origin, kind)
+
+
+@pytest.mark.parametrize("kind", ["binary", "labelmap"])
+@pytest.mark.parametrize("source", ["series", "frames"])
+def test_a_label_map_comes_back(tmp_path: Path, source: str, kind: SegType) -> None:
+    """Its slices without labels are left out; a label map keeps its ids, segments are counted."""
+    image = read_image(series(tmp_path) if source == "series" else frames())
+    labels = replace(labelled(image), names=NAMES)
+    found = read_labels(written(labels, kind))
+    assert found.kind == "labels" and found.spatial_shape == (7, 5, 2)
+    wanted = labels.array if kind == "labelmap" else np.searchsorted([0, 2, 5], labels.array)
+    np.testing.assert_array_equal(placed_on(found, image).array, wanted)
+    first, second = (2, 5) if kind == "labelmap" else (1, 2)
+    assert found.names == {first: "left hippocampus", second: "tumor"}
+    assert found.codes[first].type.meaning == "Hippocampus"
+    assert found.codes[first].laterality == "left"
+    assert found.codes[second].category.meaning == "Morphologically Abnormal Structure"
+    assert found.palette is not None and labels.palette is None
+    assert found.warnings == ()
+
+
+def sources(tmp_path: Path) -> list[Dataset]:
+    """Four slices in the order of their heights: 0, 2.5, 5 and 7.5 mm."""
+    folder = series(tmp_path / "in", Modality="CT", ContentDate="20260102")
+    found = [pydicom.dcmread(path) for path in folder.iterdir()]
+    return sorted(found, key=lambda one: float(one.ImagePositionPatient[2]))
+
+
+def test_a_folder_or_zip_of_one_is_that_one(tmp_path: Path) -> None:
+    """As archives send the series of a SEG."""
+    content = written(labelled(read_image(frames())))
+    wanted = read_labels(content)
+    (tmp_path / "seg").mkdir()
+    (tmp_path / "seg" / "a.dcm").write_bytes(content)
+    (tmp_path / "seg" / "notes.txt").write_text("no image")
+    for source in (tmp_path / "seg", zip_of(("s/a.dcm", content))):
+        np.testing.assert_array_equal(read_labels(source).array, wanted.array)
+    with pytest.raises(InvalidInput, match="the zip holds several DICOM SEG"):
+        read_labels(zip_of(("a.dcm", content), ("b.dcm", content)))
+    with pytest.raises(UnsupportedFormat, match="a segmentation is no image"):
+        read_image(tmp_path / "seg")
+
+
+def of_highdicom(tmp_path: Path, array: Array, kind: str, **more: Any) -> Dataset:  # noqa: ANN401
+    """A SEG of an array `[4, 5, 7, segments]`, or `[4, 5, 7]` of numbers."""
+    count = array.shape[3] if array.ndim == 4 else int(array.max())
+    described = [
+        SegmentDescription(
+            number, f"part {number}", codes.cid7150.Tissue, codes.cid7192.Liver, "MANUAL"
+        )
+        for number in range(1, count + 1)
+    ]
+    found: Dataset = highdicom.seg.Segmentation(
+        sources(tmp_path), array, kind, described, f"{IDENTITY['StudyInstanceUID']}.1", 1,
+        f"{IDENTITY['StudyInstanceUID']}.2", 1, "maker", "model", "1", "2",
+        **more,
+    )  # fmt: skip
+    return found
+
+
+def content_of(made: Dataset) -> bytes:
+    file = io.BytesIO()
+    made.save_as(file, enforce_file_format=True)
+    return file.getvalue()
+
+
+def test_where_segments_overlap_is_told(tmp_path: Path) -> None:
+    array = np.zeros((4, 5, 7, 2), bool)
+    array[1, 1:4, 1:4, 0] = array[1, 2:4, 2:6, 1] = True
+    found = read_labels(content_of(of_highdicom(tmp_path, array, "BINARY")))
+    assert found.warnings == (
+        "DICOM SEG: segments overlap at 4 voxels; the one with the highest number is kept",
+    )
+    wanted = np.where(array[1, ..., 1], 2, array[1, ..., 0])
+    np.testing.assert_array_equal(found.array[0, ..., 0].T, wanted)
+
+
+@pytest.mark.parametrize("syntax", [ExplicitVRLittleEndian, RLELossless])
+def test_shares_from_a_half_on_are_labelled(tmp_path: Path, syntax: str) -> None:
+    array = np.zeros((4, 5, 7, 2))
+    array[2, 2, 1:6, 0] = [0.2, 0.49, 0.51, 0.6, 0.9]
+    array[2, 2, 1:6, 1] = [0.8, 0.51, 0.49, 0.7, 0.1]
+    made = of_highdicom(
+        tmp_path, array, "FRACTIONAL", max_fractional_value=200,
+        fractional_type=SegmentationFractionalTypeValues.OCCUPANCY,
+    )  # fmt: skip
+    if syntax == RLELossless:
+        made.compress(RLELossless, encoding_plugin="pydicom")
+    found = read_labels(content_of(made))
+    assert found.array[0, 1:6, 2, 0].tolist() == [2, 2, 1, 2, 1]
+    assert found.warnings == (
+        "DICOM SEG: fractional; shares from 0.5 on are labelled",
+        "DICOM SEG: segments overlap at 1 voxels; the one with the largest share is kept",
+    )
+
+
+def test_slices_without_a_frame_are_background(tmp_path: Path) -> None:
+    array = np.zeros((4, 5, 7), np.uint8)
+    array[[0, 3], 2, 3] = 1
+    made = of_highdicom(tmp_path, array, "BINARY")
+    measures = made.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence[0]
+    measures.SpacingBetweenSlices = 2.5
+    found = read_labels(content_of(made))
+    assert found.array[0, 3, 2].tolist() == [1, 0, 0, 1]
+    del measures.SpacingBetweenSlices  # then these two are neighbours, 7.5 mm apart
+    found = read_labels(content_of(made))
+    assert found.array[0, 3, 2].tolist() == [1, 1]
+    assert found.spacing == pytest.approx((0.75, 0.5, 7.5))
+
+
+def test_frames_without_a_place_are_a_picture() -> None:
+    image = read_image(slice_file(**IDENTITY))
+    labels = image.with_array((image.array > 22).astype(np.uint8), kind="labels")
+    made = pydicom.dcmread(io.BytesIO(encode_image(labels, "dicom")))
+    del made.PerFrameFunctionalGroupsSequence[0].PlanePositionSequence
+    found = read_labels(content_of(made))
+    assert found.spatial_dims == 2 and found.format == "png"
+    np.testing.assert_array_equal(found.array[0], labels.array[0, ..., 0].T)
+
+
+def broken(change: Callable[[Dataset], None], kind: SegType = "binary") -> bytes:
+    """A SEG of four frames after a change."""
+    made = pydicom.dcmread(io.BytesIO(written(labelled(read_image(frames())), kind)))
+    change(made)
+    return content_of(made)
+
+
+def first_group(made: Dataset) -> Dataset:
+    return made.PerFrameFunctionalGroupsSequence[0]  # type: ignore[no-any-return]
+
+
+def move(made: Dataset, z: float) -> None:
+    first_group(made).PlanePositionSequence[0].ImagePositionPatient = [-10.0, 20.0, z]
+
+
+def with_spacing(made: Dataset, spacing: float) -> None:
+    shared = made.SharedFunctionalGroupsSequence[0]
+    shared.PixelMeasuresSequence[0].SpacingBetweenSlices = spacing
+
+
+def uneven(made: Dataset) -> None:
+    """On a grid of countless slices, the frames would lie."""
+    move(made, 9.1)
+    with_spacing(made, 1e-300)
+
+
+def of_unknown_segment(made: Dataset) -> None:
+    first_group(made).SegmentIdentificationSequence[0].ReferencedSegmentNumber = 9
+
+
+def twice(made: Dataset) -> None:
+    made.SegmentSequence[1].SegmentNumber = 1
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            lambda m: setattr(m, "NumberOfFrames", 4000),
+            InvalidInput,
+            "describes .* bytes",
+        ),
+        (lambda m: setattr(m, "NumberOfFrames", 2), InvalidInput, "3 frames are described"),
+        (lambda m: setattr(m, "Rows", 60000), InvalidInput, "bytes of pixels, there are"),
+        (lambda m: setattr(m, "Rows", 0), InvalidInput, "it holds no frame"),
+        (
+            lambda m: setattr(m, "SegmentationType", "SURFACE"),
+            UnsupportedFormat,
+            "its type must",
+        ),
+        (lambda m: setattr(m, "SamplesPerPixel", 3), UnsupportedFormat, "one sample of 1, 8"),
+        (lambda m: move(m, 1e9), InvalidInput, "affine is singular"),
+        (uneven, InvalidInput, "not evenly spaced"),
+        (lambda m: move(m, float("nan")), InvalidInput, "NaN or infinity"),
+        (of_unknown_segment, InvalidInput, "no segment 9 is described, a frame is of it"),
+        (twice, InvalidInput, "two segments have one number"),
+        (lambda m: delattr(m, "PerFrameFunctionalGroupsSequence"), InvalidInput, "no segment 0 is"),
+    ],
+)
+def test_a_broken_file_is_refused(
+    change: Callable[[Dataset], None], error: type[CapsMedError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        read_labels(broken(change))
+
+
+def test_a_label_map_has_one_frame_a_slice() -> None:
+    def repeat(made: Dataset) -> None:
+        position = made.PerFrameFunctionalGroupsSequence[1].PlanePositionSequence[0]
+        first_group(made).PlanePositionSequence[
+            0
+        ].ImagePositionPatient = position.ImagePositionPatient
+
+    with pytest.raises(InvalidInput, match="two frames of a label map lie on one slice"):
+        read_labels(broken(repeat, "labelmap"))
+
+
+def test_segments_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dicom_segments, "MOST_SEGMENTS", 1)
+    with pytest.raises(InputTooLarge, match="more than 1 segments"):
+        read_labels(written(labelled(read_image(frames()))))
+    monkeypatch.undo()
+    with pytest.raises(InputTooLarge, match="max_voxels"):
+        read_labels(written(labelled(read_image(frames()))), Limits(max_voxels=60))
+
+
+def test_names_are_printable_and_codes_are_codes() -> None:
+    def change(made: Dataset) -> None:
+        first, second = made.SegmentSequence
+        first.SegmentLabel = "a\nb" + "x" * 80
+        second.SegmentLabel = ""
+        first.SegmentedPropertyTypeCodeSequence[0].CodeMeaning = ""
+
+    with pydicom.config.disable_value_validation():
+        found = read_labels(broken(change))
+    assert found.names == {1: "a b" + "x" * 61, 2: "label 2"}
+    assert list(found.codes) == [2]

@@ -1,0 +1,58 @@
+"""A label map of a part of an image's grid, on the whole of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from nibabel.orientations import apply_orientation, axcodes2ornt, inv_ornt_aff, ornt_transform
+from numpy.typing import NDArray
+
+from caps_med.errors import InvalidInput
+from caps_med.images import MedicalImage, placed_on
+
+#: Oblique, with the first axis flipped.
+OBLIQUE = np.array(
+    [[-1.9, 0.3, 0.1, 10.0], [0.2, 2.4, -0.4, -20.0], [0.1, 0.5, 2.9, 30.0], [0, 0, 0, 1]]
+)
+IMAGE = MedicalImage(np.zeros((1, 4, 5, 6), np.int16), OBLIQUE)
+LABELS = np.random.default_rng(0).integers(0, 3, (4, 5, 6)).astype(np.uint8)
+
+
+def part(turned: str, box: tuple[slice, ...] = (slice(None),) * 3) -> MedicalImage:
+    """A box of `LABELS`, its axes turned; where each voxel lies is kept."""
+    array: NDArray[np.uint8] = LABELS[box]
+    affine = OBLIQUE.copy()
+    affine[:3, 3] = (OBLIQUE @ [*(one.start or 0 for one in box), 1])[:3]
+    turn = ornt_transform(axcodes2ornt(("L", "A", "S")), axcodes2ornt(tuple(turned)))
+    moved = np.ascontiguousarray(apply_orientation(array, turn))
+    return MedicalImage(moved[None], affine @ inv_ornt_aff(turn, array.shape), kind="labels")
+
+
+@pytest.mark.parametrize("turned", ["LAS", "RAS", "SPL", "AIR"])
+def test_each_voxel_stays_where_it_lies(turned: str) -> None:
+    whole = placed_on(part(turned), IMAGE)
+    np.testing.assert_array_equal(whole.array[0], LABELS)
+    np.testing.assert_array_equal(whole.affine, OBLIQUE)
+    box = (slice(1, 4), slice(0, 2), slice(3, 5))
+    found = placed_on(part(turned, box), IMAGE).array[0]
+    wanted = np.zeros_like(LABELS)
+    wanted[box] = LABELS[box]
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_what_lies_elsewhere_is_refused() -> None:
+    labels = part("LAS")
+    finer = MedicalImage(labels.array, OBLIQUE @ np.diag([0.5, 1, 1, 1]), kind="labels")
+    shifted = OBLIQUE.copy()
+    shifted[:3, 3] += 0.3 * OBLIQUE[:3, 0]
+    between = MedicalImage(labels.array, shifted, kind="labels")
+    for other in (finer, between):
+        with pytest.raises(InvalidInput, match="resample it onto this one"):
+            placed_on(other, IMAGE)
+    moved = OBLIQUE.copy()
+    moved[:3, 3] -= OBLIQUE[:3, 0]
+    with pytest.raises(InvalidInput, match="reaches out of the image"):
+        placed_on(MedicalImage(labels.array, moved, kind="labels"), IMAGE)
+    flat = MedicalImage(np.zeros((1, 4, 5), np.uint8), kind="labels")
+    with pytest.raises(InvalidInput, match="are not those of the image"):
+        placed_on(flat, IMAGE)
