@@ -109,6 +109,8 @@ class Client:
         wait: bool = False,
         progress: Progress | None = None,
         refine: str | None = None,
+        disagreement: bool = False,
+        map: str | None = None,
     ) -> bytes:
         """The label map of an image, by default in the image's format.
 
@@ -120,12 +122,15 @@ class Client:
                 Ctrl-C cancels it.
             progress: with `wait`, called with the job as it is: `state`, `position` in the queue,
                 `progress` (`done` and `total` slices), `seconds_left`.
-            refine: see `caps_med.inference.Model.segment`.
+            refine, disagreement: see `caps_med.inference.Model.segment`.
+            map: ``confidence``, ``entropy`` or ``disagreement`` in place of the label map; with
+                ``format="zip"`` beside it.
 
         Raises:
             ServiceError: the service refused the request.
         """
-        form = {"refine": refine} if refine else {}
+        asked = {"refine": refine, "disagreement": "true" if disagreement else None, "map": map}
+        form = {name: value for name, value in asked.items() if value}
         return self._infer(model, "segment", {"image": image}, form, format, wait, progress)
 
     def synthesize(

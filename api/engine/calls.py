@@ -62,23 +62,26 @@ class Apply(ModelCall[T]):
 
 @dataclass(frozen=True)
 class Segment(ModelCall[Segmentation]):
-    """Segment one image, and refine the answer if so asked."""
+    """Segment one image; refine the answer, or ask for the disagreement of views, if so wanted."""
 
     image: MedicalImage
     refine: Refinement | None = None
+    disagreement: bool = False
 
     @property
     def batch_key(self) -> Hashable | None:
-        """Size and geometry; what is refined is alone."""
-        return None if self.refine else _key("segment", self.image)
+        """Size and geometry; what takes more than the network's answer is alone."""
+        alone = self.refine or self.disagreement
+        return None if alone else _key("segment", self.image)
 
     def cost(self, model: Model) -> Cost:
         """The passes over its slices, and the probabilities."""
-        return costs.segmentation(model, self.image, refined=self.refine is not None)
+        refined = self.refine is not None
+        return costs.segmentation(model, self.image, refined, self.disagreement)
 
     def run(self, model: Model) -> Segmentation:
         """The segmentation."""
-        answer = model.segmenter(self.image)
+        answer = model.segmenter(self.image, self.disagreement)
         return refined(self.image, answer) if self.refine else answer
 
     def run_batch(

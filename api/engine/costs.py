@@ -30,8 +30,8 @@ UNLISTED_LAYERS = 1024
 INPUT_COPIES, OUTPUT_COPIES = 4, 4
 #: Arrays of one channel while the entropy is computed, which an answer's numbers hold the mean of.
 ENTROPY_COPIES = 5
-#: Bytes per class and position of the votes of an image and its mirror images, of which there are.
-VOTE_COPIES, VIEWS = 12, 4
+#: Bytes of each class and position while the votes of views are counted, and flipped slices.
+VOTE_BYTES = 4 + 2 * _FLOAT
 #: Copies of an answer: its arrays, and their encoded form.
 ANSWER_COPIES = 2
 #: Positions of a layer that one position of a layer below votes for, at most.
@@ -40,8 +40,14 @@ KERNEL = 9
 FIXED = 16 * 2**20
 
 
-def segmentation(model: Model, image: MedicalImage, refined: bool = False) -> Cost:
-    """Segment an image: an answer of probabilities and labels, which may be refined."""
+def segmentation(
+    model: Model, image: MedicalImage, refined: bool = False, disagreement: bool = False
+) -> Cost:
+    """Segment an image: an answer of probabilities and labels, which may be refined.
+
+    Args:
+        disagreement: whether the views of `Segmenter.views` are segmented, and their votes counted.
+    """
     network = model.network
     classes = network.out_channels if isinstance(network, SegmentationNetwork) else 1
     grid = _grid(model, image)
@@ -50,24 +56,24 @@ def segmentation(model: Model, image: MedicalImage, refined: bool = False) -> Co
     working += ENTROPY_COPIES * _FLOAT * voxels
     if refined:
         working += REFINEMENT_COPIES * (classes + len(image.array)) * _FLOAT * voxels
+    views = model.segmenter.views if disagreement else 1
+    if disagreement:
+        working += VOTE_BYTES * max(2, classes) * math.prod(grid) + OUTPUT_COPIES * _FLOAT * voxels
     return Cost(
-        held=FIXED + ANSWER_COPIES * voxels * (classes * _FLOAT + 2),
+        held=FIXED + ANSWER_COPIES * voxels * ((classes + 1) * _FLOAT + 2),
         working=working + _prepared(model, image, grid) + _one_pass(network, grid),
-        positions=total_positions(network, grid),
+        positions=views * total_positions(network, grid),
     )
 
 
 def uncertainty(model: Model, image: MedicalImage) -> Cost:
     """Segment an image and its mirror images, count their votes, and describe its capsules."""
-    once = segmentation(model, image)
-    network = model.network
-    classes = 1 + (network.out_channels if isinstance(network, SegmentationNetwork) else 1)
-    votes = VOTE_COPIES * classes * math.prod(_grid(model, image))
+    once = segmentation(model, image, disagreement=True)
     described = features(model, image, kept=False)
     return Cost(
         held=once.held,
-        working=max(once.working + votes, described.working),
-        positions=VIEWS * once.positions + described.positions,
+        working=max(once.working, described.working),
+        positions=once.positions + described.positions,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Response
@@ -16,7 +17,7 @@ from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import EngineDependency, ImageFiles, answers, decoded_upload
 from api.schemas import SegmentationNumbers
 from caps_med.images import CODECS, encode_image
-from caps_med.inference import Refinement, Segmentation
+from caps_med.inference import MapName, Refinement, Segmentation
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
 
@@ -53,6 +54,21 @@ async def segment(
             "network's probabilities as prior."
         ),
     ] = None,
+    disagreement: Annotated[
+        bool,
+        Form(
+            description="Segment mirror images and with each network of an ensemble, too, and say "
+            "how far they disagree; the labels stay. Four times the work, or more."
+        ),
+    ] = False,
+    map: Annotated[
+        MapName | None,
+        Form(
+            description="How sure it is, in place of the label map: the probability of each "
+            "position's label, the entropy of the classes (0 sure, 1 undecided), or the share of "
+            "views that disagree. As zip or npz beside the label map; in PNG 255 stands for 1."
+        ),
+    ] = None,
 ) -> Response:
     """The label map in the image's own format and geometry; of a DICOM slice or volume, DICOM SEG.
 
@@ -62,13 +78,13 @@ async def segment(
     """
     loaded = await engine.load(model)
     decoded = await decoded_upload(engine, loaded, image, "image")
-    forms = [*decoded.formats_of("labels"), "npz", "zip", "json"]
-    return await asked.answered(
-        Work("segment", loaded, decoded, Segment(decoded, refine), forms, encode)
-    )
+    forms = [*decoded.formats_of("image" if map else "labels"), "npz", "zip", "json"]
+    call = Segment(decoded, refine, disagreement or map == "disagreement")
+    encoded = partial(encode, map=map)
+    return await asked.answered(Work("segment", loaded, decoded, call, forms, encoded))
 
 
-def encode(result: Segmentation, form: str) -> Response:
+def encode(result: Segmentation, form: str, map: MapName | None = None) -> Response:
     """A segmentation in the form asked for; its warnings are sent along."""
     if result.warnings:
         note(warnings="; ".join(result.warnings))
@@ -76,13 +92,18 @@ def encode(result: Segmentation, form: str) -> Response:
         return json_response(result.numbers(), result.provenance)
     if form == "npz":
         arrays = {"labels": result.array, "probabilities": result.probabilities.array}
-        return file_response(npz_bytes(arrays), form, result.provenance, "segmentation")
+        more = {map: result.map_of(map).array} if map else {}
+        return file_response(npz_bytes(arrays | more), form, result.provenance, "segmentation")
     if form == "zip":
-        return file_response(zip_bytes(_all(result)), form, result.provenance, "segmentation")
+        return file_response(zip_bytes(_all(result, map)), form, result.provenance, "segmentation")
+    if map:
+        return file_response(encode_image(result.map_of(map), form), form, result.provenance, map)
     return file_response(encode_image(result, form), form, result.provenance, "segmentation")
 
 
-def _all(result: Segmentation) -> Iterator[tuple[str, bytes]]:
+def _all(result: Segmentation, map: MapName | None) -> Iterator[tuple[str, bytes]]:
     for form in dict.fromkeys((result.format, "nifti")):
         yield f"segmentation{CODECS[form].suffixes[0]}", encode_image(result, form)
+    if map:
+        yield f"{map}.nii.gz", encode_image(result.map_of(map), "nifti")
     yield "answer.json", json.dumps(result.numbers()).encode()

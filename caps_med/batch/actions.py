@@ -15,7 +15,7 @@ from caps_med.batch.cases import Case, split_suffix
 from caps_med.batch.table import CaseResult, write_text
 from caps_med.errors import InvalidParameter
 from caps_med.images import CODECS, MedicalImage, codec_of_path
-from caps_med.inference import Model, load_model
+from caps_med.inference import MapName, Model, Segmentation, load_model
 from caps_med.inference.features import FOLDER_FILES
 from caps_med.inference.refinement import Refinement, known_refinement
 
@@ -77,11 +77,14 @@ class SegmentFiles(Action):
         probabilities: also write the probabilities, one channel per class, of volumes as
             ``NAME_probabilities.nii.gz``, of pictures as ``NAME_probabilities.npz``.
         refine: see `Model.segment`.
+        maps: also write these, of volumes as ``NAME_entropy.nii.gz`` and so on, of pictures as
+            ``NAME_entropy.png``, whose 255 stands for 1. With ``disagreement`` the tables have it.
     """
 
     format: str | None = None
     probabilities: bool = False
     refine: Refinement | None = None
+    maps: tuple[MapName, ...] = ()
 
     command = "segment"
 
@@ -92,18 +95,24 @@ class SegmentFiles(Action):
 
     def settings(self) -> dict[str, Any]:  # noqa: D102
         refine = {"refine": self.refine} if self.refine else {}
-        return {"format": self.format, "probabilities": self.probabilities, **refine}
+        maps = {"maps": list(self.maps)} if self.maps else {}
+        return {"format": self.format, "probabilities": self.probabilities, **refine, **maps}
 
     def claimed(self, name: str) -> Iterable[str]:  # noqa: D102
-        return [name, f"{name}_probabilities"] if self.probabilities else [name]
+        more = ["probabilities"] * self.probabilities + [*self.maps]
+        return [name, *(f"{name}_{one}" for one in more)]
 
     def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
-        result = model.segment(case.source, refine=self.refine)
+        asked = "disagreement" in self.maps
+        result = model.segment(case.source, refine=self.refine, disagreement=asked)
         written = [_save(result, folder, case.name, case, self.format)]
         if self.probabilities:
             name = f"{case.name}_probabilities"
             suffix = ".npz" if result.spatial_dims == 2 else ".nii.gz"
             written.append(_save(result.probabilities, folder, name, case, suffix))
+        for one in self.maps:
+            name, shown = f"{case.name}_{one}", result.map_of(one)
+            written.append(_save(shown, folder, name, case, map_suffix(shown)))
         return CaseResult(
             case.name,
             case.input,
@@ -111,6 +120,7 @@ class SegmentFiles(Action):
             warnings=result.warnings,
             unit=result.volume_unit,
             labels=result.measures,
+            values=_uncertainty(result),
         )
 
 
@@ -231,6 +241,17 @@ class FeatureFiles(Action):
             shutil.rmtree(draft, ignore_errors=True)
         written = {f"{case.name}/{file}": (path / file).stat().st_size for file in FOLDER_FILES}
         return CaseResult(case.name, case.input, outputs=written, warnings=source.warnings)
+
+
+def _uncertainty(result: Segmentation) -> dict[str, float]:
+    """Columns of the table: the mean entropy, and the disagreement if it was asked for."""
+    titles = {"entropy": "entropy", "flips": "flip disagreement", "members": "member disagreement"}
+    return {titles[k]: v for k, v in result.uncertainty.items() if v is not None}
+
+
+def map_suffix(shown: MedicalImage) -> str:
+    """Of the file of a confidence map and its like: floats of volumes, 8 bits of pictures."""
+    return ".png" if shown.spatial_dims == 2 else ".nii.gz"
 
 
 def _suffix_of(format: str | None) -> str | None:

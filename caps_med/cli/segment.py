@@ -28,7 +28,8 @@ from caps_med.cli.progress import progress_bar
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from caps_med.inference import Segmentation
+    from caps_med.images import MedicalImage
+    from caps_med.inference import MapName, Segmentation
 
 
 def segment(
@@ -46,6 +47,26 @@ def segment(
             "probabilities as prior."
         ),
     ] = None,
+    confidence: Annotated[
+        bool,
+        typer.Option(
+            "--confidence", help="Also write the probability of each position's label beside OUT."
+        ),
+    ] = False,
+    entropy: Annotated[
+        bool,
+        typer.Option(
+            "--entropy", help="Also write the entropy of the classes: 0 sure, 1 undecided."
+        ),
+    ] = False,
+    disagreement: Annotated[
+        bool,
+        typer.Option(
+            "--disagreement",
+            help="Segment mirror images and with each network of an ensemble, too; also write "
+            "where they disagree.",
+        ),
+    ] = False,
     label_file: Annotated[
         Path | None,
         typer.Option(help="Also write names and colours of the labels here, for ITK-SNAP."),
@@ -59,6 +80,8 @@ def segment(
 ) -> None:
     """Segment an image into a label map of the same geometry, or all images of a folder.
 
+    --confidence, --entropy and --disagreement write OUT_confidence and so on, of volumes as
+    .nii.gz, of pictures as .png, whose 255 stands for 1.
     With --input, cases.csv and cases.json in --out have the measures of each image; a file that
     cannot be segmented is listed at the end and sets the exit status to 1.
 
@@ -67,16 +90,19 @@ def segment(
       caps-med segment --model my-tumours flair.nii.gz t1.nii.gz --out tumour.nii.gz
       caps-med segment --model brain-t1-tissue -i scans -o tissues --jobs 4
     """
+    from caps_med.inference import MAP_NAMES
     from caps_med.inference.refinement import known_refinement
 
     method = known_refinement(refine)
+    asked = {"confidence": confidence, "entropy": entropy, "disagreement": disagreement}
+    maps = tuple(name for name in MAP_NAMES if asked[name])
     if label_file is not None:
         _write_label_file(label_file, model, models, overwrite)
     if inputs:
         from caps_med.batch import SegmentFiles
 
         action = SegmentFiles(
-            model, models, format=format, probabilities=probabilities, refine=method
+            model, models, format=format, probabilities=probabilities, refine=method, maps=maps
         )
         batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite,
                   as_json=as_json)  # fmt: skip
@@ -87,10 +113,14 @@ def segment(
     classes = loaded.segmenter.network.out_channels
     source = loaded.read(images, "image")
     check_format(out, source, *(("image", classes) if probabilities else ("labels", 1)))
+    beside = {name: _beside(out, name, source) for name in maps}
+    check_free(beside.values(), overwrite)
     with progress_bar(f"segmenting {images[0].name}") as progress:
-        result = loaded.segment(source, progress=progress, refine=method)
+        result = loaded.segment(source, progress=progress, refine=method, disagreement=disagreement)
     written = result.probabilities if probabilities else result
     written.save(out)
+    for name, path in beside.items():
+        result.map_of(name).save(path)
     say_input(loaded.bundle)
     for note in result.warnings:
         say(f"note: {note}", errors)
@@ -98,7 +128,25 @@ def segment(
         say_json(result.numbers())
         return
     console.print(measures_table(result))
-    say(f"{loaded.bundle.reference} -> {out}")
+    say(_uncertainty_line(result))
+    say(f"{loaded.bundle.reference} -> {', '.join(str(path) for path in (out, *beside.values()))}")
+
+
+def _beside(out: Path, name: MapName, source: MedicalImage) -> Path:
+    """The file of a map: ``tissue_entropy.nii.gz`` for ``tissue.nii.gz``."""
+    from caps_med.batch.actions import map_suffix
+    from caps_med.batch.cases import split_suffix
+
+    return out.with_name(f"{split_suffix(out.name)[0]}_{name}{map_suffix(source)}")
+
+
+def _uncertainty_line(result: Segmentation) -> str:
+    titles = {
+        "entropy": "mean entropy", "flips": "disagreement of flips",
+        "members": "of the ensemble's networks",
+    }  # fmt: skip
+    found = result.uncertainty.items()
+    return ", ".join(f"{titles[name]} {value:.3f}" for name, value in found if value is not None)
 
 
 def _write_label_file(path: Path, model: str, models: Path | None, overwrite: bool) -> None:

@@ -14,9 +14,10 @@ from caps_med.inference.refinement import Refinement
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
 from caps_med.inference.uncertainty import ImageUncertainty
-from caps_med.inference.uncertainty_maps import Disagreement
+from caps_med.inference.uncertainty_maps import MAP_NAMES, Disagreement, MapName
 
 __all__ = [
+    "MAP_NAMES",
     "AnswerProvenance",
     "Classification",
     "Classifier",
@@ -29,6 +30,7 @@ __all__ = [
     "LabelMeasures",
     "Manipulation",
     "Manipulator",
+    "MapName",
     "Model",
     "Point",
     "Progress",

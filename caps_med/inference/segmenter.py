@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caps_med.errors import InvalidInput
+from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import Kind, MedicalImage, with_channels
 from caps_med.images.channels import COLOURS, as_picture, is_colour
 from caps_med.inference.applied import AppliedNetwork
@@ -22,6 +22,7 @@ from caps_med.inference.provenance import AnswerProvenance, as_answer
 from caps_med.inference.resolution import coarser_than_training
 from caps_med.inference.uncertainty_maps import (
     Disagreement,
+    MapName,
     Votes,
     calibrated,
     confidence_of,
@@ -87,17 +88,29 @@ class Segmentation(MedicalImage):
         """Volume, fraction of the image, object count and confidence of each foreground label."""
         return measure_labels(self)
 
-    @cached_property
+    @property
     def confidence_map(self) -> MedicalImage:
         """`[1, *S]`, the probability of the most probable class, from 1 / classes to 1."""
         confidence = confidence_of(self.probabilities.array)
         return self.probabilities.with_array(confidence[None], kind="image")
 
-    @cached_property
+    @property
     def entropy_map(self) -> MedicalImage:
         """`[1, *S]`, entropy of the classes: 0 (sure) to 1 (all of them equally probable)."""
         entropy = entropy_of(self.probabilities.array)
         return self.probabilities.with_array(entropy[None], kind="image")
+
+    def map_of(self, name: MapName) -> MedicalImage:
+        """`confidence_map`, `entropy_map`, or the map of `disagreement`, by its name.
+
+        Raises:
+            InvalidParameter: the disagreement was not asked for.
+        """
+        if name == "disagreement":
+            if self.disagreement is None:
+                raise InvalidParameter("no disagreement: segment with disagreement=True")
+            return self.disagreement.map
+        return self.confidence_map if name == "confidence" else self.entropy_map
 
     @cached_property
     def mean_entropy(self) -> float:

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from caps_med.preprocessing import PreparedSlices
 
 FloatArray = NDArray[np.float32]
+#: The maps of a segmentation that say how sure it is; see `Segmentation.map_of`.
+MapName = Literal["confidence", "entropy", "disagreement"]
+MAP_NAMES: tuple[MapName, ...] = get_args(MapName)
 
 _TINY = np.finfo(np.float32).tiny
 

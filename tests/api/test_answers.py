@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import highdicom
+import httpx
 import nrrd
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from api.app import create_app
 from api.settings import Settings
 from caps_med.images import MedicalImage, encode_image, read_image
 from caps_med.images.codecs import dicom_seg
+from caps_med.inference import MAP_NAMES
 from tests.conftest import BUILT_IN_NAMES
 from tests.images.dicom_files import IDENTITY, slice_file, zipped_series
 
@@ -219,6 +221,30 @@ def test_openapi_documents_the_routes(client: TestClient, path: str) -> None:
     document = client.get("/openapi.json").json()
     assert path in document["paths"]
     assert "Problem" in document["components"]["schemas"]
+
+
+def test_how_sure_a_segmentation_is(client: TestClient, models: Path, volume: bytes) -> None:
+    def asked(format: str | None = None, **data: str) -> httpx.Response:
+        files, params = {"image": ("a.nii.gz", volume)}, {"format": format} if format else {}
+        answer: httpx.Response = client.post(SEGMENT, files=files, data=data, params=params)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    model = caps_med.load_model("tiny-segmentation", models)
+    wanted = model.segment(volume, disagreement=True)
+    for name in MAP_NAMES:
+        found = read_image(asked(map=name).content)
+        np.testing.assert_allclose(found.array, wanted.map_of(name).array, atol=1e-6)
+        np.testing.assert_array_equal(found.affine, wanted.affine)
+    assert asked("json").json()["uncertainty"]["entropy"] == round(wanted.mean_entropy, 4)
+    assert asked("json", disagreement="true").json()["uncertainty"] == wanted.uncertainty
+    with zipfile.ZipFile(io.BytesIO(asked("zip", map="entropy").content)) as archive:
+        names = ["segmentation.nii.gz", "entropy.nii.gz", "answer.json"]
+        assert archive.namelist() == names
+    with np.load(io.BytesIO(asked("npz", map="confidence").content)) as arrays:
+        np.testing.assert_array_equal(arrays["confidence"], wanted.confidence_map.array)
+    unknown = client.post(SEGMENT, files={"image": ("a", volume)}, data={"map": "depth"})
+    assert unknown.status_code == 422
 
 
 def test_an_answer_is_refined_if_asked(client: TestClient, models: Path, volume: bytes) -> None:

@@ -106,6 +106,28 @@ def test_formats_and_probabilities(models: Path, scans: Path, tmp_path: Path) ->
     assert not (out / "n").exists()
 
 
+def test_maps_and_uncertainty(models: Path, scans: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    action = SegmentFiles("tiny-segmentation", models, maps=("entropy", "disagreement"))
+    run_batch(action, [scans / "a.png", scans / "sub"], out)
+    assert files_of(out) == {
+        "a.png", "a_entropy.png", "a_disagreement.png", "sub/v.nii", "sub/v_entropy.nii.gz",
+        "sub/v_disagreement.nii.gz", "cases.csv", "cases.json",
+    }  # fmt: skip
+    model = caps_med.load_model("tiny-segmentation", models)
+    wanted = model.segment(scans / "sub" / "v.nii", disagreement=True)
+    assert wanted.disagreement is not None
+    for name in action.maps:
+        found = read_image(out / "sub" / f"v_{name}.nii.gz").array
+        np.testing.assert_allclose(found, wanted.map_of(name).array, atol=1e-6)
+    with (out / "cases.csv").open() as file:
+        row = list(csv.DictReader(file))[1]
+    assert float(row["entropy"]) == pytest.approx(wanted.mean_entropy, abs=1e-4)
+    assert float(row["flip disagreement"]) == pytest.approx(wanted.disagreement.flips, abs=1e-4)
+    assert "member disagreement" not in row  # a single network
+    assert action.settings() != SegmentFiles("tiny-segmentation", models).settings()
+
+
 def test_a_run_goes_on_where_it_ended(action: SegmentFiles, scans: Path, tmp_path: Path) -> None:
     """Cases are done again whose input or output changed, or with another model or setting."""
     out = tmp_path / "out"

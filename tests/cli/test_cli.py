@@ -17,7 +17,7 @@ import caps_med
 from caps_med import cli, samples
 from caps_med.cli import progress as cli_progress
 from caps_med.images import MedicalImage, read_image
-from caps_med.inference import Model
+from caps_med.inference import MAP_NAMES, Model
 from caps_med.inference.strip import strip
 from caps_med.plugins import add_plugins
 from tests.conftest import BUILT_IN_NAMES
@@ -182,6 +182,21 @@ def test_probabilities(models: Path, image: Path, tmp_path: Path) -> None:
     call("segment", "--model", "tiny-segmentation", image, "--out", out, "--probabilities",
          "--models", models)  # fmt: skip
     assert np.load(out).shape == (3, 20, 28, 3)
+
+
+def test_maps_of_how_sure_it_is(models: Path, image: Path, tmp_path: Path) -> None:
+    arguments = ("segment", "--model", "tiny-segmentation", image, "--out", tmp_path / "o.nii.gz",
+                 "--models", models, "--confidence", "--entropy", "--disagreement")  # fmt: skip
+    printed = call(*arguments)
+    assert "mean entropy 0." in printed and "disagreement of flips 0." in printed
+    wanted = caps_med.load_model("tiny-segmentation", models).segment(image, disagreement=True)
+    for name in MAP_NAMES:
+        found = caps_med.read_image(tmp_path / f"o_{name}.nii.gz").array
+        np.testing.assert_allclose(found, wanted.map_of(name).array, atol=1e-6)
+    (tmp_path / "o.nii.gz").unlink()
+    again = run(*arguments)
+    assert again.returncode == 2 and "o_confidence.nii.gz exists" in again.stderr
+    assert not (tmp_path / "o.nii.gz").exists()
 
 
 def test_segment_writes_label_names_for_itk_snap(models: Path, image: Path, tmp_path: Path) -> None:

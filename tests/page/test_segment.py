@@ -60,6 +60,25 @@ def test_a_sample_and_its_labels(opened: Callable[..., Page], tmp_path: Path) ->
     assert page.evaluate("() => capsMed.segment.volumes[1].opacity") == pytest.approx(0.2)
 
 
+def test_how_sure_the_answer_is_and_a_refined_one(opened: Callable[..., Page]) -> None:
+    page, model = opened("segment"), caps_med.load_model("brain-t1-tissue")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    note = page.locator("#segment .uncertainty")
+    entropy = model.segment(samples.T1).entropy_map
+    page.locator("#segment .shows").select_option("entropy")
+    expect(note).to_contain_text("red very unsure")
+    wait_for_answer(page)
+    percents = MedicalImage(np.floor(100 * entropy.array.astype(float) + 0.5))
+    assert page.evaluate(SHOWN)[1]["counts"] == counts(percents)
+    page.locator("#segment .shows").select_option("")
+    expect(note).not_to_contain_text("red very unsure")
+    page.locator("#segment .refine").check()
+    refined = model.segment(samples.T1, refine="em")
+    expect(page.locator("#segment .provenance")).to_contain_text("refined by em")
+    check_shown(page, refined)
+
+
 def test_a_picture_comes_back_as_a_picture(opened: Callable[..., Page], tmp_path: Path) -> None:
     page = opened("segment")
     sample(page, "segment", "Another head")

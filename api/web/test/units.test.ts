@@ -15,6 +15,7 @@ import { asField, between, stepped } from '../src/region.js';
 import { call, Problem } from '../src/service.svelte.js';
 import { deltas, nearest } from '../src/strip.svelte.js';
 import { within } from '../src/viewer.js';
+import { fillWithPercents, uncertaintyColors } from '../src/uncertainty.js';
 import { unlessStopped, Work } from '../src/work.svelte.js';
 
 describe('a job in the background', () => {
@@ -29,6 +30,22 @@ describe('a job in the background', () => {
     const store = { getItem: () => '{"id":"a","name":"head.nii","model":"m"}' } as unknown as Storage;
     expect(leftBehind(store)?.model).toBe('m');
     expect(leftBehind({ getItem: () => null } as unknown as Storage)).toBeUndefined();
+  });
+});
+
+describe('how sure a segmentation is', () => {
+  it('is written as whole percents over the voxels of a label map', () => {
+    const colors: unknown[] = [];
+    const map = { img: new Uint8Array(3), setColormapLabel: (given: unknown) => colors.push(given) };
+    const shares = { img: new Float32Array([0, 0.254, 1]), hdr: { scl_slope: 1, scl_inter: 0 } };
+    expect((fillWithPercents(map as never, shares as never, 'entropy') as never as typeof map).img).toEqual(new Uint8Array([0, 25, 100]));
+    expect(colors).toEqual([uncertaintyColors('entropy')]);
+  });
+  it('lets the image through where the model is sure', () => {
+    const [entropy, confidence] = [uncertaintyColors('entropy'), uncertaintyColors('confidence')];
+    expect([entropy.A?.[0], entropy.A?.[100]]).toEqual([0, 255]);
+    expect([confidence.A?.[0], confidence.A?.[100]]).toEqual([255, 0]);
+    expect(entropy.labels?.[37]).toBe('entropy 37 %');
   });
 });
 
