@@ -6,7 +6,6 @@ The factors are upper bounds of measured peaks (`tests/api/test_costs.py` measur
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 from api.budget import Cost
 from caps_med.images import MedicalImage
@@ -34,8 +33,8 @@ ENTROPY_COPIES = 5
 VOTE_BYTES = 4 + 2 * _FLOAT
 #: Copies of an answer: its arrays, and their encoded form.
 ANSWER_COPIES = 2
-#: Positions of a layer that one position of a layer below votes for, at most.
-KERNEL = 9
+#: Routing iterations whose couplings are kept, at most.
+MOST_ITERATIONS = 10
 #: Bytes of anything that does not depend on sizes.
 FIXED = 16 * 2**20
 
@@ -97,9 +96,7 @@ def classification(model: Model, image: MedicalImage) -> Cost:
     grid = _grid(model, image)
     return Cost(
         held=FIXED,
-        working=_prepared(model, image, grid)
-        + _one_pass(model.network, grid)
-        + PASS_FACTOR * _votes(model.network, grid),
+        working=_prepared(model, image, grid) + _one_picture(model.network),
         positions=total_positions(model.network, grid),
     )
 
@@ -129,10 +126,13 @@ def inspection(model: Model, image: MedicalImage) -> Cost:
     """Classify a picture and keep the capsules of all layers, the first maps and all couplings."""
     once = classification(model, image)
     network, grid = model.network, _grid(model, image)
-    maps = math.prod(grid) * (_layer_bytes(network) + UNLISTED_LAYERS)
-    couplings = _votes(network, grid) // KERNEL  # a number a vote and iteration, fewer than atoms
+    maps = _maps(network)
+    if network.explored.layers:  # the children of the class capsules, in each iteration
+        below, last = network.explored.layers[-2:]
+        children = below.types * math.prod(-(-edge // below.stride) for edge in grid[1:])
+        maps += MOST_ITERATIONS * children * last.types * _FLOAT
     return Cost(
-        held=FIXED + round(2.2 * (maps + couplings)),  # and once more encoded
+        held=FIXED + round(2.2 * maps),  # and once more encoded
         working=once.working,
         positions=2 * once.positions,  # the coupling coefficients of all iterations
     )
@@ -215,13 +215,24 @@ def _one_pass(network: CapsuleNetwork, grid: tuple[int, int, int], windowed: boo
     return round(PASS_FACTOR * positions * _layer_bytes(network))
 
 
-def _votes(network: CapsuleNetwork, grid: tuple[int, int, int]) -> int:
-    """Bytes of the votes of one picture: every layer above `conv1` votes for the next."""
-    votes = 0
-    for below, above in pairwise(network.layers[1:]):
-        positions = math.prod(-(-edge // below.stride) for edge in grid[1:])
-        votes += KERNEL * positions * below.types * above.types * above.atoms
-    return votes * _FLOAT
+def _one_picture(network: CapsuleNetwork) -> int:
+    """Bytes of classifying a picture: maps, votes, and a convolution's weights in another order."""
+    votes = network.vote_count if isinstance(network, ClassificationNetwork) else 0
+    ordered = max((weights.numel() for weights in network.parameters()), default=0)
+    return round(PASS_FACTOR * (_maps(network) + _FLOAT * votes) + _FLOAT * ordered)
+
+
+def _maps(network: CapsuleNetwork) -> float:
+    """Bytes of all maps of a picture; what a network does not list is no larger than its stem."""
+    shown = network.explored
+    if not isinstance(shown, ClassificationNetwork):
+        return 0
+    listed = sum(
+        math.prod(-(-edge // info.stride) for edge in shown.image_size) * info.types * info.atoms
+        for info in shown.layers
+    )
+    halved = shown.stem.out_channels * math.prod(shown.image_size) if shown.stem.halvings else 0
+    return _FLOAT * (listed + halved) + UNLISTED_LAYERS * math.prod(shown.stem.out_size)
 
 
 def _layer_bytes(network: CapsuleNetwork, layer: str | None = None) -> float:

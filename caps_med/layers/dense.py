@@ -34,6 +34,11 @@ class DenseVotes(nn.Module):
         self.weight = nn.Parameter(torch.empty(in_capsules, out_types, out_atoms, in_atoms))
         nn.init.normal_(self.weight, std=std)
 
+    @property
+    def vote_count(self) -> int:
+        """Numbers in the votes of one image."""
+        return self.weight.numel() // self.in_atoms
+
     def votes(self, capsules: Tensor) -> Tensor:
         """Votes ``[B, I, J, A]`` of capsules ``[B, I, A_in]``.
 

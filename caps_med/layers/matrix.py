@@ -7,6 +7,8 @@ Hinton, Sabour & Frosst 2018, "Matrix capsules with EM routing", sections 3 to 5
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
@@ -84,6 +86,11 @@ class _RoutedByEM(nn.Module):
         self.beta_u = nn.Parameter(torch.ones(out_types))
         self.beta_a = nn.Parameter(torch.zeros(out_types))
 
+    @property
+    def _votes_of_position(self) -> int:
+        taps, inputs, outputs, *_ = self.weight.shape
+        return taps * inputs * outputs * ATOMS
+
     def check(self, capsules: PoseMatrices) -> None:
         """Refuse capsules of other types."""
         poses, activations = capsules
@@ -96,12 +103,17 @@ class _RoutedByEM(nn.Module):
             )
 
     def _votes(self, poses: Tensor) -> Tensor:
-        """Votes ``[B, T, I, J, 16, P]`` of poses ``[B, I, 16, T, P]``."""
+        """Votes ``[B, T, I, J, 16, P]`` of poses ``[B, I, 16, T, P]``; matrices column by column.
+
+        So the product lies in memory as routing reads it; to rearrange it takes a third of a
+        training step. Routing treats all atoms alike.
+        """
         if self.pose == "vector":
             return torch.einsum("biytp,tijyz->btijzp", poses, self.weight)
-        matrices = poses.unflatten(2, (EDGE, EDGE))
-        votes = torch.einsum("bixytp,tijyz->btijxzp", matrices, self.weight)
-        return votes.flatten(4, 5)
+        matrices = poses.unflatten(2, (EDGE, EDGE)).permute(0, 4, 1, 3, 2, 5)  # [B, T, I, y, x, P]
+        transforms = self.weight.movedim(-1, -2).flatten(2, 3)  # [T, I, J * z, y]
+        votes: Tensor = transforms @ matrices.flatten(4)  # [B, T, I, J * z, x * P]
+        return votes.view(*votes.shape[:3], self.out_types, ATOMS, -1)
 
     def _route(
         self,
@@ -182,12 +194,24 @@ class ConvMatrixCapsules(_RoutedByEM):
         places = int(torch.Size(size).numel())
         types = torch.arange(self.in_types, device=poses.device).view(1, -1, *(1 for _ in size))
         children = (seen.unsqueeze(1) + places * types).flatten(0, 1)
-        return self._route(votes, present, children, self.in_types * places)
+        found = self._route(votes, present, children, self.in_types * places)
+        if self.pose == "vector":
+            return found
+        poses = found.poses.unflatten(2, (EDGE, EDGE)).transpose(2, 3).flatten(2, 3)
+        return found._replace(poses=poses)
+
+    def out_size(self, size: Sequence[int]) -> tuple[int, ...]:
+        """Positions of the output along each axis."""
+        return tuple((edge - self.kernel_size) // self.stride + 1 for edge in size)
+
+    def vote_count(self, size: Sequence[int]) -> int:
+        """Numbers in the votes of one image, from the positions of the input."""
+        return self._votes_of_position * math.prod(self.out_size(size))
 
     def seen(self, size: torch.Size) -> Tensor:
         """``[T, *S']``: the input position, numbered row by row, at each tap of each output."""
         places = torch.arange(int(size.numel())).reshape(size)
-        counts = [(edge - self.kernel_size) // self.stride + 1 for edge in size]
+        counts = self.out_size(size)
         taps = []
         for offset in itertools.product(range(self.kernel_size), repeat=self.spatial_dims):
             window = tuple(
@@ -230,6 +254,10 @@ class ClassMatrixCapsules(_RoutedByEM):
         """See the class."""
         found = self.route(capsules)
         return PoseMatrices(found.poses.squeeze(-1), found.activations.squeeze(-1))
+
+    def vote_count(self, size: Sequence[int]) -> int:
+        """Numbers in the votes of one image, from the positions of the input."""
+        return self._votes_of_position * math.prod(size)
 
     def coupling_steps(self, capsules: PoseMatrices) -> Tensor:
         """The assignments ``[T, B, I * P, J]`` of each EM iteration; no gradient."""

@@ -89,6 +89,11 @@ class CapsNet(ClassificationNetwork):
         capsules = self.classcaps(_listed(self.primarycaps(self._first(image))))
         return capsule_lengths(capsules), capsules
 
+    @property
+    def vote_count(self) -> int:
+        """See `ClassificationNetwork.vote_count`."""
+        return self.classcaps.vote_count
+
     @sample_by_sample
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
         """See `ClassificationNetwork.capsules`."""

@@ -82,6 +82,11 @@ class ClassificationNetwork(CapsuleNetwork):
         """
         raise NotImplementedError
 
+    @property
+    def vote_count(self) -> int:
+        """Numbers in the votes of one image, over all layers; 0 without routing."""
+        return 0
+
     def reconstruct(self, class_capsules: Tensor, present: Tensor) -> Tensor:
         """The image ``[B, in_channels, *reconstruction_size]`` in [0, 1] that capsules stand for.
 

@@ -71,6 +71,11 @@ class EfficientCapsNet(ClassificationNetwork):
         capsules = self.classcaps(self._primary(self.features(self.stem(image))))
         return capsule_lengths(capsules), capsules
 
+    @property
+    def vote_count(self) -> int:
+        """See `ClassificationNetwork.vote_count`."""
+        return self.classcaps.vote_count
+
     @sample_by_sample
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
         """See `ClassificationNetwork.capsules`; all but `features` have one position."""

@@ -107,6 +107,11 @@ class ClassificationEnsemble(ClassificationNetwork):
         """The first member's; see `ClassificationNetwork.capsules`."""
         return self._networks[0].capsules(image)
 
+    @property
+    def vote_count(self) -> int:
+        """Of the first member: votes are gone when the next one casts its own."""
+        return self._networks[0].vote_count
+
     def reconstruct(self, class_capsules: Tensor, present: Tensor) -> Tensor:
         """By the first member; see `ClassificationNetwork.reconstruct`."""
         return self._networks[0].reconstruct(class_capsules, present)

@@ -29,6 +29,9 @@ from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.classification import ClassificationNetwork, ReconstructionDecoder
 from caps_med.routing import EMRouting
 
+#: Edge and stride of the first convolution's kernel.
+_KERNEL, _STRIDE = 5, 2
+
 
 class MatrixCapsules(ClassificationNetwork):
     """Classify by the activation of one matrix capsule a class.
@@ -68,7 +71,7 @@ class MatrixCapsules(ClassificationNetwork):
     ) -> None:
         super().__init__(in_channels, out_channels, image_size)
         dims, routing = self.spatial_dims, EMRouting(iterations)
-        self.conv1 = conv_type(dims)(self.stem.out_channels, width, 5, stride=2)
+        self.conv1 = conv_type(dims)(self.stem.out_channels, width, _KERNEL, stride=_STRIDE)
         initialize(self.conv1)
         self.primarycaps = PrimaryMatrixCapsules(dims, width, types[0])
         self.convcaps1 = ConvMatrixCapsules(dims, *types[:2], 3, 2, routing, pose)
@@ -90,6 +93,18 @@ class MatrixCapsules(ClassificationNetwork):
     def _classify(self, image: Tensor) -> tuple[Tensor, Tensor]:
         last = self._computed(self._first(image))["classcaps"]
         return last.activations, last.poses
+
+    @property
+    def vote_count(self) -> int:
+        """See `ClassificationNetwork.vote_count`."""
+        first = tuple((edge - _KERNEL) // _STRIDE + 1 for edge in self.stem.out_size)
+        second = self.convcaps1.out_size(first)
+        last = self.convcaps2.out_size(second)
+        return (
+            self.convcaps1.vote_count(first)
+            + self.convcaps2.vote_count(second)
+            + self.classcaps.vote_count(last)
+        )
 
     @sample_by_sample
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
+from caps_med.layers.dense import DenseVotes
 from caps_med.networks import (
     CapsNet,
     ClassificationEnsemble,
@@ -21,6 +23,7 @@ from caps_med.networks import (
     build_network,
 )
 from caps_med.networks.classification import ClassificationNetwork
+from caps_med.routing import route_em
 
 #: Arguments that make each network small.
 SMALL: dict[str, dict[str, Any]] = {
@@ -143,6 +146,18 @@ class TestEachNetwork:
             assert not torch.equal(network(images(network)), other(images(network)))
             other.load_state_dict(load_file(tmp_path / "model.safetensors"))
             assert torch.equal(network(images(network)), other(images(network)))
+
+    @pytest.mark.parametrize("size", [(28, 28), (30, 70)])
+    def test_it_knows_how_many_votes_it_casts(self, name: str, size: tuple[int, int]) -> None:
+        network, votes = built(name, image_size=size), DenseVotes.votes
+        with (
+            patch("caps_med.layers.matrix.route_em", wraps=route_em) as by_em,
+            patch.object(DenseVotes, "votes", autospec=True, side_effect=votes) as dense,
+        ):
+            network(images(network, 1))
+        cast = [call.args[0] for call in by_em.call_args_list]
+        cast += [votes(*call.args) for call in dense.call_args_list]
+        assert network.vote_count == sum(each[0].numel() for each in cast) > 0
 
     def test_wrong_inputs_are_refused(self, name: str) -> None:
         network = built(name, decoder=False)

@@ -6,6 +6,7 @@ as an uninterrupted one.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def _check(dataset: Dataset, console: Console) -> Mapping[str, Any]:
         errors = [found for found in dataset.findings if found.severity == "error"]
         raise InvalidInput(
             f"{dataset.data}: cannot be learned from: {counted(len(errors), 'error')}, the first: "
-            f"{errors[0]}; `caps-med data check {dataset.data}` shows all"
+            f"{errors[0]}; `caps-med data check {shlex.quote(str(dataset.data))}` shows all"
         )
     return {"findings": [found.model_dump(mode="json") for found in dataset.findings]}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,7 +146,7 @@ def _check(dataset: TrainingData, console: Console) -> None:
     if not dataset.trainable:
         raise InvalidInput(
             f"{dataset.data}: the data have errors; correct those listed above "
-            f"(`caps-med data check {dataset.data}` shows them again)"
+            f"(`caps-med data check {shlex.quote(str(dataset.data))}` shows them again)"
         )
 
 

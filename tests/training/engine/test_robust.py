@@ -18,7 +18,10 @@ import pytest
 import torch
 from PIL import Image
 
+import caps_med
 from caps_med.errors import InvalidParameter
+from tests.training.data.classified_files import digits, idx
+from tests.training.engine.several import train_digits
 from tests.training.engine.train_once import train_once
 from tests.training.forked import killed_when, start, succeeds
 from training.data import load_source, open_dataset
@@ -123,28 +126,52 @@ class Moment:
         return self.file.stat().st_size if self.file.exists() else 0
 
 
-def test_two_processes_train_as_one(discs: Path, whole: Path, tmp_path: Path) -> None:
-    both = tmp_path / "both"
+@pytest.fixture(scope="module")
+def both(discs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which two processes did the trainings of `tests.training.engine.several`."""
+    folder = tmp_path_factory.mktemp("both")
+    (folder / "digits").mkdir()
+    idx(folder / "digits", digits(300), digits(60, start=300))
+    discs_run = [str(discs), str(folder / "discs"), json.dumps(SMALL)]
+    (folder / "discs.json").write_text(json.dumps(discs_run))
     torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    program = ["-m", "tests.training.engine.train_once", str(discs), str(both), json.dumps(SMALL)]
+    program = ["-m", "tests.training.engine.several", str(folder)]
     paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
     environment = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     subprocess.run(
         [sys.executable, "-m", *torchrun, *program], env={**os.environ, **environment},
         timeout=300, check=True,
     )  # fmt: skip
-    losses = [
-        [json.loads(x)["loss"] for x in (run / "scores.jsonl").read_text().splitlines()]
-        for run in (whole, both)
-    ]
-    assert len(losses[1]) == len(losses[0]) == 4
+    return folder
+
+
+def losses(run: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (run / "scores.jsonl").read_text().splitlines()]
+
+
+def test_two_processes_train_as_one(discs: Path, whole: Path, both: Path, tmp_path: Path) -> None:
+    run = both / "discs"
+    assert len(losses(run)) == len(losses(whole)) == 4
     # each process' share of a batch has a Dice loss of its own, so the sums differ a little
-    np.testing.assert_allclose(losses[1], losses[0], rtol=0.15)
-    one, other = weights(whole), weights(both)
+    np.testing.assert_allclose(losses(run), losses(whole), rtol=0.15)
+    one, other = weights(whole), weights(run)
     assert list(one) == list(other), "the checkpoint loads in a single process"
     again = load_source(open_dataset(discs), tmp_path / "store")
-    folder = RunFolder(both)
-    train_segmentation(again, recipe(discs), folder, resume=True)
+    train_segmentation(again, recipe(discs), RunFolder(run), resume=True)
+
+
+def test_two_processes_classify_as_one(both: Path) -> None:
+    """Each step sees the same images as in one process, shifted otherwise."""
+    train_digits(both, "alone")
+    one, two = losses(both / "runs" / "alone"), losses(both / "runs" / "digits")
+    assert two[-1] < 0.7 * two[0]
+    np.testing.assert_allclose(two, one, rtol=0.15)
+    assert caps_med.load_model("digits", both / "models").classify(np.zeros((8, 8))).label
+
+
+def test_all_processes_stop_early_with_the_first(both: Path) -> None:
+    """Statistics of batch normalization, so scores, differ between processes: one would go on."""
+    assert len(losses(both / "runs" / "disagreeing")) == 3
 
 
 def test_out_of_memory_halves_the_batch_and_continues(

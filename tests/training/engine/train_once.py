@@ -1,16 +1,13 @@
-"""Train one run, for tests that kill the process; under ``torchrun``: DATA RUN SETTINGS."""
+"""Train one run, for tests that kill the process."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import ignite.distributed as idist
-import torch
 
 from training.data import load_source, open_dataset
-from training.engine import distributed
 from training.engine.run_folder import RunFolder
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
@@ -22,8 +19,3 @@ def train_once(data: str, run: str, settings: str) -> None:
     with idist.one_rank_first():
         source = load_source(open_dataset(data), folder.data)
     train_segmentation(source, recipe, folder, resume=folder.checkpoint.exists())
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    distributed.in_parallel(lambda: train_once(*sys.argv[1:4]))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from sklearn.metrics import average_precision_score, roc_auc_score
 from typer.testing import CliRunner
 
 import caps_med
@@ -25,6 +26,7 @@ from training.evaluation.classification.measures import (
     measured,
     resamples,
 )
+from training.evaluation.classification.ranking import ranked
 
 #: Three images of class 0, two of class 1, one of class 2; two are wrong.
 TARGETS = np.eye(3, dtype=np.uint8)[[0, 0, 0, 1, 1, 2]]
@@ -98,6 +100,32 @@ class TestMeasures:
         )
         for name, value in found.items():
             np.testing.assert_allclose(value, again[name], err_msg=name)
+
+
+@pytest.mark.parametrize("decimals", [1, 15], ids=["many equal scores", "no equal scores"])
+def test_ranked_measures_are_those_of_scikit_learn(decimals: int) -> None:
+    """Of every resample; one of them has no image of the class, one no other."""
+    generator = np.random.default_rng(0)
+    true = generator.random(40) < 0.3
+    scores = (generator.random(40) + 0.3 * true).round(decimals)
+    weights = np.concatenate([resamples([""] * 40, 0, 30), [true, ~true]])
+    found = np.stack(ranked(scores, true, weights))
+    assert np.isnan(found[:, -2:]).all()
+    for row, weight in enumerate(weights[:-2]):
+        drawn = weight > 0
+        truth = [
+            measure(true[drawn], scores[drawn], sample_weight=weight[drawn])
+            for measure in (roc_auc_score, average_precision_score)
+        ]
+        np.testing.assert_allclose(found[:, row], truth, atol=1e-12)
+
+
+def test_a_large_table_is_ranked_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, true = np.array([0.9, 0.8, 0.3, 0.1]), np.array([True, False, True, False])
+    weights = resamples([""] * 4, 0, 20)
+    whole = ranked(scores, true, weights)
+    monkeypatch.setattr("training.evaluation.classification.ranking._BLOCK", 12)
+    np.testing.assert_array_equal(ranked(scores, true, weights), whole)
 
 
 def test_whole_patients_are_resampled() -> None:

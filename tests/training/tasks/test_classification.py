@@ -196,9 +196,9 @@ def test_images_of_several_classes(tmp_path: Path) -> None:
 
 def test_data_of_one_class_are_refused(tmp_path: Path) -> None:
     found = digits(20, kinds=1)
-    folder = class_folders(tmp_path / "data", found, found)
+    folder = class_folders(tmp_path / "my data", found, found)
     (folder / "train" / "1").mkdir()
-    with pytest.raises(InvalidInput, match="the data have errors"):
+    with pytest.raises(InvalidInput, match=r"the data have errors.* data check '.*/my data'"):
         trained(folder, tmp_path)
 
 

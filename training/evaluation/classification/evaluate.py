@@ -16,10 +16,10 @@ from caps_med.inference.classifier import calibrated
 from caps_med.inference.passes import device_of
 from training.data.classified import ClassifiedDataset
 from training.data.classified.images import ClassifiedImage
+from training.evaluation.calibration import Floats
 from training.evaluation.classification.measures import (
     Answers,
     Estimate,
-    Floats,
     Resampled,
     estimate,
     measured,

@@ -1,7 +1,7 @@
 """Measures of classification, with bootstrap intervals.
 
-scikit-learn computes ROC and precision-recall; the rest are shares of images, which all resamples
-of the bootstrap share in one matrix product.
+Nearly all are shares of images, which the resamples of the bootstrap get by one matrix product; for
+ROC and precision-recall see `training.evaluation.classification.ranking`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from training.evaluation.calibration import Reliability, calibration_errors
+from training.evaluation.calibration import Floats, Reliability, calibration_errors
+from training.evaluation.classification.ranking import ranked
 
 #: Resamples of the bootstrap, and its confidence level.
 RESAMPLES, CONFIDENCE = 500, 0.95
 #: Decimals kept.
 _DIGITS = 6
-
-Floats = NDArray[np.float64]
 
 
 class Estimate(BaseModel):
@@ -160,18 +159,8 @@ def _matches(answers: Answers) -> Floats:
 
 
 def _ranked(answers: Answers, k: int, weights: Floats) -> Resampled:
-    from sklearn.metrics import average_precision_score, roc_auc_score
-
-    true, scores = answers.targets[:, k], answers.probabilities[:, k]
-    found: Resampled = {}
-    for name, score in (("auroc", roc_auc_score), ("average_precision", average_precision_score)):
-        values = np.full(len(weights), np.nan)
-        for row, weight in enumerate(weights):
-            used = weight > 0
-            if 0 < true[used].sum() < used.sum():
-                values[row] = score(true[used], scores[used], sample_weight=weight[used])
-        found[f"{name}/{k}"] = values
-    return found
+    area, precision = ranked(answers.probabilities[:, k], answers.targets[:, k] > 0, weights)
+    return {f"auroc/{k}": area, f"average_precision/{k}": precision}
 
 
 def _calibration_errors(answers: Answers, weights: Floats) -> Floats:

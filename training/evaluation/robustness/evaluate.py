@@ -16,8 +16,9 @@ from caps_med.inference import Model
 from caps_med.inference.passes import device_of
 from caps_med.networks import ClassificationNetwork
 from training.data.classified import ClassifiedDataset
+from training.evaluation.calibration import Floats
 from training.evaluation.classification.evaluate import ENOUGH, Difference, verdict
-from training.evaluation.classification.measures import Estimate, Floats, estimate, resamples
+from training.evaluation.classification.measures import Estimate, estimate, resamples
 from training.evaluation.robustness import attacks
 from training.evaluation.robustness.asking import answered
 from training.evaluation.robustness.attacks import Attack, gradient, wanted_classes
