@@ -21,6 +21,8 @@ from caps_med.extras import require_extra
 require_extra("client", "caps_med.client")
 import httpx  # noqa: E402
 
+from caps_med.client_projects import Projects  # noqa: E402
+
 #: A file: its path or its bytes.
 Content = str | Path | bytes
 #: Called with the document of a job.
@@ -60,6 +62,9 @@ class Client:
         timeout: seconds to wait for an answer.
         tries: attempts while the service is busy (503 with ``Retry-After``).
         transport: httpx transport, for tests.
+
+    Attributes:
+        projects: the projects of the service, see `caps_med.client_projects`.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Client:
         self._http = httpx.Client(
             base_url=address, headers=headers, timeout=timeout, transport=transport
         )
+        self.projects = Projects(self._send)
 
     def __enter__(self) -> Client:
         return self

@@ -85,13 +85,7 @@ class LocalExecutor:
     def submit(self, job: Job) -> None:
         """See `Executor.submit`."""
         files = self.files(job)
-        spec = {
-            "models": str(self._models),
-            "job": _plain(job),
-            "candidate": self._is_foreign(job.name, job.owner),
-            **asdict(self._limits),
-        }
-        write_json(files.spec, spec)
+        self.write_spec(job)
         with files.log.open("ab") as log:
             self._processes[job.id] = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 [*self._program, str(files.folder)],
@@ -101,6 +95,16 @@ class LocalExecutor:
                 env=self._environment(),
                 start_new_session=True,
             )
+
+    def write_spec(self, job: Job) -> None:
+        """Write the worker's input into the job's folder."""
+        spec = {
+            "models": str(self._models),
+            "job": _plain(job),
+            "candidate": self._is_foreign(job.name, job.owner),
+            **asdict(self._limits),
+        }
+        write_json(self.files(job).spec, spec)
 
     def _environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("CAPS_MED_", "OTEL_"))}

@@ -80,6 +80,7 @@ class Jobs:
 
     Args:
         published: called, in a thread, with the reference of a model that a job has published.
+        executor: where jobs run.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Jobs:
         settings: Settings,
         metrics: Metrics,
         published: Callable[[str], None] = lambda _: None,
+        executor: type[LocalExecutor] = LocalExecutor,
     ) -> None:
         self._repository = repository = ModelRepository(settings.models)
         models = repository.root.absolute()
@@ -107,7 +109,7 @@ class Jobs:
         self.supervisor = Supervisor(
             self.root,
             self.store,
-            LocalExecutor(self.root, models, limits, is_foreign=self.names.is_foreign),
+            executor(self.root, models, limits, is_foreign=self.names.is_foreign),
             settings.jobs_at_once,
             settings.job_seconds,
             settings.jobs_max_bytes,

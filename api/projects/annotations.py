@@ -10,7 +10,13 @@ from anyio import to_thread
 
 from api.budget import current
 from api.engine import Engine, Segment
-from api.problems import ALREADY_CORRECTED, LABELS_NOT_FOUND, PRECONDITION_FAILED, Refusal
+from api.problems import (
+    ALREADY_CORRECTED,
+    IMAGE_NOT_FOUND,
+    LABELS_NOT_FOUND,
+    PRECONDITION_FAILED,
+    Refusal,
+)
 from api.projects.images import ProjectImages
 from api.projects.label_maps import KeptLabels, changed_share, fitted, format_of, kept
 from api.projects.records import Image, Kind, LabelVersion, Project
@@ -47,9 +53,7 @@ class Annotations:
             lambda: self._add(project, image, labels, "prediction", before, None)
         )
         if found is None:
-            present = await to_thread.run_sync(self._store.label, image.id)
-            _refuse_corrected(present)
-            raise stale(present)
+            raise await to_thread.run_sync(self._late, image)
         return found, True
 
     async def correct(
@@ -81,8 +85,14 @@ class Annotations:
 
         found = await self._engine.run("encode", keep)
         if found is None:
-            raise stale(await to_thread.run_sync(self._store.label, image.id))
+            raise await to_thread.run_sync(self._late, image)
         return found
+
+    def _late(self, image: Image) -> Refusal:
+        """Why a version could not be added: another one, or the image has been deleted."""
+        if self._store.image(image.project, image.id) is None:
+            return Refusal(IMAGE_NOT_FOUND, "this image has been deleted")
+        return stale(self._store.label(image.id))
 
     def _add(
         self,

@@ -58,7 +58,7 @@ class Choice:
         self, project: str, strategy: Strategy, skip: str | None
     ) -> tuple[str | None, Strategy]:
         if strategy == "uncertainty":
-            order = "AND uncertainty IS NOT NULL ORDER BY uncertainty DESC, number"
+            order = "AND uncertainty IS NOT NULL ORDER BY uncertainty DESC"
             if found := self._first(project, skip, order):
                 return found, strategy
         if strategy == "diversity" and (found := self._unlike(project, skip)):

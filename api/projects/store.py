@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from api.database import Database
-from api.problems import QUOTA, Refusal
+from api.problems import PROJECT_NOT_FOUND, QUOTA, Refusal
 from api.projects.records import STATE_OF, STATES, Image, LabelVersion, Project, Round, State
 from api.projects.tables import SCHEMA, VERSION, T, columns, from_row, to_columns
 
@@ -87,16 +87,18 @@ class ProjectStore:
         """Add images of one project, each with its place in the random order, and label maps.
 
         Raises:
-            Refusal: they exceed a quota, or the number of images that a project may have (507).
-            sqlite3.IntegrityError: the project has been deleted.
+            Refusal: they exceed a quota, or the number of images that a project may have (507); the
+                project has been deleted (404).
         """
         first = {label.image: label for label in labels}
+        project = images[0][0].project
         with self.database.transaction() as connection:
+            if not select(connection, Project, "projects WHERE id = ?", project):
+                raise Refusal(PROJECT_NOT_FOUND, f"there is no project {project}")
             for image, draw in images:
                 _insert(connection, "images", {**asdict(image), "draw": draw})
                 if label := first.get(image.id):
                     _insert_label(connection, label)
-            project = images[0][0].project
             self._count_images(connection, project)
             size = sum(image.bytes for image, _ in images) + sum(
                 one.bytes for one in first.values()

@@ -31,16 +31,18 @@ def discs(count: int, seed: int = 0) -> list[tuple[bytes, bytes]]:
     return [(png(image), png(mask, "labels")) for image, mask in found]
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    models = tmp_path / "models"
-    write_tiny(models, "discs", tiny_binary("SegCaps", "disc"))
-    return Settings(models=models, preload=())
+@pytest.fixture(scope="package")
+def own_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository for the tests of projects, which train models."""
+    root = tmp_path_factory.mktemp("projects")
+    write_tiny(root, "discs", tiny_binary("SegCaps", "disc"))
+    return root
 
 
-@pytest.fixture
-def server(settings: Settings) -> Iterator[Running]:
-    with running(settings) as found:
+@pytest.fixture(scope="package")
+def server(own_models: Path) -> Iterator[Running]:
+    """One service for all; each test has projects of its own."""
+    with running(Settings(models=own_models, preload=())) as found:
         yield found
 
 

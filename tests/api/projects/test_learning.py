@@ -16,7 +16,6 @@ import pytest
 from api.projects.evaluation import Scores, compared
 from api.projects.learning import held_out_of
 from api.projects.records import Image, Project
-from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from tests.api.jobs import wait_for
 from tests.api.projects.conftest import SIZE, Create, add, code, discs, png
@@ -47,7 +46,7 @@ def finished(client: httpx.Client, project: str) -> bool:
 
 
 def test_a_round_trains_and_tells_whether_the_model_is_better(
-    client: httpx.Client, create: Create, settings: Settings
+    client: httpx.Client, create: Create, own_models: Path
 ) -> None:
     project = create(held_out="0.5")
     annotated(client, project, 4)
@@ -68,7 +67,7 @@ def test_a_round_trains_and_tells_whether_the_model_is_better(
     assert ("not worse" in one["message"]) is better
     shown = client.get(project).json()
     assert (shown["model"], shown["job"]) == (one["model"] if better else "discs@1", None)
-    repository = ModelRepository(settings.models)
+    repository = ModelRepository(own_models)
     assert repository.candidates(trained) == ([] if better else [1])
     images = client.get(f"{project}/images").json()["images"]
     assert sum(image["held_out"] for image in images) == 2

@@ -159,12 +159,12 @@ def test_the_most_uncertain_image_comes_first(client: httpx.Client, create: Crea
 
 
 def test_a_deleted_project_leaves_nothing(
-    client: httpx.Client, create: Create, tmp_path: Path
+    client: httpx.Client, create: Create, own_models: Path
 ) -> None:
     project = create()
     image, other = add(client, project, {f"{i}.png": p[0] for i, p in enumerate(discs(2))})
     assert client.post(f"{image}/predict").status_code == 201
-    folder = tmp_path / "models" / ".projects" / project.rpartition("/")[2]
+    folder = own_models / ".projects" / project.rpartition("/")[2]
     assert len(list(folder.iterdir())) == 3
     assert client.delete(image).status_code == 204
     assert len(list(folder.iterdir())) == 1
@@ -174,4 +174,5 @@ def test_a_deleted_project_leaves_nothing(
     assert client.delete(project).status_code == 204
     assert code(client.get(project)) == (404, "project_not_found")
     assert not folder.exists()
-    assert client.get("/v1/projects").json()["projects"] == []
+    listed = [each["id"] for each in client.get("/v1/projects").json()["projects"]]
+    assert project.rpartition("/")[2] not in listed

@@ -1,0 +1,212 @@
+"""The projects of a service, for `caps_med.client`.
+
+with Client("http://127.0.0.1:8000") as client:
+    project = client.projects.create("axons", "axon-segmentation")["id"]
+    client.projects.add(project, ["a.png", "b.png"])
+    image = client.projects.next(project, author="anna")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import httpx
+
+    from caps_med.client import Content
+
+_PATH = "/v1/projects"
+#: Images that are listed, or versions of label maps, in one answer.
+_PAGE = 200
+
+
+class Labels(NamedTuple):
+    """A label map, and its version, which `Projects.save_labels` needs."""
+
+    content: bytes
+    version: int
+
+
+class Projects:
+    """Data sets on the service that are annotated with the help of a model, which learns.
+
+    All methods raise `caps_med.client.ServiceError` where the service refuses.
+
+    Args:
+        send: sends a request, see `httpx.Client.request`.
+    """
+
+    def __init__(self, send: Callable[..., httpx.Response]) -> None:
+        self._send = send
+
+    def create(
+        self,
+        name: str,
+        model: str,
+        labels: Mapping[int, str] | None = None,
+        seed: int = 0,
+        held_out: float = 0.2,
+    ) -> dict[str, Any]:
+        """A new project.
+
+        Args:
+            model: that segments, to start with.
+            labels: other names of its labels.
+            seed: of the held-out part and of the random order.
+            held_out: share of the corrected images that is never trained on.
+        """
+        form = {"name": name, "model": model, "seed": str(seed), "held_out": str(held_out)}
+        if labels:
+            form["labels"] = ",".join(f"{label}={name}" for label, name in labels.items())
+        return self._document("POST", _PATH, data=form)
+
+    def all(self) -> Iterator[dict[str, Any]]:
+        """The projects of this key, the newest first."""
+        return self._pages(_PATH, "projects")
+
+    def get(self, project: str) -> dict[str, Any]:
+        """One project: its model, images by state, the training job if it is learning."""
+        return self._document("GET", f"{_PATH}/{project}")
+
+    def delete(self, project: str) -> None:
+        """Delete a project with its images; published models stay."""
+        self._send("DELETE", f"{_PATH}/{project}")
+
+    def add(
+        self,
+        project: str,
+        images: Sequence[str | Path],
+        labels: Sequence[str | Path] = (),
+        author: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Add images, all or none.
+
+        Args:
+            images: their paths; the service is told the names of the files.
+            labels: label maps of some of them, called like their images.
+            author: of the label maps.
+        """
+        parts = [
+            (part, (Path(path).name, Path(path).read_bytes()))
+            for part, paths in (("images", images), ("labels", labels))
+            for path in paths
+        ]
+        path = f"{_PATH}/{project}/images"
+        added = self._document("POST", path, files=parts, params=_given(author=author))
+        found: list[dict[str, Any]] = added["images"]
+        return found
+
+    def images(self, project: str, state: str | None = None) -> Iterator[dict[str, Any]]:
+        """The images, or those of one state: unlabelled, predicted, corrected."""
+        return self._pages(f"{_PATH}/{project}/images", "images", state=state)
+
+    def image(self, project: str, image: str) -> bytes:
+        """The file of an image."""
+        return self._send("GET", f"{_PATH}/{project}/images/{image}").content
+
+    def delete_image(self, project: str, image: str) -> None:
+        """Delete an image with its label maps."""
+        self._send("DELETE", f"{_PATH}/{project}/images/{image}")
+
+    def next(
+        self,
+        project: str,
+        strategy: str = "uncertainty",
+        author: str | None = None,
+        skip: str | None = None,
+    ) -> dict[str, Any] | None:
+        """The image to correct next, which nobody else is given for some minutes; None at the end.
+
+        Args:
+            strategy: uncertainty, diversity or random.
+            author: who corrects it.
+            skip: not this image.
+        """
+        asked = _given(strategy=strategy, author=author, skip=skip)
+        answer = self._send("GET", f"{_PATH}/{project}/next", params=asked)
+        if answer.status_code == 204:
+            return None
+        found: dict[str, Any] = answer.json()["image"]
+        return found
+
+    def predict(self, project: str, image: str) -> dict[str, Any]:
+        """Predict the label map of an image; the document of this version."""
+        return self._document("POST", f"{_PATH}/{project}/images/{image}/predict")
+
+    def labels(
+        self, project: str, image: str, version: int | None = None, format: str | None = None
+    ) -> Labels:
+        """The label map of an image, the present one or an earlier one."""
+        path = f"{_PATH}/{project}/images/{image}/labels"
+        answer = self._send("GET", path, params=_given(version=version, format=format))
+        return Labels(answer.content, int(answer.headers["ETag"].strip('"')))
+
+    def save_labels(
+        self,
+        project: str,
+        image: str,
+        labels: Content,
+        version: int | None,
+        author: str | None = None,
+    ) -> dict[str, Any]:
+        """Save a corrected label map; 412 `precondition_failed` if another one was saved meanwhile.
+
+        Args:
+            labels: the file, on the voxels of the image.
+            version: the one that was corrected; None if there was none.
+            author: who corrected it; by default the key's name.
+        """
+        condition = {"If-None-Match": "*"} if version is None else {"If-Match": f'"{version}"'}
+        return self._document(
+            "PUT",
+            f"{_PATH}/{project}/images/{image}/labels",
+            content=labels if isinstance(labels, bytes) else Path(labels).read_bytes(),
+            headers=condition,
+            params=_given(author=author),
+        )
+
+    def versions(self, project: str, image: str) -> Iterator[dict[str, Any]]:
+        """The versions of an image's label map, the oldest first."""
+        return self._pages(f"{_PATH}/{project}/images/{image}/labels/versions", "versions")
+
+    def learn(self, project: str, **options: float) -> dict[str, Any]:
+        """Begin a round of learning; `Client.wait` waits for its `job`.
+
+        Args:
+            options: epochs, steps, batch_size, crop, learning_rate.
+        """
+        form = {name: str(value) for name, value in options.items()}
+        return self._document("POST", f"{_PATH}/{project}/learn", data=form)
+
+    def rounds(self, project: str) -> list[dict[str, Any]]:
+        """The rounds with their scores, the oldest first."""
+        found: list[dict[str, Any]] = self._document("GET", f"{_PATH}/{project}/rounds")["rounds"]
+        return found
+
+    def export(self, project: str, layout: str = "nnunet") -> bytes:
+        """The corrected images and label maps as a zip.
+
+        Args:
+            layout: nnunet, or pairs (images/ and labels/).
+        """
+        answer = self._send("GET", f"{_PATH}/{project}/export", params={"layout": layout})
+        return answer.content
+
+    def _pages(self, path: str, kind: str, **asked: str | None) -> Iterator[dict[str, Any]]:
+        """All documents of a list, page by page."""
+        after: str | None = None
+        while True:
+            page = self._document("GET", path, params=_given(limit=_PAGE, after=after, **asked))
+            yield from page[kind]
+            if (after := page["next"]) is None:
+                return
+
+    def _document(self, method: str, path: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401
+        found: dict[str, Any] = self._send(method, path, **request).json()
+        return found
+
+
+def _given(**parameters: str | int | None) -> dict[str, str | int]:
+    return {name: value for name, value in parameters.items() if value is not None}

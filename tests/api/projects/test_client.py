@@ -1,0 +1,60 @@
+"""Projects from Python, with `caps_med.client`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caps_med.client import Client, ServiceError
+from caps_med.images import read_image
+from tests.api.projects.conftest import discs
+from tests.api.running import Running
+
+
+def test_a_project_from_python(server: Running, tmp_path: Path) -> None:
+    pairs = discs(2)
+    for i, (image, mask) in enumerate(pairs):
+        (tmp_path / f"{i}.png").write_bytes(image)
+        (tmp_path / f"{i}-mask.png").write_bytes(mask)
+    with Client(server.address) as client:
+        projects = client.projects
+        project = projects.create("discs", "discs", labels={1: "disc"}, seed=3)["id"]
+        added = projects.add(project, [tmp_path / "0.png", tmp_path / "1.png"])
+        assert [image["name"] for image in added] == ["0.png", "1.png"]
+        assert [image["id"] for image in projects.images(project)] == [i["id"] for i in added]
+        assert projects.image(project, added[0]["id"]) == pairs[0][0]
+        assert project in [each["id"] for each in projects.all()]
+
+        found = projects.next(project, strategy="random", author="anna")
+        assert found is not None
+        image = found["id"]
+        drawn = tmp_path / f"{found['name'][0]}-mask.png"
+        assert projects.next(project, strategy="random", author="anna", skip=image) != found
+        assert projects.predict(project, image)["version"] == 1
+        labels = projects.labels(project, image)
+        saved = projects.save_labels(project, image, drawn, labels.version, author="anna")
+        assert (saved["version"], saved["author"]) == (2, "anna")
+        with pytest.raises(ServiceError, match="412 precondition_failed") as raised:
+            projects.save_labels(project, image, drawn, labels.version)
+        assert raised.value.problem["version"] == 2
+        now = projects.labels(project, image)
+        assert now.version == 2
+        truth = read_image(drawn, kind="labels").array
+        assert (read_image(now.content, kind="labels").array == truth).all()
+        kinds = [version["kind"] for version in projects.versions(project, image)]
+        assert kinds == ["prediction", "correction"]
+        assert [i["id"] for i in projects.images(project, state="corrected")] == [image]
+
+        with pytest.raises(ServiceError, match="data_not_fit"):
+            projects.learn(project, epochs=1)
+        assert projects.rounds(project) == []
+        assert projects.export(project, layout="pairs").startswith(b"PK")
+        other = next(i["id"] for i in added if i["id"] != image)
+        projects.save_labels(project, other, drawn.read_bytes(), None)
+        assert projects.next(project) is None
+        projects.delete_image(project, other)
+        assert projects.get(project)["counts"]["corrected"] == 1
+        projects.delete(project)
+        with pytest.raises(ServiceError, match="project_not_found"):
+            projects.get(project)
