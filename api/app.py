@@ -102,7 +102,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     training = jobs.install(app, engine)
     annotation = projects.install(app, engine, training)
     if settings.monai_label:
-        monai_label.install(app, settings)
+        monai_label.install(app, engine, annotation, training)
     app.add_middleware(HeadRequests)
     app.add_middleware(BodyLimit, bounds=settings.body_bounds, memory=engine.budget)
     app.add_middleware(Lifetime, seconds=settings.request_seconds)

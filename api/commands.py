@@ -35,6 +35,14 @@ def serve(
         bool,
         typer.Option("--monai-label", help="Also speak the MONAI Label protocol: 3D Slicer, OHIF."),
     ] = False,
+    monai_label_project: Annotated[
+        str | None,
+        typer.Option(help="Project that is its data store, by name or id.", metavar="PROJECT"),
+    ] = None,
+    monai_label_model: Annotated[
+        str | None,
+        typer.Option(help="Model with which a new project of that name starts.", metavar="MODEL"),
+    ] = None,
     tls_cert: Annotated[
         Path | None, typer.Option(help="PEM file of the certificate chain.", exists=True)
     ] = None,
@@ -54,8 +62,13 @@ def serve(
 
     if (tls_cert is None) != (tls_key is None):
         raise InvalidParameter("--tls-cert and --tls-key belong together: give both or neither")
-    given: dict[str, Any] = {} if models is None else {"models": models}
-    settings = _settings(given | ({"monai_label": True} if monai_label else {}))
+    given = {
+        "models": models,
+        "monai_label": monai_label or None,
+        "monai_label_project": monai_label_project,
+        "monai_label_model": monai_label_model,
+    }
+    settings = _settings({name: value for name, value in given.items() if value is not None})
     keys = KeyStore(settings.keys or default_path()).holds_any() or settings.require_keys
     check_exposure(host, keys, without_keys, settings.allowed_hosts)
     settings = settings.model_copy(update=_access(host, settings, keys))

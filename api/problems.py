@@ -31,8 +31,11 @@ RATE_LIMITED = "rate_limited"
 JOB_NOT_FOUND, PICTURE_NOT_FOUND = "job_not_found", "picture_not_found"
 REPORT_NOT_FOUND, NOT_FINISHED = "report_not_found", "not_finished"
 SAMPLE_NOT_FOUND = "sample_not_found"
-#: MONAI Label and projects: no image of that id; an unknown or expired session.
-IMAGE_NOT_FOUND, SESSION_NOT_FOUND = "image_not_found", "session_not_found"
+#: MONAI Label: no image of that id, an unknown or expired session, another image's name, no
+#: training, another one.
+IMAGE_NOT_FOUND, IMAGE_EXISTS = "image_not_found", "image_exists"
+SESSION_NOT_FOUND = "session_not_found"
+NOT_TRAINING, TRAINING_BUSY = "not_training", "training_busy"
 DATA_NOT_FIT, QUOTA = "data_not_fit", "quota_exceeded"
 NAME_TAKEN = "name_taken"
 #: Projects: unknown ids, label maps that are not there, changed meanwhile or a person's.
@@ -67,6 +70,7 @@ PROBLEMS: Mapping[str, ProblemType] = {
     errors.SeriesNotFound.code: ProblemType(404, "The archive has no such study or series."),
     IMAGE_NOT_FOUND: ProblemType(404, "There is no image of this id."),
     SESSION_NOT_FOUND: ProblemType(404, "There is no such session, or no longer."),
+    NOT_TRAINING: ProblemType(404, "Nothing is being trained."),
     PROJECT_NOT_FOUND: ProblemType(404, "There is no such project, or it is another key's."),
     LABELS_NOT_FOUND: ProblemType(404, "The image has no label map yet, or no such version."),
     "method_not_allowed": ProblemType(405, "The path does not support this method."),
@@ -89,8 +93,10 @@ PROBLEMS: Mapping[str, ProblemType] = {
     DecodeTimeout.code: ProblemType(422, "Decoding the file takes too long."),
     DecoderDied.code: ProblemType(422, "The process that decoded the file died."),
     DATA_NOT_FIT: ProblemType(422, "The data cannot be trained on; see `findings`."),
+    IMAGE_EXISTS: ProblemType(409, "Another image has this name."),
     NAME_TAKEN: ProblemType(409, "The model's name belongs to a built-in model or to others."),
     PRECONDITION_REQUIRED: ProblemType(428, "Send If-Match with the ETag of the label map."),
+    TRAINING_BUSY: ProblemType(429, "A training of this project is not finished."),
     RATE_LIMITED: ProblemType(429, "The key sends too many requests; see Retry-After."),
     UNEXPECTED: ProblemType(500, "A fault of the service; see its log for the request's id."),
     errors.ArchiveDenied.code: ProblemType(502, "The archive refuses the service's credentials."),

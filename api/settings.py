@@ -82,6 +82,9 @@ class Settings(BaseSettings):
         allowed_hosts: accepted ``Host`` names; empty for any.
         cors_origins: sites whose pages may call this service, besides its own.
         monai_label: whether the MONAI Label protocol is offered, for 3D Slicer and OHIF.
+        monai_label_project: the project that is its data store: a name under which each key has its
+            own, or the id of one for all keys.
+        monai_label_model: the model with which a project of that name starts.
         session_seconds: time after which an image that a client has sent for several calls is
             forgotten, if it is not used.
         max_sessions, sessions_max_bytes: such images that are held, and their bytes; one key gets
@@ -152,6 +155,8 @@ class Settings(BaseSettings):
     allowed_hosts: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
     monai_label: bool = False
+    monai_label_project: str = Field(default="monai-label", min_length=1, max_length=100)
+    monai_label_model: str = "brain-t1-tissue"
     session_seconds: float = Field(default=3600, gt=0)
     max_sessions: int = Field(default=64, gt=0)
     sessions_max_bytes: int = Field(default=1024 * MIB, gt=0)

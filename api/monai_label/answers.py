@@ -4,47 +4,17 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from fastapi import Response
-from pydantic import BaseModel, ValidationError
 
+from api.monai_label.parameters import InferParameters
 from caps_med.errors import InvalidParameter
 from caps_med.images import encode_image
 from caps_med.images.codecs import nrrd
 from caps_med.inference import Segmentation
-
-Extension = Literal[".nrrd", ".seg.nrrd", ".nii.gz", ".nii"]
-
-
-class InferParameters(BaseModel):
-    """What clients say in the part ``params``; they send more, which does not matter here.
-
-    Attributes:
-        result_extension: the form of the label map.
-        result_dtype: of its ids; None for the smallest that holds them.
-        result_compress: whether an NRRD is compressed; None for what the client can read.
-    """
-
-    result_extension: Extension = ".nrrd"
-    result_dtype: Literal["uint8", "uint16", "uint32"] | None = None
-    result_compress: bool | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> InferParameters:
-        """From the part ``params``.
-
-        Raises:
-            InvalidParameter: it is not a JSON object, or asks for what there is not.
-        """
-        try:
-            return cls.model_validate_json(text or "{}")
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(("params", *map(str, first["loc"])))
-            raise InvalidParameter(f"{where}: {first['msg']}") from error
 
 
 def label_file(result: Segmentation, asked: InferParameters, *, compress: bool) -> bytes:
@@ -66,19 +36,30 @@ def label_file(result: Segmentation, asked: InferParameters, *, compress: bool) 
     return encode_image(result, "nifti", compress=asked.result_extension.endswith(".gz"))
 
 
-def described(result: Segmentation) -> dict[str, Any]:
+def described(result: Segmentation, names: Mapping[int, str]) -> dict[str, Any]:
     """What is told about a label map.
 
-    Slicer names the segments of an answer by the order of ``label_names``, so that they hold the
-    labels that occur, in the order of their ids, and no others.
+    Args:
+        names: label id -> name, the background first.
     """
-    occurring = set(np.unique(result.array).tolist()) - {result.background}
     return {
-        "label_names": {result.names[label]: label for label in sorted(occurring)},
+        "label_names": label_names(np.unique(result.array).tolist(), names),
         "centroids": {},
         "warnings": list(result.warnings),
         "provenance": result.provenance.as_dict(),
     }
+
+
+def label_names(occurring: Iterable[int], names: Mapping[int, str]) -> dict[str, int]:
+    """Name -> id of the labels that occur, without the background, in the order of their ids.
+
+    Slicer gives the n-th id that occurs the n-th name, so there must be no others.
+
+    >>> label_names([0, 7, 2], {0: "background", 2: "nucleus", 5: "nucleolus", 7: "membrane"})
+    {'nucleus': 2, 'membrane': 7}
+    """
+    background = next(iter(names))
+    return {names[label]: label for label in sorted(set(occurring) - {background})}
 
 
 def multipart(params: Mapping[str, Any], content: bytes, extension: str) -> Response:

@@ -1,15 +1,17 @@
-"""POST /infer/{model}: segment an image that is sent along, of a session, or of an archive."""
+"""POST /infer/{model}: segment an image that is sent along, or wherever else it is."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, File, Form, Query, Request, Response, UploadFile
 from fastapi.responses import JSONResponse
 
 from api.engine import Segment
-from api.monai_label.answers import InferParameters, described, file_of, label_file, multipart
-from api.monai_label.sources import image_of
+from api.monai_label.answers import described, file_of, label_file, multipart
+from api.monai_label.parameters import InferParameters, parsed
+from api.monai_label.sources import source_of
 from api.routes.common import EngineDependency, problems
 from caps_med.images import encode_image
 from caps_med.inference import Segmentation
@@ -34,7 +36,7 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
                 "application/json": {"schema": {"type": "object"}},
             },
         },
-        **problems(400, 403, 404, 413, 415, 422, 500, 502, 503, 504),
+        **problems(400, 403, 404, 413, 415, 422, 500, 502, 503, 504, 507),
     },
 )
 async def infer(
@@ -47,16 +49,20 @@ async def infer(
     params: Annotated[str, Form(description="JSON: result_extension, result_dtype, ...")] = "{}",
     file: Annotated[UploadFile | None, File(description="The image itself.")] = None,
 ) -> Response:
-    """The label map in the image's geometry, as NRRD unless `params` asks for another form."""
-    asked = InferParameters.parse(params)
+    """The label map in the image's geometry, as NRRD unless `params` asks for another form. Of an
+    image of the data store, the answer of its project's model is kept as its prediction.
+    """
+    asked = parsed(InferParameters, params)
     loaded = await engine.load(model)
-    fitting = loaded.image_reader.match_channels
-    decoded = await image_of(request, fitting, image, session_id, file)
-    result = await engine.predict(loaded, Segment(decoded))
-    return await engine.run("encode", lambda: encode(result, asked, output))
+    source = await source_of(request, loaded, image, session_id, file)
+    result = await engine.predict(loaded, Segment(source.image))
+    names = await source.keep(result)
+    return await engine.run("encode", lambda: encode(result, names, asked, output))
 
 
-def encode(result: Segmentation, asked: InferParameters, output: Output) -> Response:
+def encode(
+    result: Segmentation, names: Mapping[int, str], asked: InferParameters, output: Output
+) -> Response:
     """A segmentation in the form asked for.
 
     Raises:
@@ -64,7 +70,7 @@ def encode(result: Segmentation, asked: InferParameters, output: Output) -> Resp
     """
     extension = asked.result_extension
     if output == "json":
-        answer: Response = JSONResponse(described(result))
+        answer: Response = JSONResponse(described(result, names))
     elif output == "dicom_seg":
         answer = file_of(encode_image(result, "dicom"), ".dcm", "application/dicom")
     elif output == "image":
@@ -72,6 +78,6 @@ def encode(result: Segmentation, asked: InferParameters, output: Output) -> Resp
         answer = file_of(content, extension, "application/octet-stream")
     else:
         content = label_file(result, asked, compress=True)
-        answer = multipart(described(result), content, extension)
+        answer = multipart(described(result, names), content, extension)
     answer.headers.update(result.provenance.headers())
     return answer

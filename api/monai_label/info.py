@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter
+from anyio import to_thread
+from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
 from api.routes.common import EngineDependency, problems
 from caps_med import __version__
 from caps_med.bundles import Bundle
+
+if TYPE_CHECKING:
+    from api.monai_label.datastore import Datastore
 
 router = APIRouter(prefix="/info", tags=["MONAI Label"])
 
@@ -52,19 +56,53 @@ class Info(BaseModel):
     datastore: dict[str, Any]
 
 
-@router.get("/", summary="Models, labels, strategies", responses=problems(500))
-async def info(engine: EngineDependency) -> Info:
-    """The segmentation models that answer."""
+@router.get("/", summary="Models, labels, strategies", responses=problems(500, 503))
+async def info(request: Request, engine: EngineDependency) -> Info:
+    """The segmentation models that answer, that of the data store first."""
     listed = [bundle for bundle, _ in await engine.listed()]
     models = {b.name: ModelInfo.of(b) for b in listed if b.card.task == "segmentation"}
     labels = dict.fromkeys(name for model in models.values() for name in model.labels)
-    return Info(
+    found = Info(
         description="Segmentation with capsule networks",
         version=__version__,
         labels=list(labels),
         models=models,
         datastore={"total": 0, "completed": 0, "label_tags": {}},
     )
+    datastore: Datastore | None = request.app.state.datastore
+    if datastore is None:
+        return found
+    return found.model_copy(update=await of_datastore(request, datastore, models))
+
+
+async def of_datastore(
+    request: Request, datastore: Datastore, models: dict[str, ModelInfo]
+) -> dict[str, Any]:
+    """What the data store adds: its labels instead of those of all models, trainings."""
+    from api.monai_label.samples import DESCRIPTIONS
+
+    strategies = {name: {"description": text, "config": {}} for name, text in DESCRIPTIONS.items()}
+    added: dict[str, Any] = {
+        "datastore": await datastore.state(request),
+        "strategies": strategies,
+    }
+    project = await datastore.project(request)
+    if project is None:
+        return added
+    own = project.model.partition("@")[0]
+    if own in models:
+        named = models[own].model_copy(update={"labels": foreground(project.labels)})
+        models = {own: named, **{name: one for name, one in models.items() if name != own}}
+    added |= {"labels": list(foreground(project.labels)), "models": models}
+    if not datastore.rounds.offered:
+        return added
+    last = await to_thread.run_sync(datastore.rounds.last, project)
+    stats = {} if last is None else await to_thread.run_sync(datastore.rounds.stats, last)
+    trainer = {"description": f"learns from what was corrected, from {project.model} on"}
+    return added | {
+        "trainers": {project.trained_name: {"type": "segmentation", "config": {}, **trainer}},
+        "train_stats": {project.trained_name: stats},
+    }
 
 
 def foreground(labels: Mapping[int, str]) -> dict[str, int]:

@@ -21,7 +21,8 @@ from api.projects.images import ProjectImages
 from api.projects.label_maps import KeptLabels, changed_share, fitted, format_of, kept
 from api.projects.records import Image, Kind, LabelVersion, Project
 from api.projects.store import ProjectStore
-from caps_med.images import MedicalImage, read_image
+from caps_med.images import MedicalImage, label_palette, read_image
+from caps_med.inference import Segmentation
 
 
 class Annotations:
@@ -47,14 +48,27 @@ class Annotations:
         model = await self._engine.load(project.model)
         decoded = await self._images.decoded(image, model)
         answer = await self._engine.predict(model, Segment(decoded))
-        palette = model.bundle.card.palette
-        labels = await self._engine.run("encode", lambda: kept(answer, image, palette))
-        found = await to_thread.run_sync(
-            lambda: self._add(project, image, labels, "prediction", before, None)
-        )
+        found = await self._keep_prediction(project, image, answer, before)
         if found is None:
             raise await to_thread.run_sync(self._late, image)
         return found, True
+
+    async def keep_prediction(self, project: Project, image: Image, answer: Segmentation) -> None:
+        """Keep an answer of the project's present model, unless that is kept already, or a person
+        made the present label map.
+        """
+        before = await to_thread.run_sync(self._store.label, image.id)
+        if before is None or (before.kind == "prediction" and before.model != project.model):
+            await self._keep_prediction(project, image, answer, before)
+
+    async def _keep_prediction(
+        self, project: Project, image: Image, answer: Segmentation, before: LabelVersion | None
+    ) -> LabelVersion | None:
+        palette = label_palette() if answer.palette is None else answer.palette
+        labels = await self._engine.run("encode", lambda: kept(answer, image, palette))
+        return await to_thread.run_sync(
+            lambda: self._add(project, image, labels, "prediction", before, None)
+        )
 
     async def correct(
         self, project: Project, image: Image, content: bytes, author: str, parent: int | None
@@ -71,8 +85,22 @@ class Annotations:
         """
         before = await to_thread.run_sync(self._store.label, image.id)
         if (before.version if before else None) != parent:
-            raise stale(before)
+            raise stale(before)  # before it is decoded
         decoded = await self._engine.decode([content], "labels")
+        return await self.take(project, image, decoded, author, parent)
+
+    async def take(
+        self,
+        project: Project,
+        image: Image,
+        decoded: MedicalImage,
+        author: str,
+        parent: int | None,
+    ) -> LabelVersion:
+        """As `correct`, of a label map that is decoded already."""
+        before = await to_thread.run_sync(self._store.label, image.id)
+        if (before.version if before else None) != parent:
+            raise stale(before)
         bundle = await self._engine.bundle(project.model)
         palette = bundle.card.palette
 

@@ -174,3 +174,8 @@ class Round:
     message: str | None = None
     dice: Mapping[str, Any] | None = None
     before: Mapping[str, Any] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it is not finished."""
+        return self.state in ("training", "evaluating")

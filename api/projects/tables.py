@@ -53,6 +53,7 @@ CREATE TABLE IF NOT EXISTS images (
     draw REAL NOT NULL
 );
 CREATE INDEX IF NOT EXISTS images_by_project ON images (project, number);
+CREATE INDEX IF NOT EXISTS images_by_name ON images (project, name);
 CREATE INDEX IF NOT EXISTS images_by_state ON images (project, state, number);
 CREATE INDEX IF NOT EXISTS images_held ON images (project, holder) WHERE holder IS NOT NULL;
 CREATE INDEX IF NOT EXISTS images_unscored ON images (project, number) WHERE scored = 0;

@@ -22,7 +22,10 @@ Connect = Callable[[Running], Client]
 def served(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """The service over the tiny models, without keys."""
     keys = tmp_path_factory.mktemp("keys") / "keys.db"
-    with running(Settings(models=models, preload=(), monai_label=True, keys=keys)) as found:
+    settings = Settings(
+        models=models, preload=(), training=False, monai_label=True, keys=keys, decoders=1
+    )
+    with running(settings) as found:
         yield found
 
 

@@ -15,10 +15,11 @@ INFER = "/infer/tiny-segmentation"
 
 
 @pytest.fixture(scope="module")
-def small(models: Path) -> Iterator[TestClient]:
+def small(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """A service with small bounds."""
     settings = Settings(
-        models=models, preload=(), monai_label=True, max_upload_bytes=12_000_000,
+        models=models, preload=(), training=False, decoders=1, monai_label=True,
+        projects_folder=tmp_path_factory.mktemp("projects"), max_upload_bytes=12_000_000,
         max_sessions=8, sessions_max_bytes=400_000,
     )  # fmt: skip
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
@@ -51,6 +52,24 @@ def test_params(small: TestClient, volume: bytes, params: str, wanted: tuple[int
 def test_ids_that_are_paths(small: TestClient, image: str) -> None:
     answer = small.post(INFER, params={"image": image}, files={"params": (None, "{}")})
     assert code(answer) == (404, "image_not_found")
+
+
+@pytest.mark.parametrize("path", ["/activelearning/random", "/train/", "/train/x"])
+def test_bodies_of_json(small: TestClient, path: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    for content, wanted in (
+        (b'{"a": "' + b"x" * 10_000_000 + b'"}', (413, "input_too_large")),
+        (b"[" * 60_000, (422, "invalid_parameter")),
+        (b"\xff", (422, "invalid_parameter")),
+        (b'{"client_id": 7, "epochs": "many"}', (422, "invalid_parameter")),
+    ):
+        assert code(small.post(path, content=content, headers=headers)) == wanted
+
+
+def test_strategies_and_outputs_that_there_are_not(small: TestClient) -> None:
+    assert code(small.post("/activelearning/best", json={})) == (422, "invalid_parameter")
+    assert code(small.get("/datastore/", params={"output": "train"})) == (422, "invalid_parameter")
+    assert code(small.delete("/datastore/label", params={"id": "x"})) == (405, "method_not_allowed")
 
 
 def test_ids_of_sessions(small: TestClient) -> None:
@@ -103,6 +122,6 @@ def test_dicom_seg_of_what_is_not_dicom(small: TestClient, volume: bytes) -> Non
 
 
 def test_off_unless_asked_for(models: Path) -> None:
-    with TestClient(create_app(Settings(models=models, preload=()))) as plain:
+    with TestClient(create_app(Settings(models=models, preload=(), training=False))) as plain:
         for path in ("/info/", "/auth/", "/datastore/", "/train/"):
             assert plain.get(path).status_code == 404

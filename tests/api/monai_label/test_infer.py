@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import SimpleITK
 from numpy.typing import NDArray
 
 import caps_med
-from api.monai_label.answers import described
 from tests.api.monai_label.conftest import Client
 from tests.api.running import Running
 from tests.images.dicom_files import IDENTITY, slice_file, zipped_series
@@ -78,17 +76,6 @@ def test_other_forms_of_the_label_map(client: Client, volume_file: Path) -> None
     assert caps_med.read_image(file, kind="labels").array.shape == (1, 20, 28, 3)
     file, _ = client.infer(MODEL, "", {"result_dtype": "uint16"}, file=str(volume_file))
     assert nrrd.read(file)[0].dtype == np.uint16
-
-
-def test_only_labels_that_occur_are_named(models: Path, volume: bytes) -> None:
-    """Slicer gives the n-th value that occurs the n-th name."""
-    result = caps_med.load_model(MODEL, models).segment(volume)
-    ids = np.zeros_like(result.array)
-    ids[0, :2] = 7
-    assert described(replace(result, array=ids))["label_names"] == {"membrane": 7}
-    ids[0, 4:6] = 2
-    assert list(described(replace(result, array=ids))["label_names"]) == ["nucleus", "membrane"]
-    assert described(replace(result, array=0 * ids))["label_names"] == {}
 
 
 def test_a_session_is_used_for_several_calls(client: Client, volume_file: Path) -> None:

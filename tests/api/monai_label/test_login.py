@@ -25,7 +25,10 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> KeyStore:
 @pytest.fixture(scope="module")
 def guarded(models: Path, keys: KeyStore) -> Iterator[Running]:
     keys.create("first", ["admin"])
-    with running(Settings(models=models, preload=(), monai_label=True, keys=keys.path)) as found:
+    settings = Settings(
+        models=models, preload=(), training=False, monai_label=True, keys=keys.path, decoders=1
+    )
+    with running(settings) as found:
         yield found
 
 
