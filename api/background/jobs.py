@@ -180,8 +180,7 @@ class InferenceJobs:
         job.start()
         self._note()
         try:
-            cost = Cost() if job.work is None else job.work.call.cost(job.work.model)
-            result = await self._engine.in_background(lambda: self._compute(job), cost)
+            result = await self._result(job)
         except Exception as error:
             self._finish(job, refusal=self._refusal(job, error))
         except BaseException:
@@ -189,6 +188,14 @@ class InferenceJobs:
             raise
         else:
             self._finish(job, result)
+
+    async def _result(self, job: InferenceJob) -> object:
+        work = job.work
+        cost = Cost() if work is None else work.call.cost(work.model)
+        result = await self._engine.in_background(lambda: self._compute(job), cost)
+        if work is None or not job.wanted:
+            raise Cancelled
+        return await work.completed(result)
 
     def _compute(self, job: InferenceJob) -> Any:  # noqa: ANN401 - a result of any kind
         """The result; on a thread, which asks before each layer whether to go on."""

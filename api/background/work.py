@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
@@ -28,6 +28,8 @@ class Work(Generic[T]):
         call: what the model is asked to do.
         forms: the forms that the answer can take, the default first.
         encode: the result in one of these forms; it must not hold on to `source`.
+        then: what is left to do once the network is done, such as storing the result elsewhere;
+            its own result is the one that is encoded.
     """
 
     operation: str
@@ -35,16 +37,25 @@ class Work(Generic[T]):
     source: MedicalImage
     call: ModelCall[T]
     forms: Sequence[str]
-    encode: Callable[[T, str], Response]
+    encode: Callable[[Any, str], Response]
+    then: Callable[[T], Awaitable[object]] | None = None
+
+    async def completed(self, result: T) -> object:
+        """What is encoded, of what the network has computed."""
+        return result if self.then is None else await self.then(result)
 
 
 def held_bytes(value: object) -> int:
-    """Bytes of all arrays in an image, a result, or a collection of them, each counted once."""
-    return sum({id(array): array.nbytes for array in _arrays(value)}.values())
+    """Bytes of all arrays and files in an image, a result, or a collection, each counted once."""
+    return sum({id(held): _size(held) for held in _held(value)}.values())
 
 
-def _arrays(value: object) -> Iterator[NDArray[Any]]:
-    if isinstance(value, np.ndarray):
+def _size(held: NDArray[Any] | bytes) -> int:
+    return len(held) if isinstance(held, bytes) else held.nbytes
+
+
+def _held(value: object) -> Iterator[NDArray[Any] | bytes]:
+    if isinstance(value, (np.ndarray, bytes)):
         yield value
     elif isinstance(value, Mapping):
         yield from _of_all(value.values())
@@ -54,6 +65,6 @@ def _arrays(value: object) -> Iterator[NDArray[Any]]:
         yield from _of_all(getattr(value, field.name) for field in fields(value))
 
 
-def _of_all(values: Iterable[object]) -> Iterator[NDArray[Any]]:
+def _of_all(values: Iterable[object]) -> Iterator[NDArray[Any] | bytes]:
     for value in values:
-        yield from _arrays(value)
+        yield from _held(value)

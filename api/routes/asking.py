@@ -71,7 +71,7 @@ class Asked:
         form = self.form_of(work.forms)
         if self.later:
             return self._submitted(work)
-        result = await self.engine.predict(work.model, work.call)
+        result = await work.completed(await self.engine.predict(work.model, work.call))
         return await self.engine.run("encode", lambda: work.encode(result, form))
 
     def _submitted(self, work: Work[Any]) -> Response:

@@ -11,13 +11,13 @@ from api.record import note
 from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import (
     EngineDependency,
-    ImageFiles,
     RegionText,
     SliceIndex,
     answers,
-    decoded_upload,
     looked_at,
+    problems,
 )
+from api.routes.source import RequiredSource
 from api.schemas import ClassificationNumbers
 from caps_med.inference import Classification, Inspection
 
@@ -28,11 +28,15 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
     "/{model}/classify",
     summary="Classify an image, or a slice of a volume",
     response_class=Response,
-    responses={**answers("json", "npz", numbers=ClassificationNumbers), **ACCEPTED},
+    responses={
+        **answers("json", "npz", numbers=ClassificationNumbers),
+        **problems(502),
+        **ACCEPTED,
+    },
 )
 async def classify(
     model: str,
-    image: ImageFiles,
+    source: RequiredSource,
     engine: EngineDependency,
     asked: AskedDependency,
     slice: SliceIndex = None,
@@ -48,9 +52,7 @@ async def classify(
     """
     form = asked.form_of(["json", "npz"])  # before anything is read
     loaded = await engine.load(model)
-    decoded, slice = looked_at(
-        loaded, await decoded_upload(engine, loaded, image, "image"), slice, region
-    )
+    decoded, slice = looked_at(loaded, await source.decoded(engine, loaded), slice, region)
     if form == "npz":
         inspected: Apply[Inspection] = Apply(
             lambda model: model.inspect(decoded, slice),

@@ -95,14 +95,11 @@ Format = Annotated[
     Query(description="Overrides Accept: nifti, nrrd, dicom, png, tiff, npy, npz, zip or json."),
 ]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
-#: One upload, or one for each channel.
-ImageFiles = Annotated[
-    list[UploadFile],
-    File(
-        description="NIfTI, NRRD, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF or npy. "
-        "Several parts are the channels of one image, in the model's order.",
-    ),
-]
+#: What a part with an image may hold.
+IMAGE_FILES = (
+    "NIfTI, NRRD, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF or npy. Several parts are "
+    "the channels of one image, in the model's order."
+)
 LabelsFile = Annotated[UploadFile, File(description="NIfTI, NRRD, PNG, TIFF or npy label map.")]
 SliceIndex = Annotated[int | None, Form(description="Slice of a volume; default: the middle.")]
 RegionText = Annotated[

@@ -19,9 +19,10 @@ from api.routes.common import (
     decoded_upload,
     looked_at,
     numeric_response,
+    problems,
 )
+from api.routes.source import OptionalSource
 from caps_med.errors import InvalidParameter
-from caps_med.images import Kind
 from caps_med.inference import Features, Point
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
@@ -31,18 +32,13 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
     "/{model}/features",
     summary="Capsules by layer",
     response_class=Response,
-    responses={**answers("npz", "png", "json"), **ACCEPTED},
+    responses={**answers("npz", "png", "json"), **problems(502), **ACCEPTED},
 )
 async def features(
     model: str,
     engine: EngineDependency,
     asked: AskedDependency,
-    image: Annotated[
-        list[UploadFile] | None,
-        File(
-            description="For models that take images; several parts are the channels of one image."
-        ),
-    ] = None,
+    source: OptionalSource,
     labels: Annotated[UploadFile | None, File(description="For synthesis models.")] = None,
     layer: Annotated[str | None, Form(description="Only this layer.")] = None,
     slice: SliceIndex = None,
@@ -60,13 +56,14 @@ async def features(
     forms = ["json"] if pixel else ["npz", "png", "json"]
     asked.form_of(forms)  # before anything is read
     loaded = await engine.load(model)
-    kind: Kind = loaded.reads
-    parts = image if kind == "image" else labels and [labels]
-    if not parts:
-        raise InvalidParameter(f"{loaded.name} is a {loaded.task} model: send the part {kind!r}")
-    decoded, slice = looked_at(
-        loaded, await decoded_upload(engine, loaded, parts, kind), slice, region
-    )
+    if loaded.reads == "image" and source is not None:
+        given = await source.decoded(engine, loaded)
+    elif loaded.reads == "labels" and labels is not None:
+        given = await decoded_upload(engine, loaded, [labels], "labels")
+    else:
+        part = loaded.reads
+        raise InvalidParameter(f"{loaded.name} is a {loaded.task} model: send the part {part!r}")
+    decoded, slice = looked_at(loaded, given, slice, region)
     if pixel:
         at: Apply[Point] = Apply(
             lambda model: model.point(decoded, *pixel, slice, seed),

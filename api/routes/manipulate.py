@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, File, Form, Response, UploadFile
+from fastapi import APIRouter, Form, Response
 
 from api.background import Work
 from api.engine import Apply, Engine, costs
@@ -16,10 +15,11 @@ from api.routes.common import (
     RegionText,
     SliceIndex,
     answers,
-    decoded_upload,
     looked_at,
     numeric_response,
+    problems,
 )
+from api.routes.source import OptionalSource, Source
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
 from caps_med.inference import Drawing, Manipulation
@@ -29,26 +29,19 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
 
 #: Characters of all poses: 256 of 16 atoms with 20 digits each.
 LONGEST_POSES = 100_000
-OptionalImageFiles = Annotated[
-    list[UploadFile] | None,
-    File(
-        description="NIfTI, NRRD, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF or npy. "
-        "Several parts are the channels of one image, in the model's order.",
-    ),
-]
 
 
 @router.post(
     "/{model}/manipulate",
     summary="Shift an atom, see the reconstruction change",
     response_class=Response,
-    responses={**answers("npz", "png", "json"), **ACCEPTED},
+    responses={**answers("npz", "png", "json"), **problems(502), **ACCEPTED},
 )
 async def manipulate(
     model: str,
     engine: EngineDependency,
     asked: AskedDependency,
-    image: OptionalImageFiles = None,
+    source: OptionalSource,
     capsule: Annotated[
         int | None,
         Form(
@@ -79,16 +72,14 @@ async def manipulate(
     can be followed.
     """
     if poses is not None:
-        return await _drawn(model, engine, asked, image, capsule, poses)
+        return await _drawn(model, engine, asked, source, capsule, poses)
     forms = ["npz", "png", "json"]
     asked.form_of(forms)  # before anything is read
     shifts = _numbers(deltas, "deltas", "-0.25,0,0.25")
-    if not image:
+    if source is None:
         raise InvalidParameter("send the part 'image', or 'poses' of a classification model")
     loaded = await engine.load(model)
-    decoded, slice = looked_at(
-        loaded, await decoded_upload(engine, loaded, image, "image"), slice, region
-    )
+    decoded, slice = looked_at(loaded, await source.decoded(engine, loaded), slice, region)
     work: Apply[Manipulation] = Apply(
         lambda model: model.manipulator(decoded, slice)(capsule, atom, shifts),
         lambda model: costs.manipulation(model, decoded, len(shifts)),
@@ -100,13 +91,13 @@ async def _drawn(
     model: str,
     engine: Engine,
     asked: Asked,
-    image: Sequence[UploadFile] | None,
+    source: Source | None,
     capsule: int | None,
     poses: str,
 ) -> Response:
     """The images that poses of a class capsule stand for."""
     asked.form_of(["npz", "png"])
-    if image or capsule is None:
+    if source or capsule is None:
         raise InvalidParameter("poses: give 'capsule' beside them, and no image")
     vectors = [_numbers(pose, "poses", "0.1,-0.2;0.3,0") for pose in poses.split(";")]
     if len({len(vector) for vector in vectors}) > 1:
@@ -116,9 +107,9 @@ async def _drawn(
         lambda model: model.draw(capsule, vectors),
         lambda model: costs.drawing(model, len(vectors)),
     )
-    source = MedicalImage(np.array(vectors, np.float32)[None])
+    posed = MedicalImage(np.array(vectors, np.float32)[None])
     return await asked.answered(
-        Work("manipulate", loaded, source, work, ["npz", "png"], encode_drawing)
+        Work("manipulate", loaded, posed, work, ["npz", "png"], encode_drawing)
     )
 
 

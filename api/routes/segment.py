@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Response
 
+from api.archives.storing import Stored, stored
 from api.background import Work
 from api.encoding import file_response, json_response, npz_bytes, zip_bytes
-from api.engine import Segment
+from api.engine import Engine, Segment
 from api.record import note
 from api.routes.asking import ACCEPTED, AskedDependency
-from api.routes.common import EngineDependency, ImageFiles, answers, decoded_upload
+from api.routes.common import EngineDependency, answers, problems
+from api.routes.source import RequiredSource, Source
 from api.schemas import SegmentationNumbers
-from caps_med.images import CODECS, encode_image
+from caps_med.errors import InvalidParameter
+from caps_med.images import CODECS, MedicalImage, check_writable, encode_image
 from caps_med.inference import MapName, Refinement, Segmentation
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
@@ -39,12 +42,13 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
             "json",
             numbers=SegmentationNumbers,
         ),
+        **problems(502),
         **ACCEPTED,
     },
 )
 async def segment(
     model: str,
-    image: ImageFiles,
+    source: RequiredSource,
     engine: EngineDependency,
     asked: AskedDependency,
     refine: Annotated[
@@ -69,6 +73,10 @@ async def segment(
             "views that disagree. As zip or npz beside the label map; in PNG 255 stands for 1."
         ),
     ] = None,
+    store: Annotated[
+        bool,
+        Form(description="With archive: store the answer there, as DICOM SEG."),
+    ] = False,
 ) -> Response:
     """The label map in the image's own format and geometry; of a DICOM slice or volume, DICOM SEG.
 
@@ -77,17 +85,46 @@ async def segment(
     in the image's own format and as NIfTI, and the JSON.
     """
     loaded = await engine.load(model)
-    decoded = await decoded_upload(engine, loaded, image, "image")
+    decoded = await source.decoded(engine, loaded)
+    then = _storing(engine, source, decoded) if store else None
     forms = [*decoded.formats_of("image" if map else "labels"), "npz", "zip", "json"]
     call = Segment(decoded, refine, disagreement or map == "disagreement")
-    encoded = partial(encode, map=map)
-    return await asked.answered(Work("segment", loaded, decoded, call, forms, encoded))
+    encoded = partial(encode_stored if store else encode, map=map)
+    return await asked.answered(Work("segment", loaded, decoded, call, forms, encoded, then))
+
+
+def _storing(
+    engine: Engine, source: Source, image: MedicalImage
+) -> Callable[[Segmentation], Awaitable[Stored]]:
+    """Store the answer to an image in the archive that it came from.
+
+    Raises:
+        InvalidParameter: the image came from none.
+        UnsupportedFormat: no DICOM SEG can refer to it.
+    """
+    if source.reference is None:
+        raise InvalidParameter("store: only with archive, study and series")
+    check_writable(image, "labels", 1, "dicom")
+    archive = source.reference.archive
+    note(stored=archive)
+    return lambda result: stored(engine, archive, result)
+
+
+def encode_stored(result: Stored, form: str, map: MapName | None = None) -> Response:
+    """A segmentation that was stored; as DICOM SEG the stored one. Headers name it."""
+    found = result.segmentation
+    if form == "dicom" and not map:
+        _warn(found)
+        answer = file_response(result.content, form, found.provenance, "segmentation")
+    else:
+        answer = encode(found, form, map)
+    answer.headers.update(result.headers())
+    return answer
 
 
 def encode(result: Segmentation, form: str, map: MapName | None = None) -> Response:
     """A segmentation in the form asked for; its warnings are sent along."""
-    if result.warnings:
-        note(warnings="; ".join(result.warnings))
+    _warn(result)
     if form == "json":
         return json_response(result.numbers(), result.provenance)
     if form == "npz":
@@ -99,6 +136,11 @@ def encode(result: Segmentation, form: str, map: MapName | None = None) -> Respo
     if map:
         return file_response(encode_image(result.map_of(map), form), form, result.provenance, map)
     return file_response(encode_image(result, form), form, result.provenance, "segmentation")
+
+
+def _warn(result: Segmentation) -> None:
+    if result.warnings:
+        note(warnings="; ".join(result.warnings))
 
 
 def _all(result: Segmentation, map: MapName | None) -> Iterator[tuple[str, bytes]]:

@@ -194,6 +194,10 @@ class Archive:
                     yield client, session
                 finally:
                     late = session.expired
+        except ArchiveUnavailable as error:
+            if late:  # it is the end of what was cut
+                raise self._late() from error
+            raise
         except CapsMedError:
             raise
         except requests.HTTPError as error:
@@ -220,6 +224,8 @@ class Archive:
 
         if late:
             return self._late()
+        if isinstance(error, requests.JSONDecodeError):
+            return self._garbled()
         if isinstance(error, requests.exceptions.SSLError):
             return ArchiveUnavailable(
                 f"the certificate of the archive {self.name!r} is not trusted: name the authority "

@@ -64,14 +64,23 @@ def check_single(files: Sequence[Path] | None, **batch_only: object) -> list[Pat
     Raises:
         InvalidParameter: there is no file, or an option needs ``--input``.
     """
-    for name, value in batch_only.items():
-        if value:
-            raise InvalidParameter(f"--{name}: only with --input, for many images")
+    check_no_batch(**batch_only)
     if not files:
         raise InvalidParameter("no image is given: name a file, or a folder with --input")
     if files[0].is_dir() and len(files) == 1 and not _holds_dicom(files[0]):
         raise InvalidParameter(f"{files[0]} is a folder: give it with --input, and --out a folder")
     return list(files)
+
+
+def check_no_batch(**batch_only: object) -> None:
+    """Check that nothing is asked for that only a batch has.
+
+    Raises:
+        InvalidParameter: an option needs ``--input``.
+    """
+    for name, value in batch_only.items():
+        if value:
+            raise InvalidParameter(f"--{name}: only with --input, for many images")
 
 
 def _holds_dicom(folder: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import caps_med
-from caps_med.cli import batch
+from caps_med.cli import archived, batch
 from caps_med.cli.batch import Files, Inputs, Jobs, Resume
 from caps_med.cli.options import (
     AsJson,
@@ -40,6 +40,7 @@ def classify(
             help="Write the answer with poses to this .json file; with --input a folder.",
         ),
     ] = None,
+    source: archived.From = None,
     slice: SliceIndex = None,
     jobs: Jobs = 1,
     resume: Resume = False,
@@ -57,19 +58,21 @@ def classify(
     if inputs:
         from caps_med.batch import ClassifyFiles
 
+        if source:
+            raise InvalidParameter("--input: without --from")
         if out is None:
             raise InvalidParameter("--input: name a folder for the answers with --out")
         action = ClassifyFiles(model, models, slice=slice)
         batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite,
                   as_json=json_)  # fmt: skip
         return
-    images = batch.check_single(files, jobs=jobs > 1, resume=resume)
+    given = archived.check_one(files, source, jobs=jobs > 1, resume=resume)
     if out is not None:
         if out.suffix.lower() != ".json":
             raise InvalidParameter(f"--out {out}: name a .json file")
         check_free([out], overwrite)
     loaded = caps_med.load_model(model, models)
-    found = loaded.classify(images, slice)
+    found = loaded.classify(archived.read(loaded, given), slice)
     numbers = found.numbers()
     if out is not None:
         out.write_text(json.dumps(numbers, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

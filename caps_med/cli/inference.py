@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import caps_med
-from caps_med.cli import batch
+from caps_med.cli import archived, batch
 from caps_med.cli.classify import classify
 from caps_med.cli.options import (
     Images,
@@ -147,6 +147,7 @@ def features(
         ),
     ] = None,
     inputs: batch.Inputs = None,
+    archive: archived.From = None,
     layer: Annotated[str | None, typer.Option(help="Only this capsule layer.")] = None,
     slice: SliceIndex = None,
     seed: Seed = 0,
@@ -164,21 +165,24 @@ def features(
     if inputs:
         from caps_med.batch import FeatureFiles
 
+        if archive:
+            raise InvalidParameter("--input: without --from")
         action = FeatureFiles(model, models, layer=layer, slice=slice, seed=seed)
         batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite)
         return
-    images = batch.check_single(files, jobs=jobs > 1, resume=resume)
+    given = archived.check_one(files, archive, jobs=jobs > 1, resume=resume)
     from caps_med.inference.features import FOLDER_FILES
 
     if out.suffix == ".npz":
-        check_file(out, images, overwrite)
+        check_file(out, archived.files_of(given), overwrite)
     elif out.suffix or out.is_file():
         raise InvalidParameter(f"--out {out}: name a .npz file, or a folder without a suffix")
     else:
         check_free([out / name for name in FOLDER_FILES], overwrite)
     loaded = caps_med.load_model(model, models)
-    with progress_bar(f"computing the capsules of {images[0].name}") as progress:
-        found = loaded.features(images, layer, slice, seed, progress=progress)
+    image = given if isinstance(given, list) else archived.read(loaded, given)
+    with progress_bar(f"computing the capsules of {archived.name_of(given)}") as progress:
+        found = loaded.features(image, layer, slice, seed, progress=progress)
     found.save(out)
     for name, capsules in found.layers.items():
         types, atoms, rows, columns = capsules.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,8 +10,8 @@ import typer
 from rich.markup import escape
 
 import caps_med
-from caps_med.cli import batch
-from caps_med.cli.batch import Files, Format, Inputs, Jobs, OutPath, Resume
+from caps_med.cli import archived, batch
+from caps_med.cli.batch import Files, Format, Inputs, Jobs, Resume
 from caps_med.cli.options import (
     AsJson,
     ModelName,
@@ -24,19 +25,28 @@ from caps_med.cli.options import (
 )
 from caps_med.cli.output import check_file, check_format, check_free
 from caps_med.cli.progress import progress_bar
+from caps_med.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from caps_med.archives import Archive
     from caps_med.images import MedicalImage
-    from caps_med.inference import MapName, Segmentation
+    from caps_med.inference import MapName, Model, Refinement, Segmentation
 
 
 def segment(
     model: ModelName,
-    out: OutPath,
     files: Files = None,
     inputs: Inputs = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="File to write, its suffix sets the format; with --input a folder."
+        ),
+    ] = None,
+    source: archived.From = None,
+    to: archived.To = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Write one channel per class, not labels.")
     ] = False,
@@ -82,6 +92,10 @@ def segment(
 
     --confidence, --entropy and --disagreement write OUT_confidence and so on, of volumes as
     .nii.gz, of pictures as .png, whose 255 stands for 1.
+
+    With --from, the image is a series of an archive, or each image series of a study; --to stores
+    the answer there.
+
     With --input, cases.csv and cases.json in --out have the measures of each image; a file that
     cannot be segmented is listed at the end and sets the exit status to 1.
 
@@ -89,6 +103,8 @@ def segment(
       caps-med segment --model brain-t1-tissue t1.nii.gz --out tissue.nii.gz
       caps-med segment --model my-tumours flair.nii.gz t1.nii.gz --out tumour.nii.gz
       caps-med segment --model brain-t1-tissue -i scans -o tissues --jobs 4
+      caps-med segment --model brain-t1-tissue --from dicomweb://pacs/studies/1.2/series/1.3 \
+        --to dicomweb
     """
     from caps_med.inference import MAP_NAMES
     from caps_med.inference.refinement import known_refinement
@@ -101,35 +117,109 @@ def segment(
     if inputs:
         from caps_med.batch import SegmentFiles
 
+        if out is None or source or to:
+            raise InvalidParameter("--input: name a folder with --out, without --from and --to")
         action = SegmentFiles(
             model, models, format=format, probabilities=probabilities, refine=method, maps=maps
         )
         batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite,
                   as_json=as_json)  # fmt: skip
         return
-    images = batch.check_single(files, format=format, jobs=jobs > 1, resume=resume)
-    check_file(out, images, overwrite)
+    given = archived.check_given(files, source, format=format, jobs=jobs > 1, resume=resume)
+    targets = [archived.target_of(to, one) for one in given]
+    if out is None and to is None:
+        raise InvalidParameter("name a file with --out, or store the answer with --to")
+    if out is not None:
+        if len(given) > 1:
+            raise InvalidParameter(
+                f"--out: the study has {len(given)} series of images: name one, or store with --to"
+            )
+        check_file(out, archived.files_of(given[0]), overwrite)
+    if out is None and maps:
+        raise InvalidParameter(f"--{maps[0]}: name a file with --out, beside which it is written")
     loaded = caps_med.load_model(model, models)
-    classes = loaded.segmenter.network.out_channels
-    source = loaded.read(images, "image")
-    check_format(out, source, *(("image", classes) if probabilities else ("labels", 1)))
-    beside = {name: _beside(out, name, source) for name in maps}
-    check_free(beside.values(), overwrite)
-    with progress_bar(f"segmenting {images[0].name}") as progress:
-        result = loaded.segment(source, progress=progress, refine=method, disagreement=disagreement)
-    written = result.probabilities if probabilities else result
-    written.save(out)
+    wanted = _Wanted(out, probabilities, method, maps, overwrite, as_json)
+    for one, target in zip(given, targets, strict=True):
+        _segment_one(loaded, one, target, wanted)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What becomes of an answer: the options of the command."""
+
+    out: Path | None
+    probabilities: bool
+    refine: Refinement | None
+    maps: tuple[MapName, ...]
+    overwrite: bool
+    as_json: bool
+
+
+def _segment_one(
+    model: Model, given: archived.Given, target: Archive | None, wanted: _Wanted
+) -> None:
+    """Segment an image, write and store the answer, and show its measures."""
+    image = archived.read(model, given)
+    beside = _check_answer(model, image, target, wanted)
+    with progress_bar(f"segmenting {archived.name_of(given)}") as progress:
+        result = model.segment(
+            image,
+            progress=progress,
+            refine=wanted.refine,
+            disagreement="disagreement" in wanted.maps,
+        )
+    places = [str(path) for path in (wanted.out, *beside.values()) if path is not None]
+    stored = None
+    if target is not None:
+        stored = archived.store(target, result)
+        places.append(stored.place)
+    if wanted.out is not None:
+        _write(result, wanted.out, wanted.probabilities, stored)
     for name, path in beside.items():
         result.map_of(name).save(path)
-    say_input(loaded.bundle)
+    say_input(model.bundle)
     for note in result.warnings:
         say(f"note: {note}", errors)
-    if as_json:
+    if wanted.as_json:
         say_json(result.numbers())
         return
     console.print(measures_table(result))
     say(_uncertainty_line(result))
-    say(f"{loaded.bundle.reference} -> {', '.join(str(path) for path in (out, *beside.values()))}")
+    say(f"{model.bundle.reference} -> {', '.join(places)}")
+
+
+def _check_answer(
+    model: Model, image: MedicalImage, target: Archive | None, wanted: _Wanted
+) -> dict[MapName, Path]:
+    """Check, before any work, that the answer can be written and stored; the files of its maps.
+
+    Raises:
+        UnsupportedFormat, InvalidParameter: it cannot.
+    """
+    from caps_med.images import check_writable
+
+    if target is not None:
+        check_writable(image, "labels", 1, "dicom")
+    out = wanted.out
+    if out is None:
+        return {}
+    classes = model.segmenter.network.out_channels
+    check_format(out, image, *(("image", classes) if wanted.probabilities else ("labels", 1)))
+    beside = {name: _beside(out, name, image) for name in wanted.maps}
+    check_free(beside.values(), wanted.overwrite)
+    return beside
+
+
+def _write(
+    result: Segmentation, out: Path, probabilities: bool, stored: archived.Stored | None
+) -> None:
+    """Write the answer; as DICOM SEG the one that was stored, if any."""
+    from caps_med.images import codec_of_path
+
+    if stored is not None and not probabilities and codec_of_path(out).name == "dicom":
+        out.write_bytes(stored.content)
+    else:
+        (result.probabilities if probabilities else result).save(out)
 
 
 def _beside(out: Path, name: MapName, source: MedicalImage) -> Path:

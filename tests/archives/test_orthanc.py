@@ -26,20 +26,19 @@ from caps_med.errors import (
     SeriesNotFound,
 )
 from caps_med.images import read_image
-from tests.images.dicom_files import IDENTITY, SERIES, series_file, zipped_series
+from tests.archives.series import STUDY, slices, zipped
+from tests.images.dicom_files import SERIES, series_file
 from tests.orthanc import Orthanc
 
-STUDY = IDENTITY["StudyInstanceUID"]
 REFERENCE = SeriesReference("orthanc", STUDY, SERIES)
-HEIGHTS = (2.5, 0.0, 5.0)
 
 
 @pytest.fixture(scope="module")
 def filled(orthanc: Orthanc) -> Orthanc:
     """An archive of one series of three slices."""
     orthanc.clear()
-    for number, z in enumerate(HEIGHTS, start=1):
-        orthanc.store(series_file(number, z, Modality="CT"))
+    for file in slices():
+        orthanc.store(file)
     return orthanc
 
 
@@ -62,7 +61,7 @@ def test_a_series_is_retrieved_as_it_was_stored(
     caplog.set_level(logging.DEBUG)
     content = archive(filled).retrieve(REFERENCE)
     assert content == archive(filled).retrieve(REFERENCE)
-    image, local = read_image(content), read_image(zipped_series())
+    image, local = read_image(content), read_image(zipped())
     np.testing.assert_array_equal(image.array, local.array)
     np.testing.assert_array_equal(image.affine, local.affine)
     check_series(image, SERIES)

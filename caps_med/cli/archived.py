@@ -1,0 +1,173 @@
+"""Images from DICOMweb archives, and answers stored there: ``--from`` and ``--to``."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from caps_med.cli import batch
+from caps_med.errors import InvalidParameter, SeriesNotFound
+
+if TYPE_CHECKING:
+    from caps_med.archives import Archive, ArchiveBounds, SeriesReference
+    from caps_med.images import MedicalImage
+    from caps_med.inference import Model, Segmentation
+
+From: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="dicomweb://ARCHIVE/studies/S/series/T",
+        help="Instead of a file: a series of an archive that CAPS_MED_ARCHIVES names.",
+    ),
+]
+To: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="dicomweb[://ARCHIVE]",
+        help="Store the answer as DICOM SEG in the archive of --from, or in another one.",
+    ),
+]
+
+#: What ``--to`` says of the archive of ``--from``, and how it names another one.
+_SAME, _OTHER = "dicomweb", "dicomweb://"
+
+#: The files of one image, or a series of an archive.
+Given: TypeAlias = "list[Path] | SeriesReference"
+
+
+def check_given(
+    files: Sequence[Path] | None, source: str | None, **batch_only: object
+) -> list[Given]:
+    """The files of a single input, see `batch.check_single`, or the series that are named.
+
+    Raises:
+        InvalidParameter: there is none, or both are given, or an option needs ``--input``.
+    """
+    if source is None:
+        return [batch.check_single(files, **batch_only)]
+    batch.check_no_batch(**batch_only)
+    if files:
+        raise InvalidParameter("--from: name no file beside it")
+    return [*_series_of(source)]
+
+
+def check_one(files: Sequence[Path] | None, source: str | None, **batch_only: object) -> Given:
+    """`check_given`, for a command that takes one series.
+
+    Raises:
+        InvalidParameter: as `check_given`, or a study is named.
+    """
+    if source is not None:
+        from caps_med.archives import SeriesReference
+
+        SeriesReference.parse(source)
+    (given,) = check_given(files, source, **batch_only)
+    return given
+
+
+def files_of(given: Given) -> list[Path]:
+    """The files that an answer must not overwrite."""
+    return given if isinstance(given, list) else []
+
+
+def name_of(given: Given) -> str:
+    """The input in messages."""
+    return given[0].name if isinstance(given, list) else f"a series of {given.archive}"
+
+
+def read(model: Model, given: Given) -> MedicalImage:
+    """The image of a single input.
+
+    Raises:
+        CapsMedError: it cannot be retrieved or read.
+    """
+    if isinstance(given, list):
+        return model.read(given, "image")
+    from caps_med.archives import ArchiveBounds, check_series
+
+    bounds = ArchiveBounds(max_bytes=model.limits.max_bytes)
+    image = model.read(_archive(given.archive, bounds).retrieve(given), "image")
+    check_series(image, given.series)
+    return image
+
+
+def target_of(to: str | None, given: Given) -> Archive | None:
+    """The archive that ``--to`` names; None without.
+
+    Raises:
+        InvalidParameter: it names none.
+        ArchiveNotFound: the settings do not know it.
+    """
+    if to is None:
+        return None
+    if to == _SAME and not isinstance(given, list):
+        return _archive(given.archive)
+    if not to.startswith(_OTHER):
+        raise InvalidParameter(
+            f"--to: give {_SAME} for the archive of --from, or {_OTHER}ARCHIVE for another one"
+        )
+    return _archive(to.removeprefix(_OTHER))
+
+
+def _series_of(source: str) -> list[SeriesReference]:
+    """The series that ``--from`` names; of a study all those that hold pictures.
+
+    Raises:
+        SeriesNotFound: the study has none.
+        CapsMedError: it is no reference, or the archive does not answer.
+    """
+    from caps_med.archives import SeriesReference
+    from caps_med.archives.archive import NO_PICTURES
+    from caps_med.archives.reference import parse_reference
+
+    reference = parse_reference(source)
+    if isinstance(reference, SeriesReference):
+        return [reference]
+    found = _archive(reference.archive).find(reference.study)
+    series = [one.series for one in found if one.modality not in NO_PICTURES]
+    if not series:
+        raise SeriesNotFound(f"the archive {reference.archive!r} has no images of that study")
+    return [SeriesReference(reference.archive, reference.study, one) for one in series]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A DICOM SEG in an archive.
+
+    Attributes:
+        content: the file.
+        place: the archive and the series, as ``--from`` would name them.
+    """
+
+    content: bytes
+    place: str
+
+
+def store(archive: Archive, result: Segmentation) -> Stored:
+    """Store a segmentation as DICOM SEG.
+
+    Raises:
+        ArchiveUnavailable, ArchiveDenied: see `Archive.store`.
+    """
+    from pydicom import dcmread
+
+    from caps_med.images import encode_image
+
+    content = encode_image(result, "dicom")
+    archive.store([content])
+    made = dcmread(io.BytesIO(content), stop_before_pixels=True)
+    study, series = made.StudyInstanceUID, made.SeriesInstanceUID
+    return Stored(content, f"{_OTHER}{archive.name}/studies/{study}/series/{series}")
+
+
+def _archive(name: str, bounds: ArchiveBounds | None = None) -> Archive:
+    from caps_med.archives import configured_archives, find_archive
+
+    return find_archive(name, configured_archives(), bounds)

@@ -1,0 +1,130 @@
+"""``caps-med segment|classify|features --from`` and ``--to``, with a real Orthanc."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import caps_med
+from caps_med.archives import configured_archives, find_archive
+from caps_med.archives.settings import VARIABLE
+from caps_med.cli import main
+from caps_med.images import read_image
+from tests.archives.series import STUDY, slices, zipped
+from tests.images.dicom_files import SERIES
+from tests.orthanc import Orthanc
+
+OTHER = f"{SERIES}.77"
+SOURCE = f"dicomweb://orthanc/studies/{STUDY}/series/{SERIES}"
+
+
+@pytest.fixture
+def filled(orthanc: Orthanc, monkeypatch: pytest.MonkeyPatch) -> Orthanc:
+    """An archive of one study, which the environment names."""
+    orthanc.clear()
+    for file in slices():
+        orthanc.store(file)
+    monkeypatch.setenv(VARIABLE, orthanc.settings())
+    return orthanc
+
+
+def call(monkeypatch: pytest.MonkeyPatch, models: Path, command: str, *more: str) -> int:
+    """The exit status of a command."""
+    arguments = [*command.split(), *more, "--models", str(models)]
+    monkeypatch.setattr(sys, "argv", ["caps-med", *arguments])
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def segmentations(orthanc: Orthanc) -> list[str]:
+    """The SEG series of the archive."""
+    archive = find_archive("orthanc", configured_archives({VARIABLE: orthanc.settings()}))
+    return [one.series for one in archive.find(STUDY) if one.modality == "SEG"]
+
+
+def test_from_archive_to_archive(
+    filled: Orthanc, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    seg, nifti = tmp_path / "seg.dcm", tmp_path / "labels.nii.gz"
+    command = f"segment --model tiny-segmentation --from {SOURCE}"
+    assert call(monkeypatch, models, command, "--to", "dicomweb", "--out", str(seg)) == 0
+    (series,) = segmentations(filled)
+    assert f"dicomweb://orthanc/studies/{STUDY}/series/{series}" in capsys.readouterr().out
+    (instance,) = filled.call("/tools/lookup", series.encode())
+    (stored,) = filled.call(f"{instance['Path']}/instances")
+    assert filled.call(f"/instances/{stored['ID']}/file") == seg.read_bytes()
+    assert call(monkeypatch, models, command, "--out", str(nifti)) == 0
+    local = caps_med.load_model("tiny-segmentation", models).segment(zipped())
+    assert len(np.unique(local.array)) > 1
+    np.testing.assert_array_equal(read_image(nifti, kind="labels").array, local.array)
+
+
+def test_all_image_series_of_a_study(
+    filled: Orthanc, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for file in slices(OTHER):
+        filled.store(file)
+    command = f"segment --model tiny-segmentation --from dicomweb://orthanc/studies/{STUDY}"
+    assert call(monkeypatch, models, command, "--out", str(tmp_path / "x.nii.gz")) == 2
+    assert "the study has 2 series of images" in capsys.readouterr().err
+    for _ in range(2):  # what the first left there is no image, and is what the second stores
+        assert call(monkeypatch, models, command, "--to", "dicomweb", "--json") == 0
+        assert len(segmentations(filled)) == 2
+
+
+def test_other_commands(
+    filled: Orthanc, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "features.npz"
+    command = f"features --model tiny-segmentation --from {SOURCE} --out {out}"
+    assert call(monkeypatch, models, command) == 0
+    local = caps_med.load_model("tiny-segmentation", models).features(zipped()).arrays()
+    with np.load(out) as found:
+        assert set(found) == set(local)
+        np.testing.assert_array_equal(found["lengths/seg_caps"], local["lengths/seg_caps"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (f"--from {SOURCE.replace('orthanc', 'pacs')} --to dicomweb", "known are orthanc"),
+        (f"--from {SOURCE} --to dicomweb://pacs", "known are orthanc"),
+        (f"--from {SOURCE} --to http://evil.example", "--to: give dicomweb"),
+        (f"--from {SOURCE}/../x --to dicomweb", "no reference to an archive"),
+        (f"--from {SOURCE}", "--out, or store the answer with --to"),
+        (f"--from {SOURCE}.9 --to dicomweb", "no such series"),
+        (f"x.png --from {SOURCE} --to dicomweb", "name no file beside it"),
+        (f"-i x --from {SOURCE} --to dicomweb", "--input: name a folder with --out"),
+        ("--from dicomweb://orthanc/studies/1.2.3 --to dicomweb", "no images of that study"),
+    ],
+)
+def test_what_is_refused(
+    filled: Orthanc, models: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], arguments: str, said: str,
+) -> None:  # fmt: skip
+    assert call(monkeypatch, models, f"segment --model tiny-segmentation {arguments}") == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert segmentations(filled) == []
+
+
+def test_credentials_are_not_shown(
+    filled: Orthanc, models: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    settings = json.loads(filled.settings())
+    settings["orthanc"]["user"] = "another"
+    monkeypatch.setenv(VARIABLE, json.dumps(settings))
+    command = f"segment --model tiny-segmentation --from {SOURCE} --to dicomweb"
+    assert call(monkeypatch, models, command) == 2
+    shown = capsys.readouterr()
+    assert "does not accept the credentials" in shown.err
+    assert filled.password not in shown.out + shown.err

@@ -1,0 +1,216 @@
+"""Archives that answer endlessly, slowly, elsewhere or nonsense: one error each, soon."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+
+from caps_med.errors import ArchiveDenied, ArchiveUnavailable, InputTooLarge, SeriesNotFound
+from tests.archives.fake import (
+    HEAD,
+    MULTIPART,
+    PASSWORD,
+    REFERENCE,
+    Answer,
+    body,
+    forever,
+    listing,
+    parts,
+    serving,
+)
+from tests.archives.series import slices
+
+#: Far above what a bounded exchange takes on a busy machine.
+SOON = 60.0
+FILE = slices()[0]
+PART = parts(FILE, end=b"")
+
+
+def test_what_is_well_is_retrieved() -> None:
+    with serving(search=listing(2), retrieve=body(parts(FILE, FILE), MULTIPART)) as fake:
+        assert FILE in fake.archive().retrieve(REFERENCE)
+    with serving(search=listing(None), retrieve=body(parts(FILE), MULTIPART)) as fake:
+        assert FILE in fake.archive().retrieve(REFERENCE)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        forever(HEAD + b"\r\n", PART),
+        forever(HEAD + b"\r\n" + PART, bytes(2**16)),  # one part without an end
+        forever(HEAD + b"Content-Length: 999999999999\r\n\r\n" + PART, bytes(2**16)),
+        forever(
+            HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"10000\r\n" + bytes(2**16) + b"\r\n"
+        ),
+    ],
+)
+def test_an_endless_series(answer: Answer) -> None:
+    with serving(retrieve=answer) as fake:
+        arrived: list[int] = []
+        with pytest.raises(InputTooLarge, match="more than 1000000 bytes"):
+            fake.archive(max_bytes=10**6).retrieve(REFERENCE, arrived.append)
+        assert sum(arrived) <= 10**6
+        assert fake.ended.wait(SOON)
+
+
+def test_more_files_than_are_allowed() -> None:
+    with serving(search=listing(None), retrieve=forever(HEAD + b"\r\n", PART)) as fake:
+        with pytest.raises(InputTooLarge, match="more than 3 files"):
+            fake.archive(max_files=3).retrieve(REFERENCE)
+        assert fake.ended.wait(SOON)
+    with serving(search=listing(4)) as fake:
+        with pytest.raises(InputTooLarge, match="more than 3 files"):
+            fake.archive(max_files=3).retrieve(REFERENCE)
+        assert len(fake.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        forever(b"", b"H", 0.01),  # the first line
+        forever(b"HTTP/1.1 200 OK\r\n", b"x: y\r\n", 0.01),
+        forever(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.01),
+        forever(HEAD + b"\r\n", b"x", 0.01),
+        forever(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n", 0.01),
+        forever(HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffff\r\n", b"x", 0.01),
+    ],
+)
+def test_an_archive_that_trickles(answer: Answer) -> None:
+    with serving(retrieve=answer) as fake:
+        begun = time.monotonic()
+        with pytest.raises(ArchiveUnavailable, match=r"not done within 0\.5 s"):
+            fake.archive(seconds=0.5).retrieve(REFERENCE)
+        assert time.monotonic() - begun < SOON
+        assert fake.ended.wait(SOON)
+
+
+def test_an_archive_that_is_silent() -> None:
+    def silent(connection: socket.socket) -> None:
+        connection.recv(1)  # until the client has left
+
+    with (
+        serving(retrieve=silent) as fake,
+        pytest.raises(ArchiveUnavailable, match="cannot be reached, or stopped answering"),
+    ):
+        fake.archive(pause_seconds=0.2).retrieve(REFERENCE)
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"])
+def test_redirects_are_not_followed(status: str) -> None:
+    with serving() as elsewhere:
+        more = f"Location: http://127.0.0.1:{elsewhere.port}/studies/1.2/series/1.3\r\n"
+        moved = body(b"", "text/plain", status, more)
+        for answers in ({"search": moved}, {"retrieve": moved}):
+            with (
+                serving(**answers) as fake,
+                pytest.raises(ArchiveUnavailable, match="redirects to another address"),
+            ):
+                fake.archive().retrieve(REFERENCE)
+        with (
+            serving(store=moved) as fake,
+            pytest.raises(ArchiveUnavailable, match="redirects to another address"),
+        ):
+            fake.archive().store([FILE])
+        assert elsewhere.asked == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (body(b"<html>", "text/html"), "does not answer with the files"),
+        (body(b"", "application/dicom+json"), "does not answer with the files"),
+        (body(b"junk", MULTIPART), "does not answer as DICOMweb"),
+        (body(parts(b"junk"), MULTIPART), "not DICOM"),
+        (body(parts(FILE, end=b""), MULTIPART), "was cut"),
+        (body(parts(FILE), MULTIPART, more="Content-Encoding: gzip\r\n"), "compresses"),
+        (body(parts(FILE, FILE), MULTIPART), "sent 2 of the 1 files"),
+        (body(parts(), MULTIPART), "sent 0 of the 1 files"),
+        (body(b"", "text/plain", "500 Oh"), "answers 500"),
+        (lambda connection: connection.sendall(b"nonsense\r\n\r\n"), "cannot be reached"),
+        (lambda connection: connection.close(), "cannot be reached"),
+        (
+            lambda connection: connection.sendall(
+                HEAD + b"Content-Length: 99999\r\n\r\n" + parts(FILE)
+            ),
+            "cannot be reached, or stopped",
+        ),
+    ],
+)
+def test_a_series_that_is_none(answer: Answer, said: str) -> None:
+    with serving(retrieve=answer) as fake, pytest.raises(ArchiveUnavailable, match=said):
+        fake.archive().retrieve(REFERENCE)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"junk", b"[1, 2]", b'{"0020000E": 7}', b'[{"0020000E": []}]', b"[" * 10**5, b"\xff\xfe",
+     b'[{"0020000E": {"Value": ["1.3"]}, "00201209": {"Value": ["x"]}}]'],
+)  # fmt: skip
+def test_a_list_that_is_none(content: bytes) -> None:
+    with (
+        serving(search=body(content, "application/dicom+json")) as fake,
+        pytest.raises((ArchiveUnavailable, SeriesNotFound), match=r"DICOMweb|no such series"),
+    ):
+        fake.archive().retrieve(REFERENCE)
+
+
+def test_an_endless_list() -> None:
+    answer = forever(
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/dicom+json\r\n\r\n", b"[" * 9999
+    )
+    with serving(search=answer, store=answer) as fake:
+        for call in (lambda: fake.archive().find("1.2"), lambda: fake.archive().store([FILE])):
+            with pytest.raises(InputTooLarge, match="more than 4194304 bytes"):
+                call()
+
+
+def test_uids_of_an_archive_are_not_trusted() -> None:
+    for study, series in (("1.2/../../x", "1.3"), ("1.2", "../1.3"), ("1.2", "1.3\n")):
+        with serving(search=listing(1, study, series)) as fake:
+            assert fake.archive().find(series="1.3") == []
+
+
+def test_an_archive_that_ignores_the_search_for_one_series() -> None:
+    with serving(search=listing(1, "1.2", "9.9")) as fake:
+        with pytest.raises(SeriesNotFound, match="no such series"):
+            fake.archive().retrieve(REFERENCE)
+        assert len(fake.asked) == 1
+
+
+@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
+def test_rights(status: str) -> None:
+    with (
+        serving(retrieve=body(b"", "text/plain", status)) as fake,
+        pytest.raises(ArchiveDenied, match="does not accept the credentials"),
+    ):
+        fake.archive().retrieve(REFERENCE)
+
+
+def test_what_was_not_stored() -> None:
+    failed = b'{"00081198": {"vr": "SQ", "Value": [{}]}}'
+    for answer, said in (
+        (body(failed, "application/dicom+json", "202 Accepted"), "did not store the result"),
+        (body(failed, "application/dicom+json", "409 Conflict"), "answers 409"),
+        (body(b"<x", "application/dicom+xml"), "does not answer as DICOMweb"),
+        (body(b"[", "application/dicom+json"), "does not answer as DICOMweb"),
+    ):
+        with serving(store=answer) as fake, pytest.raises(ArchiveUnavailable, match=said):
+            fake.archive().store([FILE])
+
+
+def test_nothing_of_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    warned = body(b"[]", "application/dicom+json", more="Warning: 299 Doe^Jane 1.3\r\n")
+    calls: list[Callable[[], object]] = []
+    with serving(search=warned) as fake:
+        calls += [lambda: fake.archive().find("1.2"), lambda: fake.archive().retrieve(REFERENCE)]
+        assert calls[0]() == []
+        with pytest.raises(SeriesNotFound, match="no such series"):
+            calls[1]()
+        assert b"Authorization: Basic" in fake.asked[0]
+    for hidden in (PASSWORD, "Doe", "1.3", "Basic"):
+        assert hidden not in caplog.text
