@@ -18,6 +18,8 @@ from caps_med.inference import AnswerProvenance
 #: Media type of each form an answer can take.
 MEDIA_TYPES: Mapping[str, str] = {
     **{name: codec.media_type for name, codec in CODECS.items()},
+    "dicom-labelmap": "application/dicom",
+    "sr": "application/dicom",
     "npz": "application/x-npz",
     "zip": "application/zip",
     "json": "application/json",
@@ -29,6 +31,10 @@ ALIASES: Mapping[str, str] = {
     "application/x-gzip": "nifti",
     "image/jpg": "jpeg",
 }
+
+
+#: Of forms that are not named like the suffix of their files.
+_SUFFIXES: Mapping[str, str] = {"dicom-labelmap": "dcm", "sr": "dcm"}
 
 
 def negotiate(asked: str | None, accept: str | None, offered: Sequence[str]) -> str:
@@ -73,7 +79,7 @@ def _preferred(accept: str | None) -> list[str]:
 
 def file_response(content: bytes, form: str, provenance: AnswerProvenance, stem: str) -> Response:
     """Bytes of one form, with provenance headers and a file name of our own making."""
-    suffix = CODECS[form].suffixes[0] if form in CODECS else f".{form}"
+    suffix = CODECS[form].suffixes[0] if form in CODECS else f".{_SUFFIXES.get(form, form)}"
     headers = {
         **provenance.headers(),
         "Content-Disposition": f'attachment; filename="{stem}{suffix}"',

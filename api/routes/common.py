@@ -92,7 +92,10 @@ def _documented(document: dict[str, Any], path: str) -> tuple[list[str] | None, 
 
 Format = Annotated[
     str | None,
-    Query(description="Overrides Accept: nifti, nrrd, dicom, png, tiff, npy, npz, zip or json."),
+    Query(
+        description="Overrides Accept: nifti, nrrd, dicom, dicom-labelmap, sr, png, tiff, npy, "
+        "npz, zip or json."
+    ),
 ]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
 #: What a part with an image may hold.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Annotated
 
@@ -19,7 +19,14 @@ from api.routes.common import EngineDependency, answers, problems
 from api.routes.source import RequiredSource, Source
 from api.schemas import SegmentationNumbers
 from caps_med.errors import InvalidParameter
-from caps_med.images import CODECS, MedicalImage, check_writable, encode_image
+from caps_med.images import (
+    CODECS,
+    MedicalImage,
+    check_writable,
+    dicom_report,
+    dicom_segmentation,
+    encode_image,
+)
 from caps_med.inference import MapName, Refinement, Segmentation
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
@@ -82,12 +89,16 @@ async def segment(
 
     As npz: `labels` and `probabilities`; as JSON: volume,
     share of the image, number of objects and mean confidence of each label; as zip: the label map
-    in the image's own format and as NIfTI, and the JSON.
+    in the image's own format and as NIfTI, and the JSON, of a DICOM series also the report.
+
+    Of a DICOM series also as dicom-labelmap, a Label Map Segmentation, and as sr, a structured
+    report (TID 1500) of the volumes, which refers to the DICOM SEG.
     """
     loaded = await engine.load(model)
     decoded = await source.decoded(engine, loaded)
     then = _storing(engine, source, decoded) if store else None
-    forms = [*decoded.formats_of("image" if map else "labels"), "npz", "zip", "json"]
+    beside = [] if decoded.origin is None or map else [*_OF_DICOM]
+    forms = [*decoded.formats_of("image" if map else "labels"), *beside, "npz", "zip", "json"]
     call = Segment(decoded, refine, disagreement or map == "disagreement")
     encoded = partial(encode_stored if store else encode, map=map)
     return await asked.answered(Work("segment", loaded, decoded, call, forms, encoded, then))
@@ -122,11 +133,21 @@ def encode_stored(result: Stored, form: str, map: MapName | None = None) -> Resp
     return answer
 
 
+#: What else there is of a label map of DICOM slices, and what its file is called.
+_OF_DICOM: Mapping[str, Callable[[Segmentation], bytes]] = {
+    "dicom-labelmap": lambda result: dicom_segmentation(result, "labelmap"),
+    "sr": dicom_report,
+}
+_STEMS = {"dicom-labelmap": "segmentation", "sr": "report"}
+
+
 def encode(result: Segmentation, form: str, map: MapName | None = None) -> Response:
     """A segmentation in the form asked for; its warnings are sent along."""
     _warn(result)
     if form == "json":
         return json_response(result.numbers(), result.provenance)
+    if form in _OF_DICOM:
+        return file_response(_OF_DICOM[form](result), form, result.provenance, _STEMS[form])
     if form == "npz":
         arrays = {"labels": result.array, "probabilities": result.probabilities.array}
         more = {map: result.map_of(map).array} if map else {}
@@ -148,4 +169,6 @@ def _all(result: Segmentation, map: MapName | None) -> Iterator[tuple[str, bytes
         yield f"segmentation{CODECS[form].suffixes[0]}", encode_image(result, form)
     if map:
         yield f"{map}.nii.gz", encode_image(result.map_of(map), "nifti")
+    if result.format == "dicom":
+        yield "report.dcm", dicom_report(result)
     yield "answer.json", json.dumps(result.numbers()).encode()

@@ -12,6 +12,7 @@ from rich.markup import escape
 import caps_med
 from caps_med.cli import archived, batch
 from caps_med.cli.batch import Files, Format, Inputs, Jobs, Resume
+from caps_med.cli.dicom_beside import DicomBeside
 from caps_med.cli.options import (
     AsJson,
     ModelName,
@@ -77,6 +78,27 @@ def segment(
             "where they disagree.",
         ),
     ] = False,
+    seg_type: Annotated[
+        str,
+        typer.Option(
+            help="Of a DICOM SEG: binary, which every program reads, or labelmap, which is newer "
+            "and smaller."
+        ),
+    ] = "binary",
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a DICOM series: also write the volumes here, as a DICOM structured report "
+            "(TID 1500) that refers to the DICOM SEG."
+        ),
+    ] = None,
+    preview: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a DICOM series: also write a picture of slices with labels here, as a DICOM "
+            "secondary capture, for viewers without SEG."
+        ),
+    ] = None,
     label_file: Annotated[
         Path | None,
         typer.Option(help="Also write names and colours of the labels here, for ITK-SNAP."),
@@ -105,6 +127,7 @@ def segment(
       caps-med segment --model brain-t1-tissue -i scans -o tissues --jobs 4
       caps-med segment --model brain-t1-tissue --from dicomweb://pacs/studies/1.2/series/1.3 \
         --to dicomweb
+      caps-med segment --model brain-t1-tissue SERIES --out seg.dcm --report volumes.dcm
     """
     from caps_med.inference import MAP_NAMES
     from caps_med.inference.refinement import known_refinement
@@ -112,6 +135,8 @@ def segment(
     method = known_refinement(refine)
     asked = {"confidence": confidence, "entropy": entropy, "disagreement": disagreement}
     maps = tuple(name for name in MAP_NAMES if asked[name])
+    objects = DicomBeside(seg_type, report, preview)
+    objects.check(out, overwrite, batch=bool(inputs), labels=not probabilities)
     if label_file is not None:
         _write_label_file(label_file, model, models, overwrite)
     if inputs:
@@ -138,7 +163,7 @@ def segment(
     if out is None and maps:
         raise InvalidParameter(f"--{maps[0]}: name a file with --out, beside which it is written")
     loaded = caps_med.load_model(model, models)
-    wanted = _Wanted(out, probabilities, method, maps, overwrite, as_json)
+    wanted = _Wanted(out, probabilities, method, maps, overwrite, as_json, objects)
     for one, target in zip(given, targets, strict=True):
         _segment_one(loaded, one, target, wanted)
 
@@ -153,6 +178,7 @@ class _Wanted:
     maps: tuple[MapName, ...]
     overwrite: bool
     as_json: bool
+    objects: DicomBeside
 
 
 def _segment_one(
@@ -174,7 +200,8 @@ def _segment_one(
         stored = archived.store(target, result)
         places.append(stored.place)
     if wanted.out is not None:
-        _write(result, wanted.out, wanted.probabilities, stored)
+        _write(result, wanted.out, wanted, stored)
+        wanted.objects.write(image, result)
     for name, path in beside.items():
         result.map_of(name).save(path)
     say_input(model.bundle)
@@ -211,15 +238,19 @@ def _check_answer(
 
 
 def _write(
-    result: Segmentation, out: Path, probabilities: bool, stored: archived.Stored | None
+    result: Segmentation, out: Path, wanted: _Wanted, stored: archived.Stored | None
 ) -> None:
-    """Write the answer; as DICOM SEG the one that was stored, if any."""
-    from caps_med.images import codec_of_path
+    """Write the answer; as binary DICOM SEG the one that was stored, if any."""
+    from caps_med.images import codec_of_path, dicom_segmentation
 
-    if stored is not None and not probabilities and codec_of_path(out).name == "dicom":
+    if wanted.probabilities:
+        result.probabilities.save(out)
+    elif wanted.objects.labelmap:
+        out.write_bytes(dicom_segmentation(result, "labelmap"))
+    elif stored is not None and codec_of_path(out).name == "dicom":
         out.write_bytes(stored.content)
     else:
-        (result.probabilities if probabilities else result).save(out)
+        result.save(out)
 
 
 def _beside(out: Path, name: MapName, source: MedicalImage) -> Path:

@@ -13,6 +13,7 @@
 from caps_med.images.channels import is_grey, stack_channels, with_channels
 from caps_med.images.codecs.codec import Codec
 from caps_med.images.codecs.registry import CODECS, codec_of_path
+from caps_med.images.dicom_results import dicom_preview, dicom_report, dicom_segmentation
 from caps_med.images.files import (
     ImageSource,
     as_written,
@@ -59,6 +60,9 @@ __all__ = [
     "codec_of_path",
     "count_pictures",
     "cropped",
+    "dicom_preview",
+    "dicom_report",
+    "dicom_segmentation",
     "encode_image",
     "from_object",
     "is_grey",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from pydicom import config
 from pydicom.datadict import dictionary_VR
@@ -12,6 +13,9 @@ from pydicom.dataset import Dataset
 from pydicom.multival import MultiValue
 from pydicom.uid import UID
 from pydicom.valuerep import DA, TM, validate_value
+
+#: How a DICOM SEG holds labels: a frame for each label of a slice, or one frame with their ids.
+SegType = Literal["binary", "labelmap"]
 
 #: Of the patient and the study; the standard wants the first nine in every object.
 DESCRIBED = (

@@ -11,8 +11,10 @@ import highdicom
 import httpx
 import nrrd
 import numpy as np
+import pydicom
 import pytest
 from fastapi.testclient import TestClient
+from httpx import Response
 
 import caps_med
 from api.app import create_app
@@ -88,6 +90,31 @@ def test_no_dicom_seg_is_written_where_none_is_asked_for(
     assert client.post(SEGMENT, files={"image": zipped_series()}).status_code == 500
 
 
+def test_a_series_has_a_report_and_a_label_map_segmentation(client: TestClient) -> None:
+    def asked(form: str) -> Response:
+        files = {"image": zipped_series()}
+        answer: Response = client.post(SEGMENT, files=files, params={"format": form})
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    seg, report, labelmap = (asked(form) for form in ("dicom", "sr", "dicom-labelmap"))
+    assert report.headers["content-type"] == "application/dicom"
+    assert report.headers["content-disposition"] == 'attachment; filename="report.dcm"'
+    found = pydicom.dcmread(io.BytesIO(report.content))
+    assert found.Modality == "SR" and found.PatientID == IDENTITY["PatientID"]
+    assert str(pydicom.dcmread(io.BytesIO(seg.content)).SOPInstanceUID) in str(found)
+    assert labelmap.headers["content-disposition"] == 'attachment; filename="segmentation.dcm"'
+    assert pydicom.dcmread(io.BytesIO(labelmap.content)).SegmentationType == "LABELMAP"
+    synthetic = client.post(SYNTHESIZE, files={"labels": seg.content})  # and back, as labels
+    assert synthetic.status_code == 200, synthetic.text
+
+
+def test_what_is_no_series_has_no_report(client: TestClient, volume: bytes) -> None:
+    answer = client.post(SEGMENT, files={"image": volume}, params={"format": "sr"})
+    assert answer.status_code == 406
+    assert "format=sr: must be one of nifti" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("content", [slice_file(**IDENTITY), zipped_series()])
 def test_a_dicom_series_comes_back_as_dicom_seg(
     client: TestClient, models: Path, content: bytes
@@ -118,7 +145,7 @@ def test_a_dicom_series_comes_back_as_dicom_seg(
     with zipfile.ZipFile(
         io.BytesIO(client.post(SEGMENT, files={"image": content}, params={"format": "zip"}).content)
     ) as archive:
-        names = ["segmentation.dcm", "segmentation.nii.gz", "answer.json"]
+        names = ["segmentation.dcm", "segmentation.nii.gz", "report.dcm", "answer.json"]
         assert archive.namelist() == names
 
 

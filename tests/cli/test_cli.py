@@ -8,6 +8,7 @@ from pathlib import Path
 
 import highdicom
 import numpy as np
+import pydicom
 import pytest
 import typer
 from rich.console import Console
@@ -434,6 +435,21 @@ def test_a_series_is_segmented_to_dicom_seg(models: Path, tmp_path: Path) -> Non
     assert f"tiny-segmentation@1 -> {out}" in answer.stdout.splitlines()
     assert highdicom.seg.segread(out).PatientID == IDENTITY["PatientID"]
     assert IDENTITY["PatientID"] not in answer.stdout + answer.stderr
+
+
+def test_report_and_preview_are_written_beside_the_dicom_seg(models: Path, tmp_path: Path) -> None:
+    series, out = tmp_path / "series.zip", tmp_path / "seg.dcm"
+    report, preview = tmp_path / "volumes.dcm", tmp_path / "preview.dcm"
+    series.write_bytes(zipped_series())
+    options = ("--seg-type", "labelmap", "--report", report, "--preview", preview)
+    command = ("segment", series, "--model", "tiny-segmentation", "--models", models, "--out", out)
+    answer = run(*command, *options)
+    assert answer.returncode == 0, answer.stderr
+    seg, sr, picture = (pydicom.dcmread(file) for file in (out, report, preview))
+    assert (seg.SegmentationType, sr.Modality, picture.Modality) == ("LABELMAP", "SR", "OT")
+    evidence = sr.CurrentRequestedProcedureEvidenceSequence[0].ReferencedSeriesSequence
+    instances = {one.ReferencedSOPInstanceUID for s in evidence for one in s.ReferencedSOPSequence}
+    assert seg.SOPInstanceUID in instances
 
 
 def test_paths_are_printed_as_they_are(models: Path, image: Path, tmp_path: Path) -> None:

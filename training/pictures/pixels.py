@@ -17,9 +17,9 @@ from caps_med.images import (
     Normalization,
     Plane,
     SliceStack,
-    label_palette,
     to_uint8,
 )
+from caps_med.images.overlay import label_colors, overlay
 
 RGB = NDArray[np.uint8]
 #: Longest edge of a displayed image; a smaller one is enlarged to the second number.
@@ -47,21 +47,6 @@ def gray_or_rgb(channels: NDArray[np.float32]) -> RGB:
     return to_uint8(
         np.moveaxis(channels if len(channels) == 3 else channels[:1].repeat(3, 0), 0, -1)
     )
-
-
-def label_colors(ids: NDArray[Any], palette: RGB | None = None) -> RGB:
-    """Label ids ``[H, W]`` in the colors of a palette ``[256, 3]``."""
-    colors = label_palette() if palette is None else palette
-    return np.asarray(colors[ids % 256], np.uint8)
-
-
-def overlay(pixels: RGB, ids: NDArray[Any], opacity: float, palette: RGB | None = None) -> RGB:
-    """Pixels with the labels ``[H, W]`` blended over them; 0 is background.
-
-    `skimage.color.label2rgb` assigns colors by the rank of an id in the image, not by the id.
-    """
-    blended = (1 - opacity) * pixels + opacity * label_colors(ids, palette)
-    return np.where(ids[..., None] > 0, np.rint(blended), pixels).astype(np.uint8)
 
 
 def display(channels: NDArray[np.float32], spacing: tuple[float, float] | None = None) -> RGB:

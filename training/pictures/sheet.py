@@ -12,7 +12,8 @@ from PIL import Image, ImageDraw
 
 from caps_med.images import MedicalImage, Normalization, Plane, SliceStack, label_palette
 from caps_med.images.fonts import caption_font
-from training.pictures.pixels import RGB, gray_or_rgb, label_colors, overlay
+from caps_med.images.overlay import label_colors, overlay
+from training.pictures.pixels import RGB, gray_or_rgb
 
 #: Edge of a picture, gap between two, height of a caption, in pixels.
 TILE, GAP, CAPTION = 176, 6, 18

@@ -29,7 +29,6 @@ from pydicom.sr.codedict import codes
 from caps_med._version import __version__
 from caps_med.errors import UnsupportedFormat
 from caps_med.images.codecs.dicom_seg import (
-    SegType,
     code_of,
     segment_numbers,
     segmentation_dataset,
@@ -44,7 +43,7 @@ from caps_med.images.codecs.dicom_sources import (
     saved,
     sources,
 )
-from caps_med.images.dicom_origin import DicomOrigin
+from caps_med.images.dicom_origin import DicomOrigin, SegType
 from caps_med.images.image import MedicalImage
 from caps_med.images.label_codes import STRUCTURE
 

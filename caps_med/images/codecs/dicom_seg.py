@@ -8,7 +8,7 @@ identifiers, which the archive that it returns to needs; see `caps_med.images.di
 from __future__ import annotations
 
 import hashlib
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from highdicom import AlgorithmIdentificationSequence
@@ -35,12 +35,10 @@ from caps_med.images.codecs.dicom_sources import (
     saved,
     sources,
 )
-from caps_med.images.dicom_origin import DicomOrigin
+from caps_med.images.dicom_origin import DicomOrigin, SegType
 from caps_med.images.image import Array, MedicalImage
 from caps_med.images.label_codes import LabelCode, Laterality, code_of_name
 from caps_med.images.labels import label_palette
-
-SegType = Literal["binary", "labelmap"]
 
 #: Beside the numbers that scanners give their series.
 _SERIES_NUMBER = 900
@@ -74,19 +72,16 @@ def segmentation_dataset(
     if kind not in get_args(SegType):
         raise InvalidParameter(f"seg type {kind!r}: must be one of {', '.join(get_args(SegType))}")
     numbers = segment_numbers(image, kind)
-    model = maker(image)
-    content = hashlib.sha256(np.ascontiguousarray(image.array).data).hexdigest()
-    described = repr([(n, _name(image, n), code_of(image, n)) for n in numbers])
-    uid = (*(uid for uid, _ in origin.slices), model, kind, content, described)
+    model, instance = maker(image), instance_of(image, origin, kind)
     try:
         seg = Segmentation(
             source_images=sources(image, origin),
             pixel_array=_numbered(image, origin, numbers),
             segmentation_type=SegmentationTypeValues[kind.upper()],
             segment_descriptions=_descriptions(image, origin, numbers),
-            series_instance_uid=identifier("SEG series", *uid),
+            series_instance_uid=identifier("series", instance),
             series_number=_SERIES_NUMBER,
-            sop_instance_uid=identifier("SEG", *uid),
+            sop_instance_uid=instance,
             instance_number=1,
             manufacturer="caps_med",
             manufacturer_model_name=model,
@@ -100,6 +95,15 @@ def segmentation_dataset(
         raise UnsupportedFormat("no DICOM SEG can refer to this series: use nifti") from error
     seg.ContentCreatorName = "caps_med^"  # a family name, as PN has it since 1993
     return seg
+
+
+def instance_of(image: MedicalImage, origin: DicomOrigin, kind: SegType) -> str:
+    """The SOP Instance UID of a DICOM SEG: of the slices, the labels on them, and their meaning."""
+    content = hashlib.sha256(np.ascontiguousarray(image.array).data).hexdigest()
+    numbers = segment_numbers(image, kind)
+    described = repr([(n, _name(image, n), code_of(image, n)) for n in numbers])
+    slices = (f"{uid} {frame}" for uid, frame in origin.slices)
+    return identifier("SEG", kind, maker(image), content, described, *slices)
 
 
 def segment_numbers(image: MedicalImage, kind: SegType) -> dict[int, int]:

@@ -27,7 +27,8 @@ from caps_med.images import (
     read_image,
 )
 from caps_med.images.codecs import dicom_segments
-from caps_med.images.codecs.dicom_seg import SegType, segmentation
+from caps_med.images.codecs.dicom_seg import segmentation
+from caps_med.images.dicom_origin import SegType
 from caps_med.images.image import Array
 from tests.images.codecs.test_dicom_seg import frames, labelled, series
 from tests.images.dicom_files import IDENTITY, slice_file

@@ -12,11 +12,12 @@ from PIL import Image
 
 import caps_med
 from caps_med.images import MedicalImage, Normalization, label_palette
+from caps_med.images.overlay import overlay
 from tests.conftest import tiny_binary, write_tiny
 from training.data import open_dataset
 from training.evaluation.segmentation import evaluate
 from training.pictures.figures import curves, strip_plot
-from training.pictures.pixels import case_pictures, overlay
+from training.pictures.pixels import case_pictures
 from training.reports.segmentation import evaluation_report, training_report
 
 SCORES = [

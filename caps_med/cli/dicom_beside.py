@@ -1,0 +1,89 @@
+"""What ``caps-med segment`` writes of a DICOM series beside the label map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from caps_med.cli.output import check_free
+from caps_med.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from caps_med.images import MedicalImage
+    from caps_med.images.dicom_origin import SegType
+    from caps_med.inference import Segmentation
+
+
+@dataclass(frozen=True)
+class DicomBeside:
+    """The options of the command.
+
+    Attributes:
+        seg_type: ``binary`` or ``labelmap``.
+        report: the structured report's file; None for none.
+        preview: the secondary capture's file; None for none.
+    """
+
+    seg_type: str
+    report: Path | None
+    preview: Path | None
+
+    def check(self, out: Path | None, overwrite: bool, *, batch: bool, labels: bool) -> None:
+        """Check, before any work, that what is asked for can be written.
+
+        Args:
+            out: the label map's file; None if it is only stored in an archive.
+            overwrite: whether files may be there already.
+            batch: whether several images are segmented.
+            labels: whether `out` gets the labels, not probabilities.
+
+        Raises:
+            InvalidParameter: it cannot; the message says what to give.
+        """
+        given = {
+            "--seg-type labelmap": self.labelmap,
+            "--report": self.report is not None,
+            "--preview": self.preview is not None,
+        }
+        for name in (name for name, chosen in given.items() if chosen):
+            if batch:
+                raise InvalidParameter(f"{name}: segment one series, without --input")
+            if not (labels and out is not None and _is_dicom(out)):
+                raise InvalidParameter(f"{name} belongs to a DICOM SEG: give --out a name.dcm")
+        files = [file for file in (self.report, self.preview) if file is not None]
+        if len({*files, out}) <= len(files):
+            raise InvalidParameter("--out, --report and --preview: give each a file of its own")
+        if other := next((file for file in files if not _is_dicom(file)), None):
+            raise InvalidParameter(f"{other}: the name of a DICOM file ends in .dcm")
+        check_free(files, overwrite)
+
+    def write(self, source: MedicalImage, result: Segmentation) -> None:
+        """Write what is asked for beside the label map."""
+        from caps_med.images import dicom_preview, dicom_report
+
+        if self.report is not None:
+            self.report.write_bytes(dicom_report(result, self._kind()))
+        if self.preview is not None:
+            self.preview.write_bytes(dicom_preview(source, result))
+
+    @property
+    def labelmap(self) -> bool:
+        """Whether the DICOM SEG is a Label Map Segmentation."""
+        return self._kind() == "labelmap"
+
+    def _kind(self) -> SegType:
+        from caps_med.images.dicom_origin import SegType
+
+        for kind in get_args(SegType):
+            if kind == self.seg_type:
+                known: SegType = kind
+                return known
+        listed = " or ".join(get_args(SegType))
+        raise InvalidParameter(f"--seg-type {self.seg_type}: must be {listed}")
+
+
+def _is_dicom(file: Path) -> bool:
+    from caps_med.images import CODECS
+
+    return file.name.lower().endswith(CODECS["dicom"].suffixes)

@@ -1,0 +1,49 @@
+"""What is asked for beside a DICOM SEG is checked before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caps_med.cli.dicom_beside import DicomBeside
+from caps_med.errors import InvalidParameter
+
+REPORT, PREVIEW = Path("volumes.dcm"), Path("preview.dcm")
+
+
+def check(beside: DicomBeside, out: str = "seg.dcm", **changed: Any) -> None:  # noqa: ANN401
+    beside.check(Path(out), **{"overwrite": False, "batch": False, "labels": True, **changed})
+
+
+def test_what_can_be_written_passes() -> None:
+    check(DicomBeside("labelmap", REPORT, PREVIEW))
+    check(DicomBeside("binary", None, None), "labels.nii.gz", batch=True)
+
+
+@pytest.mark.parametrize(
+    ("beside", "out", "changed", "message"),
+    [
+        (DicomBeside("binary", REPORT, None), "x.nii.gz", {}, "--report belongs to a DICOM SEG"),
+        (DicomBeside("labelmap", None, None), "x.png", {}, "--seg-type labelmap belongs to a"),
+        (DicomBeside("binary", None, PREVIEW), "x.dcm", {"labels": False}, "--preview belongs to"),
+        (DicomBeside("binary", None, PREVIEW), "x.dcm", {"batch": True}, "segment one series"),
+        (DicomBeside("binary", Path("r.txt"), None), "x.dcm", {}, "r.txt: the name of a DICOM"),
+        (DicomBeside("binary", REPORT, REPORT), "x.dcm", {}, "give each a file of its own"),
+        (DicomBeside("pixels", None, None), "x.dcm", {}, "pixels: must be binary or labelmap"),
+    ],
+)
+def test_what_cannot_is_refused(
+    beside: DicomBeside, out: str, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        check(beside, out, **changed)
+
+
+def test_files_that_are_there_are_kept(tmp_path: Path) -> None:
+    there = tmp_path / "volumes.dcm"
+    there.touch()
+    with pytest.raises(InvalidParameter, match="exists: name another, or add --overwrite"):
+        check(DicomBeside("binary", there, None))
+    check(DicomBeside("binary", there, None), overwrite=True)
