@@ -1,38 +1,51 @@
 /** What has been painted, step by step. */
 
 const ROOM = 64 * 2 ** 20; // bytes of all steps
+const BYTES = 6; // of a voxel of a step: where, before, after
+
+/** The voxels that a step has changed. */
+interface Step { at: Uint32Array; before: Uint8Array; after: Uint8Array }
 
 export class History {
-  private steps: Uint8Array[] = [];
-  private at = -1;
+  private now = new Uint8Array();
+  private steps: Step[] = [];
+  private done = 0;
 
   constructor(private readonly room = ROOM) {}
 
   get canUndo(): boolean {
-    return this.at > 0;
+    return this.done > 0;
   }
 
   get canRedo(): boolean {
-    return this.at < this.steps.length - 1;
+    return this.done < this.steps.length;
   }
 
   /** Begin anew. */
   begin(bitmap: Uint8Array): void {
-    [this.steps, this.at] = [[bitmap.slice()], 0];
+    [this.now, this.steps, this.done] = [bitmap.slice(), [], 0];
   }
 
-  /** One step more; what was undone is gone. The oldest steps go where there is no room. */
+  /** One step more, if anything has changed; what was undone is gone. The oldest steps go where there is no room. */
   push(bitmap: Uint8Array): void {
-    this.steps = [...this.steps.slice(0, this.at + 1), bitmap.slice()];
-    const most = Math.max(2, Math.floor(this.room / (bitmap.length || 1)));
-    this.steps = this.steps.slice(-most);
-    this.at = this.steps.length - 1;
+    const changed: number[] = [];
+    for (let i = 0; i < bitmap.length; i++) if (bitmap[i] !== this.now[i]) changed.push(i);
+    if (!changed.length) return;
+    const at = Uint32Array.from(changed);
+    const values = (of: Uint8Array) => Uint8Array.from(at, (index) => of[index] as number);
+    this.steps = [...this.steps.slice(0, this.done), { at, before: values(this.now), after: values(bitmap) }];
+    this.now.set(bitmap);
+    let bytes = this.steps.reduce((sum, step) => sum + BYTES * step.at.length, 0);
+    while (bytes > this.room && this.steps.length > 1) bytes -= BYTES * (this.steps.shift() as Step).at.length;
+    this.done = this.steps.length;
   }
 
-  /** The step before (-1) or after (1) this one, if there is one. */
+  /** The state before (-1) or after (1) this one, if there is one. */
   go(by: -1 | 1): Uint8Array | undefined {
-    const step = this.steps[this.at + by];
-    if (step) this.at += by;
-    return step?.slice();
+    const step = this.steps[by < 0 ? this.done - 1 : this.done];
+    if (!step) return undefined;
+    step.at.forEach((index, i) => { this.now[index] = (by < 0 ? step.before : step.after)[i] as number; });
+    this.done += by;
+    return this.now.slice();
   }
 }

@@ -29,7 +29,7 @@ const known = new WeakMap<Uint8Array, string>();
 const CHUNK = 8192;
 
 /** Compressed, as text. */
-const packed = (bytes: Uint8Array | undefined): string | undefined => {
+export const packed = (bytes: Uint8Array | undefined): string | undefined => {
   if (!bytes) return undefined;
   const before = known.get(bytes);
   if (before !== undefined) return before;
@@ -39,7 +39,7 @@ const packed = (bytes: Uint8Array | undefined): string | undefined => {
   known.set(bytes, text);
   return text;
 };
-const unpacked = (text: string | undefined): Uint8Array | undefined =>
+export const unpacked = (text: string | undefined): Uint8Array | undefined =>
   text === undefined ? undefined : gunzipSync(Uint8Array.from(atob(text), (character) => character.charCodeAt(0)));
 
 /** Keep a painting, the oldest others giving way; false if it is too large. */

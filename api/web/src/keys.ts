@@ -32,6 +32,16 @@ export const HELP: Record<string, [keys: string, what: string][]> = {
     ['[ ]', 'a smaller, a larger brush'],
     ['Ctrl + Z, Ctrl + Y', 'undo, redo (⌘ on a Mac)'],
   ],
+  'Correcting in Annotate': [
+    ['B, E, F', 'brush, eraser, fill; C, W or P to look only'],
+    ['1 … 9', 'label to paint; 0 for the background'],
+    ['Space', 'use the tool at the crosshair'],
+    ['Shift + ← → ↑ ↓', 'move, and paint or erase on the way'],
+    ['T', 'change only a range of intensities, or all'],
+    ['I', 'interpolate between the slices painted before and after this one'],
+    ['Ctrl + S', 'save'],
+    ['N', 'save, and open the next image'],
+  ],
   'Over the image in Classify': [
     ['drag', 'a region, which is classified alone'],
     ['← → ↑ ↓', 'move the region; the first press chooses the middle'],

@@ -1,52 +1,67 @@
 /** A label map that can be painted on, by pointer or by keys. */
-import { cmapper, NVImage, SLICE_TYPE } from '@niivue/niivue';
+import { cmapper, type NVImage, SLICE_TYPE } from '@niivue/niivue';
 import type { Model } from './catalog.svelte.js';
+import { type Allowed, dot, type LabelMap, line, type Normal, type Voxel } from './editing.js';
 import { History } from './history.js';
 import type { Color } from './palette.js';
 import { labelColors, Viewer } from './viewer.js';
 
 const SETTLED = 350; // milliseconds after a stroke
 
-/** An empty square of `size` pixels of 1 mm, as NIfTI. */
-export const blank = (size: number): Blob => new Blob([new Uint8Array(
-  NVImage.createNiftiArray([size, size, 1], undefined, undefined, undefined, new Uint8Array(size * size)))]);
+/** A place of the canvas. */
+export type Place = Pick<MouseEvent, 'offsetX' | 'offsetY'>;
 
 export class Paint extends Viewer {
-  private history = new History();
+  protected history = new History();
   /** Told what can be undone and done again. */
   onStep: (can: { undo: boolean; redo: boolean }) => void = () => undefined;
+  /** Which voxels a brush changes; all unless told. */
+  allowed: Allowed | undefined;
 
-  /** `changed` gets the label map as NIfTI once a stroke is done. */
-  constructor(private readonly changed: (nifti: Uint8Array) => void) {
+  /** `changed` is called once a stroke is done. */
+  constructor(private readonly changed: () => void) {
     super();
     this.opts.crosshairWidth = 0;
-    this.setDrawOpacity(1);
     this.onDrawingChanged = (action) => {
-      if (action !== 'draw' || !this.drawBitmap) return;
-      this.history.push(this.drawBitmap);
-      this.settle();
+      if (action === 'draw') this.stroked();
     };
   }
 
-  private timer = 0;
-  private settle(): void {
-    this.onStep({ undo: this.history.canUndo, redo: this.history.canRedo });
-    clearTimeout(this.timer);
-    this.timer = window.setTimeout(() => void this.painted().then(this.changed), SETTLED);
+  /** A stroke is done. */
+  protected stroked(): void {
+    if (!this.drawBitmap) return;
+    this.history.push(this.drawBitmap);
+    this.settle();
   }
 
-  /** Show a label map in a model's colours. */
-  override async image(labels: NVImage, geometry: boolean): Promise<void> {
-    clearTimeout(this.timer); // what it waits for is another label map's
-    await super.image(labels, geometry, SLICE_TYPE.AXIAL);
-    Object.assign(this.volumes[0] ?? {}, { cal_min: 1e6, cal_max: 1e7 }); // black: the drawing is what is seen
+  private timer: number | undefined;
+  protected settle(): void {
+    this.onStep({ undo: this.history.canUndo, redo: this.history.canRedo });
+    clearTimeout(this.timer);
+    this.timer = window.setTimeout(() => this.flush(), SETTLED);
+  }
+  /** Tell of a stroke now, if that is due. */
+  flush(): void {
+    if (this.timer === undefined) return;
+    this.forget();
+    this.changed();
+  }
+  private forget(): void {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+  }
+
+  override async image(image: NVImage, geometry: boolean, planes: SLICE_TYPE): Promise<void> {
+    this.forget(); // what it waits for is another label map's
+    await super.image(image, geometry, planes);
+  }
+
+  /** Begin to paint on a label map of the same grid as the image. */
+  protected load(labels: NVImage): void {
     if (!this.loadDrawing(labels) || !this.drawBitmap) throw new Error('this label map cannot be painted on');
     this.history.begin(this.drawBitmap);
     this.onStep({ undo: false, redo: false });
   }
-
-  /** The drawing is the label map: nothing lies over it. */
-  override labels(): void {}
 
   colors(labels: Model['labels'], colors: Record<string, Color>): void {
     this.drawLut = cmapper.makeDrawLut(labelColors(labels, colors));
@@ -63,34 +78,43 @@ export class Paint extends Viewer {
   /** The state before (-1) or after (1) this one. */
   go(by: -1 | 1): void {
     const bitmap = this.history.go(by);
-    if (!bitmap) return;
+    if (bitmap) this.replace(bitmap);
+  }
+
+  protected replace(bitmap: Uint8Array): void {
     this.drawBitmap = bitmap;
     this.drawAddUndoBitmap(); // NiiVue fills on top of its own last state
     this.refreshDrawing(true);
     this.settle();
   }
 
+  /** What is painted on. */
+  protected map(bitmap: Uint8Array | null = this.drawBitmap): LabelMap | undefined {
+    const [, nx = 1, ny = 1, nz = 1] = this.back?.dims ?? [];
+    return bitmap ? { labels: bitmap, size: [nx, ny, nz] } : undefined;
+  }
+
+  /** The plane that a stroke began in. */
+  override normal(): Normal {
+    const drawn = this.opts.sliceType === SLICE_TYPE.MULTIPLANAR && this.thin < 0 ? this.drawPenAxCorSag : -1;
+    return drawn >= 0 ? (2 - drawn) as Normal : super.normal();
+  }
+
   /** A round dot: NiiVue's are squares. */
   override drawPt(x: number, y: number, z: number, label: number, bitmap: Uint8Array | null = this.drawBitmap): void {
-    const [, nx = 1, ny = 1, nz = 1] = this.back?.dims ?? [];
-    const [size, radius] = [[nx, ny, nz], this.opts.penSize / 2];
-    const [across, up] = this.plane();
-    const reach = Math.floor(radius);
-    for (let i = -reach; i <= reach; i++) for (let j = -reach; j <= reach; j++) {
-      const at = [Math.round(x), Math.round(y), Math.round(z)];
-      at[across] = (at[across] as number) + i;
-      at[up] = (at[up] as number) + j;
-      const inside = i * i + j * j <= radius * radius && at.every((index, axis) => index >= 0 && index < (size[axis] as number));
-      if (bitmap && inside) bitmap[(at[0] as number) + nx * ((at[1] as number) + ny * (at[2] as number))] = label;
-    }
+    const map = this.map(bitmap);
+    if (map) dot(map, [x, y, z], this.normal(), this.opts.penSize, label, this.allowed);
   }
 
   override drawPenLine(from: number[], to: number[], label: number): void {
-    const steps = Math.max(1, ...from.map((start, axis) => Math.abs((to[axis] as number) - start)));
-    for (let i = 0; i <= steps; i++) {
-      const [x = 0, y = 0, z = 0] = from.map((start, axis) => start + ((to[axis] as number) - start) * (i / steps));
-      this.drawPt(x, y, z, label);
-    }
+    for (const at of line(from as unknown as Voxel, to as unknown as Voxel)) this.drawPt(...at, label);
+  }
+
+  /** NiiVue ends a stroke that leaves the picture, but tells nobody. */
+  override mouseLeaveListener(): void {
+    const drawn = this.opts.drawingEnabled && !Number.isNaN(this.drawPenLocation[0]);
+    super.mouseLeaveListener();
+    if (drawn) this.stroked();
   }
 
   /** Paint at the crosshair. */
@@ -104,7 +128,7 @@ export class Paint extends Viewer {
   }
 
   /** How many pixels of the screen a pixel of the image takes at a place of the canvas; 0 beside the image. */
-  scaleAt({ offsetX, offsetY }: MouseEvent): number {
+  scaleAt({ offsetX, offsetY }: Place): number {
     const ratio = this.uiData.dpr ?? 1;
     const [across] = this.plane();
     const at = (x: number) => this.canvasPos2frac([x * ratio, offsetY * ratio])[across] as number;
@@ -113,7 +137,7 @@ export class Paint extends Viewer {
     return 8 / (Math.abs(there - here) * (this.back?.dims?.[across + 1] ?? 1));
   }
 
-  /** The label map as it is now. */
+  /** The label map as it is now, as NIfTI. */
   async painted(): Promise<Uint8Array> {
     const bytes = await this.saveImage({ filename: '', isSaveDrawing: true, volumeByIndex: 0 });
     if (!(bytes instanceof Uint8Array)) throw new Error('nothing has been painted');

@@ -86,7 +86,7 @@ export class Scene<V extends Viewer = Viewer> {
 
   setOpacity(opacity: number): void {
     this.opacity = opacity;
-    void this.draw((viewer) => viewer.volumes[1] && viewer.setOpacity(1, opacity));
+    void this.draw((viewer) => viewer.opacity(opacity));
   }
 
   setPlanes(planes: SLICE_TYPE): void {

@@ -5,7 +5,8 @@ export interface Finding { severity: string; code: string; file: string; what: s
 
 /** What the service refuses, as it says it. */
 export class Problem extends Error {
-  constructor(readonly title: string, detail: string, readonly code = '', readonly findings: Finding[] = []) {
+  /** `members`: what else the problem document says. */
+  constructor(readonly title: string, detail: string, readonly code = '', readonly findings: Finding[] = [], readonly members: Record<string, unknown> = {}) {
     super(detail);
   }
 
@@ -13,7 +14,7 @@ export class Problem extends Error {
     const said = await answer.json().catch(() => ({}));
     const wait = answer.headers.get('Retry-After');
     const detail = (said.detail ?? `The service answered ${answer.status}.`) + (wait ? ` Try again in ${wait} s.` : '');
-    return new Problem(said.title ?? 'error', detail, said.code, said.findings);
+    return new Problem(said.title ?? 'error', detail, said.code, said.findings, said);
   }
 }
 
@@ -70,9 +71,9 @@ async function pause(seconds: number, signal?: AbortSignal | null): Promise<void
  * One call; what is refused is thrown as a `Problem`, after a while if the service says when to try again.
  * Paths are relative, so that a proxy may add a prefix. `waited`: seconds for which it was tried already.
  */
-export async function call(path: string, init: RequestInit = {}, waited = 0): Promise<Response> {
+export async function call(path: string, init: RequestInit & { headers?: Record<string, string> } = {}, waited = 0): Promise<Response> {
   const { text } = key;
-  const answer = await fetch(path, { ...init, headers: text ? { Authorization: `Bearer ${text}` } : {} }).catch((error) => {
+  const answer = await fetch(path, { ...init, headers: { ...init.headers, ...(text && { Authorization: `Bearer ${text}` }) } }).catch((error) => {
     if (init.signal?.aborted) throw error;
     throw new Problem('no answer', 'The service is not responding. Is it still running? Start it with: caps-med serve');
   });

@@ -1,6 +1,7 @@
 /** NiiVue, as this page uses it. */
 import { DRAG_MODE, MULTIPLANAR_TYPE, Niivue, NVImage, SHOW_RENDER, SLICE_TYPE } from '@niivue/niivue';
 import type { Model } from './catalog.svelte.js';
+import type { Normal } from './editing.js';
 import type { Color } from './palette.js';
 import { Problem } from './service.svelte.js';
 
@@ -93,6 +94,11 @@ export class Viewer extends Niivue {
     if (volume) this.addVolume(volume);
   }
 
+  /** How much of the image its label map hides, from 0 to 1. */
+  opacity(share: number): void {
+    if (this.volumes[1]) this.setOpacity(1, share);
+  }
+
   /** What dragging does: with the left button `tool`, with the right one always the window, with the wheel pressed always pan. */
   tool(tool: Tool): void {
     this.setMouseEventConfig({
@@ -107,9 +113,10 @@ export class Viewer extends Niivue {
     return [0, 1, 2].filter((axis) => axis !== this.normal()) as [number, number];
   }
 
-  private normal(): number {
-    if (this.thin >= 0) return this.thin;
-    return { [SLICE_TYPE.SAGITTAL]: 0, [SLICE_TYPE.CORONAL]: 1 }[this.opts.sliceType as number] ?? 2;
+  /** The axis across that slice. */
+  normal(): Normal {
+    if (this.thin >= 0) return this.thin as Normal;
+    return this.opts.sliceType === SLICE_TYPE.SAGITTAL ? 0 : this.opts.sliceType === SLICE_TYPE.CORONAL ? 1 : 2;
   }
 
   /** Move the crosshair by rows and columns of the slice, and from slice to slice; turn the 3-D view. */

@@ -275,10 +275,16 @@ describe('what is painted', () => {
     expect([history.canRedo, history.go(1), history.go(-1)?.[0]]).toEqual([false, undefined, 2]);
   });
   it('takes no more memory than there is room for', () => {
-    const history = new History(3);
+    const history = new History(12); // two voxels' changes
     history.begin(step(0));
     for (const value of [1, 2, 3, 4]) history.push(step(value));
     expect([history.go(-1)?.[0], history.go(-1)?.[0], history.go(-1)]).toEqual([3, 2, undefined]);
+  });
+  it('has no step in which nothing was changed', () => {
+    const history = new History();
+    history.begin(step(4));
+    history.push(step(4));
+    expect(history.canUndo).toBe(false);
   });
   it('is kept by image, and what is oldest gives way', () => {
     const store = storage();

@@ -1,0 +1,121 @@
+/** An image whose label map is corrected: by brush, eraser, fill, and interpolation between slices. */
+import type { NVImage } from '@niivue/niivue';
+import { around, between, changedSlices, fill, interpolate, type Normal, type Voxel } from './editing.js';
+import { Paint } from './paint.js';
+
+/** What dragging does to the label map. */
+export const ACTS = { brush: 'Brush', eraser: 'Eraser', fill: 'Fill' };
+export type Act = keyof typeof ACTS;
+/** What the next stroke does; `act`: nothing for looking only; `through`: a fill goes through all slices; `range`: of the intensities to be changed. */
+export interface Means { act: Act | ''; label: number; size: number; through: boolean; range: [low: number, high: number] | undefined }
+
+/** A correction that is not saved: its voxels in NiiVue's order, and the slices that were painted by hand, as `axis:slice`. */
+export interface Unsaved { labels: Uint8Array; slices: string[] }
+
+export class Correction extends Paint {
+  private act: Act | '' = '';
+  private through = false;
+  /** The label map as the service has it. */
+  private saved = new Uint8Array();
+  private values: ArrayLike<number> | undefined;
+  private slices = new Set<string>();
+  private last: Normal | undefined;
+
+  /** Correct this label map, or begin with an empty one. */
+  override labels(volume?: NVImage): void {
+    if (volume) this.load(volume);
+    else {
+      this.createEmptyDrawing();
+      this.history.begin(this.drawBitmap as Uint8Array);
+    }
+    this.saved = (this.drawBitmap as Uint8Array).slice();
+    this.slices.clear();
+    [this.values, this.last] = [undefined, undefined];
+  }
+
+  override opacity(share: number): void {
+    this.setDrawOpacity(share);
+  }
+
+  use({ act, label, size, through, range }: Means): void {
+    [this.act, this.through] = [act, through];
+    this.allowed = range && between(this.intensities(), ...range);
+    this.choose(act === '' ? '' : `${act === 'eraser' ? 0 : label}`, size, false);
+  }
+
+  /** The image's values in NiiVue's order. */
+  private intensities(): ArrayLike<number> {
+    const [image] = this.volumes;
+    if (!image) return [];
+    const { scl_slope: slope, scl_inter: offset } = image.hdr ?? { scl_slope: 1, scl_inter: 0 };
+    this.values ??= Float32Array.from(image.img2RAS() as ArrayLike<number>, (value) => value * (slope || 1) + offset);
+    return this.values;
+  }
+
+  override drawPt(x: number, y: number, z: number, label: number, bitmap: Uint8Array | null = this.drawBitmap): void {
+    const at: Voxel = [Math.round(x), Math.round(y), Math.round(z)];
+    const normal = this.normal();
+    const map = this.map(bitmap);
+    if (this.act !== 'fill') super.drawPt(...at, label, bitmap);
+    else if (map) fill(map, at, this.through ? undefined : normal, label, this.allowed);
+    this.last = normal;
+    this.slices.add(`${normal}:${at[normal]}`);
+  }
+
+  /** A fill is where the pointer was pressed, and nowhere else. */
+  override drawPenLine(from: number[], to: number[], label: number): void {
+    if (this.act !== 'fill') super.drawPenLine(from, to, label);
+  }
+
+  /** Interpolate a label between the two slices painted by hand around the crosshair; undefined if there are none. */
+  interpolate(label: number): { slices: [number, number]; changed: number } | undefined {
+    const map = this.map();
+    const normal = this.last ?? this.normal();
+    if (!map) return undefined;
+    const byHand = changedSlices(map, this.saved, normal, label).filter((slice) => this.slices.has(`${normal}:${slice}`));
+    const slices = around(byHand, Math.round(this.frac2vox(this.scene.crosshairPos)[normal] as number));
+    if (!slices) return undefined;
+    const [, x = 1, y = 1, z = 1] = this.volumes[0]?.pixDimsRAS ?? [];
+    const changed = interpolate(map, normal, slices, label, [x, y, z]);
+    if (changed) this.adopt(map.labels);
+    return { slices, changed };
+  }
+
+  /** How many voxels differ from what the service has, and of how many. */
+  difference(other = this.saved): { changed: number; of: number } {
+    let changed = 0;
+    this.drawBitmap?.forEach((value, index) => { if (value !== other[index]) changed += 1; });
+    return { changed, of: this.drawBitmap?.length ?? 0 };
+  }
+
+  unsaved(): Unsaved | undefined {
+    return this.drawBitmap ? { labels: this.drawBitmap, slices: [...this.slices] } : undefined;
+  }
+
+  /** Go on with a correction; whether it fits. */
+  restore({ labels, slices }: Unsaved): boolean {
+    if (labels.length !== this.drawBitmap?.length) return false;
+    this.slices = new Set(slices);
+    this.adopt(labels);
+    return true;
+  }
+
+  /** What the service has, as one step more. */
+  startOver(): void {
+    this.adopt(this.saved.slice());
+  }
+
+  /** The service has another label map now: what is shown, or `theirs`, which is shown if `taken`. */
+  rebase(theirs?: NVImage, taken = false): void {
+    if (!this.drawBitmap) return;
+    this.saved = theirs ? Uint8Array.from(theirs.img2RAS() as ArrayLike<number>) : this.drawBitmap.slice();
+    this.slices.clear();
+    if (taken) this.adopt(this.saved.slice());
+  }
+
+  /** A step that replaces all. */
+  private adopt(bitmap: Uint8Array): void {
+    this.history.push(bitmap);
+    this.replace(bitmap);
+  }
+}

@@ -1,0 +1,101 @@
+/** Projects of the service: images that are annotated, and what is learned from them. */
+import type { Point } from './curve.js';
+import type { Color } from './palette.js';
+import { call, json, post } from './service.svelte.js';
+
+export type State = 'unlabelled' | 'predicted' | 'corrected';
+export interface Project {
+  id: string; name: string; model: string; start_model: string; trained_model: string; labels: Record<string, string>; colors: Record<string, Color>;
+  counts: Record<State, number>; scoring: { scored: number; total: number }; rounds: number; job: string | null;
+}
+export interface Image {
+  id: string; name: string; state: State; version: number; author: string | null; uncertainty: number | null;
+  held_out: boolean; held_by: string | null; shape: number[];
+}
+export interface Version { version: number; kind: 'prediction' | 'correction' | 'upload'; author: string | null; model: string | null; created: string; parent: number | null; changed: number | null }
+interface Interval { mean: number; low: number; high: number }
+export interface Round {
+  round: number; job: string; state: 'training' | 'evaluating' | 'finished' | 'failed'; corrected: number; trained_on: number; held_out: number;
+  model: string | null; accepted: boolean | null; message: string | null;
+  dice: Record<string, Interval> | null; before: Record<string, Interval> | null; changed: number | null;
+}
+export const STRATEGIES = { uncertainty: 'most uncertain', diversity: 'most different', random: 'at random' };
+export type Strategy = keyof typeof STRATEGIES;
+
+const PAGE = 200; // images in a list
+const MOST_FILES = 15; // of one upload
+
+const at = (project: string, rest = '') => `v1/projects/${project}${rest}`;
+const query = (fields: Record<string, string | number | undefined>): string =>
+  new URLSearchParams(Object.entries(fields).filter(([, value]) => value).map(([name, value]) => [name, `${value}`])).toString();
+
+/** All elements of a list that comes in pages. */
+async function all<T>(path: string, name: string): Promise<T[]> {
+  const found: T[] = [];
+  for (let after: string | null = ''; after !== null;) {
+    const page: Record<string, T[]> & { next: string | null } = await json(`${path}?${query({ limit: PAGE, after })}`);
+    found.push(...(page[name] ?? []));
+    after = page.next;
+  }
+  return found;
+}
+
+export const projects = (): Promise<Project[]> => all('v1/projects', 'projects');
+export const project = (id: string): Promise<Project> => json(at(id));
+export const images = (id: string): Promise<Image[]> => all(at(id, '/images'), 'images');
+export const create = async (fields: object): Promise<Project> => (await post('v1/projects', fields)).json();
+
+/** Add images, a few at a time; `told`: how many have arrived. */
+export async function upload(id: string, files: File[], signal: AbortSignal, told: (done: number) => void): Promise<void> {
+  for (let done = 0; done < files.length; done += MOST_FILES) {
+    told(done);
+    await post(at(id, '/images'), { images: files.slice(done, done + MOST_FILES) }, signal);
+  }
+}
+
+/** The image to look at next; undefined if all are corrected, or others have them. */
+export async function next(id: string, strategy: Strategy, author: string): Promise<{ image: Image; strategy: Strategy; reason: string } | undefined> {
+  const answer = await call(`${at(id, '/next')}?${query({ strategy, author })}`);
+  return answer.status === 204 ? undefined : answer.json();
+}
+
+/** The routes of one image. */
+export class Annotated {
+  private readonly path: string;
+  constructor(id: string, image: string) {
+    this.path = at(id, `/images/${image}`);
+  }
+
+  /** As NIfTI. */
+  image = (signal: AbortSignal): Promise<Response> => call(`${this.path}?format=nifti`, { signal });
+
+  about = (): Promise<Image> => json(`${this.path}?format=json`);
+
+  predict = async (signal: AbortSignal): Promise<Version> => (await call(`${this.path}/predict`, { method: 'POST', signal })).json();
+
+  /** A version of its label map, as NIfTI. */
+  labels = (version: number, signal: AbortSignal): Promise<Response> => call(`${this.path}/labels?${query({ version, format: 'nifti' })}`, { signal });
+
+  versions = (): Promise<Version[]> => all(`${this.path}/labels/versions`, 'versions');
+
+  /** Save a label map that was made from `version`; refused with `precondition_failed` if there is a newer one. */
+  save = async (nifti: Uint8Array<ArrayBuffer>, version: number, author: string): Promise<Version> => {
+    const headers: Record<string, string> = { 'Content-Type': 'application/gzip', ...(version ? { 'If-Match': `"${version}"` } : { 'If-None-Match': '*' }) };
+    return (await call(`${this.path}/labels?${query({ author })}`, { method: 'PUT', headers, body: nifti })).json();
+  };
+}
+
+export const learn = async (id: string, fields: object): Promise<Round> => (await post(at(id, '/learn'), fields)).json();
+export const rounds = async (id: string): Promise<Round[]> => (await json<{ rounds: Round[] }>(at(id, '/rounds'))).rounds;
+export const exported = async (id: string): Promise<Blob> => (await call(`${at(id, '/export')}?layout=nnunet`)).blob();
+
+/** The mean Dice coefficient on the held-out images after each round; before the first, of the model that was there. */
+export function learned(found: Round[]): Point[] {
+  const mean = (dice: Round['dice']) => dice?.mean?.mean;
+  const start = found.map(({ before }) => mean(before)).find((value) => value !== undefined);
+  const points = [[0, start], ...found.map(({ round, dice }) => [round, mean(dice)])];
+  return points.filter((point): point is Point => point[1] !== undefined);
+}
+
+/** The share of voxels that had to be changed before each round, in percent. */
+export const effort = (found: Round[]): Point[] => found.flatMap(({ round, changed }): Point[] => (changed === null ? [] : [[round, 100 * changed]]));

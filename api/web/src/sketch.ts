@@ -1,0 +1,25 @@
+/** A label map alone, that can be painted on. */
+import { NVImage, SLICE_TYPE } from '@niivue/niivue';
+import { Paint } from './paint.js';
+
+/** An empty square of `size` pixels of 1 mm, as NIfTI. */
+export const blank = (size: number): Blob => new Blob([new Uint8Array(
+  NVImage.createNiftiArray([size, size, 1], undefined, undefined, undefined, new Uint8Array(size * size)))]);
+
+export class Sketch extends Paint {
+  /** `changed` gets the label map as NIfTI once a stroke is done. */
+  constructor(changed: (nifti: Uint8Array) => void) {
+    super(() => void this.painted().then(changed));
+    this.setDrawOpacity(1);
+  }
+
+  /** Show a label map in a model's colours. */
+  override async image(labels: NVImage, geometry: boolean): Promise<void> {
+    await super.image(labels, geometry, SLICE_TYPE.AXIAL);
+    Object.assign(this.volumes[0] ?? {}, { cal_min: 1e6, cal_max: 1e7 }); // black: the drawing is what is seen
+    this.load(labels);
+  }
+
+  /** The drawing is the label map: nothing lies over it. */
+  override labels(): void {}
+}
