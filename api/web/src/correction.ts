@@ -21,13 +21,10 @@ export class Correction extends Paint {
   private slices = new Set<string>();
   private last: Normal | undefined;
 
-  /** Correct this label map, or begin with an empty one. */
+  /** Correct this label map. */
   override labels(volume?: NVImage): void {
-    if (volume) this.load(volume);
-    else {
-      this.createEmptyDrawing();
-      this.history.begin(this.drawBitmap as Uint8Array);
-    }
+    if (!volume) return;
+    this.load(volume);
     this.saved = (this.drawBitmap as Uint8Array).slice();
     this.slices.clear();
     [this.values, this.last] = [undefined, undefined];

@@ -3,7 +3,7 @@
 export type Point = [epoch: number, value: number];
 
 /** Where a curve is drawn, in the picture's own units. */
-export const BOX = { left: 46, right: 350, top: 8, bottom: 152 };
+export const BOX = { left: 56, right: 350, top: 8, bottom: 152 };
 
 /** Round numbers (1, 2 or 5 times a power of ten apart) from `low` to `high`, about `count` of them. */
 export function ticks(low: number, high: number, count = 4): number[] {

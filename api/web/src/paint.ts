@@ -127,6 +127,13 @@ export class Paint extends Viewer {
     this.onDrawingChanged('draw');
   }
 
+  override labelAt(mm: number[]): number | undefined {
+    const map = this.map();
+    if (!map) return undefined;
+    const [x = 0, y = 0, z = 0] = this.frac2vox(this.mm2frac([mm[0] ?? 0, mm[1] ?? 0, mm[2] ?? 0], 0, true));
+    return map.labels[x + map.size[0] * (y + map.size[1] * z)];
+  }
+
   /** How many pixels of the screen a pixel of the image takes at a place of the canvas; 0 beside the image. */
   scaleAt({ offsetX, offsetY }: Place): number {
     const ratio = this.uiData.dpr ?? 1;

@@ -13,7 +13,8 @@ export interface Image {
   held_out: boolean; held_by: string | null; shape: number[];
 }
 export interface Version { version: number; kind: 'prediction' | 'correction' | 'upload'; author: string | null; model: string | null; created: string; parent: number | null; changed: number | null }
-interface Interval { mean: number; low: number; high: number }
+/** The bounds are missing where there are too few images for them. */
+interface Interval { mean: number; low: number | null; high: number | null }
 export interface Round {
   round: number; job: string; state: 'training' | 'evaluating' | 'finished' | 'failed'; corrected: number; trained_on: number; held_out: number;
   model: string | null; accepted: boolean | null; message: string | null;
@@ -53,9 +54,9 @@ export async function upload(id: string, files: File[], signal: AbortSignal, tol
   }
 }
 
-/** The image to look at next; undefined if all are corrected, or others have them. */
-export async function next(id: string, strategy: Strategy, author: string): Promise<{ image: Image; strategy: Strategy; reason: string } | undefined> {
-  const answer = await call(`${at(id, '/next')}?${query({ strategy, author })}`);
+/** The image to look at next, another one than `skip`; undefined if all are corrected, or others have them. */
+export async function next(id: string, strategy: Strategy, author: string, skip?: string): Promise<{ image: Image; strategy: Strategy; reason: string } | undefined> {
+  const answer = await call(`${at(id, '/next')}?${query({ strategy, author, skip })}`);
   return answer.status === 204 ? undefined : answer.json();
 }
 

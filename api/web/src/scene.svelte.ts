@@ -135,7 +135,7 @@ export class Scene<V extends Viewer = Viewer> {
 
   /** Say what is at a place in millimetres. */
   tell(mm: number[]): void {
-    if (this.image) this.place = readout(mm, this.image, this.labels, this.geometry);
+    if (this.image) this.place = readout(mm, this.image, this.labels, this.geometry, this.viewer.labelAt(mm));
   }
 
   private look(viewer: V): void {

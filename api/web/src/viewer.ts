@@ -194,6 +194,11 @@ export class Viewer extends Niivue {
   /** A double click would reset the window; a button does. */
   override resetBriCon(): void {}
 
+  /** The label painted at a place in millimetres, of what can be painted on. */
+  labelAt(_mm: number[]): number | undefined {
+    return undefined;
+  }
+
   /** The place below the pointer, in millimetres; undefined beside the slices. */
   below({ offsetX, offsetY }: MouseEvent): number[] | undefined {
     const ratio = this.uiData.dpr ?? 1;
