@@ -13,6 +13,7 @@ from api.projects.records import Image
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, encode_image, match_labels
 from caps_med.images.channels import AFFINE_TOLERANCE
+from caps_med.images.slices import SliceStack, slice_count
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,9 @@ def fitted(labels: MedicalImage, image: Image, names: Mapping[int, str]) -> Medi
         InvalidInput: it has another size or affine.
         UnknownLabel: it holds an id that the project does not know.
     """
+    if len(image.shape) == 2 and labels.spatial_dims == 3 and slice_count(labels) == 1:
+        picture = SliceStack.from_image(labels).array[0]  # a picture as NIfTI keeps it
+        labels = replace(labels, array=picture, affine=np.eye(4), origin=None)
     shape = labels.spatial_shape
     if shape != image.shape:
         raise InvalidInput(

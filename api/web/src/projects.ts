@@ -10,7 +10,9 @@ export interface Project {
 }
 export interface Image {
   id: string; name: string; state: State; version: number; author: string | null; uncertainty: number | null;
-  held_out: boolean; held_by: string | null; shape: number[];
+  held_out: boolean; held_by: string | null;
+  /** Millimetres; null of a picture, which has no geometry. */
+  spacing: number[] | null;
 }
 export interface Version { version: number; kind: 'prediction' | 'correction' | 'upload'; author: string | null; model: string | null; created: string; parent: number | null; changed: number | null }
 /** The bounds are missing where there are too few images for them. */

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from caps_med.images import MedicalImage, encode_image, read_image
-from tests.api.projects.conftest import Create, add, code, discs, upload
+from tests.api.projects.conftest import Create, add, code, discs, png, upload
 from tests.api.running import until
 
 
@@ -176,3 +176,17 @@ def test_a_deleted_project_leaves_nothing(
     assert not folder.exists()
     listed = [each["id"] for each in client.get("/v1/projects").json()["projects"]]
     assert project.rpartition("/")[2] not in listed
+
+
+def test_a_picture_comes_back_as_nifti(client: httpx.Client, create: Create) -> None:
+    """Editors of volumes send the label map of a picture as a volume of one slice."""
+    project = create()
+    wide = np.zeros((48, 64), np.uint8)
+    wide[5:20, 30:60] = 255
+    (image,) = add(client, project, {"wide.png": png(wide)})
+    first = png((wide > 0).astype(np.uint8), "labels")
+    put = client.put(f"{image}/labels", content=first, headers={"If-None-Match": "*"})
+    assert put.status_code == 201
+    nifti = client.get(f"{image}/labels", params={"format": "nifti"}).content
+    again = client.put(f"{image}/labels", content=nifti, headers={"If-Match": put.headers["ETag"]})
+    assert (again.status_code, again.json()["changed"]) == (200, 0)

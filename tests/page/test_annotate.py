@@ -1,0 +1,223 @@
+"""Annotate: a round from images to a model, by pointer, and corrections by keyboard alone."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import FilePayload, Page, expect
+
+from caps_med.images import MedicalImage, encode_image, read_image
+from tests.api.projects.conftest import png
+from tests.api.serving import Served
+from tests.conftest import tiny_binary, write_tiny
+from tests.page.conftest import check_accessible, saved
+
+VIEW = "#annotate"
+CANVAS = f"{VIEW} canvas[tabindex]"
+STANDING = f"{VIEW} .standing"
+SAID = f"{VIEW} .said"
+SIZE = (48, 64)  # rows, columns
+#: How many voxels of the label 1 there are.
+PAINTED = "() => capsMed.annotate.drawBitmap.reduce((n, v) => n + (v === 1), 0)"
+
+
+@pytest.fixture(scope="module")
+def model(server: Served) -> str:
+    """A model so small that it learns within seconds."""
+    write_tiny(server.temporary.parent / "models", "discs", tiny_binary("SegCaps", "disc"))
+    return "discs"
+
+
+def pictures() -> list[FilePayload]:
+    rng = np.random.default_rng(3)
+    arrays = [rng.integers(0, 200, SIZE).astype(np.uint8) for _ in range(2)]
+    return [
+        FilePayload(name=f"disc-{i}.png", mimeType="image/png", buffer=png(array))
+        for i, array in enumerate(arrays)
+    ]
+
+
+def stroke(page: Page) -> None:
+    """A line in the middle of the picture."""
+    box = page.locator(CANVAS).bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x - 40, y)
+    page.mouse.down()
+    page.mouse.move(x + 40, y + 20, steps=4)
+    page.mouse.up()
+
+
+def get(page: Page, path: str) -> Any:  # noqa: ANN401
+    """What the service answers to a path."""
+    answer = page.request.get(path)
+    assert answer.ok, answer.text()
+    return answer.json()
+
+
+def only_project(page: Page, server: Served, name: str) -> str:
+    """The address of the project of this name."""
+    found = get(page, f"{server.address}/v1/projects")["projects"]
+    (project,) = [one["id"] for one in found if one["name"] == name]
+    return f"{server.address}/v1/projects/{project}"
+
+
+def labels(page: Page, image: str, version: int) -> np.ndarray:
+    """A version of an image's label map as the service has it."""
+    answer = page.request.get(f"{image}/labels?version={version}")
+    return np.asarray(read_image(answer.body(), kind="labels").array[0])
+
+
+def create(page: Page, name: str, model: str) -> None:
+    page.locator(f"{VIEW} form [name=name]").fill(name)
+    page.locator(f"{VIEW} [name=model]").select_option(model)
+    page.locator(f"{VIEW} form .primary").click()
+
+
+class TestRound:
+    @pytest.fixture
+    def refusals(self) -> bool:
+        return True
+
+    def test_images_are_corrected_and_learned_from(
+        self, opened: Callable[..., Page], server: Served, model: str, tmp_path: Path
+    ) -> None:
+        page = opened("annotate")
+        create(page, "round", model)
+        page.locator(f"{VIEW} .drop input").set_input_files(pictures())
+        rows = page.locator(f"{VIEW} .images tr")
+        expect(rows).to_have_count(2)
+        expect(rows.first).to_contain_text("unlabelled")
+        page.locator(f"{VIEW} .author").fill("anna")
+        page.locator(f"{VIEW} .next").click()
+        expect(page.locator(STANDING)).to_contain_text("Version 1 by the model")
+
+        most = page.evaluate(PAINTED) > SIZE[0] * SIZE[1] / 2  # it has learned nothing yet
+        page.locator(CANVAS).press("0" if most else "1")
+        stroke(page)
+        expect(page.locator(STANDING)).to_contain_text("kept in this tab")
+        painted = page.evaluate(PAINTED)
+        page.reload()
+        expect(page.locator(STANDING)).to_contain_text("Not saved; restored")
+        assert page.evaluate(PAINTED) == painted
+        expect(page.locator(f"{VIEW} .author")).to_have_value("anna")
+        expect(rows.filter(has_text="not saved")).to_have_count(1)
+        check_accessible(page)
+
+        name = page.locator(f"{VIEW} .caption").inner_text()
+        project = only_project(page, server, "round")
+        (image,) = [
+            f"{project}/images/{one['id']}"
+            for one in get(page, f"{project}/images")["images"]
+            if one["name"] == name
+        ]
+        self._berta_was_faster(page, image, painted)
+        assert [
+            (one["version"], one["author"], one["parent"])
+            for one in get(page, f"{image}/labels/versions")["versions"]
+        ] == [(1, None, None), (2, "berta", 1), (3, "anna", 2)]
+        assert int((labels(page, image, 3) == 1).sum()) == painted
+
+        page.locator(f"{VIEW} .save-next").click()
+        expect(page.locator(f"{VIEW} .caption")).not_to_have_text(name)
+        page.locator(CANVAS).press("n")
+        expect(page.locator(SAID)).to_contain_text("No image is left")
+        expect(rows.filter(has_text="corrected")).to_have_count(2)
+        self._learn(page)
+        self._export(page, tmp_path)
+
+    def _berta_was_faster(self, page: Page, image: str, painted: int) -> None:
+        """Somebody saves while anna corrects: hers is taken, brought back, and saved on top."""
+        put = page.request.put(
+            f"{image}/labels?author=berta",
+            data=png(np.ones(SIZE, np.uint8), "labels"),
+            headers={"If-Match": '"1"'},
+        )
+        assert put.ok, put.text()
+        page.locator(f"{VIEW} button.save").click()
+        dialog = page.locator("#conflict")
+        expect(dialog).to_contain_text("berta has saved meanwhile")
+        expect(dialog).to_contain_text(f"differ in {SIZE[0] * SIZE[1] - painted:,} voxels")
+        dialog.locator(".take").click()
+        expect(page.locator(STANDING)).to_contain_text("Version 2 by berta")
+        assert page.evaluate(PAINTED) == SIZE[0] * SIZE[1]
+        page.locator(f"{VIEW} .undo").click()
+        assert page.evaluate(PAINTED) == painted
+        page.locator(f"{VIEW} button.save").click()
+        expect(page.locator(SAID)).to_contain_text("Saved as version 3")
+
+    def _learn(self, page: Page) -> None:
+        for field in ("epochs", "steps"):
+            page.locator(f"{VIEW} .learn [name={field}]").fill("1")
+        page.locator(f"{VIEW} .learn .primary").click()
+        expect(page.locator(f"{VIEW} .job .state")).to_be_visible()
+        done = page.locator(f"{VIEW} .rounds tr", has_text=re.compile("in use|not better"))
+        expect(done).to_have_count(1, timeout=180_000)
+        curves = page.locator(f"{VIEW} .curves figure")
+        dice, effort = (curves.nth(i).locator("polyline").get_attribute("points") for i in (0, 1))
+        assert [len((points or "").split()) for points in (dice, effort)] == [2, 1]
+
+    def _export(self, page: Page, folder: Path) -> None:
+        with zipfile.ZipFile(saved(page, f"{VIEW} .export", folder)) as archive:
+            names = archive.namelist()
+        assert any(name.endswith("dataset.json") for name in names)
+        assert sum("labelsTr/" in name and not name.endswith("/") for name in names) == 2
+
+
+def volume() -> bytes:
+    """Dark below, bright above half of the second axis; `[X, Y, Z]` = 20, 24, 9."""
+    array = np.zeros((1, 20, 24, 9), np.int16)
+    array[:, :, 12:] = 100
+    image = MedicalImage(array, np.diag([2.0, 2.0, 3.0, 1.0]), "nifti")
+    return encode_image(image, "nifti")
+
+
+def test_a_volume_is_corrected_by_keyboard(
+    opened: Callable[..., Page], server: Served, model: str
+) -> None:
+    page = opened("models")
+    form: Any = {"name": "keys", "model": model}
+    project = page.request.post(f"{server.address}/v1/projects", multipart=form).json()["id"]
+    path = f"{server.address}/v1/projects/{project}/images"
+    part = FilePayload(name="box.nii", mimeType="application/octet-stream", buffer=volume())
+    added = page.request.post(path, multipart={"images": part})
+    assert added.ok, added.text()
+    image = f"{path}/{added.json()['images'][0]['id']}"
+    page.locator("nav a", has_text="Annotate").press("Enter")
+    page.locator(f"{VIEW} .projects .open", has_text="keys").press("Enter")
+    page.locator(f"{VIEW} .predicts").press("Space")
+    page.locator(f"{VIEW} .images .open").press("Enter")
+    expect(page.locator(STANDING)).to_contain_text("No label map yet")
+    canvas = page.locator(CANVAS)
+
+    def press(*keys: str) -> int:
+        for key in keys:
+            canvas.press(key)
+        found: int = page.evaluate(PAINTED)
+        return found
+
+    assert press("Space") == 21  # a dot of five pixels across
+    assert press("t", "Shift+ArrowDown", "Shift+ArrowDown", "Shift+ArrowDown") == 21  # too dark
+    assert press("ArrowUp", "ArrowUp", "ArrowUp", "t", "e", "Space") == 0
+    assert press("Control+z", "Control+z") == 0
+    assert press("Control+y") == 21
+    assert press("f", "0", "Space") == 0  # the region is background again
+    assert press("1", "PageDown", "PageDown", "t", "Space") == 20 * 12  # all that is bright
+    assert press("Control+z") == 0
+    assert press("t", "b", "]", "[", "PageDown", "Space", "PageUp") == 21
+    assert press("i") == 21
+    expect(page.locator(SAID)).to_contain_text("in two slices")
+    assert press("PageUp", "PageUp", "Space", "PageDown", "i") == 4 * 21
+    expect(page.locator(SAID)).to_contain_text("42 voxels between slices 2 and 5")
+    canvas.press("Control+s")
+    expect(page.locator(SAID)).to_contain_text("Saved as version 1")
+    found = labels(page, image, 1)
+    assert [int((found[..., z] == 1).sum()) for z in range(9)] == [0, 21, 21, 21, 21, 0, 0, 0, 0]
+    canvas.press("?")
+    expect(page.locator("#help")).to_contain_text("interpolate between the slices")
