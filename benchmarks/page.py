@@ -25,7 +25,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from benchmarks.options import benchmark_parser
 from benchmarks.serving import serving
 from caps_med.images import MedicalImage, encode_image, read_image
-from caps_med.samples import COLIN27_SLICE, TISSUE
+from caps_med.samples import COLIN27_SLICE, T1, TISSUE
 
 #: Software rendering, and no call of the browser's own to anywhere; for the page's tests too.
 FLAGS = (
@@ -250,6 +250,24 @@ def show_models(page: Page) -> None:
         expect(page.locator("#models .work")).to_be_empty(timeout=PATIENCE_MS)
 
 
+def show_annotate(page: Page) -> None:
+    """Two slices of a project, one of them with a stroke that is not saved yet."""
+    page.locator("#annotate form [name=name]").fill("heads")
+    page.locator("#annotate [name=model]").select_option("brain-t1-tissue")
+    page.locator("#annotate form .primary").click()
+    page.locator("#annotate .drop input").set_input_files([COLIN27_SLICE, T1])
+    expect(page.locator("#annotate .images tr")).to_have_count(2, timeout=PATIENCE_MS)
+    page.locator("#annotate .author").fill("Anna")
+    page.locator("#annotate .images .open").first.click()
+    standing = page.locator("#annotate .standing")
+    expect(standing).to_contain_text("by the model", timeout=PATIENCE_MS)
+    canvas = page.locator("#annotate canvas[tabindex]")
+    for key in ("1", "x", *["ArrowDown"] * 20, *["Shift+ArrowRight"] * 12):
+        canvas.press(key)
+    canvas.press("x")
+    expect(standing).to_contain_text("kept in this tab", timeout=PATIENCE_MS)
+
+
 VIEWS = {
     "segment": show_segment,
     "synthesize": show_synthesize,
@@ -257,6 +275,7 @@ VIEWS = {
     "capsules": show_capsules,
     "models": show_models,
     "train": show_train,
+    "annotate": show_annotate,
 }
 
 

@@ -177,7 +177,8 @@ describe('a curve', () => {
   it('reaches to the last epoch that there will be, the largest value on top', () => {
     const drawn = chart([[1, 0.9], [2, 0.1]], 4);
     const [[x1 = 0, y1 = 0] = [], [x2 = 0, y2 = 0] = []] = drawn.line.split(' ').map((point) => point.split(',').map(Number));
-    expect([x1, x2]).toEqual([BOX.left + 76, BOX.left + 152]);
+    const epoch = (BOX.right - BOX.left) / 4;
+    expect([x1, x2]).toEqual([BOX.left + epoch, BOX.left + 2 * epoch]);
     expect([y1 > BOX.top, y1 < y2, y2 < BOX.bottom]).toEqual([true, true, true]);
     expect(drawn.across.map(({ at }) => at)).toEqual([0, 1, 2, 3, 4]);
   });

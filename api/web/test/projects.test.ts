@@ -1,0 +1,49 @@
+import { describe, expect, it } from 'vitest';
+import { draftOf, drafts, forgetDraft, keepDraft } from '../src/drafts.js';
+import { effort, learned, type Round } from '../src/projects.js';
+
+/** A tab's storage with room for so many characters. */
+function storage(room: number): Storage {
+  const store = {
+    getItem: (slot: string) => (slot in store ? (store as unknown as Record<string, string>)[slot] : null),
+    setItem: (slot: string, text: string) => {
+      if (text.length > room) throw new Error('quota');
+      Object.assign(store, { [slot]: text });
+    },
+    removeItem: (slot: string) => { delete (store as unknown as Record<string, string>)[slot]; },
+  };
+  for (const name of Object.keys(store)) Object.defineProperty(store, name, { enumerable: false });
+  return store as unknown as Storage;
+}
+
+describe('a correction that is not saved', () => {
+  const draft = { version: 2, slices: ['2:4'], labels: new Uint8Array([0, 1, 2]) };
+  it('comes back as it was, for each image by itself', () => {
+    const store = storage(1000);
+    expect([keepDraft('a', draft, store), keepDraft('b', { ...draft, version: 0 }, store)]).toEqual([true, true]);
+    draft.labels[0] = 3; // painted on in place
+    keepDraft('a', draft, store);
+    expect([draftOf('a', store), draftOf('b', store)?.labels[0], draftOf('c', store)]).toEqual([draft, 0, undefined]);
+    forgetDraft('b', store);
+    expect(drafts(store)).toEqual(['a']);
+  });
+  it('leaves no older state behind if it is too large', () => {
+    const store = storage(120);
+    const noise = crypto.getRandomValues(new Uint8Array(500));
+    expect([keepDraft('a', draft, store), keepDraft('a', { ...draft, labels: noise }, store), draftOf('a', store)]).toEqual([true, false, undefined]);
+  });
+});
+
+describe('rounds of learning', () => {
+  const dice = (mean: number) => ({ mean: { mean, low: null, high: null } });
+  const round = { job: '', corrected: 3, trained_on: 2, held_out: 1, model: null, accepted: null, message: null };
+  const failed: Round = { ...round, round: 1, state: 'failed', dice: null, before: null, changed: null };
+  const finished: Round = { ...round, round: 2, state: 'finished', dice: dice(0.8), before: dice(0.7), changed: 0.02 };
+  it('are a curve that begins with the first model', () => {
+    expect(learned([failed, finished, { ...finished, round: 3, dice: dice(0.9), before: dice(0.8) }])).toEqual([[0, 0.7], [2, 0.8], [3, 0.9]]);
+    expect(learned([failed])).toEqual([]);
+  });
+  it('tell the share of voxels that was changed, in percent', () => {
+    expect(effort([failed, finished])).toEqual([[2, 2]]);
+  });
+});
