@@ -8,10 +8,11 @@ from typing import Any
 from fastapi import FastAPI
 
 ADDRESS = "http://127.0.0.1:8000"
+_ID = "5f0c1e0a9d5b4c0f8a7e6d5c4b3a2910"
 #: Example values of path parameters and form fields.
 VALUES: Mapping[str, str] = {
     "model": "brain-t1-tissue",
-    "job": "5f0c1e0a9d5b4c0f8a7e6d5c4b3a2910",
+    "job": _ID,
     "picture": "epoch-0001.png",
     "sample": "t1",
     "task": "segmentation",
@@ -19,7 +20,11 @@ VALUES: Mapping[str, str] = {
     "archive": "axons.zip",
     "labels": "labels.nii.gz",
     "image": "t1.nii.gz",
+    "images": "a.png",
 }
+#: Example values of path parameters that are called like form fields.
+IDENTITIES: Mapping[str, str] = {"project": _ID, "image": _ID}
+_FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 _GENERATOR = "brain-t1-synthesis"
 
 
@@ -43,12 +48,14 @@ def call(document: Mapping[str, Any], method: str, path: str, operation: Mapping
     fields = list(_fields(document, operation))
     values = {**VALUES, "model": _GENERATOR} if ("labels", True) in fields else VALUES
     words = ["curl"]
-    if method not in ("get", "post"):
+    if method not in ("get", "post") or (method == "post" and not fields):
         words += ["-X", method.upper()]
+    if "application/octet-stream" in operation.get("requestBody", {}).get("content", {}):
+        words += ["-H", "'If-Match: \"1\"'", "--data-binary", f"@{VALUES['labels']}"]
     if "text/event-stream" in operation["responses"].get("200", {}).get("content", {}):
         words.append("-N")
     words += [f"-F {name}={'@' * is_file}{values.get(name, '1')}" for name, is_file in fields]
-    for name, value in values.items():
+    for name, value in {**values, **IDENTITIES}.items():
         path = path.replace(f"{{{name}}}", value)
     return " ".join([*words, ADDRESS + path])
 
@@ -71,7 +78,8 @@ def _fields(
 ) -> Iterator[tuple[str, bool]]:
     """The required form fields, plus the first file if none is required: (name, is a file)."""
     content = operation.get("requestBody", {}).get("content", {})
-    reference = content.get("multipart/form-data", {}).get("schema", {}).get("$ref", "")
+    form: dict[str, Any] = next((content[kind] for kind in _FORMS if kind in content), {})
+    reference = form.get("schema", {}).get("$ref", "")
     schema = document["components"]["schemas"].get(reference.rpartition("/")[2], {})
     fields = [(name, _is_file(field)) for name, field in schema.get("properties", {}).items()]
     required = schema.get("required", ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -28,7 +29,10 @@ def install(app: FastAPI, engine: Engine, jobs: Jobs | None) -> Projects | None:
         jobs: trains the models of projects; None if this service does not.
     """
     app.state.projects = None
-    if not engine.settings.projects or not has_extra("train"):
+    if not engine.settings.projects:
+        return None
+    if not has_extra("train") or find_spec("fcntl") is None:
+        log.info("no projects: they need the extra 'train' and a POSIX system")
         return None
     from api.database import UnknownVersion
     from api.projects.service import Projects

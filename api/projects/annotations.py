@@ -21,7 +21,7 @@ from api.projects.images import ProjectImages
 from api.projects.label_maps import KeptLabels, changed_share, fitted, format_of, kept
 from api.projects.records import Image, Kind, LabelVersion, Project
 from api.projects.store import ProjectStore
-from caps_med.images import MedicalImage, label_palette, read_image
+from caps_med.images import MedicalImage, read_image
 from caps_med.inference import Segmentation
 
 
@@ -64,8 +64,7 @@ class Annotations:
     async def _keep_prediction(
         self, project: Project, image: Image, answer: Segmentation, before: LabelVersion | None
     ) -> LabelVersion | None:
-        palette = label_palette() if answer.palette is None else answer.palette
-        labels = await self._engine.run("encode", lambda: kept(answer, image, palette))
+        labels = await self._engine.run("encode", lambda: kept(answer, image))
         return await to_thread.run_sync(
             lambda: self._add(project, image, labels, "prediction", before, None)
         )
@@ -101,11 +100,9 @@ class Annotations:
         before = await to_thread.run_sync(self._store.label, image.id)
         if (before.version if before else None) != parent:
             raise stale(before)
-        bundle = await self._engine.bundle(project.model)
-        palette = bundle.card.palette
 
         def keep() -> LabelVersion | None:
-            labels = kept(fitted(decoded, image, project.labels), image, palette)
+            labels = kept(fitted(decoded, image, project.labels), image)
             found = self._add(project, image, labels, "correction", before, author)
             if found is not None:
                 self._store.end_lease(image.id, author)
@@ -192,8 +189,8 @@ class Annotations:
     def read(self, image: Image, label: LabelVersion) -> MedicalImage:
         """A version as an image; its file is one of ours."""
         if claim := current():
-            claim.add(label.bytes + 2 * math.prod(image.shape))
-        content = self.path(image, label).read_bytes()
+            claim.add(2 * math.prod(image.shape))
+        content = self._images.content(image.project, label.file)
         labels = read_image(content, kind="labels", limits=self._engine.settings.limits)
         return labels.with_array(labels.array, format=format_of(image))
 

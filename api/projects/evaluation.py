@@ -69,7 +69,7 @@ async def scores_of(
 
     Raises:
         CapsMedError: the model is gone, or an image does not suit it.
-        FileNotFoundError: an image has been deleted.
+        Refusal: an image has been deleted.
     """
 
     async def case(image: Image) -> dict[str, float]:

@@ -55,7 +55,7 @@ async def archive(
         async for image in _corrected(projects, project):
             try:
                 files = await patiently(engine, partial(_files, projects, engine, image, layout))
-            except (FileNotFoundError, Refusal):
+            except Refusal:  # deleted meanwhile
                 continue
             for name, content in files:
                 await to_thread.run_sync(_add, packed, name, content)

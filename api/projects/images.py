@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 from anyio import to_thread
 
 from api.budget import current
 from api.engine import Engine
+from api.problems import IMAGE_NOT_FOUND, Refusal
 from api.projects.files import ProjectFiles
 from api.projects.label_maps import KeptLabels, fitted, kept
 from api.projects.records import Image, LabelVersion, Project
@@ -26,6 +28,7 @@ from caps_med.inference import Model
 #: Formats in which volumes are kept; others are converted to the first.
 _OF_VOLUMES = ("nifti", "nrrd")
 _GZIP = b"\x1f\x8b"
+_GZIP_LEVEL = 6
 _LONGEST_NAME = 200
 
 
@@ -88,7 +91,7 @@ class ProjectImages:
             image, content = await self._checked(project, upload, model)
             found.append((image, content))
             if upload.stem in maps:
-                made[image.id] = await self._labels(project, image, maps[upload.stem], model)
+                made[image.id] = await self._labels(project, image, maps[upload.stem])
         return await to_thread.run_sync(lambda: self._keep(project, found, made, author))
 
     async def _checked(self, project: Project, upload: Upload, model: Model) -> tuple[Image, bytes]:
@@ -115,14 +118,11 @@ class ProjectImages:
         )
         return image, content
 
-    async def _labels(
-        self, project: Project, image: Image, upload: Upload, model: Model
-    ) -> KeptLabels:
+    async def _labels(self, project: Project, image: Image, upload: Upload) -> KeptLabels:
         try:
             decoded = await self._engine.decode([upload.content], "labels")
-            palette = model.bundle.card.palette
             return await self._engine.run(
-                "encode", lambda: kept(fitted(decoded, image, project.labels), image, palette)
+                "encode", lambda: kept(fitted(decoded, image, project.labels), image)
             )
         except CapsMedError as error:
             raise type(error)(f"{upload.shown_name}: {error}") from error
@@ -157,7 +157,7 @@ class ProjectImages:
 
         Raises:
             CapsMedError: it does not suit the model.
-            FileNotFoundError: it has been deleted.
+            Refusal: it has been deleted (404).
         """
         fitting = None if model is None else model.image_reader.match_channels
         content = await to_thread.run_sync(self.content, image.project, image.file)
@@ -167,12 +167,15 @@ class ProjectImages:
         """The bytes of a file, which this request then holds.
 
         Raises:
-            FileNotFoundError: it has been deleted.
+            Refusal: it has been deleted (404).
         """
         path = self.files(project).path(file)
-        if claim := current():
-            claim.add(path.stat().st_size)
-        return path.read_bytes()
+        try:
+            if claim := current():
+                claim.add(path.stat().st_size)
+            return path.read_bytes()
+        except FileNotFoundError as error:
+            raise Refusal(IMAGE_NOT_FOUND, "this image has been deleted") from error
 
 
 def _paired(images: Sequence[Upload], labels: Sequence[Upload]) -> dict[str, Upload]:
@@ -198,9 +201,10 @@ def _as_kept(content: bytes, decoded: MedicalImage) -> tuple[str, bytes]:
     if decoded.spatial_dims == 3 and form not in _OF_VOLUMES:
         return "nifti", encode_image(decoded, "nifti")
     if form == "dicom":
-        return decoded.format, encode_image(decoded, decoded.format)
+        exact = "png" if decoded.array.dtype == np.uint8 else "npy"
+        return exact, encode_image(decoded, exact)
     if form == "nifti" and not content.startswith(_GZIP):
-        return form, gzip.compress(content, mtime=0)
+        return form, gzip.compress(content, _GZIP_LEVEL, mtime=0)
     return form, content
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from api.projects.records import Image
 from caps_med.errors import InvalidInput
-from caps_med.images import MedicalImage, encode_image, match_labels
+from caps_med.images import MedicalImage, encode_image, label_palette, match_labels
 from caps_med.images.channels import AFFINE_TOLERANCE
 from caps_med.images.slices import SliceStack, slice_count
 
@@ -42,11 +42,12 @@ def format_of(image: Image) -> str:
     return "png" if len(image.shape) == 2 else "nifti"
 
 
-def kept(labels: MedicalImage, image: Image, palette: NDArray[np.uint8]) -> KeptLabels:
+def kept(labels: MedicalImage, image: Image) -> KeptLabels:
     """A label map that fits its image, in the form in which it is kept."""
     array, affine, form = labels.array, image.geometry, format_of(image)
     given = np.eye(4) if affine is None else affine
-    described = replace(labels, affine=given, format=form, palette=palette, origin=None)
+    colours = label_palette()
+    described = replace(labels, affine=given, format=form, palette=colours, origin=None)
     ids = tuple(int(label) for label in np.unique(array))
     return KeptLabels(array[0], encode_image(described, form), form, ids)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -115,7 +116,11 @@ class Learning:
             held_out=len(held_out),
             changed=await to_thread.run_sync(self._store.mean_edited, project.id, since),
         )
-        await to_thread.run_sync(self._store.add_round, new, held_out)
+        try:
+            await to_thread.run_sync(self._store.add_round, new, held_out)
+        except sqlite3.IntegrityError as error:  # deleted, or learning in another service
+            await to_thread.run_sync(jobs.cancel, job.id)
+            raise Refusal(LEARNING, "the project is learning already, or deleted") from error
         return new
 
     def _corrected(self, project: Project) -> list[Image]:
@@ -186,7 +191,7 @@ class Learning:
         try:
             before = await self._scored(project, one.base, held_out)
             after = await self._scored(project, model, held_out)
-        except (CapsMedError, FileNotFoundError) as error:
+        except (CapsMedError, Refusal) as error:
             await self._fail(one, f"the new model could not be evaluated: {type(error).__name__}")
             return
         accepted, message = compared(one.base, before, model, after)

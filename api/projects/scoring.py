@@ -11,6 +11,7 @@ import numpy as np
 from anyio import to_thread
 
 from api.engine import Engine, costs
+from api.problems import Refusal
 from api.projects.images import ProjectImages
 from api.projects.patience import patiently
 from api.projects.records import Image, Project
@@ -58,7 +59,7 @@ class Scoring:
     async def _score(self, project: Project, image: Image) -> None:
         """Keep the scores of an image; none of one that the model cannot take."""
         uncertainty = pose = None
-        with suppress(FileNotFoundError):  # it has just been deleted
+        with suppress(Refusal):  # it has just been deleted
             try:
                 found = await self._computed(project, image)
                 uncertainty = score_of(found)

@@ -51,7 +51,7 @@ async def add(
         ),
     ] = None,
 ) -> Added:
-    """All are added, or none. DICOM is kept as NIfTI or PNG, without its tags."""
+    """All are added, or none. DICOM is kept as NIfTI, a picture as PNG or npy, without its tags."""
     given = [await _read(upload) for upload in images]
     maps = [await _read(upload) for upload in labels or ()]
     added = await projects.images.add(project, given, maps, author)

@@ -34,6 +34,10 @@ def call(what: str, shape: tuple[int, ...]) -> ModelCall[Any]:
             lambda model: model.manipulator(image)(0, 0, [-0.2, 0.0, 0.2]),
             lambda model: costs.manipulation(model, image, 3),
         ),
+        "uncertainty": Apply(
+            lambda model: model.uncertainty(image),
+            lambda model: costs.uncertainty(model, image),
+        ),
         "classify": Classify(image),
         "inspect": Apply(
             lambda model: model.inspect(image).arrays(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from api.problems import Refusal
 from api.projects import files as files_module
 from api.projects.choice import Choice
 from api.projects.files import ProjectFiles, sweep
-from api.projects.records import Image, Project
+from api.projects.records import Image, Project, Round
 from api.projects.store import ProjectStore
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
@@ -275,6 +276,21 @@ def test_a_deleted_project_takes_no_images(tmp_path: Path) -> None:
     assert not store.delete_project(project.id)
     with pytest.raises(Refusal, match="there is no project"):
         store.add_images([(image_of(project), 0.5)])
+
+
+def test_no_round_of_a_deleted_project_is_kept(tmp_path: Path) -> None:
+    store, project = stored(tmp_path)
+    one = Round(
+        project=project.id, round=1, job="j", state="training", created=0.0, base="m@1",
+        corrected=2, trained_on=1, held_out=1,
+    )  # fmt: skip
+    store.add_round(one, [])
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):  # another service was first
+        store.add_round(one, [])
+    store.delete_project(project.id)
+    assert store.open_rounds() == []
+    with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"):
+        store.add_round(one, [])
 
 
 def test_an_image_is_deleted_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.projects.conftest import Create, add, code, discs, png, upload
 from tests.api.running import until
+from tests.images.dicom_files import PATIENT, dataset, encoded, placed
 
 
 def test_a_project_from_images_to_corrections(client: httpx.Client, create: Create) -> None:
@@ -102,6 +104,20 @@ def test_a_volume_keeps_its_geometry(client: httpx.Client, create: Create, volum
     slice_ = client.get(image, params={"format": "png", "slice": 1})
     assert slice_.headers["Caps-Med-Slices"] == "3"
     assert read_image(slice_.content).spatial_shape == (28, 20)
+
+
+@pytest.mark.parametrize("geometry", [{}, placed(7.0)], ids=["picture", "slice"])
+def test_dicom_is_kept_exactly_and_without_its_tags(
+    client: httpx.Client, create: Create, geometry: dict[str, Any]
+) -> None:
+    values = np.arange(-300, 3796, dtype=np.int16).reshape(64, 64)
+    content = encoded(dataset(values, **geometry))
+    assert PATIENT.encode() in content
+    (image,) = add(client, create(), {"Doe^Jane.dcm": content})
+    file = client.get(image).content
+    assert PATIENT.encode() not in file
+    kept, given = read_image(file), read_image(content)
+    assert (kept.array == given.array).all() and np.allclose(kept.affine, given.affine)
 
 
 def test_labels_that_come_with_their_images_are_corrections(
