@@ -28,6 +28,7 @@ from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.label_codes import Coding, LabelCode, code_of_name
 from caps_med.images.label_files import label_description, write_label_description
 from caps_med.images.labels import label_palette, match_labels
+from caps_med.images.like import like
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import Normalization, to_uint8
 from caps_med.images.objects import from_object
@@ -68,6 +69,7 @@ __all__ = [
     "is_grey",
     "label_description",
     "label_palette",
+    "like",
     "match_labels",
     "one_slice",
     "placed_on",

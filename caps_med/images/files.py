@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
@@ -15,13 +15,18 @@ import numpy as np
 from caps_med.errors import InvalidInput, NotFinite
 from caps_med.images.channels import stack_channels
 from caps_med.images.codecs import dicom_layout
-from caps_med.images.codecs.dicom_series import read_files, read_series
+from caps_med.images.codecs.dicom_series import (
+    dicom_content,
+    read_contents,
+    read_files,
+    read_series,
+)
 from caps_med.images.codecs.registry import CODECS, codec_of_content, codec_of_name, codec_of_path
 from caps_med.images.image import Kind, MedicalImage, save_with
 from caps_med.images.labels import as_labels, smallest_unsigned
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import to_uint8
-from caps_med.images.objects import from_object, is_pair
+from caps_med.images.objects import from_object, is_dataset, is_pair
 from caps_med.images.reading import read_at_most
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -47,8 +52,9 @@ def read_image(
     """An image or a label map from a file, from bytes or from another library's image.
 
     Args:
-        source: a path, or the content itself, which tells its format; of a DICOM series its folder
-            or a list of its files; an image in memory, see `from_object`; or a list or tuple of
+        source: a path, an open file, or the content itself, which tells its format; of a DICOM
+            series its folder, or a list of its files, of their contents or of pydicom's data sets;
+            an image in memory, see `from_object`; or a list or tuple of
             such images, which are the channels of one, see `read_channels`.
         kind: "labels" keeps palette indices and checks that all values are ids.
         limits: checked from the headers, before anything is decoded.
@@ -69,6 +75,10 @@ def read_image(
         image = source
     elif isinstance(source, (str, PathLike, bytes)):
         image = _decoded(source, kind, limits, index)
+    elif is_dataset(source):
+        image = _decoded(dicom_content(source), kind, limits, index)
+    elif callable(read := getattr(source, "read", None)):
+        image = _decoded(_read_all(read, limits), kind, limits, index)
     elif isinstance(source, list | tuple) and not is_pair(source):
         image = _listed(source, kind, limits)
     else:
@@ -110,6 +120,8 @@ def read_channels(
 
 def _listed(sources: Sequence[ImageSource], kind: Kind, limits: Limits) -> MedicalImage:
     """The image of a list: a DICOM series from its files, or channels."""
+    if contents := _dicom_contents(sources):
+        return read_contents(contents, limits, kind)
     if series := _dicom_files(sources):
         return read_files(series, limits, kind=kind)
     if kind == "image":
@@ -117,6 +129,27 @@ def _listed(sources: Sequence[ImageSource], kind: Kind, limits: Limits) -> Medic
     if len(sources) != 1:
         raise InvalidInput(f"a label map is one image, got a list of {len(sources)}: give one")
     return read_image(sources[0], kind=kind, limits=limits)
+
+
+def _dicom_contents(sources: Sequence[ImageSource]) -> list[bytes]:
+    """The contents of the files of a DICOM series, if all are data sets of pydicom or contents."""
+    found = []
+    for source in sources:
+        if is_dataset(source):
+            found.append(dicom_content(source))
+        elif isinstance(source, bytes) and dicom_layout.recognises(source):
+            found.append(source)
+        else:
+            return []
+    return found
+
+
+def _read_all(read: Callable[[int], object], limits: Limits) -> bytes:
+    """The content of an open file."""
+    content = read(limits.max_bytes + 1)
+    if not isinstance(content, bytes):
+        raise InvalidInput("the file is open as text: open it with mode 'rb'")
+    return content
 
 
 def _called(number: int, source: ImageSource) -> str:

@@ -31,6 +31,7 @@ SINGULAR_RATIO = 1e-6
 
 _write: Callable[[MedicalImage, str | PathLike[str]], None]
 _preview: Callable[[MedicalImage], bytes]
+_like: Callable[[MedicalImage, Any], Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -200,6 +201,13 @@ class MedicalImage:
             warnings=self.warnings + warnings,
         )
 
+    def like(self, source: Any) -> Any:  # noqa: ANN401 - whatever the source is
+        """This image as the kind of object that `source` is, see `caps_med.images.like`.
+
+        ``model.segment(x).like(x)`` is an image of nibabel for one of nibabel, and so on.
+        """
+        return _like(self, source)
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write to `path`, in the format of its suffix; see `caps_med.images.write_image`."""
         _write(self, path)
@@ -215,6 +223,12 @@ def shown_with(preview: Callable[[MedicalImage], bytes]) -> None:
     """Set what notebooks show of an image: the content of a PNG file."""
     global _preview
     _preview = preview
+
+
+def liked_with(convert: Callable[[MedicalImage, Any], Any]) -> None:
+    """Set what `MedicalImage.like` calls."""
+    global _like
+    _like = convert
 
 
 def _check_array(array: Array, kind: str) -> None:

@@ -33,18 +33,29 @@ def from_object(source: Any) -> MedicalImage:  # noqa: ANN401 - that is what it 
     | SimpleITK image | a picture or a volume |
     | Pillow image | a picture |
 
+    pydicom data sets are read like their files, see `caps_med.images.files`.
+
     Raises:
         InvalidInput: another type, or a shape that is not one of these.
     """
-    for base in type(source).__mro__:
-        convert = _CONVERTERS.get(_name(base))
-        if convert is not None:
-            return convert(source)
+    for name in class_names(source):
+        if name in _CONVERTERS:
+            return _CONVERTERS[name](source)
     raise InvalidInput(
         f"a {type(source).__module__}.{type(source).__qualname__} is not an image: give a path, "
         "the content of a file, a MedicalImage, (array, affine), or an image of NumPy, PyTorch, "
         "MONAI, nibabel, SimpleITK or Pillow"
     )
+
+
+def class_names(source: object) -> list[str]:
+    """Library and name of an object's class and those that it inherits, as ``numpy.ndarray``."""
+    return [_name(base) for base in type(source).__mro__]
+
+
+def is_dataset(source: object) -> bool:
+    """Whether it is a data set of pydicom."""
+    return "pydicom.Dataset" in class_names(source)
 
 
 def is_pair(source: object) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
+from pydicom.config import disable_value_validation
+from pydicom.dataset import FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import dicom_kinds, dicom_layout, zips
@@ -61,6 +65,13 @@ def read_files(
                 if (content := _content(file, limits.max_bytes)) is not None:
                     yield path.name, content
 
+    return _read(contents, limits, name, kind)
+
+
+def _read(
+    contents: Callable[[], Iterable[tuple[str, bytes]]], limits: Limits, name: str, kind: Kind
+) -> MedicalImage:
+    """The one series in named contents; of kind "labels" the DICOM SEG where there is none."""
     try:
         found = _frames(contents(), limits, "max_bytes")
     except dicom_kinds.IsSegmentation:
@@ -70,6 +81,33 @@ def read_files(
     if not found:
         raise InvalidInput(f"{name} holds no DICOM picture: give a file, or the files of a series")
     return _one_series(found, name)
+
+
+def read_contents(contents: Sequence[bytes], limits: Limits, kind: Kind = "image") -> MedicalImage:
+    """The one series of which these are the contents of the files; as `read_files`."""
+    named = [(f"file {number}", content) for number, content in enumerate(contents, start=1)]
+    return _read(lambda: named, limits, "the list", kind)
+
+
+def dicom_content(dataset: Any) -> bytes:  # noqa: ANN401 - pydicom's, which has few types
+    """The content of a file of a data set of pydicom.
+
+    Raises:
+        InvalidInput: it cannot be written.
+    """
+    file, made = io.BytesIO(), copy.copy(dataset)
+    meta = copy.copy(getattr(dataset, "file_meta", None)) or FileMetaDataset()
+    if "TransferSyntaxUID" not in meta:
+        meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    made.file_meta = meta
+    try:
+        with disable_value_validation():
+            made.save_as(file, enforce_file_format=True)
+    except Exception as error:  # pydicom raises many types; they quote values
+        raise InvalidInput(
+            "the pydicom data set cannot be written as a file: give one that dcmread has read"
+        ) from error
+    return file.getvalue()
 
 
 def read_zip(data: bytes, limits: Limits, kind: Kind = "image") -> MedicalImage:

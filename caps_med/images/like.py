@@ -1,0 +1,149 @@
+"""An answer as the kind of object that its image was: nibabel in, nibabel out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from caps_med.errors import InvalidInput
+from caps_med.images.files import encode_image
+from caps_med.images.image import Array, MedicalImage, liked_with
+from caps_med.images.objects import class_names, is_dataset, is_pair
+
+
+def like(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401 - whatever the source is
+    """`image` as an object of the kind of `source`, on whose grid it lies.
+
+    | source | result |
+    |---|---|
+    | NumPy array | ``[H, W]``, or ``[H, W, K]`` of several channels |
+    | PyTorch tensor | ``[K, H, W]``, or ``[H, W]`` like the source, on its device |
+    | ``(array, affine)`` | the same, the array ``[X, Y, Z]`` or ``[K, X, Y, Z]`` |
+    | MONAI `MetaTensor` | ``[K, *S]`` with the source's affine, on its device |
+    | nibabel image | NIfTI, with the source's header where that was NIfTI |
+    | SimpleITK image | with the source's origin, spacing and direction |
+    | Pillow image | a picture; of labels one with ids |
+    | bytes | the content of a file of `image.format` |
+    | pydicom data set, or a list of them | of labels: a list with a DICOM SEG |
+    | path, open file, list of paths, `MedicalImage` | `image` itself, which `save` writes |
+
+    Raises:
+        InvalidInput: another type, or `image` does not lie on the grid of `source`.
+        UnsupportedFormat: `image.format` cannot hold it, as DICOM cannot hold probabilities.
+    """
+    if isinstance(source, bytes):
+        return encode_image(image, image.format)
+    if is_dataset(source) or (isinstance(source, list | tuple) and any(map(is_dataset, source))):
+        return [_dataset(image)]
+    if is_pair(source):
+        return _pair(image, source)
+    for name in class_names(source):
+        if name in _MAKERS:
+            return _MAKERS[name](image, source)
+    named = hasattr(source, "__fspath__") or hasattr(source, "read")
+    if named or isinstance(source, str | list | tuple | MedicalImage):
+        return image
+    raise InvalidInput(f"there is no image like a {type(source).__qualname__}: see read_image")
+
+
+def _array(image: MedicalImage, source: Any) -> Array:  # noqa: ANN401
+    array = _flat(image)
+    return array[0] if len(array) == 1 else np.moveaxis(array, 0, -1)
+
+
+def _tensor(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401
+    import torch  # the caller has it
+
+    tensor = torch.from_numpy(_numbers(_flat(image))).to(source.device)
+    return tensor[0] if source.ndim == 2 and len(tensor) == 1 else tensor
+
+
+def _meta_tensor(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401
+    import torch
+    from monai.data import MetaTensor
+
+    _same_grid(image, tuple(source.shape[1:]))
+    tensor = torch.from_numpy(_numbers(image.array)).to(source.device)
+    return MetaTensor(tensor, affine=source.affine, meta=dict(source.meta))
+
+
+def _pair(image: MedicalImage, source: tuple[Any, Any]) -> tuple[Any, Any]:
+    array, affine = source
+    _same_grid(image, tuple(array.shape[-3:]))
+    voxels = image.array[0] if len(image.array) == 1 else image.array
+    if isinstance(array, np.ndarray):
+        return voxels, affine
+    import torch
+
+    return torch.from_numpy(_numbers(voxels)).to(array.device), affine
+
+
+def _nibabel(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401
+    import nibabel as nib
+
+    _same_grid(image, tuple(source.shape[:3]))
+    found = image.to_nibabel()
+    return nib.Nifti2Image.from_image(found) if isinstance(source, nib.Nifti2Image) else found
+
+
+def _simpleitk(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401
+    import SimpleITK
+
+    _same_grid(image, source.GetSize() if image.spatial_dims == 3 else source.GetSize()[::-1])
+    several = len(image.array) > 1
+    array = image.array.transpose(0, 3, 2, 1) if image.spatial_dims == 3 else image.array
+    voxels = np.moveaxis(array, 0, -1) if several else array[0]
+    made = SimpleITK.GetImageFromArray(np.ascontiguousarray(voxels), isVector=several)
+    made.CopyInformation(source)
+    return made
+
+
+def _pillow(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401
+    import io
+
+    from PIL import Image
+
+    return Image.open(io.BytesIO(encode_image(image, "png")))
+
+
+def _dataset(image: MedicalImage) -> Any:  # noqa: ANN401
+    import io
+
+    from pydicom import dcmread
+
+    return dcmread(io.BytesIO(encode_image(image, "dicom")))
+
+
+def _flat(image: MedicalImage) -> Array:
+    """``[K, H, W]`` of a picture."""
+    if image.spatial_dims != 2:
+        raise InvalidInput("a volume is no picture: give its source, or take np.asarray(image)")
+    return image.array
+
+
+def _same_grid(image: MedicalImage, shape: tuple[int, ...]) -> None:
+    if image.spatial_shape != tuple(shape):
+        raise InvalidInput(
+            f"the image has the size {image.spatial_shape}, its source {tuple(shape)}: give the "
+            "image that the answer belongs to"
+        )
+
+
+def _numbers(array: Array) -> Array:
+    """In a dtype that PyTorch has, in C order."""
+    wider = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64}
+    return np.ascontiguousarray(array.astype(wider.get(array.dtype, array.dtype), copy=False))
+
+
+_MAKERS: Mapping[str, Callable[[MedicalImage, Any], Any]] = {
+    "numpy.ndarray": _array,
+    "monai.MetaTensor": _meta_tensor,
+    "torch.Tensor": _tensor,
+    "nibabel.SpatialImage": _nibabel,
+    "SimpleITK.Image": _simpleitk,
+    "PIL.Image": _pillow,
+}
+
+liked_with(like)
