@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from benchmarks import orthanc as orthanc_server
 from caps_med.bundles import (
     ModelCard,
     ModelRepository,
@@ -20,7 +21,6 @@ from caps_med.bundles import (
     write_bundle,
 )
 from caps_med.networks import build_network
-from tests import orthanc as orthanc_server
 
 LABELS = {0: "background", 2: "nucleus", 7: "membrane"}
 #: The models that come along, as they are listed.

@@ -17,13 +17,13 @@ from api.access.keys import KeyStore, Scope
 from api.app import create_app
 from api.archives.images import archived_image, located
 from api.settings import Settings
+from benchmarks.orthanc import Orthanc
 from caps_med.archives import ArchiveSettings, SeriesReference
 from caps_med.errors import ArchiveNotFound, SeriesNotFound
 from caps_med.images import read_image
 from tests.api.running import PATIENCE, Running, running, until
 from tests.archives.series import STUDY, slices, zipped
 from tests.images.dicom_files import IDENTITY, SERIES
-from tests.orthanc import Orthanc
 
 REFERENCE = SeriesReference("orthanc", STUDY, SERIES)
 

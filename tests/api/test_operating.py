@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -71,17 +70,27 @@ def test_composed_services_are_bounded_and_have_no_known_password() -> None:
         assert service["mem_limit"], name
         assert service["pids_limit"] > 0, name
         assert "no-new-privileges:true" in service["security_opt"], name
-    grafana = services["grafana"]
-    assert "${GRAFANA_PASSWORD:-}" in grafana["environment"].values()
-    command = [word.replace("$$", "$") for word in grafana["entrypoint"]]
-    without = subprocess.run(
-        command, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False
+    starts_with_a_password_alone(
+        services["grafana"], "GRAFANA_PASSWORD", "GF_SECURITY_ADMIN_PASSWORD", "/run.sh"
     )
+    starts_with_a_password_alone(
+        services["orthanc"], "ORTHANC_PASSWORD", "ORTHANC_PASSWORD", "Orthanc"
+    )
+
+
+def starts_with_a_password_alone(
+    service: dict[str, Any], given: str, name: str, program: str
+) -> None:
+    """The operator gives it as `given`; the program, which is in the image alone, needs `name`."""
+    assert service["environment"][name] == f"${{{given}:-}}"
+    command = [word.replace("$$", "$") for word in service["entrypoint"]]
+    bare = {"PATH": "/usr/bin:/bin"}
+    without = subprocess.run(command, env=bare, capture_output=True, text=True, check=False)
     assert without.returncode == 1
-    assert "set GRAFANA_PASSWORD" in without.stderr
-    password = {"GF_SECURITY_ADMIN_PASSWORD": "a long one", "PATH": os.environ["PATH"]}
-    given = subprocess.run(command, env=password, capture_output=True, text=True, check=False)
-    assert "/run.sh" in given.stderr  # which is in the image alone
+    assert f"set {given}" in without.stderr
+    password = {**bare, name: "a long one"}
+    started = subprocess.run(command, env=password, capture_output=True, text=True, check=False)
+    assert program in started.stderr
 
 
 def shown(value: Any) -> str:  # noqa: ANN401 - any setting's default

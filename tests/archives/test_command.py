@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import caps_med
+from benchmarks.orthanc import Orthanc
 from caps_med.archives import configured_archives, find_archive
 from caps_med.archives.settings import VARIABLE
 from caps_med.cli import main
 from caps_med.images import read_image
 from tests.archives.series import STUDY, slices, zipped
 from tests.images.dicom_files import SERIES
-from tests.orthanc import Orthanc
 
 OTHER = f"{SERIES}.77"
 SOURCE = f"dicomweb://orthanc/studies/{STUDY}/series/{SERIES}"

@@ -8,6 +8,7 @@ import logging
 import numpy as np
 import pytest
 
+from benchmarks.orthanc import Orthanc
 from caps_med.archives import (
     Archive,
     ArchiveBounds,
@@ -28,7 +29,6 @@ from caps_med.errors import (
 from caps_med.images import read_image
 from tests.archives.series import STUDY, slices, zipped
 from tests.images.dicom_files import SERIES, series_file
-from tests.orthanc import Orthanc
 
 REFERENCE = SeriesReference("orthanc", STUDY, SERIES)
 

@@ -16,11 +16,11 @@ import pytest
 import caps_med
 from api.access.keys import KeyStore
 from api.settings import Settings
+from benchmarks.orthanc import Orthanc
 from caps_med.archives import ArchiveSettings
 from tests.api.monai_label.conftest import Connect
 from tests.api.running import Running, running
 from tests.images.dicom_files import IDENTITY, SERIES, series_file, zipped_series
-from tests.orthanc import Orthanc
 
 MODEL = "tiny-segmentation"
 OHIF = json.dumps({"result_extension": ".nrrd", "result_dtype": "uint8", "result_compress": False})

@@ -1,4 +1,4 @@
-"""A real Orthanc for tests, which only this process can reach."""
+"""A real Orthanc for benchmarks and tests, which only this process can reach."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Orthanc:
         manager = urllib.request.HTTPPasswordMgrWithDefaultRealm()
         manager.add_password(None, self.address, self.user, self.password)
         opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(manager))
-        request = urllib.request.Request(f"{self.address}{path}", content, method=method)
+        request = urllib.request.Request(f"{self.address}{path}", content, method=method)  # noqa: S310 - http
         with opener.open(request, timeout=PATIENCE) as answer:
             body = answer.read()
             is_json = "json" in answer.headers.get("Content-Type", "")
@@ -91,11 +91,14 @@ class Orthanc:
 
 
 @contextmanager
-def running(folder: Path, **options: object) -> Iterator[Orthanc]:
+def running(
+    folder: Path, environment: Mapping[str, str] | None = None, **options: object
+) -> Iterator[Orthanc]:
     """Orthanc with its DICOMweb plugin until the block ends.
 
     Args:
         folder: for its files.
+        environment: variables besides those of this process.
         options: of its configuration.
     """
     user, password = "caps", "a-secret-of-the-archive"
@@ -115,8 +118,9 @@ def running(folder: Path, **options: object) -> Iterator[Orthanc]:
     file.write_text(json.dumps(configuration))
     with log.open("wb") as output:
         process = subprocess.Popen(
-            ["unshare", "--net", PROGRAM, str(file)], stdout=output, stderr=output
-        )
+            ["unshare", "--net", PROGRAM, str(file)],
+            stdout=output, stderr=output, env={**os.environ, **(environment or {})},
+        )  # fmt: skip
     try:
         network = _own_network(process)
         _within(network, _loopback_up)
@@ -140,7 +144,8 @@ def _own_network(process: subprocess.Popen[bytes]) -> Path:
     theirs, ours = Path(f"/proc/{process.pid}/ns/net"), Path("/proc/self/ns/net").readlink()
     end = time.monotonic() + PATIENCE
     while theirs.readlink() == ours:
-        assert process.poll() is None and time.monotonic() < end, "no network of its own"
+        if process.poll() is not None or time.monotonic() > end:
+            raise RuntimeError("Orthanc has no network of its own")
         time.sleep(0.01)
     return theirs
 
@@ -152,7 +157,7 @@ def _until_it_answers(orthanc: Orthanc, process: subprocess.Popen[bytes], log: P
             orthanc.call("/dicom-web/studies")
             return
         time.sleep(0.05)
-    raise AssertionError(f"Orthanc did not start: {log.read_text()}")
+    raise RuntimeError(f"Orthanc did not start: {log.read_text()}")
 
 
 def _within(network: Path, work: Callable[[], Any]) -> Any:  # noqa: ANN401
@@ -169,7 +174,8 @@ def _within(network: Path, work: Callable[[], Any]) -> Any:  # noqa: ANN401
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    assert found, "the work in the other network failed"
+    if not found:
+        raise RuntimeError("the work in the other network failed")
     return found[0]
 
 
