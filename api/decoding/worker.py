@@ -14,7 +14,7 @@ import os
 import sys
 from contextlib import suppress
 from importlib import import_module
-from typing import BinaryIO
+from typing import BinaryIO, get_args
 
 import numpy as np
 from PIL import Image
@@ -23,7 +23,7 @@ from pydicom import charset
 from api.confinement import confine, end_with
 from api.decoding import wire
 from caps_med.errors import CapsMedError, InputTooLarge, UnsupportedFormat
-from caps_med.images import CODECS, Limits, MedicalImage, encode_image, read_image
+from caps_med.images import CODECS, Kind, Limits, MedicalImage, encode_image, read_image
 
 #: The message about a file that made its decoder fail unexpectedly.
 BROKEN = "the file is cut or broken in a way that its format does not allow: copy or save it again"
@@ -57,10 +57,12 @@ def load_everything() -> None:
     Image.init()
     for module in _LATE:
         import_module(module)
-    picture = MedicalImage(np.zeros((1, 8, 8), np.uint8))
-    for name in CODECS:
-        with suppress(UnsupportedFormat):  # DICOM, which is read below
-            read_image(encode_image(picture, name))
+    for shape in ((1, 8, 8), (1, 8, 8, 8)):
+        for kind in get_args(Kind):
+            image = MedicalImage(np.zeros(shape, np.uint8), kind=kind, names={0: "", 1: "any"})
+            for name in CODECS:
+                with suppress(UnsupportedFormat):  # volumes as PNG; DICOM, which is read below
+                    read_image(encode_image(image, name), kind=kind)
     with suppress(CapsMedError):
         read_image(bytes(128) + b"DICM")
     for encoding in set(charset.python_encoding.values()):  # of names in DICOM

@@ -58,15 +58,19 @@ class Stored:
     ) -> LabelVersion:
         """Keep a corrected label map as the next version.
 
+        Where the file names its labels (NRRD of Slicer, DICOM SEG), these names count.
+
         Args:
-            segments: see `renumbered`; None if the file has the project's own ids.
+            segments: the names of the ids from 1 on, as Slicer numbers what it exports, whatever
+                the ids were before; None if the file has the project's own ids.
 
         Raises:
             CapsMedError: it cannot be decoded, does not fit its image, or has other labels.
         """
 
         def numbered(labels: MedicalImage) -> MedicalImage:
-            return labels if segments is None else renumbered(labels, segments, self.project.labels)
+            named = labels.names or (None if segments is None else dict(enumerate(segments, 1)))
+            return labels if named is None else renumbered(labels, named, self.project.labels)
 
         labels = await engine.decode([content], "labels", numbered)
         before = await to_thread.run_sync(self.projects.store.label, self.image.id)

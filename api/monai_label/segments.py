@@ -2,43 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from caps_med.errors import UnknownLabel
 from caps_med.images import MedicalImage
 
+#: Largest number of a segment.
+LARGEST = 2**16 - 1
+
 
 def renumbered(
-    labels: MedicalImage, segments: Sequence[str], names: Mapping[int, str]
+    labels: MedicalImage, segments: Mapping[int, str], names: Mapping[int, str]
 ) -> MedicalImage:
     """A label map with the ids of a project.
 
-    Slicer numbers the segments that it exports from 1 on, whatever their ids were before, and says
-    their names in that order.
-
     Args:
-        labels: a label map with the numbers of segments.
-        segments: their names.
+        labels: a label map with other ids.
+        segments: the names of these ids.
         names: label id -> name in the project, the background first.
 
     Raises:
-        UnknownLabel: a segment with voxels has no name, or none that the project knows.
+        UnknownLabel: an id that occurs has no name, or none that the project knows.
     """
     ids = {name: label for label, name in names.items()}
     occurring = [int(number) for number in np.unique(labels.array) if number > 0]
-    table = np.full(max(occurring, default=0) + 1, next(iter(names)), np.uint32)
-    for number in occurring:
-        name = segments[number - 1] if number <= len(segments) else None
-        if name is None:
-            raise UnknownLabel(f"label_info names no segment {number}: it names {len(segments)}")
-        if name not in ids:
-            known = ", ".join(list(names.values())[1:])
-            raise UnknownLabel(
-                f"segment {number} has a name that the project does not know; it knows {known}: "
-                "rename the segment"
-            )
-        table[number] = ids[name]
+    found = {number: _id_of(number, segments, ids) for number in occurring}
+    table = np.full(max(found, default=0) + 1, next(iter(names)), np.uint32)
+    table[list(found)] = list(found.values())
     narrow = table.astype(np.min_scalar_type(int(table.max())))
     return labels.with_array(narrow[labels.array])
+
+
+def _id_of(number: int, segments: Mapping[int, str], ids: Mapping[str, int]) -> int:
+    name = segments.get(number) if number <= LARGEST else None
+    if name is None:
+        raise UnknownLabel(f"no segment {number} is named: there are {len(segments)} names")
+    if name not in ids:
+        known = ", ".join(list(ids)[1:])
+        raise UnknownLabel(
+            f"segment {number} has a name that the project does not know; it knows {known}: rename "
+            "the segment"
+        )
+    return ids[name]

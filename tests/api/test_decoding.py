@@ -277,6 +277,20 @@ def test_a_decoder_that_can_open_no_file_reads_all_that_is_read(pool: DecodePool
         np.testing.assert_array_equal(found.array, wanted.array, err_msg=name)
 
 
+@pytest.mark.parametrize("form", ["nifti", "nrrd", "npy", "npz"])
+def test_a_decoder_that_can_open_no_file_reads_volumes_too(pool: DecodePool, form: str) -> None:
+    affine = np.array([[0.8, -0.6, 0, 3], [0.6, 0.8, 0, -5], [0, 0, 2.5, 7], [0, 0, 0, 1.0]])
+    kinds: tuple[Kind, ...] = ("image", "labels")
+    for kind in kinds:
+        array = np.arange(60, dtype=np.uint8).reshape(1, 3, 4, 5)
+        volume = MedicalImage(array, affine, kind=kind, names={7: "nucleus"})
+        content = encode_image(volume, form)
+        found, wanted = decoded(pool, content, kind), read_image(content, kind=kind)
+        np.testing.assert_array_equal(found.array, wanted.array)
+        np.testing.assert_array_equal(found.affine, wanted.affine)
+        assert found.names == wanted.names
+
+
 def test_decoders_end_with_their_service(picture: bytes) -> None:
     """Where the kernel does not see to it, the end of the pipe does."""
     decoder = Decoder(MEMORY)

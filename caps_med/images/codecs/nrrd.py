@@ -1,7 +1,8 @@
 """NRRD in one file (.nrrd), raw or gzip. Fields: https://teem.sourceforge.net/nrrd/format.html.
 
 A detached header, whose voxels lie in another file, is refused: the name in it is a stranger's.
-Key/value pairs are dropped: they may hold anything, a patient's DICOM tags included.
+Of key/value pairs only the names of 3D Slicer's segments are read, for label maps: others may hold
+anything, a patient's DICOM tags included.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec, with_common_dtype
-from caps_med.images.codecs.nrrd_segments import segment_fields
+from caps_med.images.codecs.nrrd_segments import segment_fields, segment_names
 from caps_med.images.codecs.streams import check_length, check_ratio, inflate_gzip
 from caps_med.images.image import Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
@@ -66,7 +67,7 @@ _COLOUR_KINDS = ("rgb-color", "3-color")
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     """`sizes` of two is a picture (columns, rows), of three a volume, of three and 2-D RGB."""
-    fields, start = _header(data)
+    fields, start, names = _header(data)
     sizes, colour = _sizes(fields)
     dtype = _dtype(fields)
     limits.check_array(sizes[1:] if colour else sizes, dtype.itemsize * (3 if colour else 1))
@@ -76,7 +77,8 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
         grey = array.swapaxes(-1, -2) if colour else array.T[None]
         return MedicalImage(np.ascontiguousarray(grey), format="nrrd")
     affine, warnings = _affine(fields)
-    return MedicalImage(array[None], affine, format="nrrd", warnings=warnings)
+    named = names if kind == "labels" else {}
+    return MedicalImage(array[None], affine, format="nrrd", warnings=warnings, names=named)
 
 
 def encode(image: MedicalImage, *, compress: bool = True) -> bytes:
@@ -126,29 +128,30 @@ def _vector(values: Array) -> str:
     return f"({','.join(repr(float(value)) for value in values)})"
 
 
-def _header(data: bytes) -> tuple[Mapping[str, Any], int]:
-    """The fields that are used, as pynrrd reads them, and where the voxels begin."""
+def _header(data: bytes) -> tuple[Mapping[str, Any], int, dict[int, str]]:
+    """The fields that are used, as pynrrd reads them, where the voxels begin, and names of ids."""
     head = data[:_MAX_HEADER]
     end = re.search(rb"\r?\n\r?\n", head)
     if end is None:
         raise InvalidInput(f"NRRD: no empty line ends the header within {_MAX_HEADER} bytes")
     magic, *lines = head[: end.start()].decode("utf-8", "replace").splitlines()
+    names = segment_names(lines)
     # pynrrd mixes key/value pairs with fields, and parses fields that do not matter here
     lines = [line for line in lines if not line.startswith("#") and ":=" not in line]
     fields = [(name.strip().lower(), value) for name, _, value in map(_parted, lines)]
-    names = {name for name, _ in fields}
-    if names & {"data file", "datafile"}:
+    given = {name for name, _ in fields}
+    if given & {"data file", "datafile"}:
         raise InvalidInput(
             "NRRD: its voxels lie in another file (data file), which is not opened: save it as one "
             ".nrrd file"
         )
-    if names & {"line skip", "lineskip", "byte skip", "byteskip"}:
+    if given & {"line skip", "lineskip", "byte skip", "byteskip"}:
         raise UnsupportedFormat("NRRD: line skip and byte skip are not read: save it again")
     if not all(_WHOLE.fullmatch(value) for name, value in fields if name == "sizes"):
         raise InvalidInput("NRRD: sizes must be whole numbers")  # pynrrd would cut 2.5 to 2
     try:
         used = [f"{name}: {value}" for name, value in fields if name in _FIELDS]
-        return nrrd.read_header([magic, *used]), end.end()
+        return nrrd.read_header([magic, *used]), end.end(), names
     except Exception as error:  # pynrrd raises several types, and quotes values
         raise InvalidInput("NRRD: a field of the header is broken or given twice") from error
 

@@ -7,10 +7,13 @@ modules/segmentations.html#segmentations-file-format-nrrd-file
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from caps_med.images.image import MedicalImage
 from caps_med.images.labels import label_palette
 
+_FIELD = re.compile(r"Segment([0-9]{1,6})_(Name|LabelValue):=(.*)")
+_ID = re.compile(r"[0-9]{1,9}", re.ASCII)
 _UNPRINTABLE = re.compile(r"[\\\x00-\x1f\x7f]+")
 
 
@@ -45,3 +48,16 @@ def segment_fields(image: MedicalImage) -> list[str]:
             }.items()
         }
     return [f"{key}:={value}" for key, value in fields.items()]
+
+
+def segment_names(lines: Sequence[str]) -> dict[int, str]:
+    """Label id -> name from the lines of a header; empty if it describes no segments.
+
+    >>> segment_names(["type: uint8", "Segment0_LabelValue:=7", "Segment0_Name:=membrane"])
+    {7: 'membrane'}
+    """
+    found: dict[str, dict[str, str]] = {}
+    for number, key, value in (field.groups() for field in map(_FIELD.fullmatch, lines) if field):
+        found.setdefault(number, {})[key] = value.strip()
+    values = ((one.get("LabelValue", ""), one.get("Name", "")) for one in found.values())
+    return {int(label): name for label, name in values if _ID.fullmatch(label) and name}

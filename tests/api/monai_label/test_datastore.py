@@ -57,13 +57,13 @@ def volume_file(folder: Path, seed: int = 0) -> str:
     return str(path)
 
 
-def label_file(folder: Path, ids: dict[int, slice], suffix: str = ".nii.gz") -> str:
-    """A label map as Slicer saves it: rows `ids` of the first axis."""
-    array = np.zeros(SHAPE, np.uint8)
+def label_file(folder: Path, ids: dict[int, slice], names: dict[int, str] | None = None) -> str:
+    """A label map as Slicer saves it: rows `ids` of the first axis; with names .seg.nrrd."""
+    array = np.zeros(SHAPE, np.uint32)
     for label, rows in ids.items():
         array[0, rows] = label
-    path = folder / f"labels{suffix}"
-    write_image(MedicalImage(array, AFFINE, kind="labels"), path)
+    path = folder / ("labels.seg.nrrd" if names else "labels.nii.gz")
+    write_image(MedicalImage(array, AFFINE, kind="labels", names=names or {}), path)
     return str(path)
 
 
@@ -146,6 +146,20 @@ def test_an_image_that_is_sent_again(client: Client, tmp_path: Path) -> None:
     assert client.info()["datastore"]["total"] == total
 
 
+def test_names_in_the_file_count(client: Client, tmp_path: Path) -> None:
+    """In .seg.nrrd, ids need not be in the order of the segments."""
+    client.upload_image(volume_file(tmp_path), "named")
+    names = {1: "nucleus", 5: "membrane"}
+    file = label_file(tmp_path, {1: slice(0, 2), 5: slice(4, 7)}, names)
+    client.save_label("named", file, params=segments("membrane", "nucleus"))
+    saved = read_image(client.download_label("named", "final"), kind="labels").array[0]
+    assert (saved[:2] == 2).all() and (saved[4:7] == 7).all()
+    for label, message in ((3, "the project does not know"), (999_999_999, "is named")):
+        file = label_file(tmp_path, {label: slice(0, 2)}, {label: "liver"})
+        with pytest.raises(Exception, match=rf"Status: 422; .*{message}"):
+            client.save_label("named", file)
+
+
 def test_label_maps_that_do_not_fit(client: Client, tmp_path: Path) -> None:
     client.upload_image(volume_file(tmp_path), "a")
     large = tmp_path / "large.nii.gz"
@@ -157,7 +171,7 @@ def test_label_maps_that_do_not_fit(client: Client, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"Status: 422; .*another affine"):
         client.save_label("a", str(moved))
     file = label_file(tmp_path, {3: slice(0, 2)})
-    with pytest.raises(Exception, match=r"Status: 422; .*names no segment 3"):
+    with pytest.raises(Exception, match=r"Status: 422; .*no segment 3 is named"):
         client.save_label("a", file, params=segments("nucleus", "membrane"))
     with pytest.raises(Exception, match=r"Status: 422; .*the project does not know"):
         client.save_label("a", file, params=segments("nucleus", "membrane", "liver"))

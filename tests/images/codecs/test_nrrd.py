@@ -95,7 +95,10 @@ def test_a_label_map_names_its_segments(tmp_path: Path) -> None:
     assert (header["Segment1_LabelValue"], header["Segment1_Color"]) == ("2", "0 0.2 0")
     assert header["Segment1_Extent"] == "0 2 0 3 0 4"
     assert "Segment2_Name" not in header  # the background
-    np.testing.assert_array_equal(read_image(tmp_path / "x.seg.nrrd", kind="labels").array, ids)
+    read = read_image(tmp_path / "x.seg.nrrd", kind="labels")
+    np.testing.assert_array_equal(read.array, ids)
+    assert read.names == {1: "white matter", 2: "grey matter"}
+    assert read_image(tmp_path / "x.seg.nrrd").names == {}  # not of intensities
 
 
 def test_a_picture_is_the_same_way_up_as_a_slice() -> None:
