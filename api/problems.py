@@ -83,6 +83,8 @@ PROBLEMS: Mapping[str, ProblemType] = {
     errors.InputTooLarge.code: ProblemType(413, "Over a limit, before or after decompression."),
     errors.UnsupportedFormat.code: ProblemType(415, "The format of the content is not supported."),
     errors.InvalidInput.code: ProblemType(422, "The content is truncated, corrupt or meaningless."),
+    errors.SeveralSeries.code: ProblemType(422, "There are several DICOM series: choose one."),
+    errors.SeveralVolumes.code: ProblemType(422, "There are several volumes: choose one."),
     errors.UnknownLabel.code: ProblemType(
         422, "A label map has an id that the model does not know."
     ),

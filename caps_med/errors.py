@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -40,9 +41,25 @@ class SeveralVolumes(InvalidInput):
         count: how many; they are counted from 0.
     """
 
+    code = "several_volumes"
+
     def __init__(self, message: str, count: int = 0) -> None:
         super().__init__(message)
         self.count = count
+
+
+class SeveralSeries(InvalidInput):
+    """A folder or zip holds several DICOM series, of which one has to be chosen.
+
+    Attributes:
+        uids: their identifiers.
+    """
+
+    code = "several_series"
+
+    def __init__(self, message: str, uids: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.uids = tuple(uids)
 
 
 class UnknownLabel(CapsMedError):

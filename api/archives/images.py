@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
+from api.decoding.choice import NOTHING, Choice
 from api.engine import Engine
 from api.record import note
 from caps_med.archives import SeriesReference, check_series
@@ -17,6 +18,7 @@ async def archived_image(
     reference: SeriesReference,
     kind: Kind = "image",
     fitting: Callable[[MedicalImage], MedicalImage] | None = None,
+    choice: Choice = NOTHING,
 ) -> MedicalImage:
     """The image of a series, decoded in a confined process.
 
@@ -32,7 +34,7 @@ async def archived_image(
     content = await engine.archives.retrieve(reference)
     digest = await engine.run("hash", lambda: hashlib.sha256(content).hexdigest())
     note(input_sha256=digest)
-    image = await engine.decode([content], kind, fitting)
+    image = await engine.decode([content], kind, fitting, choice)
     check_series(image, reference.series)
     return image
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, ClassVar, TypeAlias, cast
 
 from api.decoding import processors, wire
+from api.decoding.choice import NOTHING, Choice
 from api.processes import import_path, module_command, start
 from caps_med import errors
 from caps_med.errors import CapsMedError, InvalidInput
@@ -51,6 +52,8 @@ _ERRORS: Mapping[str, type[CapsMedError]] = {
         errors.UnsupportedFormat,
         errors.InputTooLarge,
         errors.InvalidInput,
+        errors.SeveralSeries,
+        errors.SeveralVolumes,
         errors.InvalidParameter,
     )
 }
@@ -104,7 +107,13 @@ class Decoder:
         return self._process.poll() is None and self.files < FILES
 
     def decode(
-        self, content: bytes, kind: Kind, limits: Limits, seconds: float, admit: Admit
+        self,
+        content: bytes,
+        kind: Kind,
+        limits: Limits,
+        seconds: float,
+        admit: Admit,
+        choice: Choice = NOTHING,
     ) -> MedicalImage:
         """`read_image` of `content`, within `seconds`.
 
@@ -113,6 +122,7 @@ class Decoder:
         Args:
             admit: called with the bytes of the decoded image before they are read; whatever it
                 raises leaves them in the process.
+            choice: the series and volume to read.
 
         Raises:
             DecodeTimeout, DecoderDied: the process has ended.
@@ -123,7 +133,7 @@ class Decoder:
         processors.allow(self.pid, processor_seconds(len(content), seconds))
         try:
             with deadline:
-                return self._ask(content, kind, limits, admit)
+                return self._ask(content, kind, limits, admit, choice)
         except (EOFError, OSError, wire.Garbled) as error:
             self.kill()
             if deadline.expired or processors.used_up(self._process.returncode):
@@ -148,9 +158,11 @@ class Decoder:
                     continue
         self._process.wait()
 
-    def _ask(self, content: bytes, kind: Kind, limits: Limits, admit: Admit) -> MedicalImage:
+    def _ask(
+        self, content: bytes, kind: Kind, limits: Limits, admit: Admit, choice: Choice
+    ) -> MedicalImage:
         bounds = (limits.max_bytes, limits.max_inflated_bytes, limits.max_voxels)
-        request = {"size": len(content), "kind": kind, "limits": bounds}
+        request = {"size": len(content), "kind": kind, "limits": bounds, **vars(choice)}
         wire.send(self._requests, request, content)
         answer = wire.receive_line(self._answers)
         if "image" in answer:

@@ -12,6 +12,7 @@ import anyio
 from anyio import to_thread
 
 from api.budget import Claim, pinned
+from api.decoding.choice import NOTHING, Choice
 from api.decoding.decoder import Admit, Decoder, NoDecoder
 from api.turns import Turns
 from caps_med.images import Kind, Limits, MedicalImage
@@ -48,12 +49,19 @@ class DecodePool:
         """Start a decoder now, so that the first request need not wait for it."""
         await self._in_thread(lambda: self._give(self._take()))
 
-    async def decode(self, content: bytes, kind: Kind, claim: Claim | None = None) -> MedicalImage:
+    async def decode(
+        self,
+        content: bytes,
+        kind: Kind,
+        claim: Claim | None = None,
+        choice: Choice = NOTHING,
+    ) -> MedicalImage:
         """An image or label map from bytes, in a process that may die.
 
         Args:
             claim: of its request, to which the bytes of the image are added; its client decides
                 on the order.
+            choice: the series and volume to read.
 
         Raises:
             CapsMedError: as `caps_med.images.read_image`; `DecodeTimeout`, `DecoderDied`.
@@ -68,7 +76,7 @@ class DecodePool:
 
         def decoded() -> MedicalImage:
             with pinned(claim):
-                return self._decode(content, kind, admit)
+                return self._decode(content, kind, admit, choice)
 
         turn = await self._turns.take(claim.client if claim else "", len(content))
         work = asyncio.ensure_future(self._in_thread(decoded))
@@ -96,10 +104,10 @@ class DecodePool:
             self._limiter = anyio.CapacityLimiter(self._decoders)
         return await to_thread.run_sync(work, limiter=self._limiter)
 
-    def _decode(self, content: bytes, kind: Kind, admit: Admit) -> MedicalImage:
+    def _decode(self, content: bytes, kind: Kind, admit: Admit, choice: Choice) -> MedicalImage:
         decoder = self._take()
         try:
-            return decoder.decode(content, kind, self._limits, self._seconds, admit)
+            return decoder.decode(content, kind, self._limits, self._seconds, admit, choice)
         finally:
             self._give(decoder)
 

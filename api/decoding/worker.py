@@ -30,7 +30,10 @@ BROKEN = "the file is cut or broken in a way that its format does not allow: cop
 #: What pydicom and tifffile import only when a file needs it.
 _LATE = (
     "caps_med.images.codecs.dicom_segments",
-    *(f"imagecodecs._{name}" for name in ("ccitt", "deflate", "imcd", "jpeg8", "zlib", "zstd")),
+    *(
+        f"imagecodecs._{name}"
+        for name in ("ccitt", "deflate", "imcd", "jpeg2k", "jpeg8", "jpegls", "zlib", "zstd")
+    ),
     "pydicom.pixels.decoders.pillow",
     "pydicom.pixels.decoders.rle",
     "pydicom.pixels.utils",
@@ -78,7 +81,13 @@ def answer(source: BinaryIO, answers: BinaryIO) -> None:
     asked = wire.receive_line(source)
     content = bytes(wire.receive_bytes(source, asked["size"]))
     try:
-        image = read_image(content, kind=asked["kind"], limits=Limits(*asked["limits"]))
+        image = read_image(
+            content,
+            kind=asked["kind"],
+            limits=Limits(*asked["limits"]),
+            index=asked["volume"],
+            series=asked["series"],
+        )
     except CapsMedError as error:
         wire.send(answers, {"error": error.code, "message": str(error)})
     except MemoryError:

@@ -15,6 +15,7 @@ from anyio import to_thread
 
 from api.archives.archives import Archives
 from api.budget import Budget, Cost, NoRoom, current, pinned
+from api.decoding.choice import NOTHING, Choice
 from api.decoding.pool import DecodePool
 from api.engine.calls import ModelCall
 from api.engine.devices import batches_exactly, use_threads
@@ -192,6 +193,7 @@ class Engine:
         contents: Sequence[bytes],
         kind: Kind,
         fitting: Callable[[MedicalImage], MedicalImage] | None = None,
+        choice: Choice = NOTHING,
     ) -> MedicalImage:
         """An upload as an image or label map, decoded in a bounded process; several uploads are
         the channels of one image.
@@ -199,13 +201,18 @@ class Engine:
         Warnings of the reader, and of `fitting`, which adapts the image to a model, are sent with
         the answer as ``Caps-Med-Warnings``.
 
+        Args:
+            choice: the series and volume to read of each upload.
+
         Raises:
             CapsMedError: an upload cannot be decoded or does not fit.
             NoRoom: there is no memory for the image now.
         """
         claim = current()
         with span("decode"), self.metrics.seconds.labels("decode").time():
-            parts = [await self.decoders.decode(content, kind, claim) for content in contents]
+            parts = [
+                await self.decoders.decode(content, kind, claim, choice) for content in contents
+            ]
             image = parts[0]
             if len(parts) > 1:
                 limits = self.settings.limits

@@ -9,6 +9,7 @@ from fastapi import Depends, File, Form, Header, Query, Request, Response, Uploa
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from api.decoding.choice import NOTHING, Choice
 from api.encoding import MEDIA_TYPES, file_response, json_response, npz_bytes
 from api.engine import Engine
 from api.examples import upload
@@ -115,16 +116,39 @@ RegionText = Annotated[
 ]
 Seed = Annotated[int, Form(ge=0, le=LARGEST_SEED)]
 
+SeriesUID = Annotated[
+    str | None,
+    Query(max_length=64, description="Series Instance UID, of a zip that holds several series."),
+]
+VolumeIndex = Annotated[
+    int | None,
+    Query(ge=0, description="Of a DICOM series with several volumes (echoes, time points), of a "
+          "cine or a stack of pictures: which one, from 0."),
+]  # fmt: skip
+
+
+def asked_choice(series: SeriesUID = None, volume: VolumeIndex = None) -> Choice:
+    """What ``?series=`` and ``?volume=`` choose of an upload."""
+    return Choice(series, volume)
+
+
+ChoiceDependency = Annotated[Choice, Depends(asked_choice)]
+
 _PROBLEM = {"model": Problem, "content": {MEDIA_TYPE: {}}}
 
 
 async def decoded_upload(
-    engine: Engine, model: Model, uploads: Sequence[UploadFile], kind: Kind
+    engine: Engine,
+    model: Model,
+    uploads: Sequence[UploadFile],
+    kind: Kind,
+    choice: Choice = NOTHING,
 ) -> MedicalImage:
     """The uploaded image, with the channels that the model takes, or the uploaded label map.
 
     Args:
         uploads: one, or one for each channel of an image.
+        choice: the series and volume to read of each.
 
     Raises:
         CapsMedError: one is empty, cannot be decoded, or does not fit the others or the model.
@@ -135,7 +159,8 @@ async def decoded_upload(
         fitting = reader.match_channels
         if len(uploads) > 1:  # before any is decoded
             reader.check_files(len(uploads))
-    return await engine.decode([await read_upload(one) for one in uploads], kind, fitting)
+    contents = [await read_upload(one) for one in uploads]
+    return await engine.decode(contents, kind, fitting, choice)
 
 
 def looked_at(

@@ -11,6 +11,7 @@ from api.encoding import json_response
 from api.engine import Apply, costs
 from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import (
+    ChoiceDependency,
     EngineDependency,
     RegionText,
     Seed,
@@ -39,6 +40,7 @@ async def features(
     engine: EngineDependency,
     asked: AskedDependency,
     source: OptionalSource,
+    choice: ChoiceDependency,
     labels: Annotated[UploadFile | None, File(description="For synthesis models.")] = None,
     layer: Annotated[str | None, Form(description="Only this layer.")] = None,
     slice: SliceIndex = None,
@@ -59,7 +61,7 @@ async def features(
     if loaded.reads == "image" and source is not None:
         given = await source.decoded(engine, loaded)
     elif loaded.reads == "labels" and labels is not None:
-        given = await decoded_upload(engine, loaded, [labels], "labels")
+        given = await decoded_upload(engine, loaded, [labels], "labels", choice)
     else:
         part = loaded.reads
         raise InvalidParameter(f"{loaded.name} is a {loaded.task} model: send the part {part!r}")

@@ -9,7 +9,7 @@ from fastapi import APIRouter, File, Form, Response, UploadFile
 from numpy.typing import NDArray
 
 from api.encoding import MEDIA_TYPES, negotiate
-from api.routes.common import Accept, EngineDependency, Format, answers
+from api.routes.common import Accept, ChoiceDependency, EngineDependency, Format, answers
 from api.uploads import read_upload
 from caps_med.images import (
     MedicalImage,
@@ -39,6 +39,7 @@ _WHITE = 99.5
 async def convert(
     image: Annotated[UploadFile, File(description="Any supported format.")],
     engine: EngineDependency,
+    choice: ChoiceDependency,
     kind: Annotated[
         Literal["image", "labels"],
         Form(description="Intensities or label ids."),
@@ -65,7 +66,8 @@ async def convert(
     content = await read_upload(image)
     card = (await engine.bundle(model)).card if model else None
     colour = card is not None and card.takes_colours
-    decoded = await engine.decode([content], kind, _in_colour if colour else first_channel)
+    fitting = _in_colour if colour else first_channel
+    decoded = await engine.decode([content], kind, fitting, choice)
     if card is not None and kind == "labels":
         decoded = decoded.with_array(decoded.array, palette=card.palette)
     if form == "nifti" and slice is None and _is_gzipped_nifti(content, decoded):

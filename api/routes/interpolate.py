@@ -13,6 +13,7 @@ from api.encoding import file_response, zip_bytes
 from api.engine import Apply, costs
 from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import (
+    ChoiceDependency,
     EngineDependency,
     LabelsFile,
     Seed,
@@ -47,6 +48,7 @@ async def interpolate(
     labels: LabelsFile,
     engine: EngineDependency,
     asked: AskedDependency,
+    choice: ChoiceDependency,
     seed: Seed = 0,
     to_seed: Seed = 1,
     steps: Annotated[int, Form(ge=2, description="Number of images, both ends included.")] = 9,
@@ -76,7 +78,7 @@ async def interpolate(
         if form not in forms:
             raise InvalidParameter(f"features: capsules come as png or npz, not as {form}")
     loaded = await engine.load(model)
-    decoded = await decoded_upload(engine, loaded, [labels], "labels")
+    decoded = await decoded_upload(engine, loaded, [labels], "labels", choice)
     plane = loaded.bundle.card.plane
     slices = slice_count(decoded, plane)
     if slice is None and slices > 1 and form == "png":

@@ -9,8 +9,9 @@ from typing import Annotated
 from fastapi import Depends, File, Form, UploadFile
 
 from api.archives.images import archived_image
+from api.decoding.choice import NOTHING, Choice
 from api.engine import Engine
-from api.routes.common import IMAGE_FILES, decoded_upload
+from api.routes.common import IMAGE_FILES, ChoiceDependency, decoded_upload
 from caps_med.archives import SeriesReference
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
@@ -40,10 +41,12 @@ class Source:
     Attributes:
         uploads: the channels of one image; none if `reference` names it.
         reference: the series.
+        choice: the series of an upload, and the volume to take.
     """
 
     uploads: Sequence[UploadFile]
     reference: SeriesReference | None
+    choice: Choice = NOTHING
 
     async def decoded(self, engine: Engine, model: Model) -> MedicalImage:
         """The image, with the channels that the model takes.
@@ -54,11 +57,12 @@ class Source:
         """
         if self.reference is not None:
             fitting = model.image_reader.match_channels
-            return await archived_image(engine, self.reference, "image", fitting)
-        return await decoded_upload(engine, model, self.uploads, "image")
+            return await archived_image(engine, self.reference, "image", fitting, self.choice)
+        return await decoded_upload(engine, model, self.uploads, "image", self.choice)
 
 
 async def optional_source(
+    choice: ChoiceDependency,
     image: OptionalImageFiles = None,
     archive: ArchiveField = None,
     study: StudyField = None,
@@ -71,12 +75,12 @@ async def optional_source(
     """
     named = [part for part in (archive, study, series) if part is not None]
     if not named:
-        return Source(image, None) if image else None
+        return Source(image, None, choice) if image else None
     if image:
         raise InvalidParameter("image: send it, or name a series of an archive, not both")
     if archive is None or study is None or series is None:
         raise InvalidParameter("archive, study and series: name all three")
-    return Source((), SeriesReference(archive, study, series))
+    return Source((), SeriesReference(archive, study, series), Choice(volume=choice.volume))
 
 
 OptionalSource = Annotated[Source | None, Depends(optional_source)]

@@ -11,7 +11,14 @@ from api.background import Work
 from api.encoding import file_response, json_response, npz_bytes, zip_bytes
 from api.engine import Synthesize
 from api.routes.asking import ACCEPTED, AskedDependency
-from api.routes.common import EngineDependency, LabelsFile, Seed, answers, decoded_upload
+from api.routes.common import (
+    ChoiceDependency,
+    EngineDependency,
+    LabelsFile,
+    Seed,
+    answers,
+    decoded_upload,
+)
 from caps_med.errors import InvalidParameter
 from caps_med.images import CODECS, Plane, as_written, encode_image
 from caps_med.inference import SyntheticImage
@@ -31,6 +38,7 @@ async def synthesize(
     labels: LabelsFile,
     engine: EngineDependency,
     asked: AskedDependency,
+    choice: ChoiceDependency,
     seed: Seed = 0,
     count: Annotated[int, Form(ge=1)] = 1,
 ) -> Response:
@@ -41,7 +49,7 @@ async def synthesize(
     if count > engine.settings.max_images:
         raise InvalidParameter(f"count={count}: at most {engine.settings.max_images} at once")
     loaded = await engine.load(model)
-    decoded = await decoded_upload(engine, loaded, [labels], "labels")
+    decoded = await decoded_upload(engine, loaded, [labels], "labels", choice)
     own, *others = decoded.formats_of("image")
     forms = [own, *others, "zip"] if count == 1 else ["zip", "png"]
     call, plane = Synthesize(decoded, seed, count), loaded.bundle.card.plane

@@ -7,7 +7,7 @@ import secrets
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,10 +27,12 @@ class Action(ABC):
     Attributes:
         model: its name, or one version of it: ``name@3``.
         models: the model repository; see `load_model`.
+        volume: which volume of cases that hold several, from 0; None for the only one.
     """
 
     model: str
     models: Path | None = None
+    volume: int | None = field(default=None, kw_only=True)
 
     #: Its name in the tables.
     command: ClassVar[str]
@@ -57,6 +59,10 @@ class Action(ABC):
     @abstractmethod
     def claimed(self, name: str) -> Iterable[str]:
         """The outputs of a case of that name, without suffixes."""
+
+    def read(self, model: Model, case: Case) -> MedicalImage:
+        """The image or label map of a case, of several volumes the chosen one."""
+        return model.read(case.source, model.reads, index=self.volume)
 
     @abstractmethod
     def run(self, model: Model, case: Case, folder: Path) -> CaseResult:
@@ -104,7 +110,7 @@ class SegmentFiles(Action):
 
     def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
         asked = "disagreement" in self.maps
-        result = model.segment(case.source, refine=self.refine, disagreement=asked)
+        result = model.segment(self.read(model, case), refine=self.refine, disagreement=asked)
         written = [_save(result, folder, case.name, case, self.format)]
         if self.probabilities:
             name = f"{case.name}_probabilities"
@@ -154,7 +160,7 @@ class SynthesizeFiles(Action):
         return [output for _, output in self._outputs(name)]
 
     def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
-        labels = model.read(case.source, "labels")
+        labels = self.read(model, case)
         images = model.synthesize_many(labels, self.seed, self.count)
         outputs = (output for _, output in self._outputs(case.name))
         written = [
@@ -191,7 +197,7 @@ class ClassifyFiles(Action):
         return [name]
 
     def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
-        found = model.classify(case.source, self.slice)
+        found = model.classify(self.read(model, case), self.slice)
         name = f"{case.name}.json"
         path = _place(folder, name)
         write_text(path, json.dumps(found.numbers(), indent=2, ensure_ascii=False) + "\n")
@@ -229,7 +235,7 @@ class FeatureFiles(Action):
         return [name, *(f"{name}/{split_suffix(file)[0]}" for file in FOLDER_FILES)]
 
     def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
-        source = model.read(case.source, model.reads)
+        source = self.read(model, case)
         found = model.features(source, self.layer, self.slice, self.seed)
         path = _place(folder, case.name)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

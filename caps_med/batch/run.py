@@ -140,13 +140,14 @@ def _check_folder(folder: Path, inputs: Sequence[str | Path], may_hold: bool) ->
 
 
 def _made_by(action: Action, model: Model) -> dict[str, Any]:
+    volume = {} if action.volume is None else {"volume": action.volume}
     return {
         "command": action.command,
         "model": model.name,
         "version": model.version,
         "weights_sha256": model.provenance.weights_sha256,
         "caps_med_version": __version__,
-        "settings": action.settings(),
+        "settings": {**action.settings(), **volume},
     }
 
 

@@ -82,18 +82,26 @@ def name_of(given: Given) -> str:
     return given[0].name if isinstance(given, list) else f"a series of {given.archive}"
 
 
-def read(model: Model, given: Given) -> MedicalImage:
+def read(
+    model: Model, given: Given, series: str | None = None, volume: int | None = None
+) -> MedicalImage:
     """The image of a single input.
 
+    Args:
+        series, volume: of several in the files; see `Model.read`.
+
     Raises:
+        InvalidParameter: a series is chosen of a series.
         CapsMedError: it cannot be retrieved or read.
     """
     if isinstance(given, list):
-        return model.read(given, "image")
+        return model.read(given, "image", index=volume, series=series)
+    if series is not None:
+        raise InvalidParameter("--series: not with --from, which names a series")
     from caps_med.archives import ArchiveBounds, check_series
 
     bounds = ArchiveBounds(max_bytes=model.limits.max_bytes)
-    image = model.read(_archive(given.archive, bounds).retrieve(given), "image")
+    image = model.read(_archive(given.archive, bounds).retrieve(given), "image", index=volume)
     check_series(image, given.series)
     return image
 

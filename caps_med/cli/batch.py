@@ -58,6 +58,18 @@ Resume: TypeAlias = Annotated[
 SOME_FAILED, INTERRUPTED = 1, 130
 
 
+def check_batch(series: str | None) -> None:
+    """Refuse what a batch decides by itself.
+
+    Raises:
+        InvalidParameter: a series is chosen.
+    """
+    if series is not None:
+        raise InvalidParameter(
+            "--series: not with --input, where each DICOM series is a case of its own"
+        )
+
+
 def check_single(files: Sequence[Path] | None, **batch_only: object) -> list[Path]:
     """The files of a single input, after a check that nothing is asked for that a batch has.
 

@@ -16,7 +16,9 @@ from caps_med.cli.options import (
     ModelName,
     Models,
     Overwrite,
+    SeriesUID,
     SliceIndex,
+    VolumeIndex,
     console,
     errors,
     say,
@@ -42,6 +44,8 @@ def classify(
     ] = None,
     source: archived.From = None,
     slice: SliceIndex = None,
+    series: SeriesUID = None,
+    volume: VolumeIndex = None,
     jobs: Jobs = 1,
     resume: Resume = False,
     overwrite: Overwrite = False,
@@ -60,9 +64,10 @@ def classify(
 
         if source:
             raise InvalidParameter("--input: without --from")
+        batch.check_batch(series)
         if out is None:
             raise InvalidParameter("--input: name a folder for the answers with --out")
-        action = ClassifyFiles(model, models, slice=slice)
+        action = ClassifyFiles(model, models, slice=slice, volume=volume)
         batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite,
                   as_json=json_)  # fmt: skip
         return
@@ -72,7 +77,7 @@ def classify(
             raise InvalidParameter(f"--out {out}: name a .json file")
         check_free([out], overwrite)
     loaded = caps_med.load_model(model, models)
-    found = loaded.classify(archived.read(loaded, given), slice)
+    found = loaded.classify(archived.read(loaded, given, series, volume), slice)
     numbers = found.numbers()
     if out is not None:
         out.write_text(json.dumps(numbers, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

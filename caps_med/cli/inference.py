@@ -18,7 +18,9 @@ from caps_med.cli.options import (
     Out,
     Overwrite,
     Seed,
+    SeriesUID,
     SliceIndex,
+    VolumeIndex,
     say,
     say_input,
 )
@@ -52,6 +54,8 @@ def interpolate(
         bool, typer.Option("--features", help="Add rows with the last layer's capsules.")
     ] = False,
     slice: SliceIndex = None,
+    series: SeriesUID = None,
+    volume: VolumeIndex = None,
     overwrite: Overwrite = False,
     models: Models = None,
 ) -> None:
@@ -76,7 +80,8 @@ def interpolate(
     elif features:
         raise InvalidParameter("--features: give --out a picture, such as strip.png")
     loaded = caps_med.load_model(model, models)
-    source, plane = loaded.read(labels, "labels"), loaded.bundle.card.plane
+    source = loaded.read(labels, "labels", index=volume, series=series)
+    plane = loaded.bundle.card.plane
     suffix = CODECS[source.format_of("image")].suffixes[0]
     files = [out / f"image{step:02d}{suffix}" for step in range(steps)]
     check_free([] if picture else files, overwrite)
@@ -114,6 +119,8 @@ def manipulate(
         bool, typer.Option("--differences", help="Show what changes instead of the image.")
     ] = False,
     slice: SliceIndex = None,
+    series: SeriesUID = None,
+    volume: VolumeIndex = None,
     overwrite: Overwrite = False,
     models: Models = None,
 ) -> None:
@@ -125,7 +132,8 @@ def manipulate(
     check_picture(out, images, overwrite)
     deltas = spread(range)
     loaded = caps_med.load_model(model, models)
-    manipulator = loaded.manipulator(images, slice)
+    source = loaded.read(images, "image", index=volume, series=series)
+    manipulator = loaded.manipulator(source, slice)
     index = manipulator.chosen(None if capsule is None else manipulator.capsule_of(capsule))
     manipulator.sheet(index, deltas, differences).save(out)
     name = list(manipulator.labels.values())[index]
@@ -151,6 +159,8 @@ def features(
     layer: Annotated[str | None, typer.Option(help="Only this capsule layer.")] = None,
     slice: SliceIndex = None,
     seed: Seed = 0,
+    series: SeriesUID = None,
+    volume: VolumeIndex = None,
     jobs: batch.Jobs = 1,
     resume: batch.Resume = False,
     overwrite: Overwrite = False,
@@ -167,7 +177,8 @@ def features(
 
         if archive:
             raise InvalidParameter("--input: without --from")
-        action = FeatureFiles(model, models, layer=layer, slice=slice, seed=seed)
+        batch.check_batch(series)
+        action = FeatureFiles(model, models, layer=layer, slice=slice, seed=seed, volume=volume)
         batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite)
         return
     given = archived.check_one(files, archive, jobs=jobs > 1, resume=resume)
@@ -180,7 +191,10 @@ def features(
     else:
         check_free([out / name for name in FOLDER_FILES], overwrite)
     loaded = caps_med.load_model(model, models)
-    image = given if isinstance(given, list) else archived.read(loaded, given)
+    if isinstance(given, list):
+        image = loaded.read(given, loaded.reads, index=volume, series=series)
+    else:
+        image = archived.read(loaded, given, series, volume)
     with progress_bar(f"computing the capsules of {archived.name_of(given)}") as progress:
         found = loaded.features(image, layer, slice, seed, progress=progress)
     found.save(out)

@@ -55,6 +55,23 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON inst
 SliceIndex: TypeAlias = Annotated[
     int | None, typer.Option("--slice", help="Slice of a volume; by default the middle one.")
 ]
+SeriesUID: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--series",
+        metavar="UID",
+        help="Series Instance UID, of a folder or zip that holds several DICOM series.",
+    ),
+]
+VolumeIndex: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--volume",
+        min=0,
+        help="Of a DICOM series with several volumes (echoes, time points), of a cine or a stack "
+        "of pictures: which one, from 0.",
+    ),
+]
 
 
 def say(text: str, to: Console = console) -> None:

@@ -18,6 +18,8 @@ from caps_med.cli.options import (
     ModelName,
     Models,
     Overwrite,
+    SeriesUID,
+    VolumeIndex,
     console,
     errors,
     say,
@@ -103,6 +105,8 @@ def segment(
         Path | None,
         typer.Option(help="Also write names and colours of the labels here, for ITK-SNAP."),
     ] = None,
+    series: SeriesUID = None,
+    volume: VolumeIndex = None,
     format: Format = None,
     jobs: Jobs = 1,
     resume: Resume = False,
@@ -144,8 +148,15 @@ def segment(
 
         if out is None or source or to:
             raise InvalidParameter("--input: name a folder with --out, without --from and --to")
+        batch.check_batch(series)
         action = SegmentFiles(
-            model, models, format=format, probabilities=probabilities, refine=method, maps=maps
+            model,
+            models,
+            format=format,
+            probabilities=probabilities,
+            refine=method,
+            maps=maps,
+            volume=volume,
         )
         batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite,
                   as_json=as_json)  # fmt: skip
@@ -163,7 +174,7 @@ def segment(
     if out is None and maps:
         raise InvalidParameter(f"--{maps[0]}: name a file with --out, beside which it is written")
     loaded = caps_med.load_model(model, models)
-    wanted = _Wanted(out, probabilities, method, maps, overwrite, as_json, objects)
+    wanted = _Wanted(out, probabilities, method, maps, overwrite, as_json, objects, series, volume)
     for one, target in zip(given, targets, strict=True):
         _segment_one(loaded, one, target, wanted)
 
@@ -179,13 +190,15 @@ class _Wanted:
     overwrite: bool
     as_json: bool
     objects: DicomBeside
+    series: str | None
+    volume: int | None
 
 
 def _segment_one(
     model: Model, given: archived.Given, target: Archive | None, wanted: _Wanted
 ) -> None:
     """Segment an image, write and store the answer, and show its measures."""
-    image = archived.read(model, given)
+    image = archived.read(model, given, wanted.series, wanted.volume)
     beside = _check_answer(model, image, target, wanted)
     with progress_bar(f"segmenting {archived.name_of(given)}") as progress:
         result = model.segment(

@@ -10,7 +10,16 @@ import typer
 import caps_med
 from caps_med.cli import batch
 from caps_med.cli.batch import Format, Inputs, Jobs, OutPath, Resume
-from caps_med.cli.options import ModelName, Models, Overwrite, Seed, say, say_input
+from caps_med.cli.options import (
+    ModelName,
+    Models,
+    Overwrite,
+    Seed,
+    SeriesUID,
+    VolumeIndex,
+    say,
+    say_input,
+)
 from caps_med.cli.output import check_file, check_format, seeded_path
 from caps_med.cli.progress import progress_bar
 from caps_med.errors import InvalidParameter
@@ -29,6 +38,8 @@ def synthesize(
     inputs: Inputs = None,
     seed: Seed = 0,
     count: Annotated[int, typer.Option(help="Images, with seeds SEED, SEED+1, ...", min=1)] = 1,
+    series: SeriesUID = None,
+    volume: VolumeIndex = None,
     format: Format = None,
     jobs: Jobs = 1,
     resume: Resume = False,
@@ -46,7 +57,10 @@ def synthesize(
     if inputs:
         from caps_med.batch import SynthesizeFiles
 
-        action = SynthesizeFiles(model, models, format=format, seed=seed, count=count)
+        batch.check_batch(series)
+        action = SynthesizeFiles(
+            model, models, format=format, seed=seed, count=count, volume=volume
+        )
         batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite)
         return
     [labels, *others] = batch.check_single(files, format=format, jobs=jobs > 1, resume=resume)
@@ -58,7 +72,7 @@ def synthesize(
         check_file(path, [labels], overwrite)
     loaded = caps_med.load_model(model, models)
     channels = loaded.synthesizer.network.image_channels
-    source = loaded.read(labels, "labels")
+    source = loaded.read(labels, "labels", index=volume, series=series)
     check_format(out, source, "image", channels)
     for current, path in paths.items():
         with progress_bar(f"synthesizing {path.name}") as progress:

@@ -48,6 +48,7 @@ def read_image(
     kind: Kind = "image",
     limits: Limits = DEFAULT_LIMITS,
     index: int | None = None,
+    series: str | None = None,
 ) -> MedicalImage:
     """An image or a label map from a file, from bytes or from another library's image.
 
@@ -58,8 +59,10 @@ def read_image(
             such images, which are the channels of one, see `read_channels`.
         kind: "labels" keeps palette indices and checks that all values are ids.
         limits: checked from the headers, before anything is decoded.
-        index: which picture of a stack (TIFF of many pages, npy `[N, H, W]`); None for the whole
-            as one image.
+        index: which picture of a stack (TIFF of many pages, npy `[N, H, W]`, frames of DICOM
+            without a place), or which volume of a DICOM series that holds several (echoes, time
+            points, diffusion weightings); None for the whole as one image.
+        series: the Series Instance UID to read of a folder, zip or list of DICOM files.
 
     Returns:
         A picture `[C, H, W]` (C = 3: colours) or a volume `[C, X, Y, Z]` in the file's voxel
@@ -70,17 +73,21 @@ def read_image(
         InputTooLarge: over `limits`.
         InvalidInput: cut, broken, or not finite in float32; no such picture in a stack; or the
             images of a list lie on different grids.
+        SeveralSeries, SeveralVolumes: there are several, and none was chosen; the message lists
+            them.
     """
-    if isinstance(source, MedicalImage):
-        image = source
-    elif isinstance(source, (str, PathLike, bytes)):
-        image = _decoded(source, kind, limits, index)
+    if isinstance(source, (str, PathLike, bytes)):
+        image = _decoded(source, kind, limits, index, series)
     elif is_dataset(source):
-        image = _decoded(dicom_content(source), kind, limits, index)
+        image = _decoded(dicom_content(source), kind, limits, index, series)
     elif callable(read := getattr(source, "read", None)):
-        image = _decoded(_read_all(read, limits), kind, limits, index)
+        image = _decoded(_read_all(read, limits), kind, limits, index, series)
     elif isinstance(source, list | tuple) and not is_pair(source):
-        image = _listed(source, kind, limits)
+        image = _listed(source, kind, limits, index, series)
+    elif series is not None or index is not None:
+        raise InvalidInput("index and series choose from a file, not from an image in memory")
+    elif isinstance(source, MedicalImage):
+        image = source
     else:
         image = from_object(source)
     low, high = float(image.array.min()), float(image.array.max())
@@ -118,17 +125,28 @@ def read_channels(
     return stack_channels(images, [_called(*each) for each in enumerate(sources, start=1)])
 
 
-def _listed(sources: Sequence[ImageSource], kind: Kind, limits: Limits) -> MedicalImage:
+def _listed(
+    sources: Sequence[ImageSource],
+    kind: Kind,
+    limits: Limits,
+    index: int | None,
+    series: str | None,
+) -> MedicalImage:
     """The image of a list: a DICOM series from its files, or channels."""
     if contents := _dicom_contents(sources):
-        return read_contents(contents, limits, kind)
-    if series := _dicom_files(sources):
-        return read_files(series, limits, kind=kind)
+        return read_contents(contents, limits, kind=kind, series=series, index=index)
+    if files := _dicom_files(sources):
+        return read_files(files, limits, kind=kind, series=series, index=index)
+    if len(sources) == 1:
+        return read_image(sources[0], kind=kind, limits=limits, index=index, series=series)
+    if series is not None or index is not None:
+        raise InvalidInput(
+            f"one series and volume cannot be chosen of {len(sources)} channels: give each as an "
+            "image that was read with its own"
+        )
     if kind == "image":
         return read_channels(sources, limits=limits)
-    if len(sources) != 1:
-        raise InvalidInput(f"a label map is one image, got a list of {len(sources)}: give one")
-    return read_image(sources[0], kind=kind, limits=limits)
+    raise InvalidInput(f"a label map is one image, got a list of {len(sources)}: give one")
 
 
 def _dicom_contents(sources: Sequence[ImageSource]) -> list[bytes]:
@@ -191,12 +209,20 @@ def count_pictures(source: str | PathLike[str] | bytes, *, limits: Limits = DEFA
 
 
 def _decoded(
-    source: str | PathLike[str] | bytes, kind: Kind, limits: Limits, index: int | None
+    source: str | PathLike[str] | bytes,
+    kind: Kind,
+    limits: Limits,
+    index: int | None,
+    series: str | None,
 ) -> MedicalImage:
     if not isinstance(source, bytes) and Path(source).is_dir():
-        return read_series(Path(source), limits, kind)
+        return read_series(Path(source), limits, kind=kind, series=series, index=index)
     data = _content(source, limits)
     codec = codec_of_content(data)
+    if series is not None:
+        if codec.decode_series is None:
+            raise InvalidInput(f"{codec.name}: it holds no DICOM series: choose none")
+        return codec.decode_series(data, kind, limits, series, index)
     if index is None:
         return codec.decode(data, kind, limits)
     if codec.decode_one is not None:

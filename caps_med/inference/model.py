@@ -422,11 +422,22 @@ class Model:
         """Raise `LayerNotFound` if the network has no capsule layer of that name."""
         FeatureExplorer(self.network, self.provenance).check_layer(layer)
 
-    def read(self, source: ImageSource, kind: Kind) -> MedicalImage:
-        """`source` itself, or the image read from it within this model's limits."""
-        if isinstance(source, MedicalImage):
+    def read(
+        self,
+        source: ImageSource,
+        kind: Kind,
+        *,
+        index: int | None = None,
+        series: str | None = None,
+    ) -> MedicalImage:
+        """`source` itself, or the image read from it within this model's limits.
+
+        Args:
+            index, series: which volume, and which DICOM series, of several; see `read_image`.
+        """
+        if isinstance(source, MedicalImage) and index is None and series is None:
             return source
-        return read_image(source, kind=kind, limits=self.limits)
+        return read_image(source, kind=kind, limits=self.limits, index=index, series=series)
 
     @property
     def reads(self) -> Kind:

@@ -198,7 +198,7 @@ def bad_inputs() -> list[Bad]:
             415, "unsupported_format"),
         Bad(17, "zip of two series",
             lambda: zip_of(("/etc/a", slice_file()), ("../b", slice_file(SeriesInstanceUID="1.2"))),
-            422, broken),
+            422, "several_series"),
         Bad(17, "zip, cut inside", lambda: patched(zip_of(("a", slice_file())), 60, b"\xff" * 40),
             422, broken),
         Bad(19, "torch weights", weights, 415, "unsupported_format"),

@@ -23,7 +23,7 @@ from caps_med.images import MedicalImage, encode_image, read_image
 from caps_med.images.codecs import dicom_seg
 from caps_med.inference import MAP_NAMES
 from tests.conftest import BUILT_IN_NAMES
-from tests.images.dicom_files import IDENTITY, slice_file, zipped_series
+from tests.images.dicom_files import ECHOES, IDENTITY, slice_file, zipped_series, zipped_study
 
 SEGMENT = "/v1/models/tiny-segmentation/segment"
 SYNTHESIZE = "/v1/models/tiny-synthesis/synthesize"
@@ -113,6 +113,28 @@ def test_what_is_no_series_has_no_report(client: TestClient, volume: bytes) -> N
     answer = client.post(SEGMENT, files={"image": volume}, params={"format": "sr"})
     assert answer.status_code == 406
     assert "format=sr: must be one of nifti" in answer.json()["detail"]
+
+
+def test_the_series_of_a_study_and_one_of_its_volumes_are_chosen(client: TestClient) -> None:
+    def asked(path: str, **choice: str | int) -> Response:
+        answer: Response = client.post(path, files={"image": zipped_study()}, params=choice)
+        return answer
+
+    several = asked(SEGMENT)
+    assert several.status_code == 422 and several.json()["code"] == "several_series"
+    assert f"{ECHOES} (MR, dual echo, 4 files)" in several.json()["detail"]
+    several = asked(SEGMENT, series=ECHOES)
+    assert several.status_code == 422 and several.json()["code"] == "several_volumes"
+    assert "2 volumes of 2 slices each" in several.json()["detail"]
+    answer = asked(SEGMENT, series=ECHOES, volume=1)
+    assert answer.status_code == 200
+    found = highdicom.seg.segread(io.BytesIO(answer.content))
+    references = found.ReferencedSeriesSequence[0].ReferencedInstanceSequence
+    assert [one.ReferencedSOPInstanceUID for one in references] == [f"{ECHOES}.1", f"{ECHOES}.3"]
+    image = asked("/v1/images", series=ECHOES, volume=1, format="nifti")
+    assert float(read_image(image.content).array.min()) == 2000
+    wrong = asked(SEGMENT, series=ECHOES, volume=2)
+    assert wrong.status_code == 422 and "no volume 2" in wrong.json()["detail"]
 
 
 @pytest.mark.parametrize("content", [slice_file(**IDENTITY), zipped_series()])

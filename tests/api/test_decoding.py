@@ -34,6 +34,7 @@ from api.settings import Settings
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, encode_image, read_image
 from tests.api.mutations import good_files
+from tests.images.codecs.test_dicom_syntaxes import PICTURE, SYNTAXES, compressed
 from tests.images.dicom_files import IDENTITY, dataset, encoded, slice_file, zipped_series
 from tests.images.picture_files import png, saved
 
@@ -262,6 +263,9 @@ def every_variant() -> dict[str, bytes]:
         made.PixelData = encapsulate([saved(Image.fromarray(grey), form)])
         made["PixelData"].is_undefined_length = True
         found[f"{form} in dicom"] = encoded(made, syntax)
+    for number, compress in SYNTAXES.items():
+        stream = compress(PICTURE)
+        found[f"transfer syntax {number}"] = compressed(number, [stream], PICTURE)
     return found
 
 

@@ -22,7 +22,7 @@ from caps_med.inference import MAP_NAMES, Model
 from caps_med.inference.strip import strip
 from caps_med.plugins import add_plugins
 from tests.conftest import BUILT_IN_NAMES
-from tests.images.dicom_files import IDENTITY, zipped_series
+from tests.images.dicom_files import ECHOES, IDENTITY, zipped_series, zipped_study
 
 COMMAND = Path(sys.executable).parent / "caps-med"
 
@@ -412,6 +412,23 @@ def test_a_picture_is_no_dicom_seg(models: Path, tmp_path: Path, command: str) -
                  "--models", models)  # fmt: skip
     assert answer.returncode == 2
     assert "only label maps of DICOM slices are written" in answer.stderr
+
+
+def test_the_series_of_a_study_and_one_of_its_volumes_are_chosen(
+    models: Path, tmp_path: Path
+) -> None:
+    study, out = tmp_path / "study.zip", tmp_path / "labels.dcm"
+    study.write_bytes(zipped_study())
+    command = ("segment", "--model", "tiny-segmentation", "--models", models, study, "--out", out)
+    listed = run(*command).stderr
+    assert f"{ECHOES} (MR, dual echo, 4 files)" in listed and "--series UID" in listed
+    counted = run(*command, "--series", ECHOES).stderr
+    assert "2 volumes of 2 slices each" in counted and "--volume N" in counted
+    answer = run(*command, "--series", ECHOES, "--volume", "1")
+    assert answer.returncode == 0, answer.stderr
+    found = highdicom.seg.segread(out)
+    references = found.ReferencedSeriesSequence[0].ReferencedInstanceSequence
+    assert [one.ReferencedSOPInstanceUID for one in references] == [f"{ECHOES}.1", f"{ECHOES}.3"]
 
 
 def test_a_series_is_segmented_to_dicom_seg(models: Path, tmp_path: Path) -> None:

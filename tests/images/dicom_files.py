@@ -15,6 +15,8 @@ from tests.zips import zip_of
 
 PATIENT = "Doe^Jane"
 SERIES = "1.2.826.0.1.3680043.8.498.1"
+#: The second series of `zipped_study`.
+ECHOES = f"{SERIES}.2000"
 #: What a slice of an archive says besides: without it no other object can refer to it.
 IDENTITY: dict[str, Any] = {
     "PatientID": "17-4", "PatientBirthDate": "19010203", "PatientSex": "F",
@@ -103,6 +105,22 @@ def zipped_series(folder: str = PATIENT) -> bytes:
     """Three slices with all that a DICOM SEG needs, in a zip whose names are a patient's."""
     heights = enumerate((2.5, 0.0, 5.0), start=1)
     return zip_of(*((f"{folder}/{number}.dcm", series_file(number, z)) for number, z in heights))
+
+
+def zipped_study() -> bytes:
+    """A series of three slices, and one of two echoes of two slices each, with values from 1000."""
+    files = [(f"t1/{n}.dcm", series_file(n, z)) for n, z in enumerate((0.0, 2.0, 4.0), start=1)]
+    for number in range(4):
+        told: dict[str, Any] = {
+            "SeriesInstanceUID": ECHOES,
+            "Modality": "MR",
+            "SeriesDescription": "dual echo",
+        }
+        told |= {"EchoTime": 10 + number % 2, "SOPInstanceUID": f"{ECHOES}.{number}"}
+        made = dataset(np.full((5, 7), 1000 * (number % 2 + 1), "u2"),
+                       **placed(2.0 * (number // 2)), **IDENTITY, **told)  # fmt: skip
+        files.append((f"echoes/{number}.dcm", encoded(made)))
+    return zip_of(*files)
 
 
 def series_file(number: int, z: float, **changed: Any) -> bytes:  # noqa: ANN401 - any element's

@@ -26,6 +26,8 @@ class Codec:
         gzipped: whether the encoded bytes are gzipped unless the file name says otherwise.
         count: the number of pictures in a stack; None if a file is always one image.
         decode_one: one picture of such a stack.
+        decode_series: of a format whose files may hold several series, the one of an identifier;
+            of several volumes one.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Codec:
     gzipped: bool = False
     count: Callable[[bytes, Limits], int] | None = None
     decode_one: Callable[[bytes, Kind, Limits, int], MedicalImage] | None = None
+    decode_series: Callable[[bytes, Kind, Limits, str, int | None], MedicalImage] | None = None
 
 
 def with_common_dtype(array: Array) -> Array:

@@ -12,7 +12,8 @@ import zipfile
 from caps_med.errors import UnsupportedFormat
 from caps_med.images.codecs import dicom_kinds, dicom_layout, dicom_series, npz, zips
 from caps_med.images.codecs.codec import Codec
-from caps_med.images.codecs.dicom_frames import read_frames
+from caps_med.images.codecs.dicom_frames import describe_frames
+from caps_med.images.codecs.dicom_volumes import count_images
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.limits import Limits
 
@@ -21,10 +22,34 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     """A picture, a slice as a volume of one slice, the frames of a file or a series as one; a
     DICOM SEG as labels.
     """
+    return _decode(data, kind, limits)
+
+
+def decode_one(data: bytes, kind: Kind, limits: Limits, index: int) -> MedicalImage:
+    """One volume of a 4-D series, or one picture of a cine."""
+    return _decode(data, kind, limits, index=index)
+
+
+def decode_series(
+    data: bytes, kind: Kind, limits: Limits, series: str, index: int | None
+) -> MedicalImage:
+    """The series of that identifier in a zip; of a file the one that it belongs to."""
+    return _decode(data, kind, limits, series, index)
+
+
+def count(data: bytes, limits: Limits) -> int:
+    """The volumes of a file, or its pictures where they have no place."""
+    files = dicom_series.files_of_zip(data, limits) if _zipped(data) else None
+    return count_images(files or [describe_frames(data, limits)])
+
+
+def _decode(
+    data: bytes, kind: Kind, limits: Limits, series: str | None = None, index: int | None = None
+) -> MedicalImage:
     if _zipped(data):
-        return dicom_series.read_zip(data, limits, kind)
+        return dicom_series.read_zip(data, limits, kind=kind, series=series, index=index)
     try:
-        return dicom_series.assemble([read_frames(data, limits)])
+        return dicom_series.read_file(data, limits, series=series, index=index)
     except dicom_kinds.IsSegmentation:
         if kind == "image":
             raise
@@ -58,4 +83,14 @@ def _recognises(data: bytes) -> bool:
     return dicom_layout.recognises(data) or _zipped(data)
 
 
-CODEC = Codec("dicom", (".dcm", ".dicom"), "application/dicom", _recognises, decode, encode)
+CODEC = Codec(
+    "dicom",
+    (".dcm", ".dicom"),
+    "application/dicom",
+    _recognises,
+    decode,
+    encode,
+    count=count,
+    decode_one=decode_one,
+    decode_series=decode_series,
+)

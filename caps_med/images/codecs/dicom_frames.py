@@ -11,7 +11,9 @@ from __future__ import annotations
 import io
 import threading
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,24 +21,32 @@ import pydicom
 from pydicom.config import disable_value_validation
 from pydicom.dataset import FileDataset
 from pydicom.pixels.utils import pixel_array
+from pydicom.uid import UID
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import dicom_origin
 from caps_med.images.codecs import dicom_codestreams as codestreams
-from caps_med.images.codecs import dicom_kinds
+from caps_med.images.codecs import dicom_kinds, dicom_stacks
 from caps_med.images.codecs import dicom_layout as layouts
 from caps_med.images.codecs.dicom_geometry import SlicePlane, read_planes
 from caps_med.images.codecs.dicom_rescale import rescaled, smallest_integers
+from caps_med.images.codecs.dicom_stacks import FrameLabels, frame_labels
 from caps_med.images.image import Array
 from caps_med.images.limits import Limits
 
 _TAGS: list[Any] = [
-    *dicom_origin.TAGS, *dicom_kinds.TAGS, "SamplesPerPixel", "PhotometricInterpretation",
+    *dicom_origin.TAGS, *dicom_kinds.TAGS, *dicom_stacks.TAGS,
+    "SamplesPerPixel", "PhotometricInterpretation",
     "PlanarConfiguration", "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation",
     "RescaleSlope", "RescaleIntercept", "ModalityLUTSequence", "ImagePositionPatient",
     "ImageOrientationPatient", "PixelSpacing", "SliceThickness", "SpacingBetweenSlices",
-    "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence", "PixelData",
+    "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence", "Modality",
+    "SeriesDescription", "SpecificCharacterSet", "FrameTime", "FrameTimeVector",
 ]  # fmt: skip
+#: Modalities whose frames without a place follow each other in time.
+_CINE = ("US", "IVUS", "XA", "RF", "ES", "XC")
+#: Characters of a description (VR LO).
+_LONGEST = 64
 #: Warnings and pydicom's validation are turned off for the whole process: one file at a time.
 QUIET = threading.Lock()
 _GREY = ("MONOCHROME1", "MONOCHROME2")
@@ -44,40 +54,93 @@ _COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
 
 @dataclass(frozen=True)
-class Frames:
-    """What one file holds.
+class SeriesLabel:
+    """What one chooses a series by.
 
     Attributes:
-        array: `[F, H, W]`, or `[F, H, W, 3]` of a colour picture; rescaled.
-        planes: where each frame lies; empty where the file does not say.
-        series: the identifier of its series.
-        origin: what a DICOM SEG of it has to name; None where the file does not say enough.
-        warnings: what had to be decided.
-        patient: identifies the patient among the files of a series; never shown.
+        uid: its identifier.
+        modality, description: as the file says them, on one line; empty where it does not.
     """
 
-    array: Array
+    uid: str
+    modality: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What one file holds; nothing is decoded before `decode`.
+
+    Attributes:
+        content: of the file.
+        layout: what the walk over it found.
+        shape: (frames, rows, columns, channels).
+        planes: where each frame lies; empty where the file does not say.
+        labels: what each frame says of itself beside that.
+        series: that it belongs to.
+        timed: whether its frames follow each other in time.
+        origin: what a DICOM SEG of it has to name; None where the file does not say enough.
+        patient: identifies the patient among the files of a series; never shown.
+        sample_bytes: of a stored value.
+        name: of the file, in messages; empty if it is the only one.
+    """
+
+    content: bytes = field(repr=False)
+    layout: layouts.DicomLayout
+    shape: tuple[int, int, int, int]
     planes: tuple[SlicePlane, ...]
-    series: str
+    labels: tuple[FrameLabels, ...]
+    series: SeriesLabel
+    timed: bool
     origin: dicom_origin.DicomOrigin | None
-    warnings: tuple[str, ...] = ()
-    patient: str = ""
+    patient: str = field(repr=False)
+    sample_bytes: int = 2
+    name: str = ""
+
+    def decode(self) -> tuple[Array, tuple[str, ...]]:
+        """The values `[F, H, W]`, or `[F, H, W, 3]` of colours, and what had to be decided."""
+        with _parsing():
+            header = pydicom.dcmread(
+                io.BytesIO(self.content), force=True, specific_tags=[*_TAGS, "PixelData"]
+            )
+            header.file_meta.TransferSyntaxUID = UID(self.layout.syntax)  # where there is none
+            array, notes = _brighter_is_higher(header, _stored(header, self.layout, self.shape))
+            return rescaled(header, array), notes
 
 
-def read_frames(data: bytes, limits: Limits) -> Frames:
-    """The frames of one file under `limits`."""
+def describe_frames(data: bytes, limits: Limits) -> Frames:
+    """What one file holds, under `limits`.
+
+    Raises:
+        NoPixels, NoImage: it is another kind of object.
+        InvalidInput, InputTooLarge, UnsupportedFormat: its header shows that it cannot be read.
+    """
     layout = layouts.read_layout(data, limits)
+    with _parsing():
+        header = pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=_TAGS)
+        dicom_kinds.check_image(header)
+        shape = _checked_shape(header, layout, limits)
+        return Frames(
+            data,
+            layout,
+            shape,
+            read_planes(header, shape[0]),
+            frame_labels(header, shape[0]),
+            _series(header),
+            _is_timed(header, shape[0]),
+            dicom_origin.origin_of(header, shape[0]),
+            _patient(header),
+            _whole(header, "BitsAllocated") // 8,
+        )
+
+
+@contextmanager
+def _parsing() -> Iterator[None]:
+    """Whatever a parser or decoder raises, as one of this library's errors."""
     try:
         with QUIET, warnings.catch_warnings(), disable_value_validation():  # they quote values
             warnings.simplefilter("ignore")
-            header = pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=_TAGS)
-            dicom_kinds.check_image(header)
-            shape = _checked_shape(header, layout, limits)
-            array, notes = _brighter_is_higher(header, _stored(header, layout, shape))
-            values = rescaled(header, array)
-            planes, series = read_planes(header, shape[0]), str(header.get("SeriesInstanceUID", ""))
-            origin = dicom_origin.origin_of(header, shape[0])
-            return Frames(values, planes, series, origin, notes, _patient(header))
+            yield
     except CapsMedError:
         raise
     except MemoryError as error:
@@ -86,6 +149,26 @@ def read_frames(data: bytes, limits: Limits) -> Frames:
         raise InvalidInput(
             "DICOM: the file is cut or broken, or a variant that is not read: store it uncompressed"
         ) from error
+
+
+def _series(header: FileDataset) -> SeriesLabel:
+    uid, modality, description = (
+        _one_line(header.get(name))
+        for name in ("SeriesInstanceUID", "Modality", "SeriesDescription")
+    )
+    return SeriesLabel(uid, modality, description)
+
+
+def _one_line(value: Any) -> str:  # noqa: ANN401 - whatever the file holds
+    return "".join(one if one.isprintable() else " " for one in str(value or ""))[:_LONGEST].strip()
+
+
+def _is_timed(header: FileDataset, frames: int) -> bool:
+    """Whether several frames are a cine: X-ray and ultrasound, or with a time between frames."""
+    if frames == 1:
+        return False
+    times = any(header.get(name) not in (None, "") for name in ("FrameTime", "FrameTimeVector"))
+    return times or str(header.get("Modality", "")) in _CINE
 
 
 def _patient(header: FileDataset) -> str:

@@ -1,61 +1,82 @@
-"""The files of one DICOM series, from a folder or a zip, as one volume."""
+"""The files of one DICOM series, from a folder or a zip, as one volume.
+
+Of a study the series is chosen by its identifier, of a series of several volumes one by its number.
+"""
 
 from __future__ import annotations
 
 import copy
 import io
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
 from pydicom.config import disable_value_validation
 from pydicom.dataset import FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian
 
-from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.errors import (
+    CapsMedError,
+    InputTooLarge,
+    InvalidInput,
+    SeveralSeries,
+    UnsupportedFormat,
+)
 from caps_med.images.codecs import dicom_kinds, dicom_layout, zips
-from caps_med.images.codecs.dicom_frames import Frames, read_frames
-from caps_med.images.codecs.dicom_geometry import affine_of
-from caps_med.images.codecs.dicom_rescale import smallest_integers
-from caps_med.images.dicom_origin import joined
-from caps_med.images.image import STACK_AFFINE, Kind, MedicalImage
+from caps_med.images.codecs.dicom_frames import Frames, SeriesLabel, describe_frames
+from caps_med.images.codecs.dicom_volumes import MOST_LISTED, assemble, named
+from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.limits import Limits
 from caps_med.images.reading import read_at_most
+from caps_med.wording import counted
 
 MAX_FILES = 10_000
-NO_COMMON_ORIGIN = (
-    "DICOM: no SEG can refer to these files together: they differ in the patient's name, study or "
-    "frame of reference, one is duplicated, or they hold several frames each"
-)
 #: Folders and files that are no DICOM, beside those that are.
 _MAX_ENTRIES = 2 * MAX_FILES
 
 
-def read_series(folder: Path, limits: Limits, kind: Kind = "image") -> MedicalImage:
+def read_series(
+    folder: Path,
+    limits: Limits,
+    *,
+    kind: Kind = "image",
+    series: str | None = None,
+    index: int | None = None,
+) -> MedicalImage:
     """The one series in `folder`; files that are not DICOM pictures are skipped, folders not
     entered.
 
-    Raises: as `read_files`.
+    Args, raises: as `read_files`.
     """
     files = sorted(path for path in folder.iterdir() if path.is_file())
-    return read_files(files, limits, str(folder), kind)
+    return read_files(files, limits, str(folder), kind=kind, series=series, index=index)
 
 
 def read_files(
-    files: Sequence[Path], limits: Limits, name: str = "the list", kind: Kind = "image"
+    files: Sequence[Path],
+    limits: Limits,
+    name: str = "the list",
+    *,
+    kind: Kind = "image",
+    series: str | None = None,
+    index: int | None = None,
 ) -> MedicalImage:
     """The one series in these files; those that are not DICOM pictures are skipped.
 
     Args:
         files: in any order.
-        limits: of all files together.
+        limits: of all files of the series together.
         name: of the files, in messages.
         kind: "labels" reads the one DICOM SEG where there is no series.
+        series: the identifier of the series to read; None if there is but one.
+        index: which volume of several; None if there is but one.
 
     Raises:
-        InvalidInput: no DICOM picture, several series, or slices that are no volume.
+        InvalidInput: no DICOM picture, no such series, or slices that are no volume.
+        SeveralSeries, SeveralVolumes: there are several, and none was chosen.
         InputTooLarge: over `limits`, all files together.
     """
 
@@ -65,28 +86,40 @@ def read_files(
                 if (content := _content(file, limits.max_bytes)) is not None:
                     yield path.name, content
 
-    return _read(contents, limits, name, kind)
+    return _read(contents, limits, name, kind, series, index)
 
 
 def _read(
-    contents: Callable[[], Iterable[tuple[str, bytes]]], limits: Limits, name: str, kind: Kind
+    contents: Callable[[], Iterable[tuple[str, bytes]]],
+    limits: Limits,
+    name: str,
+    kind: Kind,
+    series: str | None,
+    index: int | None,
 ) -> MedicalImage:
     """The one series in named contents; of kind "labels" the DICOM SEG where there is none."""
     try:
-        found = _frames(contents(), limits, "max_bytes")
+        found = _found(contents(), limits, limits.max_bytes, "max_bytes", series)
     except dicom_kinds.IsSegmentation:
         if kind == "image":
             raise
         return _one_segmentation(contents(), limits, name)
-    if not found:
+    if not found.counts:
         raise InvalidInput(f"{name} holds no DICOM picture: give a file, or the files of a series")
-    return _one_series(found, name)
+    return assemble(_one_series(found, name, series), limits, index)
 
 
-def read_contents(contents: Sequence[bytes], limits: Limits, kind: Kind = "image") -> MedicalImage:
+def read_contents(
+    contents: Sequence[bytes],
+    limits: Limits,
+    *,
+    kind: Kind = "image",
+    series: str | None = None,
+    index: int | None = None,
+) -> MedicalImage:
     """The one series of which these are the contents of the files; as `read_files`."""
-    named = [(f"file {number}", content) for number, content in enumerate(contents, start=1)]
-    return _read(lambda: named, limits, "the list", kind)
+    numbered = [(f"file {number}", content) for number, content in enumerate(contents, start=1)]
+    return _read(lambda: numbered, limits, "the list", kind, series, index)
 
 
 def dicom_content(dataset: Any) -> bytes:  # noqa: ANN401 - pydicom's, which has few types
@@ -110,27 +143,53 @@ def dicom_content(dataset: Any) -> bytes:  # noqa: ANN401 - pydicom's, which has
     return file.getvalue()
 
 
-def read_zip(data: bytes, limits: Limits, kind: Kind = "image") -> MedicalImage:
-    """The one series in a zip, whatever its folders; other files are skipped. Of kind "labels" the
-    one DICOM SEG where there is no series.
+def read_zip(
+    data: bytes,
+    limits: Limits,
+    *,
+    kind: Kind = "image",
+    series: str | None = None,
+    index: int | None = None,
+) -> MedicalImage:
+    """The one series in a zip, whatever its folders; other files are skipped.
+
+    Args: as of `read_files`.
 
     Raises:
         UnsupportedFormat: there is no DICOM picture in it.
-        InvalidInput: it is broken, or holds several series, or slices that are no volume.
+        InvalidInput, SeveralSeries, SeveralVolumes: as `read_files`; or it is broken.
         InputTooLarge: inflated, it is over `limits`.
     """
-    most = limits.max_inflated_bytes
     try:
-        found = _frames(_unzipped(data, most), limits, "max_inflated_bytes")
+        return assemble(files_of_zip(data, limits, series), limits, index)
     except dicom_kinds.IsSegmentation:
         if kind == "image":
             raise
-        return _one_segmentation(_unzipped(data, most), limits, "the zip")
-    if not found:
+    return _one_segmentation(_unzipped(data, limits.max_inflated_bytes), limits, "the zip")
+
+
+def files_of_zip(data: bytes, limits: Limits, series: str | None = None) -> list[Frames]:
+    """The files of the one series, or of the chosen one, in a zip; raises as `read_zip`."""
+    most = limits.max_inflated_bytes
+    found = _found(_unzipped(data, most), limits, most, "max_inflated_bytes", series)
+    if not found.counts:
         raise UnsupportedFormat(
             "zip: it holds no DICOM picture: zips are read if they hold a series"
         )
-    return _one_series(found, "the zip")
+    return _one_series(found, "the zip", series)
+
+
+def read_file(
+    data: bytes, limits: Limits, *, series: str | None = None, index: int | None = None
+) -> MedicalImage:
+    """The image of one file.
+
+    Args, raises: as of `read_files`.
+    """
+    file = describe_frames(data, limits)
+    found = _Found()
+    found.add(file, series)
+    return assemble(_one_series(found, "the file", series), limits, index)
 
 
 def _one_segmentation(
@@ -178,73 +237,85 @@ def _content(file: IO[bytes], most: int) -> bytes | None:
     return head + read_at_most(file, most + 1 - len(head))
 
 
-def _frames(contents: Iterable[tuple[str, bytes]], limits: Limits, bound: str) -> list[Frames]:
-    """What the files hold, together within a bound of `limits`; an error names its file."""
-    most = getattr(limits, bound)
-    files: list[Frames] = []
+@dataclass
+class _Found:
+    """The pictures of one series, and how many files each series has.
+
+    As soon as there are several series, and none was chosen, no more files are kept.
+    """
+
+    files: list[Frames] = field(default_factory=list)
+    counts: Counter[SeriesLabel] = field(default_factory=Counter)
+
+    def add(self, frames: Frames, series: str | None) -> None:
+        """Count a file, and keep it if it may be wanted."""
+        label = next((one for one in self.counts if one.uid == frames.series.uid), frames.series)
+        self.counts[label] += 1
+        if label.uid == series or (series is None and len(self.counts) == 1):
+            self.files.append(frames)
+        elif series is None:
+            self.files.clear()
+
+
+def _found(
+    contents: Iterable[tuple[str, bytes]], limits: Limits, most: int, bound: str, series: str | None
+) -> _Found:
+    """What the files hold; those that are kept are together within `most` bytes.
+
+    Args:
+        most, bound: bytes, and the name of this bound in messages.
+        series: the identifier of the series that is wanted; None for the only one.
+    """
+    found = _Found()
     left_out: list[CapsMedError] = []
-    size, voxels, widest = 0, 0, 1
+    size = 0
     for name, content in contents:
         size += len(content)
         if size > most:
             raise InputTooLarge(
                 f"the DICOM files have more than {most} bytes ({bound}): send fewer slices"
             )
-        if len(files) == MAX_FILES:
+        if found.counts.total() == MAX_FILES:
             raise InputTooLarge(f"more than {MAX_FILES} DICOM files in one series: split it")
         try:
-            files.append(read_frames(content, limits))
+            with named(name):
+                found.add(replace(describe_frames(content, limits), name=name), series)
         except dicom_kinds.NoPixels:
             continue
         except dicom_kinds.NoImage as error:
-            left_out.append(type(error)(f"{name}: {error}"))
-            continue
-        except (InvalidInput, InputTooLarge, UnsupportedFormat) as error:
-            raise type(error)(f"{name}: {error}") from error
-        voxels += files[-1].array.size
-        widest = max(widest, files[-1].array.itemsize)
-        limits.check_array((voxels,), widest)
-    if not files and left_out:
+            left_out.append(error)
+    if not found.counts and left_out:
         raise left_out[0]
-    return files
+    return found
 
 
-def _one_series(files: Sequence[Frames], place: str) -> MedicalImage:
-    if len({file.series for file in files}) > 1:
-        raise InvalidInput(f"{place} holds several DICOM series: keep each apart from the others")
-    if len({file.patient for file in files}) > 1:
-        raise InvalidInput(f"{place} holds files of several patients: keep each apart")
-    return assemble(files)
-
-
-def assemble(files: Sequence[Frames]) -> MedicalImage:
-    """One image of the frames of all files, sorted by their positions.
+def _one_series(found: _Found, place: str, series: str | None) -> list[Frames]:
+    """The files of the series that is wanted.
 
     Raises:
-        InvalidInput: the frames are of different sizes, or no evenly spaced volume.
-        UnsupportedFormat: they are several pictures without a place.
+        SeveralSeries: there are several, and none was chosen.
+        InvalidInput: there is no such series, or it is of several patients.
     """
-    frames = [frame for file in files for frame in file.array]
-    planes = [plane for file in files for plane in file.planes]
-    notes = tuple(dict.fromkeys(note for file in files for note in file.warnings))
-    if len({frame.shape for frame in frames}) > 1:
-        raise InvalidInput("DICOM: slices of one series must have one size")
-    if len(planes) == len(frames) and frames[0].ndim == 2:
-        order, affine = affine_of(planes)
-        volume = np.stack([frames[i].T for i in order], axis=-1)
-        origin = joined([file.origin for file in files], order)
-        if origin is None and all(file.origin for file in files):
-            notes += (NO_COMMON_ORIGIN,)
-        return MedicalImage(
-            smallest_integers(volume)[None], affine, "nifti", warnings=notes, origin=origin
+    listed = _listed(found.counts)
+    if series is None and len(found.counts) > 1:
+        raise SeveralSeries(
+            f"{place} holds several DICOM series: choose one with --series UID (Python, HTTP: "
+            f"series=), of {listed}",
+            [label.uid for label in found.counts],
         )
-    if len(frames) == 1:
-        flat = frames[0][None] if frames[0].ndim == 2 else np.moveaxis(frames[0], -1, 0)
-        return MedicalImage(np.ascontiguousarray(flat), format="png", warnings=notes)
-    if len(files) > 1 or frames[0].ndim == 3:
-        raise UnsupportedFormat(
-            "DICOM: several pictures without a position, or in colour, are not a volume"
-        )
-    notes += ("DICOM: no positions; frames are taken for axial slices of 1 mm",)
-    volume = np.stack([frame.T for frame in frames], axis=-1)
-    return MedicalImage(smallest_integers(volume)[None], STACK_AFFINE, "nifti", warnings=notes)
+    if not found.files:
+        raise InvalidInput(f"{place} holds no DICOM series {series}: there is {listed}")
+    if len({file.patient for file in found.files}) > 1:
+        raise InvalidInput(f"{place} holds files of several patients: keep each apart")
+    return found.files
+
+
+def _listed(counts: Counter[SeriesLabel]) -> str:
+    """The series as one chooses them: identifier, modality, description, number of files."""
+    lines = [
+        f"{label.uid or 'one without identifier'} "
+        f"({', '.join(filter(None, (label.modality, label.description, counted(n, 'file'))))})"
+        for label, n in counts.most_common(MOST_LISTED)
+    ]
+    left = len(counts) - len(lines)
+    return "; ".join(lines) + (f"; and {left} more" if left else "")

@@ -17,7 +17,13 @@ from pydicom.uid import (
     RLELossless,
 )
 
-from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.errors import (
+    CapsMedError,
+    InputTooLarge,
+    InvalidInput,
+    SeveralVolumes,
+    UnsupportedFormat,
+)
 from caps_med.images import Limits, SliceStack, encode_image, read_image
 from caps_med.images.codecs.dicom_geometry import affine_of, planes_of
 from tests.contract.formats import ReaderContract, picture
@@ -187,7 +193,7 @@ class TestSeries:
             read_image(folder)
 
     def test_all_files_together_are_bounded(self, folder: Path) -> None:
-        with pytest.raises(InputTooLarge, match="70 are 70 voxels"):
+        with pytest.raises(InputTooLarge, match="4 x 5 x 7 are 140 voxels"):
             read_image(folder, limits=Limits(max_voxels=50))
         with pytest.raises(InputTooLarge, match="max_bytes"):
             read_image(folder, limits=Limits(max_bytes=2 * len(slice_file())))
@@ -201,8 +207,9 @@ class TestSeries:
 def test_pictures_that_are_no_volume(tmp_path: Path) -> None:
     for number in range(2):
         (tmp_path / str(number)).write_bytes(encoded(dataset(GREY)))
-    with pytest.raises(UnsupportedFormat, match="several pictures without a position"):
+    with pytest.raises(SeveralVolumes, match=r"several pictures without a pos.* of 0 to 1 with"):
         read_image(tmp_path)
+    assert read_image(tmp_path, index=1).array.shape == (1, 5, 7)
 
 
 def test_frames_of_one_file_are_a_volume() -> None:

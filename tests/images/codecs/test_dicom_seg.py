@@ -27,7 +27,7 @@ from caps_med.images import (
     read_image,
 )
 from caps_med.images.codecs import dicom_seg
-from caps_med.images.codecs.dicom_series import NO_COMMON_ORIGIN
+from caps_med.images.codecs.dicom_volumes import NO_COMMON_ORIGIN
 from caps_med.images.dicom_origin import FRAMES, SINGLE
 from tests.images.dicom_files import (
     IDENTITY,

@@ -1,0 +1,197 @@
+"""Frames that lie at the same places several times over: which of them are one volume.
+
+Echoes, time points, diffusion weightings, phase beside magnitude: what tells the volumes apart is
+an element that is the same in all slices of each. A series of several orientations, such as a
+localizer, holds a volume of each.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from pydicom.dataset import Dataset
+
+from caps_med.images.codecs.dicom_geometry import ORIENTATION_TOLERANCE, SlicePlane
+from caps_med.images.codecs.dicom_groups import described_frames, group_of, shared_groups
+
+#: Frames whose places differ by less, in mm, are at one place.
+SAME_PLACE = 1e-2
+#: What may tell volumes apart, in this order: the keyword, and its functional group.
+_KEYS = (
+    ("StackID", "FrameContentSequence"),
+    ("FrameType", "MRImageFrameTypeSequence"),
+    ("FrameType", "CTImageFrameTypeSequence"),
+    ("ImageType", ""),
+    ("ComplexImageComponent", "MRImageFrameTypeSequence"),
+    ("EchoTime", ""),
+    ("EffectiveEchoTime", "MREchoSequence"),
+    ("EchoNumbers", ""),
+    ("TemporalPositionIdentifier", ""),
+    ("TemporalPositionIndex", "FrameContentSequence"),
+    ("NominalPercentageOfCardiacPhase", "CardiacSynchronizationSequence"),
+    ("TriggerTime", ""),
+    ("DiffusionBValue", ""),
+    ("DiffusionBValue", "MRDiffusionSequence"),
+    ("DiffusionGradientOrientation", ""),
+    ("InversionTime", ""),
+    ("FlipAngle", ""),
+    ("AcquisitionNumber", ""),
+    ("FrameAcquisitionNumber", "FrameContentSequence"),
+    ("AcquisitionTime", ""),
+)
+#: Elements that `frame_labels` reads.
+TAGS = (*dict.fromkeys(name for name, group in _KEYS if not group), "InstanceNumber")
+
+
+@dataclass(frozen=True)
+class FrameLabels:
+    """What a frame says of itself beside its place.
+
+    Attributes:
+        values: by the entries of `_KEYS`, as they are written.
+        number: of the instance, or of the frame in its file.
+        instance: what identifies the frame; of two copies it is the same.
+    """
+
+    values: Mapping[int, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    number: int = 0
+    instance: tuple[str, int] = ("", 0)
+
+
+def frame_labels(header: Dataset, frames: int) -> tuple[FrameLabels, ...]:
+    """The labels of each frame of a file."""
+    own, shared = described_frames(header, frames), shared_groups(header)
+    instance = str(header.get("SOPInstanceUID", ""))
+    number = _whole(header.get("InstanceNumber"))
+    found = []
+    for position in range(frames):
+        groups = own[position] if own else Dataset()
+        values = {
+            key: _texts(source.get(name))
+            for key, (name, group) in enumerate(_KEYS)
+            if (source := group_of(groups, shared, group) if group else header).get(name)
+            not in (None, "")
+        }
+        values |= _dimensions(groups)
+        order = position if frames > 1 else number
+        found.append(FrameLabels(values, order, (instance, position)))
+    return tuple(found)
+
+
+def volumes_of(planes: Sequence[SlicePlane], labels: Sequence[FrameLabels]) -> list[list[int]]:
+    """The frames of each volume, as indices; one volume where they cannot be told apart."""
+    found: list[list[int]] = []
+    for stack in stacks_of(planes):
+        places = _places(planes, stack)
+        found += _split(stack, places, labels, range(len(_KEYS) + _MOST_DIMENSIONS))
+    return found
+
+
+_MOST_DIMENSIONS = 16
+
+
+def _dimensions(groups: Dataset) -> dict[int, tuple[str, ...]]:
+    """The frame's indices along the dimensions that its file declares (PS3.3, C.7.6.17)."""
+    content = group_of(groups, Dataset(), "FrameContentSequence")
+    indices = _texts(content.get("DimensionIndexValues"))[:_MOST_DIMENSIONS]
+    return {len(_KEYS) + axis: (index,) for axis, index in enumerate(indices)}
+
+
+def stacks_of(planes: Sequence[SlicePlane]) -> list[list[int]]:
+    """Frames of one orientation and pixel spacing each."""
+    stacks: list[list[int]] = []
+    for index, plane in enumerate(planes):
+        for stack in stacks:
+            first = planes[stack[0]]
+            turned = max(abs(plane.across - first.across).max(), abs(plane.down - first.down).max())
+            if turned <= ORIENTATION_TOLERANCE and np.allclose(plane.spacing, first.spacing):
+                stack.append(index)
+                break
+        else:
+            stacks.append([index])
+    return stacks
+
+
+def _places(planes: Sequence[SlicePlane], stack: Sequence[int]) -> dict[int, int]:
+    """Number of the place of each frame along the normal; equal places have one number."""
+    first = planes[stack[0]]
+    normal = np.cross(first.across, first.down)
+    heights = {index: float(planes[index].position @ normal) for index in stack}
+    places, number, last = {}, -1, -np.inf
+    for index in sorted(stack, key=heights.__getitem__):
+        if heights[index] - last > SAME_PLACE:
+            number += 1
+        last = heights[index]
+        places[index] = number
+    return places
+
+
+def _split(
+    frames: list[int], places: Mapping[int, int], labels: Sequence[FrameLabels], keys: Sequence[int]
+) -> list[list[int]]:
+    """Frames by the first key that leaves each group with each of its places equally often.
+
+    A group that lacks a place between its first and its last would have slices too far apart.
+    """
+    often = _times(frames, places)
+    if often == 1:
+        return [frames]
+    for at, key in enumerate(keys):
+        groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for index in frames:
+            groups[labels[index].values.get(key, ())].append(index)
+        if len(groups) > 1 and all(_times(group, places) for group in groups.values()):
+            return [
+                volume
+                for value in sorted(groups, key=_in_order)
+                for volume in _split(groups[value], places, labels, keys[at + 1 :])
+            ]
+    return _by_number(frames, places, labels) if often else [frames]
+
+
+def _by_number(
+    frames: list[int], places: Mapping[int, int], labels: Sequence[FrameLabels]
+) -> list[list[int]]:
+    """The first frame of each place, the second, ... by their numbers; copies are left together."""
+    if len({labels[index].instance for index in frames}) < len(frames):
+        return [frames]
+    by_place: dict[int, list[int]] = defaultdict(list)
+    for index in sorted(frames, key=lambda index: labels[index].number):
+        by_place[places[index]].append(index)
+    if any(len({labels[i].number for i in group}) < len(group) for group in by_place.values()):
+        return [frames]
+    return [list(volume) for volume in zip(*by_place.values(), strict=True)]
+
+
+def _times(frames: Sequence[int], places: Mapping[int, int]) -> int:
+    """How often each place from the first to the last occurs; 0 if not equally often."""
+    counts = np.trim_zeros(np.bincount([places[index] for index in frames]), "f")
+    return int(counts[0]) if (counts == counts[0]).all() else 0
+
+
+def _in_order(value: tuple[str, ...]) -> tuple[tuple[float, str], ...]:
+    """Sorts numbers by their size, other texts by their letters."""
+    return tuple((_number(text), text) for text in value)
+
+
+def _number(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        return np.inf
+    return found if np.isfinite(found) else np.inf
+
+
+def _texts(value: Any) -> tuple[str, ...]:  # noqa: ANN401 - one value, several or none
+    if value in (None, ""):
+        return ()
+    several = not isinstance(value, str) and hasattr(value, "__iter__")
+    return tuple(str(one) for one in value) if several else (str(value),)
+
+
+def _whole(value: Any) -> int:  # noqa: ANN401 - whatever the file holds
+    return int(value) if value not in (None, "") else 0

@@ -1,0 +1,184 @@
+"""The frames of DICOM files as one image: a volume, a stack or a picture.
+
+Of several volumes (echoes, time points, orientations), or of a cine's pictures, one is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from caps_med.errors import InputTooLarge, InvalidInput, SeveralVolumes, UnsupportedFormat
+from caps_med.images.codecs.dicom_frames import Frames
+from caps_med.images.codecs.dicom_geometry import SlicePlane, affine_of
+from caps_med.images.codecs.dicom_rescale import smallest_integers
+from caps_med.images.codecs.dicom_stacks import stacks_of, volumes_of
+from caps_med.images.dicom_origin import DicomOrigin, joined
+from caps_med.images.image import STACK_AFFINE, Array, MedicalImage
+from caps_med.images.limits import Limits
+
+NO_COMMON_ORIGIN = (
+    "DICOM: no SEG can refer to these files together: they differ in the patient's name, study or "
+    "frame of reference, one is duplicated, they hold several frames each, or only some of a "
+    "file's frames are read"
+)
+#: Series, and sizes of volumes, that an error lists.
+MOST_LISTED = 20
+
+
+def assemble(files: list[Frames], limits: Limits, index: int | None = None) -> MedicalImage:
+    """One image of the frames of all files, sorted by their positions.
+
+    Args:
+        files: emptied, so that no content is kept that has been decoded.
+        limits: of what is decoded.
+        index: which volume, or which picture of a cine; None if there is but one.
+
+    Raises:
+        SeveralVolumes: there are several, and none was chosen.
+        InvalidInput: there is no such volume, or slices are missing or duplicated.
+    """
+    planes = [plane for file in files for plane in file.planes]
+    grey = all(file.shape[3] == 1 for file in files)
+    if len(planes) == sum(file.shape[0] for file in files) and grey:
+        return _volume(files, planes, limits, index)
+    return _pictures(files, limits, index)
+
+
+def count_images(files: Sequence[Frames]) -> int:
+    """How many volumes or pictures `assemble` can give by its index."""
+    planes = [plane for file in files for plane in file.planes]
+    frames = sum(file.shape[0] for file in files)
+    if len(planes) < frames or any(file.shape[3] > 1 for file in files):
+        return frames
+    return len(volumes_of(planes, [label for file in files for label in file.labels]))
+
+
+def _volume(
+    files: list[Frames], planes: Sequence[SlicePlane], limits: Limits, index: int | None
+) -> MedicalImage:
+    volumes = volumes_of(planes, [label for file in files for label in file.labels])
+    if index is None and len(volumes) > 1:
+        raise SeveralVolumes(_several_volumes(volumes, planes), len(volumes))
+    chosen = volumes[_checked(index, len(volumes), "volume")]
+    order, affine = affine_of([planes[i] for i in chosen])
+    wanted = [chosen[i] for i in order]
+    frames, notes = _decoded(files, wanted, limits)
+    if len(volumes) > 1:
+        notes += (f"DICOM: volume {index} of 0 to {len(volumes) - 1}",)
+    volume = np.stack([frame.T for frame in frames], axis=-1)
+    origin, origins = _origin(files, wanted)
+    if origin is None and origins:
+        notes += (NO_COMMON_ORIGIN,)
+    return MedicalImage(
+        smallest_integers(volume)[None], affine, "nifti", warnings=notes, origin=origin
+    )
+
+
+def _pictures(files: list[Frames], limits: Limits, index: int | None) -> MedicalImage:
+    """Frames without a place: one picture, or a stack of them where they are no time series."""
+    count = sum(file.shape[0] for file in files)
+    single = count == 1 or index is not None
+    stacked = len(files) == 1 and files[0].shape[3] == 1 and not files[0].timed
+    if not single and not stacked:
+        timed = any(file.timed for file in files)
+        what = "in time" if timed else "without a position, or in colour"
+        raise SeveralVolumes(
+            f"DICOM: several pictures {what}, are no volume: {_choose(count, 'picture')}", count
+        )
+    wanted = [_checked(index, count, "picture")] if single else list(range(count))
+    frames, notes = _decoded(files, wanted, limits)
+    if single:
+        flat = frames[0][None] if frames[0].ndim == 2 else np.moveaxis(frames[0], -1, 0)
+        return MedicalImage(np.ascontiguousarray(flat), format="png", warnings=notes)
+    notes += ("DICOM: no positions; frames are taken for axial slices of 1 mm",)
+    volume = np.stack([frame.T for frame in frames], axis=-1)
+    return MedicalImage(smallest_integers(volume)[None], STACK_AFFINE, "nifti", warnings=notes)
+
+
+def _decoded(
+    files: list[Frames], wanted: Sequence[int], limits: Limits
+) -> tuple[list[Array], tuple[str, ...]]:
+    """The frames of these numbers in that order, and what is said of them.
+
+    Raises:
+        InvalidInput: they are of different sizes.
+        InputTooLarge: together they are over `limits`.
+    """
+    frames: dict[int, Array] = {}
+    notes: dict[str, None] = {}
+    owners = _owners(files, wanted)
+    if len({files[owner].shape[1:] for owner in owners}) > 1:
+        raise InvalidInput("DICOM: slices of one series must have one size")
+    first = files[min(owners)]
+    widest = max(files[owner].sample_bytes for owner in owners)
+    limits.check_array((len(wanted), *first.shape[1:3]), first.shape[3] * widest)
+    for owner, numbers in owners.items():
+        with named(files[owner].name):
+            array, said = files[owner].decode()
+        files[owner] = replace(files[owner], content=b"")
+        notes |= dict.fromkeys(said)
+        frames |= {frame: array[number] for frame, number in numbers.items()}
+    return [frames[frame] for frame in wanted], tuple(notes)
+
+
+def _owners(files: Sequence[Frames], wanted: Sequence[int]) -> dict[int, dict[int, int]]:
+    """File -> frame of the series -> frame of that file, of the frames that are wanted."""
+    starts = np.cumsum([0, *(file.shape[0] for file in files)])
+    owners: dict[int, dict[int, int]] = {}
+    for frame in wanted:
+        owner = int(np.searchsorted(starts, frame, side="right")) - 1
+        owners.setdefault(owner, {})[frame] = frame - int(starts[owner])
+    return owners
+
+
+def _origin(files: Sequence[Frames], wanted: Sequence[int]) -> tuple[DicomOrigin | None, bool]:
+    """The origin of slices in that order, and whether each file has one.
+
+    None where only a part of a file's frames is wanted: a SEG would count them anew.
+    """
+    owners = _owners(files, wanted)
+    origins = [files[owner].origin for owner in sorted(owners)]
+    known = all(origin is not None for origin in origins)
+    if any(len(numbers) < files[owner].shape[0] for owner, numbers in owners.items()):
+        return None, known
+    places = {frame: place for place, frame in enumerate(sorted(wanted))}
+    return joined(origins, [places[frame] for frame in wanted]), known
+
+
+def _several_volumes(volumes: Sequence[Sequence[int]], planes: Sequence[SlicePlane]) -> str:
+    """How many volumes there are, of how many slices, and how one is chosen."""
+    sizes = [len(volume) for volume in volumes]
+    slices = f"of {sizes[0]} slices each"
+    if len(set(sizes)) > 1:
+        slices = f"of {', '.join(map(str, sizes[:MOST_LISTED]))} slices"
+    if len(stacks_of([planes[volume[0]] for volume in volumes])) > 1:
+        slices += ", which differ in orientation or pixel spacing"
+    return f"DICOM: {len(sizes)} volumes {slices}: {_choose(len(sizes), 'volume')}"
+
+
+def _choose(count: int, what: str) -> str:
+    return (
+        f"choose one {what} of 0 to {count - 1} with --volume N (Python: index=N, HTTP: volume=N)"
+    )
+
+
+def _checked(index: int | None, count: int, what: str) -> int:
+    """The chosen number, which is 0 by default."""
+    if index is None or 0 <= index < count:
+        return index or 0
+    raise InvalidInput(f"DICOM: no {what} {index}, there are {count}: 0 to {count - 1}")
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Errors about a file name it, if it has a name."""
+    try:
+        yield
+    except (InvalidInput, InputTooLarge, UnsupportedFormat) as error:
+        if not name:
+            raise
+        raise type(error)(f"{name}: {error}") from error

@@ -1,0 +1,242 @@
+"""Series that hold several volumes, and folders and zips that hold several series."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from caps_med.errors import InputTooLarge, InvalidInput, SeveralSeries, SeveralVolumes
+from caps_med.images import Limits, count_pictures, encode_image, read_image
+from tests.images.dicom_files import (
+    IDENTITY,
+    PATIENT,
+    SERIES,
+    dataset,
+    encoded,
+    enhanced,
+    placed,
+    series_file,
+    slice_file,
+)
+from tests.zips import zip_of
+
+ECHO_TIMES = (4.92, 19.7, 104.0)
+HEIGHTS = (0.0, 2.0, 4.0)
+GREY = np.arange(35, dtype=np.uint16).reshape(5, 7)
+
+
+def echoes(folder: Path, **removed: None) -> Path:
+    """Three echoes of three slices, stored slice by slice; echo k has values from 1000 k."""
+    number = 0
+    for z in HEIGHTS:
+        for echo, time in enumerate(ECHO_TIMES):
+            number += 1
+            told: dict[str, Any] = {"EchoTime": time, "InstanceNumber": number, **removed}
+            made = dataset((GREY + 1000 * echo + 100 * int(z)).astype("u2"), **placed(z), **told)
+            made.SOPInstanceUID = f"{SERIES}.{number}"
+            (folder / f"{10 * number % 7}-{number}.dcm").write_bytes(encoded(made))
+    return folder
+
+
+def values_of(volume: int) -> list[int]:
+    """The first voxels of its slices."""
+    return [1000 * volume + 100 * int(z) for z in HEIGHTS]
+
+
+@pytest.mark.parametrize("removed", [{}, {"EchoTime": None}])
+def test_volumes_are_counted_and_chosen(tmp_path: Path, removed: dict[str, None]) -> None:
+    """By what tells them apart, or by the order in which they were taken."""
+    folder = echoes(tmp_path, **removed)
+    wanted = r"3 volumes of 3 slices each: choose one volume of 0 to 2 with --volume N .*index=N"
+    with pytest.raises(SeveralVolumes, match=wanted) as raised:
+        read_image(folder)
+    assert raised.value.count == 3
+    for index in range(3):
+        read = read_image(folder, index=index)
+        assert read.array[0, 0, 0].tolist() == values_of(index)
+        assert read.spacing == (0.75, 0.5, 2.0)
+        assert f"volume {index} of 0 to 2" in " ".join(read.warnings)
+    with pytest.raises(InvalidInput, match="no volume 3, there are 3: 0 to 2"):
+        read_image(folder, index=3)
+
+
+def test_values_in_order_of_their_size_not_of_their_letters(tmp_path: Path) -> None:
+    """104 ms after 19.7 ms."""
+    assert read_image(echoes(tmp_path), index=2).array.max() == 2434
+
+
+def test_in_a_zip(tmp_path: Path) -> None:
+    content = zip_of(*((path.name, path.read_bytes()) for path in echoes(tmp_path).iterdir()))
+    assert count_pictures(content) == 3
+    assert read_image(content, index=1).array[0, 0, 0].tolist() == values_of(1)
+
+
+def test_only_the_chosen_volume_counts(tmp_path: Path) -> None:
+    folder, limits = echoes(tmp_path), Limits(max_voxels=3 * GREY.size)
+    assert read_image(folder, index=1, limits=limits).array.shape == (1, 7, 5, 3)
+    with pytest.raises(InputTooLarge, match="max_voxels"):
+        read_image(folder, index=1, limits=Limits(max_voxels=3 * GREY.size - 1))
+
+
+def test_a_missing_slice_of_one_echo_is_no_volume_of_the_others(tmp_path: Path) -> None:
+    folder = echoes(tmp_path)
+    next(folder.glob("*-5.dcm")).unlink()  # the middle slice of the second echo
+    with pytest.raises(InvalidInput, match="not evenly spaced"):
+        read_image(folder)
+
+
+def test_a_series_that_is_there_twice_is_not_two_volumes(tmp_path: Path) -> None:
+    for number, z in enumerate(HEIGHTS):
+        (tmp_path / f"{number}.dcm").write_bytes(series_file(number, z))
+        (tmp_path / f"copy{number}.dcm").write_bytes(series_file(number, z))
+    with pytest.raises(InvalidInput, match="some are missing or duplicated"):
+        read_image(tmp_path)
+
+
+def test_three_planes_of_a_localizer(tmp_path: Path) -> None:
+    axes = ([1.0, 0, 0, 0, 1, 0], [1.0, 0, 0, 0, 0, -1], [0.0, 1, 0, 0, 0, -1])
+    for number, axis in enumerate(axes):
+        there = placed(0.0) | {"ImageOrientationPatient": axis}
+        (tmp_path / f"{number}.dcm").write_bytes(encoded(dataset(GREY + number, **there)))
+    with pytest.raises(SeveralVolumes, match="3 volumes of 1 slices each, which differ in orient"):
+        read_image(tmp_path)
+    assert read_image(tmp_path, index=2).array.min() == 2
+
+
+def test_a_dicom_seg_of_a_chosen_volume_names_its_slices(tmp_path: Path) -> None:
+    for number, z in enumerate([z for z in HEIGHTS for _ in range(2)], start=1):
+        more: dict[str, Any] = {"EchoTime": 5 + number % 2, "InstanceNumber": number}
+        (tmp_path / f"{number}.dcm").write_bytes(series_file(number, z, **more))
+    origin = read_image(tmp_path, index=1).origin
+    assert origin is not None
+    assert origin.slices == tuple((f"{SERIES}.{number}", 1) for number in (1, 3, 5))
+
+
+class TestEnhanced:
+    FRAMES = np.arange(6, dtype=np.uint16)[:, None, None] + np.zeros((1, 3, 4), np.uint16)
+
+    def file(self) -> bytes:
+        """Two time points at three heights, and identifiers."""
+        made = enhanced(self.FRAMES, (0.0, 0.0), [z for z in HEIGHTS for _ in range(2)], **IDENTITY)
+        for number, group in enumerate(made.PerFrameFunctionalGroupsSequence):
+            content = type(made)()
+            content.TemporalPositionIndex = number % 2 + 1
+            group.FrameContentSequence = [content]
+        return encoded(made)
+
+    def test_time_points_of_one_file(self) -> None:
+        data = self.file()
+        with pytest.raises(SeveralVolumes, match="2 volumes of 3 slices each"):
+            read_image(data)
+        assert read_image(data, index=0).array[0, 0, 0].tolist() == [0, 2, 4]
+        assert read_image(data, index=1).array[0, 0, 0].tolist() == [1, 3, 5]
+
+    def test_some_of_its_frames_have_no_origin(self) -> None:
+        """A SEG would count the frames anew, and name the wrong ones."""
+        assert read_image(self.file(), index=1).origin is None
+
+
+class TestCine:
+    FRAMES = np.stack([GREY, GREY + 100])
+
+    def test_it_is_no_volume(self) -> None:
+        cine = encoded(dataset(self.FRAMES, FrameTime=40.0))
+        with pytest.raises(SeveralVolumes, match="several pictures in time, are no") as raised:
+            read_image(cine)
+        assert raised.value.count == count_pictures(cine) == 2
+        np.testing.assert_array_equal(read_image(cine, index=1).array[0], GREY + 100)
+
+    @pytest.mark.parametrize("modality", ["US", "XA"])
+    def test_by_its_modality(self, modality: str) -> None:
+        with pytest.raises(SeveralVolumes, match="in time"):
+            read_image(encoded(dataset(self.FRAMES, Modality=modality)))
+
+    def test_colours(self) -> None:
+        frames = np.zeros((2, 4, 5, 3), np.uint8)
+        frames[1, ..., 0] = 200
+        made = dataset(frames[0], NumberOfFrames=2)
+        made.PixelData = frames.tobytes()
+        assert read_image(encoded(made), index=1).array[:, 0, 0].tolist() == [200, 0, 0]
+
+    def test_frames_without_time_are_a_stack_of_which_one_can_be_chosen(self) -> None:
+        stack = encoded(dataset(self.FRAMES))
+        assert read_image(stack).array.shape == (1, 7, 5, 2)
+        np.testing.assert_array_equal(read_image(stack, index=1).array[0], GREY + 100)
+
+
+class TestStudy:
+    T1, T2 = f"{SERIES}.1000", f"{SERIES}.2000"
+
+    @pytest.fixture
+    def study(self, tmp_path: Path) -> Path:
+        told = ((self.T1, "T1w MPRAGE", 3), (self.T2, "T2w", 2))
+        for uid, description, count in told:
+            for number, z in enumerate(HEIGHTS[:count]):
+                more = {"SeriesInstanceUID": uid, "SeriesDescription": description}
+                data = slice_file(z, Modality="MR", **more)
+                (tmp_path / f"{description[:2]}-{number}.dcm").write_bytes(data)
+        return tmp_path
+
+    def zipped(self, study: Path) -> bytes:
+        return zip_of(*((path.name, path.read_bytes()) for path in sorted(study.iterdir())))
+
+    def sources(self, study: Path) -> Sequence[Any]:
+        return study, self.zipped(study), sorted(study.iterdir())
+
+    def test_several_series_are_listed(self, study: Path) -> None:
+        listed = (
+            rf"several DICOM series: choose one with --series UID .*{self.T1} \(MR, T1w MPRAGE, "
+            rf"3 files\); {self.T2} \(MR, T2w, 2 files\)$"
+        )
+        for source in self.sources(study):
+            with pytest.raises(SeveralSeries, match=listed) as raised:
+                read_image(source)
+            assert raised.value.uids == (self.T1, self.T2)
+            assert PATIENT not in str(raised.value)
+
+    def test_one_is_chosen(self, study: Path) -> None:
+        for source in self.sources(study):
+            assert read_image(source, series=self.T1).array.shape == (1, 7, 5, 3)
+            assert read_image(source, series=self.T2).array.shape == (1, 7, 5, 2)
+
+    def test_there_is_no_such_series(self, study: Path) -> None:
+        for source in self.sources(study):
+            with pytest.raises(InvalidInput, match=rf"no DICOM series 1.2: there is {self.T1}"):
+                read_image(source, series="1.2")
+
+    def test_the_other_series_do_not_count(self, study: Path) -> None:
+        limits = Limits(max_voxels=2 * GREY.size)
+        assert read_image(study, series=self.T2, limits=limits).array.shape == (1, 7, 5, 2)
+        with pytest.raises(InputTooLarge, match="max_voxels"):
+            read_image(study, series=self.T1, limits=limits)
+
+    def test_of_a_file_it_must_be_its_own(self, study: Path) -> None:
+        file = study / "T1-0.dcm"
+        assert read_image(file, series=self.T1).array.shape == (1, 7, 5, 1)
+        with pytest.raises(InvalidInput, match="the file holds no DICOM series"):
+            read_image(file, series=self.T2)
+
+    def test_of_other_files_and_images_none_is_chosen(self, study: Path) -> None:
+        image = read_image(study, series=self.T1)
+        with pytest.raises(InvalidInput, match="nifti: it holds no DICOM series"):
+            read_image(encode_image(image, "nifti"), series=self.T1)
+        with pytest.raises(InvalidInput, match="not from an image in memory"):
+            read_image(image, series=self.T1)
+        with pytest.raises(InvalidInput, match="cannot be chosen of 2 channels"):
+            read_image([image, image], index=0)
+
+    def test_a_description_is_one_short_line(self, study: Path) -> None:
+        shutil.rmtree(study, ignore_errors=True)
+        hostile = "\n\x1b[31m" + "x" * 5000
+        files = [
+            (f"{n}.dcm", slice_file(SeriesInstanceUID=f"1.2.{n}", SeriesDescription=hostile))
+            for n in range(50)
+        ]
+        with pytest.raises(SeveralSeries, match=r"and 30 more$") as raised:
+            read_image(zip_of(*files))
+        assert str(raised.value).isprintable() and len(str(raised.value)) < 3000
