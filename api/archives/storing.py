@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydicom import dcmread
 
 from api.engine import Engine
-from caps_med.images import encode_image
+from caps_med.images import dicom_report, encode_image
 from caps_med.inference import Segmentation
 
 
@@ -32,14 +32,22 @@ class Stored:
         return {"Caps-Med-Stored-Series": self.series, "Caps-Med-Stored-Instance": self.instance}
 
 
-async def stored(engine: Engine, archive: str, segmentation: Segmentation) -> Stored:
+async def stored(
+    engine: Engine, archive: str, segmentation: Segmentation, report: bool = False
+) -> Stored:
     """Store a segmentation as DICOM SEG.
+
+    Args:
+        report: whether to store the structured report of its volumes, too.
 
     Raises:
         CapsMedError, Busy: see `Archives.store`.
     """
     made = await engine.run("encode", lambda: _made(segmentation))
-    await engine.archives.store(archive, [made.content])
+    contents = [made.content]
+    if report:
+        contents.append(await engine.run("encode", lambda: dicom_report(segmentation)))
+    await engine.archives.store(archive, contents)
     return made
 
 

@@ -84,6 +84,10 @@ async def segment(
         bool,
         Form(description="With archive: store the answer there, as DICOM SEG."),
     ] = False,
+    report: Annotated[
+        bool,
+        Form(description="With store: also store the structured report of the volumes (TID 1500)."),
+    ] = False,
 ) -> Response:
     """The label map in the image's own format and geometry; of a DICOM slice or volume, DICOM SEG.
 
@@ -96,7 +100,9 @@ async def segment(
     """
     loaded = await engine.load(model)
     decoded = await source.decoded(engine, loaded)
-    then = _storing(engine, source, decoded) if store else None
+    if report and not store:
+        raise InvalidParameter("report: only with store; ask for the report itself as format=sr")
+    then = _storing(engine, source, decoded, report) if store else None
     beside = [] if decoded.origin is None or map else [*_OF_DICOM]
     forms = [*decoded.formats_of("image" if map else "labels"), *beside, "npz", "zip", "json"]
     call = Segment(decoded, refine, disagreement or map == "disagreement")
@@ -105,7 +111,7 @@ async def segment(
 
 
 def _storing(
-    engine: Engine, source: Source, image: MedicalImage
+    engine: Engine, source: Source, image: MedicalImage, report: bool
 ) -> Callable[[Segmentation], Awaitable[Stored]]:
     """Store the answer to an image in the archive that it came from.
 
@@ -118,7 +124,7 @@ def _storing(
     check_writable(image, "labels", 1, "dicom")
     archive = source.reference.archive
     note(stored=archive)
-    return lambda result: stored(engine, archive, result)
+    return lambda result: stored(engine, archive, result, report)
 
 
 def encode_stored(result: Stored, form: str, map: MapName | None = None) -> Response:

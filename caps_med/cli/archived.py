@@ -158,18 +158,21 @@ class Stored:
     place: str
 
 
-def store(archive: Archive, result: Segmentation) -> Stored:
+def store(archive: Archive, result: Segmentation, report: bool) -> Stored:
     """Store a segmentation as DICOM SEG.
+
+    Args:
+        report: whether to store the structured report of its volumes, too.
 
     Raises:
         ArchiveUnavailable, ArchiveDenied: see `Archive.store`.
     """
     from pydicom import dcmread
 
-    from caps_med.images import encode_image
+    from caps_med.images import dicom_report, encode_image
 
     content = encode_image(result, "dicom")
-    archive.store([content])
+    archive.store([content, *([dicom_report(result)] if report else [])])
     made = dcmread(io.BytesIO(content), stop_before_pixels=True)
     study, series = made.StudyInstanceUID, made.SeriesInstanceUID
     return Stored(content, f"{_OTHER}{archive.name}/studies/{study}/series/{series}")

@@ -210,7 +210,7 @@ def _segment_one(
     places = [str(path) for path in (wanted.out, *beside.values()) if path is not None]
     stored = None
     if target is not None:
-        stored = archived.store(target, result)
+        stored = archived.store(target, result, wanted.objects.report is not None)
         places.append(stored.place)
     if wanted.out is not None:
         _write(result, wanted.out, wanted, stored)

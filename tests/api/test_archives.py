@@ -10,6 +10,7 @@ from pathlib import Path
 import highdicom
 import httpx
 import numpy as np
+import pydicom
 import pytest
 from fastapi.testclient import TestClient
 
@@ -107,6 +108,21 @@ class TestRequests:
             assert answer.content == seg
         assert_frames_are(seg, uploaded(service, "nifti").content)
 
+    def test_the_report_is_stored_beside_it(self, service: Running, filled: Orthanc) -> None:
+        assert posted(service, store="true", report="true").status_code == 200
+        found = httpx.Headers(posted(service, store="true").headers)
+        (report,) = [
+            series
+            for series in filled.call("/series")
+            if filled.call(f"/series/{series}")["MainDicomTags"]["Modality"] == "SR"
+        ]
+        (instance,) = filled.call(f"/series/{report}")["Instances"]
+        made = pydicom.dcmread(io.BytesIO(filled.call(f"/instances/{instance}/file")))
+        assert made.StudyInstanceUID == STUDY
+        assert found["Caps-Med-Stored-Instance"] in str(made)
+        filled.call(f"/series/{report}", method="DELETE")
+        taken_out(filled, found)
+
     def test_in_the_background_the_answer_is_stored_before_it_is_fetched(
         self, service: Running, filled: Orthanc
     ) -> None:
@@ -143,6 +159,7 @@ class TestRequests:
         image, series = {"image": zipped()}, {"archive": "orthanc", "study": STUDY}
         for files, data, said in (
             (image, {"store": "true"}, "store: only with archive"),
+            (image, {"report": "true"}, "report: only with store"),
             (image, {**series, "series": SERIES}, "not both"),
             (None, series, "name all three"),
         ):

@@ -43,20 +43,22 @@ def call(monkeypatch: pytest.MonkeyPatch, models: Path, command: str, *more: str
     return 0
 
 
-def segmentations(orthanc: Orthanc) -> list[str]:
-    """The SEG series of the archive."""
+def stored_series(orthanc: Orthanc, modality: str = "SEG") -> list[str]:
+    """The series of this modality in the archive."""
     archive = find_archive("orthanc", configured_archives({VARIABLE: orthanc.settings()}))
-    return [one.series for one in archive.find(STUDY) if one.modality == "SEG"]
+    return [one.series for one in archive.find(STUDY) if one.modality == modality]
 
 
 def test_from_archive_to_archive(
     filled: Orthanc, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    seg, nifti = tmp_path / "seg.dcm", tmp_path / "labels.nii.gz"
+    seg, nifti, report = (tmp_path / name for name in ("seg.dcm", "labels.nii.gz", "report.dcm"))
     command = f"segment --model tiny-segmentation --from {SOURCE}"
-    assert call(monkeypatch, models, command, "--to", "dicomweb", "--out", str(seg)) == 0
-    (series,) = segmentations(filled)
+    more = ("--to", "dicomweb", "--out", str(seg), "--report", str(report))
+    assert call(monkeypatch, models, command, *more) == 0
+    assert len(stored_series(filled, "SR")) == 1
+    (series,) = stored_series(filled)
     assert f"dicomweb://orthanc/studies/{STUDY}/series/{series}" in capsys.readouterr().out
     (instance,) = filled.call("/tools/lookup", series.encode())
     (stored,) = filled.call(f"{instance['Path']}/instances")
@@ -78,7 +80,7 @@ def test_all_image_series_of_a_study(
     assert "the study has 2 series of images" in capsys.readouterr().err
     for _ in range(2):  # what the first left there is no image, and is what the second stores
         assert call(monkeypatch, models, command, "--to", "dicomweb", "--json") == 0
-        assert len(segmentations(filled)) == 2
+        assert len(stored_series(filled)) == 2
 
 
 def test_other_commands(
@@ -113,7 +115,7 @@ def test_what_is_refused(
 ) -> None:  # fmt: skip
     assert call(monkeypatch, models, f"segment --model tiny-segmentation {arguments}") == 2
     assert said in " ".join(capsys.readouterr().err.split())
-    assert segmentations(filled) == []
+    assert stored_series(filled) == []
 
 
 def test_credentials_are_not_shown(
