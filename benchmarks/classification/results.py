@@ -44,6 +44,7 @@ class RowResult(BaseModel):
         accuracy: their mean, with the interval of resampled test images.
         parameters: without the decoder.
         seconds: of one training, on average.
+        devices: on which its chosen variant was trained.
     """
 
     data: str
@@ -54,6 +55,7 @@ class RowResult(BaseModel):
     parameters: int
     epochs: int
     seconds: float
+    devices: list[str]
     recipe: dict[str, object]
     command: str
 
@@ -106,6 +108,7 @@ def _row(cells: Sequence[tuple[Path, Measured]]) -> RowResult:
         parameters=first.parameters,
         epochs=int(str(first.recipe["epochs"])),
         seconds=round(float(np.mean([cell.seconds for _, cell in chosen])), 1),
+        devices=sorted({cell.device for _, cell in chosen}),
         recipe={k: v for k, v in first.recipe.items() if k not in ("data", "seed")},
         command=f"{COMMAND} {first.cell.rsplit('-', 1)[0]}",
     )
@@ -133,8 +136,9 @@ def tables(results: Results) -> str:
             continue
         lines += [
             f"\n{title}\n",
-            "| row | parameters | epochs | variant | validation, % | test, % (seeds) | seconds |",
-            "|---|---|---|---|---|---|---|",
+            "| row | parameters | epochs | variant | validation, % | test, % (seeds) | seconds "
+            "| device |",
+            "|---|---|---|---|---|---|---|---|",
         ]
         for row in sorted(rows, key=lambda row: -(row.accuracy.value or 0)):
             best = row.variants[0]
@@ -142,7 +146,7 @@ def tables(results: Results) -> str:
             lines.append(
                 f"| {row.name} | {row.parameters:,} | {row.epochs} | {best.name or '-'} "
                 f"| {100 * best.mean:.2f} | {_percent(row.accuracy)} ({seeds}) "
-                f"| {row.seconds:.0f} |"
+                f"| {row.seconds:.0f} | {', '.join(row.devices)} |"
             )
     return "\n".join([*lines, f"\n{', '.join(results.devices)}: {results.hours:g} hours"])
 

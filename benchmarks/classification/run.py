@@ -100,10 +100,10 @@ def run(cell: Cell, data: Path, work: Path, out: Path, brief: bool) -> None:
 
 
 def device_name() -> str:
-    """The GPU, or the kind of processor."""
+    """The GPU, or the processor's architecture."""
     if distributed.device().type == "cuda":
         return torch.cuda.get_device_name()
-    return platform.processor() or platform.machine()
+    return f"CPU, {platform.processor() or platform.machine()}"
 
 
 def _trained(
