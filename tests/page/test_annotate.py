@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import FilePayload, Page, expect
+from playwright.sync_api import FilePayload, Page, Route, expect
 
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.projects.conftest import png
@@ -44,13 +44,13 @@ def pictures() -> list[FilePayload]:
 
 
 def stroke(page: Page) -> None:
-    """A line in the middle of the picture."""
+    """A line from the middle of the picture to beyond its lower edge."""
     box = page.locator(CANVAS).bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    page.mouse.move(x - 40, y)
+    page.mouse.move(x, y)
     page.mouse.down()
-    page.mouse.move(x + 40, y + 20, steps=4)
+    page.mouse.move(x + 40, box["y"] + box["height"] + 20, steps=6)
     page.mouse.up()
 
 
@@ -219,5 +219,15 @@ def test_a_volume_is_corrected_by_keyboard(
     expect(page.locator(SAID)).to_contain_text("Saved as version 1")
     found = labels(page, image, 1)
     assert [int((found[..., z] == 1).sum()) for z in range(9)] == [0, 21, 21, 21, 21, 0, 0, 0, 0]
+
+    held: list[Route] = []  # what is painted while a label map is being saved is not saved
+    page.route(re.compile(r"/labels\?"), lambda route: held.append(route))
+    with page.expect_request(lambda request: request.method == "PUT"):
+        canvas.press("Control+s")
+    assert press("PageDown", "PageDown", "PageDown", "PageDown", "Space") == 5 * 21
+    held[0].continue_()
+    expect(page.locator(SAID)).to_contain_text("Saved as version 2")
+    expect(page.locator(STANDING)).to_contain_text("Not saved, but kept in this tab")
+    assert int((labels(page, image, 2) == 1).sum()) == 4 * 21
     canvas.press("?")
     expect(page.locator("#help")).to_contain_text("interpolate between the slices")

@@ -12,11 +12,14 @@ export interface Means { act: Act | ''; label: number; size: number; through: bo
 /** A correction that is not saved: its voxels in NiiVue's order, and the slices that were painted by hand, as `axis:slice`. */
 export interface Unsaved { labels: Uint8Array; slices: string[] }
 
+/** A label map's voxels in NiiVue's order. */
+export const inOrder = (labels: NVImage): Uint8Array => Uint8Array.from(labels.img2RAS() as ArrayLike<number>);
+
 export class Correction extends Paint {
   private act: Act | '' = '';
   private through = false;
   /** The label map as the service has it. */
-  private saved = new Uint8Array();
+  private saved: Uint8Array = new Uint8Array();
   private values: ArrayLike<number> | undefined;
   private slices = new Set<string>();
   private last: Normal | undefined;
@@ -79,7 +82,7 @@ export class Correction extends Paint {
   }
 
   /** How many voxels differ from what the service has, and of how many. */
-  difference(other = this.saved): { changed: number; of: number } {
+  difference(other: Uint8Array = this.saved): { changed: number; of: number } {
     let changed = 0;
     this.drawBitmap?.forEach((value, index) => { if (value !== other[index]) changed += 1; });
     return { changed, of: this.drawBitmap?.length ?? 0 };
@@ -102,12 +105,12 @@ export class Correction extends Paint {
     this.adopt(this.saved.slice());
   }
 
-  /** The service has another label map now: what is shown, or `theirs`, which is shown if `taken`. */
-  rebase(theirs?: NVImage, taken = false): void {
-    if (!this.drawBitmap) return;
-    this.saved = theirs ? Uint8Array.from(theirs.img2RAS() as ArrayLike<number>) : this.drawBitmap.slice();
+  /** The service has another label map now; `taken`: it is shown, too. */
+  rebase(saved: Uint8Array | undefined, taken = false): void {
+    if (!saved) return;
+    this.saved = saved.slice();
     this.slices.clear();
-    if (taken) this.adopt(this.saved.slice());
+    if (taken) this.adopt(saved.slice());
   }
 
   /** A step that replaces all. */
