@@ -31,7 +31,7 @@ def dicom_report(labels: MedicalImage, kind: SegType = "binary") -> bytes:
     It refers to the labels of the SEG that `dicom_segmentation` gives for the same arguments.
 
     Raises:
-        As `dicom_segmentation`.
+        UnsupportedFormat, InvalidInput: as `dicom_segmentation`.
     """
     from caps_med.images.codecs.dicom_report import report
 

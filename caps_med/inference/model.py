@@ -167,7 +167,7 @@ class Model:
             disagreement: see `segment`; without it only the entropy is known.
 
         Raises:
-            What `segment` raises.
+            CapsMedError: as `segment`.
         """
         read = self.read(image, "image")
         with reporting_to(progress):
