@@ -5,7 +5,8 @@ highdicom writes it. It refers to the DICOM SEG of the same label map, label by 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import copy
 
 import numpy as np
 from highdicom.sr import (
@@ -30,8 +31,9 @@ from caps_med._version import __version__
 from caps_med.errors import UnsupportedFormat
 from caps_med.images.codecs.dicom_seg import (
     code_of,
+    instance_of,
     segment_numbers,
-    segmentation_dataset,
+    series_of,
     side_of,
     tracking_of,
 )
@@ -48,6 +50,11 @@ from caps_med.images.image import MedicalImage
 from caps_med.images.label_codes import STRUCTURE
 
 _SERIES_NUMBER = 901
+#: Segmentation Storage and Label Map Segmentation Storage (PS3.4, table B.5-1).
+_CLASSES: Mapping[SegType, str] = {
+    "binary": "1.2.840.10008.5.1.4.1.1.66.4",
+    "labelmap": "1.2.840.10008.5.1.4.1.1.66.7",
+}
 _MILLILITRE = CodedConcept("ml", "UCUM", "milliliter")
 _MM3_PER_ML = 1000.0
 
@@ -62,8 +69,12 @@ def report(image: MedicalImage, origin: DicomOrigin, kind: SegType = "binary") -
     Raises:
         UnsupportedFormat: no DICOM object can refer to that.
     """
-    seg = segmentation_dataset(image, origin, kind)
+    instance = instance_of(image, origin, kind)
     try:
+        slices = sources(image, origin)
+        seg = copy(slices[0])
+        seg.SOPClassUID, seg.SOPInstanceUID = _CLASSES[kind], instance
+        seg.SeriesInstanceUID = series_of(instance)
         content = MeasurementReport(
             observation_context=_context(image),
             procedure_reported=codes.SCT.ImagingProcedure,
@@ -71,11 +82,11 @@ def report(image: MedicalImage, origin: DicomOrigin, kind: SegType = "binary") -
             title=codes.DCM.ImagingMeasurementReport,
         )
         found = Comprehensive3DSR(
-            evidence=[seg, *sources(image, origin)],
+            evidence=[seg, *slices],
             content=content[0],
-            series_instance_uid=identifier("report series", str(seg.SOPInstanceUID)),
+            series_instance_uid=identifier("report series", instance),
             series_number=_SERIES_NUMBER,
-            sop_instance_uid=identifier("report", str(seg.SOPInstanceUID)),
+            sop_instance_uid=identifier("report", instance),
             instance_number=1,
             manufacturer="caps_med",
             is_complete=True,

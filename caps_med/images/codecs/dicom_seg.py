@@ -79,7 +79,7 @@ def segmentation_dataset(
             pixel_array=_numbered(image, origin, numbers),
             segmentation_type=SegmentationTypeValues[kind.upper()],
             segment_descriptions=_descriptions(image, origin, numbers),
-            series_instance_uid=identifier("series", instance),
+            series_instance_uid=series_of(instance),
             series_number=_SERIES_NUMBER,
             sop_instance_uid=instance,
             instance_number=1,
@@ -104,6 +104,11 @@ def instance_of(image: MedicalImage, origin: DicomOrigin, kind: SegType) -> str:
     described = repr([(n, _name(image, n), code_of(image, n)) for n in numbers])
     slices = (f"{uid} {frame}" for uid, frame in origin.slices)
     return identifier("SEG", kind, maker(image), content, described, *slices)
+
+
+def series_of(instance: str) -> str:
+    """The Series Instance UID of a DICOM SEG, which is the only one in its series."""
+    return identifier("series", instance)
 
 
 def segment_numbers(image: MedicalImage, kind: SegType) -> dict[int, int]:

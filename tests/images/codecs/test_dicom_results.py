@@ -76,6 +76,10 @@ def test_a_report_has_the_volume_of_each_label_of_the_seg(tmp_path: Path, kind: 
     seg = parsed(dicom_segmentation(labels, kind))
     found: Any = highdicom.sr.srread(io.BytesIO(dicom_report(labels, kind)))
     assert (found.PatientID, found.StudyInstanceUID) == (seg.PatientID, seg.StudyInstanceUID)
+    of_study = found.CurrentRequestedProcedureEvidenceSequence[0].ReferencedSeriesSequence
+    evidence = {one.SeriesInstanceUID: one.ReferencedSOPSequence[0] for one in of_study}
+    assert evidence[seg.SeriesInstanceUID].ReferencedSOPClassUID == seg.SOPClassUID
+    assert len(evidence) == 2
     numbers = {one.SegmentNumber: one for one in seg.SegmentSequence}
     voxel = 0.5 * 0.75 * 2.5 / 1000
     report: Any = found.content
