@@ -3,8 +3,8 @@
 ``python -m benchmarks.archive`` starts a real Orthanc (Debian: orthanc, orthanc-dicomweb), stores a
 head of 110 slices in it (Colin27, resampled) and segments it with ``brain-t1-tissue``: alone, from
 an image in memory; and as ``--from`` and ``--to`` do, where the series is found, retrieved and
-decoded, and the DICOM SEG is encoded and stored. Prints the seconds of each step and the ratio
-(target: 1.3).
+decoded, and the DICOM SEG is encoded and stored. Prints the seconds of each step, and the whole
+over the segmentation alone (target: 1.3) and over its own, which a busy machine disturbs less.
 """
 
 from __future__ import annotations
@@ -134,18 +134,19 @@ def main() -> None:
         image = model.read(archive.retrieve(reference), "image")
         import_module("highdicom")  # takes a while, once in a process
         model.segment(one_slice(image, SLICES // 2, "axial"))  # warms the network up
-        seconds: dict[str, list[float]] = {"alone": [], "archive": []}
+        seconds: dict[str, list[float]] = {"alone": [], "segment": [], "archive": []}
         for _ in range(rounds):
             alone = clock.time("alone", lambda: model.segment(image))
             seconds["alone"].append(clock.seconds["alone"])
             begun = time.perf_counter()
             through(archive, reference, model, clock)
             seconds["archive"].append(time.perf_counter() - begun)
+            seconds["segment"].append(clock.seconds["segment"])
         check_stored(archive, reference, alone)
     for step, took in clock.seconds.items():
         print(f"{step:<10}{took:8.2f} s")
-    found = ratio(seconds, "archive", "alone")
-    print(f"from archive to stored SEG, over the segmentation alone: {found:.3f}")
+    print(f"over the segmentation alone: {ratio(seconds, 'archive', 'alone'):.3f}")
+    print(f"over its own segmentation:   {ratio(seconds, 'archive', 'segment'):.3f}")
 
 
 def _rounds(text: str) -> int:
