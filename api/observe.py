@@ -16,6 +16,7 @@ from api.metrics import Metrics
 from api.problems import unexpected
 from api.tracing import server_span
 from caps_med.errors import InvalidBundle
+from caps_med.inference.provenance import header_text
 
 log = logging.getLogger("caps_med.api")
 
@@ -41,7 +42,7 @@ class Observe:
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = identity
                 if warnings := facts.get("warnings"):
-                    headers["Caps-Med-Warnings"] = str(warnings)
+                    headers["Caps-Med-Warnings"] = header_text(str(warnings))
             await send(message)
 
         with server_span(scope["method"], Headers(scope=scope), request=identity) as attribute:
@@ -65,7 +66,8 @@ class Observe:
         self.metrics.requests.labels(route, model, outcome).inc()
         self.metrics.request_seconds.labels(route).observe(seconds)
         line = {**facts, "method": method, "milliseconds": round(1000 * seconds, 1)}
-        line.pop("input_sha256", None)
+        for content in ("input_sha256", "warnings"):  # they say something of the image
+            line.pop(content, None)
         log.info("answered", extra={"facts": line})
 
 

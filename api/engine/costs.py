@@ -12,6 +12,7 @@ from caps_med.images import MedicalImage
 from caps_med.inference import Model
 from caps_med.inference.passes import pass_positions, total_positions
 from caps_med.inference.refinement import COPIES as REFINEMENT_COPIES
+from caps_med.inference.suitability import WINDOW
 from caps_med.networks import (
     CapsuleNetwork,
     ClassificationNetwork,
@@ -29,6 +30,8 @@ UNLISTED_LAYERS = 1024
 INPUT_COPIES, OUTPUT_COPIES = 4, 4
 #: Arrays of one channel while the entropy is computed, which an answer's numbers hold the mean of.
 ENTROPY_COPIES = 5
+#: Bytes of each pixel of a slice while its statistics are taken.
+STATISTICS = 40
 #: Bytes of each class and position while the votes of views are counted, and flipped slices.
 VOTE_BYTES = 4 + 2 * _FLOAT
 #: Copies of an answer: its arrays, and their encoded form.
@@ -52,7 +55,7 @@ def segmentation(
     grid = _grid(model, image)
     voxels = math.prod(image.spatial_shape)
     working = OUTPUT_COPIES * classes * _FLOAT * max(math.prod(grid), voxels)
-    working += ENTROPY_COPIES * _FLOAT * voxels
+    working += ENTROPY_COPIES * _FLOAT * voxels + STATISTICS * min(math.prod(grid[1:]), WINDOW**2)
     if refined:
         working += REFINEMENT_COPIES * (classes + len(image.array)) * _FLOAT * voxels
     views = model.segmenter.views if disagreement else 1

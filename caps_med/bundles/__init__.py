@@ -3,6 +3,7 @@
 from caps_med.bundles.bundle import Bundle
 from caps_med.bundles.metadata import (
     BundleMetadata,
+    ImageStatistics,
     ModelCard,
     NetworkSpec,
     Statement,
@@ -15,6 +16,7 @@ from caps_med.bundles.writer import write_bundle
 __all__ = [
     "Bundle",
     "BundleMetadata",
+    "ImageStatistics",
     "ModelCard",
     "ModelRepository",
     "NetworkSpec",

@@ -12,6 +12,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    FiniteFloat,
     StringConstraints,
     ValidationError,
     field_validator,
@@ -147,6 +148,28 @@ class ClassificationSpec(_Section):
     temperature: Temperature = 1.0
 
 
+Range = Annotated[tuple[FiniteFloat, FiniteFloat], Field(description="low, high")]
+
+
+class ImageStatistics(_Section):
+    """Ranges of statistics of the training slices; see `caps_med.inference.suitability`.
+
+    Attributes:
+        background: share of a slice that has its most frequent intensity.
+        dark, middle, bright: the 10th, 50th and 90th percentile of the other intensities, which
+            are its content, on the scale of the normalization.
+        contrast: their standard deviation.
+        roughness: mean difference of neighbouring pixels over the slice's standard deviation.
+    """
+
+    background: Range
+    dark: Range
+    middle: Range
+    bright: Range
+    contrast: Range
+    roughness: Range
+
+
 class ModelCard(Statement):
     """The section ``caps_med`` of metadata.json: what inference needs and reports.
 
@@ -169,6 +192,8 @@ class ModelCard(Statement):
         classification: of a classification model, else None; it holds its own normalization.
         temperature: of a segmentation model: probabilities are proportional to ``score ** (1 /
             temperature)``, fitted on held-out images; None leaves the scores as they are.
+        statistics: of the images of the training, to tell those that are unlike them; None where
+            they are not known.
         scores: measured on held-out data, as named.
     """
 
@@ -186,6 +211,7 @@ class ModelCard(Statement):
     normalization: Normalization = Normalization()
     classification: ClassificationSpec | None = None
     temperature: Temperature | None = None
+    statistics: ImageStatistics | None = None
     scores: dict[str, float] = {}
     description: str = ""
     provenance: WeightsProvenance

@@ -73,8 +73,13 @@ class AnswerProvenance:
         }
         found = {names[key]: str(value) for key, value in self.as_dict().items()}
         if self.input_description is not None:
-            found[names["input_description"]] = quote(self.input_description, safe=_PLAIN)
+            found[names["input_description"]] = header_text(self.input_description)
         return found
+
+
+def header_text(text: str) -> str:
+    """Text as a header can hold it: the percent sign and what is not ASCII percent-encoded."""
+    return quote(text, safe=_PLAIN)
 
 
 def as_answer(kind: type[Answer], image: MedicalImage, **added: Any) -> Answer:  # noqa: ANN401

@@ -20,6 +20,7 @@ from caps_med.inference.passes import in_passes
 from caps_med.inference.progress import part_of
 from caps_med.inference.provenance import AnswerProvenance, as_answer
 from caps_med.inference.resolution import coarser_than_training
+from caps_med.inference.suitability import unlike_training
 from caps_med.inference.uncertainty_maps import (
     Disagreement,
     MapName,
@@ -271,7 +272,10 @@ class Segmenter(AppliedNetwork[SegmentationNetwork]):
             ids[classes].astype(dtype),
             kind="labels",
             palette=self.card.palette,
-            warnings=coarser_than_training(self.card, prepared.stack),
+            warnings=(
+                *coarser_than_training(self.card, prepared.stack),
+                *unlike_training(self.card, prepared.slices),
+            ),
         )
         return as_answer(
             Segmentation,

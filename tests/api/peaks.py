@@ -25,6 +25,7 @@ def call(what: str, shape: tuple[int, ...]) -> ModelCall[Any]:
     labels = MedicalImage(values, kind="labels")
     calls: dict[str, ModelCall[Any]] = {
         "segment": Segment(image),
+        "disagree": Segment(image, disagreement=True),
         "synthesize": Synthesize(labels, 0, 3),
         "features": Apply(
             lambda model: model.features(labels if model.task == "synthesis" else image).arrays(),

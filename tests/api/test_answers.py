@@ -6,6 +6,7 @@ import io
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import unquote
 
 import highdicom
 import httpx
@@ -19,10 +20,11 @@ from httpx import Response
 import caps_med
 from api.app import create_app
 from api.settings import Settings
+from caps_med.bundles import ImageStatistics
 from caps_med.images import MedicalImage, encode_image, read_image
 from caps_med.images.codecs import dicom_seg
 from caps_med.inference import MAP_NAMES
-from tests.conftest import BUILT_IN_NAMES
+from tests.conftest import BUILT_IN_NAMES, tiny_card, write_tiny
 from tests.images.dicom_files import ECHOES, IDENTITY, slice_file, zipped_series, zipped_study
 
 SEGMENT = "/v1/models/tiny-segmentation/segment"
@@ -270,6 +272,23 @@ def test_openapi_documents_the_routes(client: TestClient, path: str) -> None:
     document = client.get("/openapi.json").json()
     assert path in document["paths"]
     assert "Problem" in document["components"]["schemas"]
+
+
+def test_an_image_unlike_the_training_is_told(tmp_path: Path) -> None:
+    values = [(0.9, 0.91)] * 6  # of no image
+    names = ("background", "dark", "middle", "bright", "contrast", "roughness")
+    statistics = ImageStatistics.model_validate(dict(zip(names, values, strict=True)))
+    described = {"statistics": statistics, "input_description": "scans of 100 % größe"}
+    write_tiny(tmp_path, "known", tiny_card("segmentation", None).model_copy(update=described))
+    pixels = np.random.default_rng(0).integers(0, 255, (1, 24, 32), dtype=np.uint8)
+    files = {"image": encode_image(MedicalImage(pixels), "png")}
+    path = "/v1/models/known/segment"
+    with TestClient(create_app(Settings(models=tmp_path))) as client:
+        header = client.post(path, files=files).headers["Caps-Med-Warnings"]
+        (warning,) = client.post(path, files=files, params={"format": "json"}).json()["warnings"]
+    assert "the image is unlike those that the model was trained on" in warning
+    assert "it takes scans of 100 % größe" in warning
+    assert unquote(header) == warning
 
 
 def test_how_sure_a_segmentation_is(client: TestClient, models: Path, volume: bytes) -> None:

@@ -20,6 +20,7 @@ MIB = 2**20
         "brain-t1-tissue segment 96 96 24",
         "brain-t1-tissue segment 1 1 400",
         "brain-t1-tissue uncertainty 256 256",
+        "brain-t1-tissue disagree 96 96 24",
         "brain-t1-tissue features 256 256",
         "brain-t1-tissue features 1 3000",
         "brain-t1-tissue manipulate 256 256",

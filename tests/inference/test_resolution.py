@@ -51,7 +51,8 @@ def test_without_the_trainings_slice_distance_the_plane_alone_is_compared(models
     assert model.segment(image(1, 1, 9)).warnings == ()
     [warning] = model.segment(image(2, 2, 9)).warnings
     assert "2 x 2 mm (rows, columns), those of the training were 1 x 1 mm:" in warning
-    picture = MedicalImage(np.zeros((1, 16, 16), np.uint8), format="png")
+    pixels = np.random.default_rng(0).integers(0, 255, (1, 16, 16), dtype=np.uint8)
+    picture = MedicalImage(pixels, format="png")
     assert model.segment(picture).warnings == ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.metadata import Task
+from caps_med.inference.suitability import own_slices, training_statistics
 from caps_med.losses import CapsuleSegmentationLoss, ClassCapsuleLoss
 from caps_med.losses.segmentation import Kind
 from caps_med.networks import CapsuleNetwork, CapsuleUNet, SegCaps, SegmentationNetwork, one_hot
@@ -35,6 +37,8 @@ from training.transforms import Augmentation, segmentation_transforms
 
 #: Evenly spaced samples that are validated after each epoch; the model's card has the score of all.
 VALIDATED = 100
+#: Evenly spaced training samples whose statistics the model's card keeps.
+STATISTICS_OF = 200
 #: Added to the seed for each restart.
 _NEXT_SEED = 1009
 
@@ -138,6 +142,15 @@ class SegmentationRecipe(CropRecipe):
         """Dice of each class, and their mean."""
         assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
         return dice_scores(network, source.validation, source.labels)
+
+    def card_values(self, network: CapsuleNetwork, source: Source) -> Mapping[str, Any]:
+        """What the data are, and the statistics of the images to train on."""
+        samples = evenly(source.training, STATISTICS_OF)
+        shown = (torch.from_numpy(sample["image"]) for sample in samples)
+        volumes = source.spatial_dims == 3
+        stacks = (image.movedim(0, 1) if volumes else image[None] for image in shown)
+        own = itertools.chain.from_iterable(own_slices(s, source.neighbours) for s in stacks)
+        return {**source.card_values(), "statistics": training_statistics(own)}
 
     def calibration(self, network: CapsuleNetwork, source: Source) -> Mapping[str, Any]:
         """The temperature that fits pixels of the samples held out.

@@ -1,0 +1,129 @@
+"""Whether an image looks like those that a model was trained on.
+
+A few statistics of the slices as the network takes them are compared with those of the training,
+which the model's card holds. They are coarse on purpose: each is easy to explain, and a warning
+names the one that differs most. How often they are right: ``python -m benchmarks.suitability``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from caps_med.bundles import ImageStatistics, ModelCard
+
+FloatArray = NDArray[np.float64]
+
+#: An image is told if a statistic lies further outside the range of the training than this many
+#: widths of the range.
+LIMIT = 1.0
+#: Widths are at least this: few training images differ little. The darkest content changes most
+#: with the resolution, by what lies half in the background. Roughness is in natural logarithms.
+NARROWEST: Mapping[str, float] = {
+    "background": 0.12, "dark": 0.25, "middle": 0.12, "bright": 0.12, "contrast": 0.12,
+    "roughness": 0.5,
+}  # fmt: skip
+#: Quantiles of the training slices that make the range.
+RANGE = 0.05, 0.95
+#: Slices of an image that are looked at, and the widest part of one, in pixels.
+JUDGED, WINDOW = 64, 1024
+#: Levels in which the most frequent intensity is looked for.
+LEVELS = 64
+#: Slices with less than this share of other intensities show too little to be judged.
+CONTENT = 0.1
+#: Statistic -> how it is told, with its value and range.
+_TOLD: Mapping[str, str] = {
+    "background": "{value} of a slice is of one intensity (in training {low} to {high})",
+    "dark": "a tenth of its content is below {value} of the scale (in training {low} to {high})",
+    "middle": "half of its content is below {value} of the scale (in training {low} to {high})",
+    "bright": "a tenth of its content is above {value} of the scale (in training {low} to {high})",
+    "contrast": "its content varies by {value} of the scale (in training {low} to {high})",
+    "roughness": "neighbouring pixels differ by {value} of the contrast (in training {low} to "
+    "{high})",
+}
+
+
+def slice_statistics(slices: Iterable[NDArray[np.floating]]) -> FloatArray:
+    """Statistics ``[N, 6]`` of slices ``[H, W]`` of one image, in the order of `ImageStatistics`.
+
+    Slices that show too little are left out, unless all do; N = 0 if none shows anything.
+
+    Args:
+        slices: normalized to 0..1.
+    """
+    found = [one for each in slices if (one := _statistics(each)) is not None]
+    shown = [one for one in found if one[0] <= 1 - CONTENT]
+    return np.array(shown or found).reshape(-1, len(_TOLD))
+
+
+def _statistics(picture: NDArray[np.floating]) -> FloatArray | None:
+    values = np.asarray(picture, dtype=np.float32).clip(0, 1)
+    levels = np.rint(values * (LEVELS - 1)).astype(np.uint8)
+    counts = np.bincount(levels.ravel(), minlength=LEVELS)
+    others = values[levels != counts.argmax()]
+    if others.size == 0:
+        return None
+    steps = [np.abs(np.diff(values, axis=axis)) for axis in (0, 1)]
+    roughness = np.mean([step.mean() for step in steps if step.size]) / values.std()
+    quantiles = np.quantile(others, [0.1, 0.5, 0.9])
+    return np.array([counts.max() / values.size, *quantiles, others.std(), roughness])
+
+
+def training_statistics(slices: Iterable[NDArray[np.floating]]) -> ImageStatistics | None:
+    """The ranges of the training slices ``[H, W]``; None if they show nothing."""
+    found = slice_statistics(slices)
+    if not len(found):
+        return None
+    low, high = np.quantile(found, RANGE, axis=0)
+    pairs = zip(low.round(4).tolist(), high.round(4).tolist(), strict=True)
+    return ImageStatistics.model_validate(dict(zip(_TOLD, pairs, strict=True)))
+
+
+def own_slices(slices: Tensor, neighbours: int = 0) -> Iterator[NDArray[np.float32]]:
+    """Slices ``[H, W]``: the mean of their own channels, without those of neighbours.
+
+    Of many slices up to `JUDGED`, evenly spaced; of a large one the middle, `WINDOW` pixels wide.
+
+    Args:
+        slices: ``[D, (2 neighbours + 1) C, H, W]``.
+    """
+    depth, channels, *size = slices.shape
+    channels //= 2 * neighbours + 1
+    (top, rows), (left, columns) = (
+        (max(0, edge - WINDOW) // 2, min(edge, WINDOW)) for edge in size
+    )
+    count = min(depth, JUDGED)
+    for place in range(count):
+        own = slices[(2 * place + 1) * depth // (2 * count)]
+        own = own[neighbours * channels : (neighbours + 1) * channels]
+        yield own[:, top : top + rows, left : left + columns].mean(0).numpy()
+
+
+def unlike_training(card: ModelCard, slices: Tensor) -> tuple[str, ...]:
+    """A warning if prepared slices ``[D, C, H, W]`` are unlike those of the training, or empty."""
+    found = slice_statistics(own_slices(slices, card.neighbours))
+    if not len(found):
+        return ("the image is empty: all of it has one intensity",)
+    if card.statistics is None:
+        return ()
+    distance, name, value = max(_distances(card.statistics, np.median(found, 0)))
+    if distance <= LIMIT:
+        return ()
+    low, high = getattr(card.statistics, name)
+    told = _TOLD[name].format(value=f"{value:.2f}", low=f"{low:.2f}", high=f"{high:.2f}")
+    takes = f"; it takes {card.input_description}" if card.input_description else ""
+    return (f"the image is unlike those that the model was trained on: {told}{takes}",)
+
+
+def _distances(known: ImageStatistics, values: FloatArray) -> Iterable[tuple[float, str, float]]:
+    """How many widths of its range each statistic lies outside of it, its name and value."""
+    for name, value in zip(_TOLD, values.tolist(), strict=True):
+        low, high = getattr(known, name)
+        found = value
+        if name == "roughness":
+            low, high, found = (float(np.log(max(x, 1e-4))) for x in (low, high, value))
+        outside = max(low - found, found - high, 0.0)
+        yield outside / max(high - low, NARROWEST[name]), name, value

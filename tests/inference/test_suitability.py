@@ -1,0 +1,137 @@
+"""Images that are unlike those of the training are told; the samples that come along are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import caps_med
+from caps_med import samples
+from caps_med.images import MedicalImage, read_image
+from caps_med.inference.suitability import (
+    LIMIT,
+    own_slices,
+    slice_statistics,
+    training_statistics,
+    unlike_training,
+)
+from tests.conftest import disc, tiny_card
+from training.data.samples import Source
+from training.tasks.overrides import build_recipe
+from training.tasks.segmentation import SegmentationRecipe
+
+UNLIKE = "unlike those that the model was trained on"
+
+
+@pytest.mark.parametrize("sample", ["t1", "colin27-slice", "colin27", "axons"])
+def test_no_sample_is_told_to_the_model_that_it_suits(sample: str) -> None:
+    one = samples.SAMPLES[sample]
+    segmenter = caps_med.load_model(one.model).segmenter
+    prepared = segmenter.prepare(read_image(one.path))
+    assert segmenter.card.statistics is not None
+    assert unlike_training(segmenter.card, prepared.slices) == ()
+
+
+def head_with_skull() -> MedicalImage:
+    """The slice of a brain in a head that fills the picture."""
+    brain = read_image(samples.COLIN27_SLICE)
+    rough = np.random.default_rng(0).normal(90, 25, brain.array.shape).clip(1, 255)
+    return brain.with_array(np.where(brain.array > 0, brain.array, rough).astype(np.uint8))
+
+
+@pytest.mark.parametrize(
+    "image",
+    [head_with_skull(), read_image(samples.AXONS), read_image(samples.DIGIT)],
+    ids=["with skull", "axons", "digit"],
+)
+def test_what_does_not_suit_a_skull_stripped_t1_is_told(image: MedicalImage) -> None:
+    answer = caps_med.load_model("brain-t1-tissue").segment(image)
+    (warning,) = answer.warnings
+    assert UNLIKE in warning and "in training" in warning
+    assert "it takes T1-weighted MRI of an adult head, skull-stripped" in warning
+    assert warning in answer.numbers()["warnings"]
+
+
+def test_an_empty_image_is_told_by_every_model(models: Path) -> None:
+    model = caps_med.load_model("tiny-segmentation", models)
+    assert model.bundle.card.statistics is None
+    for value in (0, 7):
+        answer = model.segment(MedicalImage(np.full((1, 16, 24), value, np.uint8)))
+        assert answer.warnings == ("the image is empty: all of it has one intensity",)
+    shown = np.full((1, 16, 24), 7, np.uint8)
+    shown[0, 3:9, 4:9] = 9
+    assert model.segment(MedicalImage(shown)).warnings == ()
+
+
+def test_statistics_of_a_slice_worked_out_by_hand() -> None:
+    picture = np.zeros((2, 4), np.float32)
+    picture[:, 2:] = [[0.5, 1.0], [0.5, 1.0]]
+    ((background, dark, middle, bright, contrast, roughness),) = slice_statistics([picture])
+    assert background == 0.5
+    assert (dark, middle, bright) == (0.5, 0.75, 1.0)
+    assert contrast == pytest.approx(0.25)
+    steps = np.mean([0, np.mean([0, 0.5, 0.5])])
+    assert roughness == pytest.approx(steps / picture.std(), abs=1e-6)
+
+
+def test_slices_that_show_next_to_nothing_do_not_count() -> None:
+    shown, bare = np.tile(np.linspace(0, 1, 32), (32, 1)), np.zeros((32, 32))
+    bare[0, :3] = 0.4
+    np.testing.assert_array_equal(slice_statistics([shown, bare]), slice_statistics([shown]))
+    assert len(slice_statistics([bare])) == 1  # there is nothing else
+    assert slice_statistics([np.zeros((4, 4))]).shape == (0, 6)
+    assert training_statistics([np.zeros((4, 4))]) is None
+
+
+def test_own_slices_are_without_neighbours_and_bounded() -> None:
+    stack = torch.arange(200).float().reshape(200, 1, 1, 1).expand(200, 3, 2, 1500)
+    joined = torch.cat([stack - 1, stack, stack + 1], 1)
+    found = list(own_slices(joined, neighbours=1))
+    assert len(found) == 64 and found[0].shape == (2, 1024)
+    assert [found[0][0, 0], found[-1][0, 0]] == [1, 198]
+
+
+def pictures(seed: int, count: int = 5) -> list[NDArray[np.float32]]:
+    rng = np.random.default_rng(seed)
+    return [disc(rng, 48)[0].astype(np.float32)[None] / np.float32(255) for _ in range(count)]
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_training_keeps_the_statistics_of_its_images(dims: int) -> None:
+    shown = pictures(0)
+    if dims == 3:
+        shown = [np.stack([image[0]] * 4)[None] for image in shown]
+    source: Any = Source(
+        "discs", [{"image": image} for image in shown], [f"{i}" for i in range(5)], frozenset(),
+        {0: "background", 1: "disc"}, None, None, tiny_card("segmentation").normalization, "",
+        spatial_dims=dims,
+    )  # fmt: skip
+    recipe = build_recipe(SegmentationRecipe, [{"data": "x", "seed": 0}])
+    values = recipe.card_values(None, source)  # type: ignore[arg-type]  # of no network
+    slices = [image[0] for image in pictures(0) for _ in range(4 if dims == 3 else 1)]
+    assert values["statistics"] == training_statistics(slices)
+    card = tiny_card("segmentation").model_copy(update={"statistics": values["statistics"]})
+    like, unlike = (torch.from_numpy(np.stack(images)) for images in (
+        pictures(1), [np.random.default_rng(i).random((1, 48, 48), np.float32) for i in range(3)]
+    ))  # fmt: skip
+    assert unlike_training(card, like) == ()
+    (warning,) = unlike_training(card, unlike)
+    assert UNLIKE in warning
+
+
+def test_the_limit_is_counted_in_widths_of_the_range() -> None:
+    card = tiny_card("segmentation")
+    known = training_statistics(image[0] for image in pictures(0))
+    assert known is not None and LIMIT == 1
+    slices = torch.from_numpy(np.stack(pictures(0)))
+    (value,) = np.median(slice_statistics(own_slices(slices)), 0)[[0]]
+    for outside, told in ((0.9, False), (1.1, True)):
+        low = float(value) + outside * 0.2
+        moved = known.model_copy(update={"background": (low, low + 0.2)})
+        found = unlike_training(card.model_copy(update={"statistics": moved}), slices)
+        assert bool(found) is told
