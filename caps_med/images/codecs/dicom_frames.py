@@ -200,7 +200,8 @@ def _checked_shape(
     expected = frames * rows * columns * size
     if colours == "YBR_FULL_422" and layout.pixels is not None:
         raise UnsupportedFormat("DICOM: subsampled colours are read from JPEG alone")
-    if layout.pixels is not None and layout.pixels not in (expected, expected + expected % 2):
+    padding = 0 if layout.pixels is None else layout.pixels - expected
+    if padding < 0 or padding > max(1, expected // frames - 1):
         raise InvalidInput(
             f"DICOM: the header describes {expected} bytes of pixels, there are {layout.pixels}"
         )
@@ -216,6 +217,9 @@ def _stored(
     """The stored values `[F, H, W]` or `[F, H, W, 3]`, without what lies above their top bit."""
     frames, rows, columns, channels = shape
     if layout.syntax in layouts.NATIVE:
+        described = int(np.prod(shape)) * _whole(header, "BitsAllocated") // 8
+        if any(header.PixelData[described + described % 2 :]):
+            raise InvalidInput("DICOM: there are more pixels than the header describes")
         array = np.asarray(pixel_array(header))
     elif layout.syntax == layouts.RLE:
         warnings.simplefilter("error")  # it would go on with pixels in the wrong places

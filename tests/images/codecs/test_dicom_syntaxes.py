@@ -193,6 +193,19 @@ class TestPadding:
         with pytest.raises(InvalidInput, match="reaches past the end"):
             read_image(encoded(dataset(PICTURE)) + bytes(64) + b"x")
 
+    def test_zeros_within_the_pixel_data(self) -> None:
+        made = dataset(PICTURE)
+        made.PixelData += bytes(128)
+        np.testing.assert_array_equal(read_image(encoded(made)).array[0], PICTURE)
+
+    @pytest.mark.parametrize("more", [b"\1\0", bytes(2 * PICTURE.size)])
+    def test_more_pixels_than_the_header_describes(self, more: bytes) -> None:
+        """Other numbers, or a whole frame of zeros, are no padding."""
+        made = dataset(PICTURE)
+        made.PixelData += more
+        with pytest.raises(InvalidInput, match=r"more pixels than|describes 768 bytes"):
+            read_image(encoded(made))
+
     def test_an_odd_length_with_and_without_its_pad(self) -> None:
         data = encoded(dataset(self.ODD))
         np.testing.assert_array_equal(read_image(data).array[0], self.ODD)

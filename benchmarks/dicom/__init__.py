@@ -1,0 +1,1 @@
+"""How DICOM files that others wrote are read, against pydicom and SimpleITK."""
