@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -86,12 +87,18 @@ def forever(head: bytes, piece: bytes, pause: float = 0.0) -> Answer:
 
 
 @contextmanager
-def serving(**answers: Answer) -> Iterator[Fake]:
+def serving(tls: ssl.SSLContext | None = None, **answers: Answer) -> Iterator[Fake]:
     """Answer searches (`search`), retrievals (`retrieve`) and stores (`store`)."""
     listener = socket.create_server(("127.0.0.1", 0))
     fake = Fake(listener.getsockname()[1], {"search": listing(), **answers})
 
     def handle(connection: socket.socket) -> None:
+        if tls is not None:
+            try:
+                connection = tls.wrap_socket(connection, server_side=True)
+            except OSError:  # the client does not trust it
+                connection.close()
+                return
         with connection:
             head = b""
             while b"\r\n\r\n" not in head:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
+import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from caps_med.archives import Archive, ArchiveSettings
 from caps_med.errors import ArchiveDenied, ArchiveUnavailable, InputTooLarge, SeriesNotFound
 from tests.archives.fake import (
     HEAD,
@@ -99,6 +103,24 @@ def test_an_archive_that_is_silent() -> None:
         fake.archive(pause_seconds=0.2).retrieve(REFERENCE)
 
 
+def test_certificates_are_verified(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=x",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    with serving(tls, retrieve=body(parts(FILE), MULTIPART)) as fake:
+        url = f"https://127.0.0.1:{fake.port}/dicom-web"
+        with pytest.raises(ArchiveUnavailable, match=r"certificate .* is not trusted: name the"):
+            Archive("fake", ArchiveSettings(url=url)).retrieve(REFERENCE)
+        assert fake.asked == []
+        trusting = ArchiveSettings(url=url, ca_file=certificate)
+        assert FILE in Archive("fake", trusting).retrieve(REFERENCE)
+
+
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"])
 def test_redirects_are_not_followed(status: str) -> None:
     with serving() as elsewhere:
@@ -106,7 +128,7 @@ def test_redirects_are_not_followed(status: str) -> None:
         moved = body(b"", "text/plain", status, more)
         for answers in ({"search": moved}, {"retrieve": moved}):
             with (
-                serving(**answers) as fake,
+                serving(None, **answers) as fake,
                 pytest.raises(ArchiveUnavailable, match="redirects to another address"),
             ):
                 fake.archive().retrieve(REFERENCE)
