@@ -42,7 +42,12 @@ def test_what_the_form_offers_and_takes(opened: Callable[..., Page]) -> None:
     )  # fmt: skip
     expect(form.locator("[name=start_from] option", has_text="brain-t1-tissue")).to_have_count(1)
     expect(form.locator("[name=start_from]")).not_to_contain_text("brain-t1-synthesis")
+    sent = "form => new FormData(form).get('randomize')"
+    assert form.evaluate(sent) is None
+    form.locator("[name=randomize]").check()
+    assert form.evaluate(sent) == "true"
     form.locator("[name=task]").select_option("synthesis")
+    expect(form.locator("[name=randomize]")).to_have_count(0)
     expect(form.locator("[name=network] option")).to_have_text(["capspix2pix (default)", "pix2pix"])
     expect(form.locator("[name=start_from]")).to_contain_text("brain-t1-synthesis")
     expect(form.locator("[name=start_from]")).not_to_contain_text("brain-t1-tissue")
