@@ -15,10 +15,11 @@ from training.data.check.card import DataCard
 from training.data.check.check import Content, Report, check, quiet_libraries
 from training.data.check.findings import Finding
 from training.data.interpretation import Interpretation
-from training.data.layouts import discover, label_maps_alone
+from training.data.layouts import UnknownLayout, discover, label_maps_alone
 from training.data.mni152 import load_mni152
 from training.data.reading import label_encoding, read_case, read_image_of, read_label
 from training.data.samples import Source
+from training.data.unsupported import UNSUPPORTED
 
 #: Data sets that need no folder, by their name for ``--data``.
 REGISTERED: Mapping[str, Callable[[], Source]] = {"mni152": load_mni152}
@@ -221,4 +222,5 @@ def _found(path: Path, images: bool) -> Cases:
     except (CapsMedError, OSError) as error:
         if not images and (alone := label_maps_alone(path)):
             return alone
-        return Cases(path.name, path, "unsupported layout", (), error=str(error))
+        layout = UNSUPPORTED if isinstance(error, UnknownLayout) else "unreadable"
+        return Cases(path.name, path, layout, (), error=str(error))

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from training.data.classified.dataset import ClassifiedDataset, find_classified
-from training.data.classified.layouts import CERTAIN
+from training.data.classified.dataset import ClassifiedDataset, find_classified, nothing_found
+from training.data.classified.layouts import CERTAIN, SUPPORTED
 from training.data.dataset import Dataset, open_dataset
 from training.data.interpretation import Interpretation
+from training.data.layouts import SUPPORTED as SUPPORTED_WITH_LABELS
+from training.data.unsupported import UNSUPPORTED
 
 Track: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
 
@@ -19,7 +21,8 @@ def open_any(
 ) -> Dataset | ClassifiedDataset:
     """Open images with label maps, or images with classes.
 
-    A folder of folders of images is taken for classes only where no label maps are found.
+    A folder of folders of images, or one that holds a list of classes, is taken for classes only
+    where no label maps are found.
 
     Args:
         track: wraps the iteration over cases while they are checked.
@@ -36,4 +39,6 @@ def open_any(
         dataset = open_dataset(path, track=track, interpretation=interpretation)
     if not dataset.cases and (classes := find_classified(path, track=track)) is not None:
         return classes
+    if dataset.layout == UNSUPPORTED:  # of neither kind
+        return nothing_found(path, SUPPORTED_WITH_LABELS, SUPPORTED)
     return dataset

@@ -21,6 +21,7 @@ from tests.training.data.classified_files import (
     LAYOUTS,
     Digits,
     class_folders,
+    csv_list,
     digits,
     idx,
     write_idx,
@@ -28,6 +29,7 @@ from tests.training.data.classified_files import (
 from training.cli import data as data_command
 from training.data import Dataset
 from training.data.classified import ClassifiedDataset, load_classified, open_classified
+from training.data.classified.dataset import find_classified
 from training.data.classified.split import folds_of, hold_out_share, strata_of
 from training.data.opening import open_any
 
@@ -262,7 +264,48 @@ class TestEitherKind:
         (tmp_path / "list.csv").write_text("image,label\na.png,lost.png\n")
         assert isinstance(open_any(tmp_path / "list.csv"), Dataset)
         (tmp_path / "notes.txt").write_text("hello")
-        assert isinstance(open_any(tmp_path), Dataset)
+        assert not isinstance(find_classified(tmp_path), ClassifiedDataset)
+
+    @pytest.mark.parametrize(
+        ("file", "told"), [("cats/a.png", "are in cats/"), ("a.png", "are in no folder of a class")]
+    )
+    def test_one_class_is_told_with_the_layouts_of_either_kind(
+        self, file: str, told: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        Image.fromarray(TRAIN.pictures[0]).save(tmp_path / file)
+        text = " ".join(self.checked(tmp_path).split())
+        assert told in text and "two at least" in text and "not ready" in text
+        assert "images/a.png + labels/a.png" in text and "benign/a.png + malignant/b.png" in text
+        error = open_classified(tmp_path).error
+        assert told in error and "malignant/b.png" in error and "labels/a.png" not in error
+
+    def test_a_list_in_the_folder_is_found_and_named(self, tmp_path: Path) -> None:
+        csv_list(tmp_path, TRAIN, TEST).rename(tmp_path / "labels.csv")
+        (tmp_path / "people.csv").write_text("patient,age\n1,70\n")
+        (tmp_path / "broken.json").write_text("{")
+        dataset = open_classified(tmp_path)
+        assert (len(dataset.images), dataset.name) == (40 + 12, tmp_path.name)
+        assert dataset.layout == "CSV list of classes, labels.csv"
+        assert "labels.csv" in self.checked(tmp_path)
+        shutil.copy(tmp_path / "labels.csv", tmp_path / "others.csv")
+        assert "labels.csv, others.csv: give the path of one" in open_classified(tmp_path).error
+
+    def test_a_list_counts_for_more_than_folders_but_less_than_label_maps(
+        self, discs: Path, tmp_path: Path
+    ) -> None:
+        for part in ("part 1", "part 2"):
+            (tmp_path / part).mkdir()
+            Image.fromarray(TRAIN.pictures[0]).save(tmp_path / part / "a.png")
+        (tmp_path / "m.tsv").write_text("image\tclass\npart 1/a.png\tx\npart 2/a.png\ty\n")
+        assert open_classified(tmp_path).classes == ("x", "y")
+        (tmp_path / "m.tsv").write_text("image\tclass\nlost/a.png\tx\n")
+        assert open_classified(tmp_path).classes == ("part 1", "part 2")
+        both = shutil.copytree(discs, tmp_path / "both")
+        image = next((both / "images").iterdir()).name
+        (both / "list.csv").write_text(f"image,class\nimages/{image},x\n")
+        assert isinstance(open_any(both), Dataset)
+        assert open_classified(both).classes == ("x",)
 
     def test_faults_are_told_and_fail(self, tmp_path: Path) -> None:
         (tmp_path / "list.csv").write_text("image,class\nlost.png,benign\n")

@@ -307,7 +307,5 @@ def test_the_error_lists_what_was_found_and_the_supported_layouts(tmp_path: Path
         discover(tmp_path)
     write(PAIRS["axon-00"][0], tmp_path / "a.png")
     (tmp_path / "results").mkdir()
-    with pytest.raises(
-        InvalidInput, match=r"Found: a.png, results/\.\nSupported layouts:\n  images/"
-    ):
+    with pytest.raises(InvalidInput, match=r"Found: a.png, results/\.\n.*label maps:\n  images/"):
         discover(tmp_path)

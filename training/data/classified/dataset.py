@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from training.data.check.check import quiet_libraries
 from training.data.check.findings import Finding
 from training.data.classified.check import ClassCard, ClassReport, check
 from training.data.classified.images import ClassifiedImage, ClassifiedImages
-from training.data.classified.layouts import LAYOUTS, Layout, discover, unsupported
+from training.data.classified.layouts import LAYOUTS, SUPPORTED, Layout, discover, hint
 from training.data.classified.reading import read
+from training.data.unsupported import UNSUPPORTED, unsupported
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,13 @@ def find_classified(
     if found is None:
         return None
     key, fingerprint = str(path.absolute()), found.fingerprint()
-    known = _opened.get(key)
-    if known is not None and known[0] == fingerprint and known[1].images == found.images:
-        return known[1]
+    if key in _opened:
+        before, known = _opened[key]
+        if before == fingerprint and all(
+            getattr(found, each.name) == getattr(known, each.name)
+            for each in fields(ClassifiedImages)
+        ):
+            return known
     dataset = ClassifiedDataset(**vars(found), data=str(path), _track=track)
     _opened[key] = fingerprint, dataset
     return dataset
@@ -120,8 +125,14 @@ def open_classified(data: str | Path, track: Track[ClassifiedImage] = iter) -> C
     if not path.exists():
         raise InvalidInput(f"{data}: no such folder, list or archive of classified images")
     found = find_classified(path, track=track)
-    if found is not None:
-        return found
-    return ClassifiedDataset(
-        path.name, path, "unsupported layout", (), (), error=unsupported(path), data=str(data)
-    )
+    return found or nothing_found(path, SUPPORTED)
+
+
+def nothing_found(path: Path, *supported: str) -> ClassifiedDataset:
+    """A data set without images, whose error says what is there and what is supported.
+
+    Args:
+        supported: see `unsupported`.
+    """
+    error = unsupported(path, *supported, hint=hint(path))
+    return ClassifiedDataset(path.name, path, UNSUPPORTED, (), (), error=error, data=str(path))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +36,13 @@ _IDX = re.compile(
 #: Names of classes, one a line, beside IDX and npz files, which hold numbers.
 _NAMES = "classes.txt"
 _EXAMPLE = '[{"image": "a.png", "class": "benign", "patient": "17"}, ...]'
-_SHOWN = 8
 
-_SUPPORTED = """\
+#: A heading and the layouts, for messages.
+SUPPORTED = """\
+Supported layouts of images with classes:
   benign/a.png + malignant/b.png          a folder per class; also inside train/, val/ and test/
-  list.csv or list.json                   columns image and class; optional patient and part
+  list.csv or list.json                   columns image and class; optional patient and part;
+                                          alone of its kind in the folder, or give its path
   train-images-idx3-ubyte.gz + train-labels-idx1-ubyte.gz (MNIST, Fashion-MNIST)
   smallnorb-...-training-dat.mat + ...-cat.mat + ...-info.mat (smallNORB)
   pathmnist.npz                           MedMNIST: train_images, train_labels, ..."""
@@ -120,6 +124,28 @@ def class_list(path: Path) -> ClassifiedImages | None:
     return collected(path, f"{kind[1:].upper()} list of classes", found, names, unusable)
 
 
+def list_inside(folder: Path) -> ClassifiedImages | None:
+    """A folder with one list of classes whose images exist, such as ``labels.csv``."""
+    lists = _lists_inside(folder)
+    if len(lists) != 1:
+        return None
+    (listed,) = lists
+    return replace(
+        listed, name=folder.resolve().name, layout=f"{listed.layout}, {listed.root.name}"
+    )
+
+
+def _lists_inside(folder: Path) -> list[ClassifiedImages]:
+    """The lists of classes in a folder; other tables, and those that cannot be read, are not."""
+    found = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        with suppress(InvalidInput):
+            listed = class_list(path)
+            if listed is not None and listed.images:
+                found.append(listed)
+    return found
+
+
 def class_folders(folder: Path) -> ClassifiedImages | None:
     """A folder per class; inside ``train``, ``val`` and ``test`` where these exist."""
     if not folder.is_dir():
@@ -139,9 +165,9 @@ def class_folders(folder: Path) -> ClassifiedImages | None:
     return collected(folder, "a folder per class", found, sorted(classes, key=natural), unusable)
 
 
-#: The first layout that applies is used; those before `class_folders` can be nothing else.
+#: The first layout that applies is used; those in `CERTAIN` can be nothing else.
 CERTAIN: tuple[Layout, ...] = (idx_files, small_norb, medmnist, class_list)
-LAYOUTS: tuple[Layout, ...] = (*CERTAIN, class_folders)
+LAYOUTS: tuple[Layout, ...] = (*CERTAIN, list_inside, class_folders)
 
 
 def discover(path: Path, layouts: Iterable[Layout] = LAYOUTS) -> ClassifiedImages | None:
@@ -153,14 +179,18 @@ def discover(path: Path, layouts: Iterable[Layout] = LAYOUTS) -> ClassifiedImage
     return next((found for layout in layouts if (found := layout(path)) is not None), None)
 
 
-def unsupported(path: Path) -> str:
-    """What is there instead of classified images, and what is supported."""
-    there = "a file"
-    if path.is_dir():
-        names = sorted(p.name + "/" * p.is_dir() for p in path.iterdir() if p.name[0] != ".")
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        there = ", ".join(names[:_SHOWN]) + more if names else "nothing"
-    return f"{path}: no classified images. Found: {there}.\nSupported layouts:\n{_SUPPORTED}"
+def hint(path: Path) -> str:
+    """What is amiss where no layout applies, if that can be told; else empty."""
+    if not path.is_dir():
+        return ""
+    if len(lists := _lists_inside(path)) > 1:
+        names = ", ".join(listed.root.name for listed in lists)
+        return f"There are several lists of classes, {names}: give the path of one."
+    folders = [folder for folder in _folders(path) if entries(folder)[0]]
+    if len(folders) == 1 or (not folders and entries(path, deep=False)[0]):
+        where = f"in {folders[0].name}/" if folders else "in no folder of a class"
+        return f"All images are {where}: put those of each class, two at least, into a folder."
+    return ""
 
 
 def _of_arrays(

@@ -17,6 +17,7 @@ from training.data.layouts.folders import one_folder, paired_folders
 from training.data.layouts.naming import entries
 from training.data.layouts.stacks import npy_stacks, with_stacks
 from training.data.segments import with_segments
+from training.data.unsupported import unsupported
 
 Layout = Callable[[Path], Cases | None]
 
@@ -24,13 +25,18 @@ Layout = Callable[[Path], Cases | None]
 FILES: tuple[Layout, ...] = (data_list,)
 FOLDERS: tuple[Layout, ...] = (decathlon, nnunet, npy_stacks, paired_folders, one_folder)
 
-_SUPPORTED = """\
+#: A heading and the layouts, for messages.
+SUPPORTED = """\
+Supported layouts of images with label maps:
   images/a.png + labels/a.png             also imgs/masks, original/mask; a_seg, a_mask, a-label
   a.png + a_mask.png                      side by side, or one folder per case
   imagesTr/a_0000.nii.gz + labelsTr/a.nii.gz (nnU-Net, Medical Segmentation Decathlon)
   NAME_data_train.npy + NAME_mask_train.npy
   list.json or list.csv                   with the image and label of each case (give its path)"""
-_SHOWN = 8
+
+
+class UnknownLayout(InvalidInput):
+    """No layout fits."""
 
 
 def discover(path: Path) -> Cases:
@@ -39,8 +45,8 @@ def discover(path: Path) -> Cases:
     Files without a counterpart are listed in `Cases.unpaired`.
 
     Raises:
-        InvalidInput: the path does not exist, its layout is not supported, or its description is
-            invalid; the message lists what was found and the supported layouts.
+        UnknownLayout: no layout fits; the message lists what was found and the supported layouts.
+        InvalidInput: the path does not exist, or its description is invalid.
     """
     path = Path(path)
     if not path.exists():
@@ -50,10 +56,7 @@ def discover(path: Path) -> Cases:
         if found is not None:
             cases = with_segments(with_stacks(found))
             return replace(cases, strangers=_strangers(cases))
-    raise InvalidInput(
-        f"{path}: the layout is not supported. Found: {_content(path)}.\n"
-        f"Supported layouts:\n{_SUPPORTED}"
-    )
+    raise UnknownLayout(unsupported(path, SUPPORTED))
 
 
 def _strangers(cases: Cases) -> tuple[Path, ...]:
@@ -77,12 +80,12 @@ def label_maps_alone(path: Path) -> Cases | None:
     return with_segments(Cases(path.name, path, "label maps alone", cases)) if cases else None
 
 
-def _content(path: Path) -> str:
-    if path.is_file():
-        return "a file that is not a .json or .csv list"
-    names = sorted(p.name + "/" * p.is_dir() for p in path.iterdir() if p.name[0] != ".")
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more if names else "nothing"
-
-
-__all__ = ["FILES", "FOLDERS", "Layout", "discover", "label_maps_alone"]
+__all__ = [
+    "FILES",
+    "FOLDERS",
+    "SUPPORTED",
+    "Layout",
+    "UnknownLayout",
+    "discover",
+    "label_maps_alone",
+]
