@@ -8,10 +8,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, File, Form, Query, Request, UploadFile
 from pydantic import BaseModel
 
+from api.budget import current
 from api.encoding import zip_bytes
 from api.monai_label.sessions import Sessions
 from api.record import known
-from api.routes.common import problems
+from api.routes.common import EngineDependency, problems
 from api.uploads import read_upload
 
 router = APIRouter(prefix="/session", tags=["MONAI Label"])
@@ -27,6 +28,7 @@ class NewSession(BaseModel):
 @router.put("/", summary="Send an image for several calls", responses=problems(413, 422, 503))
 async def create(
     request: Request,
+    engine: EngineDependency,
     files: Annotated[list[UploadFile], File(description="One image, or a DICOM series' slices.")],
     client_id: Annotated[str, Form(max_length=200)] = "",
     expiry: Annotated[int, Query(ge=0, le=2**31, description="Seconds; 0: the longest.")] = 0,
@@ -35,7 +37,8 @@ async def create(
     ] = False,
 ) -> NewSession:
     """The image is held in memory. It is decoded when it is used."""
-    content = one_content([await read_upload(file) for file in files])
+    contents = [await read_upload(file) for file in files]
+    content = await engine.run("pack", lambda: one_content(contents))
     session = sessions_of(request).add(owner(), content, float(expiry) or None)
     return NewSession(session_id=session.id, session_info=session.view())
 
@@ -75,4 +78,6 @@ def one_content(contents: Sequence[bytes]) -> bytes:
     """The content of one file, or of the slices of a DICOM series as a zip."""
     if len(contents) == 1:
         return contents[0]
+    if claim := current():
+        claim.add(sum(map(len, contents)))
     return zip_bytes((f"{number}.dcm", content) for number, content in enumerate(contents))

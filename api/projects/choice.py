@@ -6,15 +6,16 @@ import time
 
 import numpy as np
 
+from api.budget import current
 from api.database import Database
 from api.projects.records import Image
 from api.projects.store import select
-from api.projects.strategies import Strategy, farthest
+from api.projects.strategies import BLOCK, Strategy, farthest
 
 #: Seconds for which an image that somebody was given is not given to others.
 LEASE_SECONDS = 600.0
 #: Images whose poses are compared, of the corrected and of the others.
-MOST_COMPARED = 20_000
+MOST_COMPARED = 5_000
 #: Attempts, while others take the same image at the same time.
 _TRIES = 20
 
@@ -84,6 +85,8 @@ class Choice:
         if not rows:
             return None
         size = len(rows[0][1])
+        if claim := current():  # joined, and in blocks of distances
+            claim.add(3 * size * (len(rows) + len(corrected)) + 8 * BLOCK * len(rows))
         poses, others = (
             np.frombuffer(b"".join(pose for _, pose in group), np.float32).reshape(-1, size // 4)
             for group in (rows, corrected)

@@ -9,6 +9,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from api.projects.store import ProjectStore
@@ -84,12 +85,15 @@ def sweep(root: Path, store: ProjectStore) -> None:
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as found:
+    with suppress(FileNotFoundError), os.scandir(folder) as found:  # deleted meanwhile
         yield from found
 
 
 def _fresh(entry: os.DirEntry[str]) -> bool:
-    return time.time() - entry.stat(follow_symlinks=False).st_mtime < FRESH
+    try:
+        return time.time() - entry.stat(follow_symlinks=False).st_mtime < FRESH
+    except FileNotFoundError:  # removed meanwhile
+        return True
 
 
 def _sync(folder: Path) -> None:

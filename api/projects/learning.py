@@ -31,6 +31,8 @@ log = logging.getLogger("caps_med.projects")
 
 #: Seconds between two looks at the training jobs of open rounds.
 PAUSE = 0.5
+#: Seconds after which a round that could not be followed is tried again: it may be evaluated anew.
+RETRY = 30.0
 #: Fewest corrected images: one to learn from, one held out.
 FEWEST = 2
 
@@ -55,6 +57,7 @@ class Learning:
         self._store, self._engine, self._jobs = store, engine, jobs
         self._images, self._annotations, self._scoring = images, annotations, scoring
         self._starting: set[str] = set()
+        self._later: dict[str, float] = {}  # job -> when its round is tried again
 
     async def learn(self, project: Project, caller: Caller, options: Mapping[str, Any]) -> Round:
         """Begin a round: a training job that starts from the project's present model.
@@ -68,16 +71,16 @@ class Learning:
         """
         if self._jobs is None:
             raise Refusal(TRAINING_UNAVAILABLE, "this service trains no models")
-        if project.id in self._starting or await to_thread.run_sync(self._open, project.id):
-            raise Refusal(LEARNING, "a round of this project is not finished: wait, or cancel it")
+        if project.id in self._starting:
+            raise Refusal(LEARNING, "a round of this project is beginning: wait, or cancel it")
         self._starting.add(project.id)
         try:
+            if await to_thread.run_sync(self._store.open_round, project.id):
+                detail = "a round of this project is not finished: wait, or cancel it"
+                raise Refusal(LEARNING, detail)
             return await self._begin(self._jobs, project, caller, options)
         finally:
             self._starting.discard(project.id)
-
-    def _open(self, project: str) -> bool:
-        return any(one.project == project for one in self._store.open_rounds())
 
     async def _begin(
         self, jobs: Jobs, project: Project, caller: Caller, options: Mapping[str, Any]
@@ -118,7 +121,7 @@ class Learning:
         )
         try:
             await to_thread.run_sync(self._store.add_round, new, held_out)
-        except sqlite3.IntegrityError as error:  # deleted, or learning in another service
+        except (sqlite3.IntegrityError, Refusal) as error:  # deleted, or learning elsewhere
             await to_thread.run_sync(jobs.cancel, job.id)
             raise Refusal(LEARNING, "the project is learning already, or deleted") from error
         return new
@@ -144,17 +147,30 @@ class Learning:
             raise Refusal(DATA_NOT_FIT, detail)
 
     async def run(self) -> None:
-        """Follow the rounds until cancelled, those too that an earlier service began."""
+        """Follow the rounds until cancelled, those too that an earlier service began.
+
+        One that cannot be followed holds up no other.
+        """
         trouble = ""
         while True:
             try:
                 for one in await to_thread.run_sync(self._store.open_rounds):
-                    await self._follow(one)
+                    await self._try_to_follow(one)
                 trouble = ""
             except Exception as error:
                 if trouble != (trouble := repr(error)):  # not twice a second on a full disk
                     log.exception("the rounds of projects cannot be followed")
             await asyncio.sleep(PAUSE)
+
+    async def _try_to_follow(self, one: Round) -> None:
+        if time.monotonic() < self._later.get(one.job, 0.0):
+            return
+        try:
+            await self._follow(one)
+            self._later.pop(one.job, None)
+        except Exception:  # a full disk, a broken model: the others go on
+            log.exception("round %d of project %s cannot be followed", one.round, one.project)
+            self._later[one.job] = time.monotonic() + RETRY
 
     async def _follow(self, one: Round) -> None:
         """Evaluate the model of a round whose job has ended."""

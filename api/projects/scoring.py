@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from contextlib import suppress
 from dataclasses import replace
 
@@ -49,15 +50,17 @@ class Scoring:
             await self._wanted.wait()
             self._wanted.clear()
             try:
-                while found := await to_thread.run_sync(self._store.next_unscored):
+                last = ""
+                while found := await to_thread.run_sync(self._store.next_unscored, last):
                     await self._score(*found)
-            except Exception:  # a full disk, a broken model: the service goes on
+                    last = found[0].id
+            except Exception:  # a full disk: the service goes on
                 log.exception("images could not be scored; trying again")
                 await asyncio.sleep(PAUSE)
                 self.wake()
 
     async def _score(self, project: Project, image: Image) -> None:
-        """Keep the scores of an image; none of one that the model cannot take."""
+        """Keep the scores of an image; none of one with which the model fails."""
         uncertainty = pose = None
         with suppress(Refusal):  # it has just been deleted
             try:
@@ -66,6 +69,10 @@ class Scoring:
                 pose = np.asarray(found.descriptor, np.float32).tobytes()
             except CapsMedError as error:
                 log.warning("an image of project %s has no scores: %s", project.id, error.code)
+            except (OSError, sqlite3.Error):  # of no image: it is tried again
+                raise
+            except Exception:  # one image holds up no other
+                log.exception("an image of project %s has no scores", project.id)
         await to_thread.run_sync(lambda: self._store.set_score(project, image, uncertainty, pose))
 
     async def _computed(self, project: Project, image: Image) -> ImageUncertainty:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import re
 import shutil
+import sqlite3
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -33,6 +34,8 @@ log = logging.getLogger("caps_med.projects")
 
 #: Seconds between two attempts to become the service that works for a folder.
 PAUSE = 5.0
+#: Seconds between two sweeps of files without a record.
+SWEEP = 6 * 3600.0
 #: Of a name, what may be part of a model's.
 _NOT_IN_MODELS = re.compile(r"[^a-z0-9]+")
 _LONGEST_STEM = 40
@@ -88,11 +91,16 @@ class Projects:
         """What one service does for all that share the folder: the one that holds the lock."""
         while not lock.take():
             await asyncio.sleep(PAUSE)
-        try:
-            await to_thread.run_sync(sweep, self.root, self.store)
-        except OSError:
-            log.exception("files without a record could not be swept")
-        await asyncio.gather(self.scoring.run(), self.learning.run())
+        await asyncio.gather(self._sweep(), self.scoring.run(), self.learning.run())
+
+    async def _sweep(self) -> None:
+        """Sweep now and then: what a kill has just left is too fresh when the service starts."""
+        while True:
+            try:
+                await to_thread.run_sync(sweep, self.root, self.store)
+            except (OSError, sqlite3.Error):
+                log.exception("files without a record could not be swept")
+            await asyncio.sleep(SWEEP)
 
     async def create(
         self,
@@ -150,13 +158,12 @@ class Projects:
 
     def delete(self, project: Project) -> None:
         """Delete a project with its files, and cancel its training; models stay."""
-        running = [one for one in self.store.open_rounds() if one.project == project.id]
+        running = self.store.open_round(project.id)
         self.store.delete_project(project.id)
         shutil.rmtree(self.root / project.id, ignore_errors=True)
-        for one in running:
-            if self._jobs is not None:
-                with contextlib.suppress(Refusal):  # deleted already
-                    self._cancel(self._jobs, one.job)
+        if running is not None and self._jobs is not None:
+            with contextlib.suppress(Refusal):  # deleted already
+                self._cancel(self._jobs, running.job)
 
     @staticmethod
     def _cancel(jobs: Jobs, identity: str) -> None:

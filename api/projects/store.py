@@ -13,12 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from api.database import Database
-from api.problems import PROJECT_NOT_FOUND, QUOTA, Refusal
+from api.problems import LEARNING, PROJECT_NOT_FOUND, QUOTA, Refusal
 from api.projects.records import STATE_OF, STATES, Image, LabelVersion, Project, Round, State
 from api.projects.tables import SCHEMA, VERSION, T, columns, from_row, to_columns
 
+#: Projects of one key, or of all callers where no key is needed.
+MOST_PROJECTS = 1000
+#: Versions of one label map.
+MOST_VERSIONS = 1000
 #: Numbers that the database gives.
 _GIVEN = ("number",)
+#: Rounds that are not finished.
+_OPEN = "state IN ('training', 'evaluating')"
 
 
 class ProjectStore:
@@ -38,8 +44,16 @@ class ProjectStore:
         self._quota, self._most_images = quota, most_images
 
     def add_project(self, project: Project) -> Project:
-        """Add a project; the database gives its number."""
+        """Add a project; the database gives its number.
+
+        Raises:
+            Refusal: its key has `MOST_PROJECTS` already (507).
+        """
         with self.database.transaction() as connection:
+            query = "SELECT COUNT(*) FROM projects WHERE owner IS ?"
+            (count,) = connection.execute(query, (project.owner,)).fetchone()
+            if count >= MOST_PROJECTS:
+                raise Refusal(QUOTA, f"a key may have {MOST_PROJECTS} projects: delete some")
             _insert(connection, "projects", asdict(project))
         return self._known_project(project.id)
 
@@ -166,8 +180,11 @@ class ProjectStore:
         """Add a version if its parent is still the present one; return whether it was.
 
         Raises:
-            Refusal: it exceeds a quota (507).
+            Refusal: it exceeds a quota, or `MOST_VERSIONS` (507).
         """
+        if label.version > MOST_VERSIONS:
+            detail = f"a label map may have {MOST_VERSIONS} versions: add its image anew"
+            raise Refusal(QUOTA, detail)
         with self.database.transaction() as connection:
             query = "SELECT version FROM images WHERE id = ?"
             if connection.execute(query, (image.id,)).fetchone() != (label.parent or 0,):
@@ -176,13 +193,16 @@ class ProjectStore:
             self._take(connection, image.project, label.bytes)
         return True
 
-    def next_unscored(self) -> tuple[Project, Image] | None:
-        """An image without the scores of its project's present model; None if there is none."""
-        with self.database.connection() as connection:
-            for project in select(connection, Project, "projects ORDER BY number"):
-                where = "images WHERE project = ? AND scored = 0 ORDER BY number LIMIT 1"
-                if found := select(connection, Image, where, project.id):
-                    return project, found[0]
+    def next_unscored(self, after: str = "") -> tuple[Project, Image] | None:
+        """An image without the scores of its project's present model; None if there is none.
+
+        Args:
+            after: the id of a project, after which the others come first: projects take turns.
+        """
+        where = "images WHERE scored = 0 AND project > ? ORDER BY project, number LIMIT 1"
+        while image := self._one(Image, where, after) or self._one(Image, where, ""):
+            if project := self.project(image.project):  # else it has just been deleted
+                return project, image
         return None
 
     def set_score(
@@ -205,8 +225,18 @@ class ProjectStore:
             )
 
     def add_round(self, new: Round, held_out: Iterable[str]) -> None:
-        """Add a round, and mark the images that are held out from now on."""
+        """Add a round, and mark the images that are held out from now on.
+
+        Raises:
+            Refusal: another one is not finished (409).
+            sqlite3.IntegrityError: the project has been deleted.
+        """
         with self.database.transaction() as connection:
+            query = f"SELECT EXISTS (SELECT 1 FROM rounds WHERE project = ? AND {_OPEN})"  # noqa: S608 - our own text
+            if connection.execute(query, (new.project,)).fetchone()[0]:
+                raise Refusal(
+                    LEARNING, "a round of this project is not finished: wait, or cancel it"
+                )
             _insert(connection, "rounds", asdict(new))
             connection.executemany(
                 "UPDATE images SET held_out = 1 WHERE id = ?", [(image,) for image in held_out]
@@ -218,7 +248,11 @@ class ProjectStore:
 
     def open_rounds(self) -> list[Round]:
         """The rounds of all projects that are not finished."""
-        return self._all(Round, "rounds WHERE state IN ('training', 'evaluating')")
+        return self._all(Round, f"rounds WHERE {_OPEN}")
+
+    def open_round(self, project: str) -> Round | None:
+        """The round of a project that is not finished, if there is one."""
+        return self._one(Round, f"rounds WHERE project = ? AND {_OPEN}", project)
 
     def change_round(self, one: Round, **values: Any) -> None:  # noqa: ANN401 - columns' values
         """Change columns of a round, if it is still there."""

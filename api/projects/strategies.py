@@ -16,7 +16,7 @@ Strategy = Literal["uncertainty", "diversity", "random"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 #: Poses that are compared at a time.
-_BLOCK = 1024
+BLOCK = 1024
 
 
 def place_in_order(seed: int, ordinal: int) -> float:
@@ -51,8 +51,8 @@ def farthest(candidates: NDArray[np.floating], known: NDArray[np.floating]) -> i
         centre = candidates.mean(axis=0)
         return int(np.linalg.norm(candidates - centre, axis=1).argmin())
     nearest = np.full(len(candidates), np.inf)
-    for start in range(0, len(known), _BLOCK):
-        nearest = np.minimum(nearest, _distances(candidates, known[start : start + _BLOCK]))
+    for start in range(0, len(known), BLOCK):
+        nearest = np.minimum(nearest, _distances(candidates, known[start : start + BLOCK]))
     return int(nearest.argmax())
 
 

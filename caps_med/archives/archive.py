@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 #: What dicomweb-client logs names studies and series; urllib3 logs addresses.
 _TALKATIVE = ("dicomweb_client", "urllib3")
 #: What dicomweb-client and pydicom raise on an answer that is not as DICOMweb has it.
-_GARBLED = (ValueError, TypeError, KeyError, AttributeError, RecursionError, SyntaxError)
+_GARBLED = (
+    ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError,
+    SyntaxError,
+)  # fmt: skip
 #: Attributes of a series in an archive's list (PS3.18, table 10.6.3-4).
 _STUDY, _SERIES, _MODALITY, _INSTANCES = "0020000D", "0020000E", "00080060", "00201209"
 #: Series of these modalities hold no picture: segmentations, reports, plans, waveforms.

@@ -170,7 +170,9 @@ def test_a_series_that_is_none(answer: Answer, said: str) -> None:
 @pytest.mark.parametrize(
     "content",
     [b"junk", b"[1, 2]", b'{"0020000E": 7}', b'[{"0020000E": []}]', b"[" * 10**5, b"\xff\xfe",
-     b'[{"0020000E": {"Value": ["1.3"]}, "00201209": {"Value": ["x"]}}]'],
+     b'[{"0020000E": {"Value": ["1.3"]}, "00201209": {"Value": ["x"]}}]',
+     b'[{"0020000E": {"Value": ["1.3"]}, "00201209": {"Value": [Infinity]}}]',
+     b'[{"0020000E": {"Value": ["1.3"]}, "00201209": {"Value": [1' + b"0" * 5000 + b']}}]'],
 )  # fmt: skip
 def test_a_list_that_is_none(content: bytes) -> None:
     with (

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 from api.app import create_app
+from api.monai_label.session import one_content
 from api.settings import Settings
 
 INFER = "/infer/tiny-segmentation"
@@ -88,6 +90,19 @@ def test_sessions_that_pile_up(small: TestClient, volume: bytes) -> None:
     assert [bool(each) for each in there] == [False] * 36 + [True] * 4
     answer = small.put("/session/", files={"files": bytes(300_000)})
     assert code(answer) == (413, "input_too_large")
+
+
+def test_slices_are_packed_beside_the_event_loop(
+    small: TestClient, volume: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def packed(contents: Sequence[bytes]) -> bytes:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        return one_content(contents)
+
+    monkeypatch.setattr("api.monai_label.session.one_content", packed)
+    answer = small.put("/session/", files=[("files", volume), ("files", volume)])
+    assert answer.status_code == 200, answer.text
 
 
 def test_the_names_of_files_do_not_matter(small: TestClient, volume: bytes) -> None:

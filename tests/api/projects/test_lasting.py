@@ -1,0 +1,240 @@
+"""What one round, image or key does not do to the others, and what does not pile up."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from api.budget import Budget
+from api.jobs.job import Job
+from api.problems import Refusal
+from api.projects import learning as learning_module
+from api.projects import scoring as scoring_module
+from api.projects import store as store_module
+from api.projects.choice import Choice
+from api.projects.files import sweep
+from api.projects.learning import Learning
+from api.projects.records import Image, LabelVersion, Project, Round
+from api.projects.scoring import Scoring
+from api.projects.service import Projects
+from api.projects.store import ProjectStore
+from caps_med.errors import InputTooLarge
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ProjectStore:
+    return ProjectStore(tmp_path / "projects.sqlite3", 10**9, 10**7)
+
+
+def project_of(store: ProjectStore, letter: str, owner: str | None = None) -> Project:
+    """A project with this letter as its id."""
+    return store.add_project(Project(
+        number=0, id=letter * 32, name="x", owner=owner, start_model="m@1", model="m@1",
+        trained_name=f"x-{letter}", labels={0: "background", 1: "disc"}, seed=0, held_out=0.2,
+        created=0.0,
+    ))  # fmt: skip
+
+
+def image_of(store: ProjectStore, project: Project, number: int) -> Image:
+    """An image of a project, with a pose of its own."""
+    name = f"{project.id[0]}{number:031x}"
+    image = Image(
+        number=0, id=name, project=project.id, name="x", file=f"{name}.png", format="png",
+        channels=1, shape=(8, 8), affine=None, bytes=1, created=0.0,
+    )  # fmt: skip
+    (added,) = store.add_images([(image, 0.5)])
+    return added
+
+
+def round_of(project: Project, number: int = 1) -> Round:
+    return Round(
+        project=project.id, round=number, job=f"{project.id[0]}{number}", state="training",
+        created=0.0, base="m@1", corrected=2, trained_on=1, held_out=1,
+    )  # fmt: skip
+
+
+def during(running: Any, over: Event) -> None:  # noqa: ANN401 - a coroutine
+    """Run something endless until the event is set."""
+
+    async def whole() -> None:
+        task = asyncio.create_task(running)
+        try:
+            assert await asyncio.to_thread(over.wait, 60)
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    asyncio.run(whole())
+
+
+def test_a_project_has_one_open_round(store: ProjectStore) -> None:
+    """Also where two begin at once, and the second counts the first."""
+    project = project_of(store, "a")
+    store.add_round(round_of(project), [])
+    with pytest.raises(Refusal, match="is not finished"):
+        store.add_round(round_of(project, 2), [])
+    store.change_round(round_of(project), state="failed")
+    store.add_round(round_of(project, 2), [])
+    found = store.open_round(project.id)
+    assert found is not None and found.round == 2
+
+
+def test_of_two_that_begin_at_once_one_trains(
+    store: ProjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, begun = project_of(store, "a"), []
+    unused = cast(Any, object())
+    learning = Learning(store, unused, unused, unused, unused, unused)
+
+    async def begin(*_: object) -> Round:
+        begun.append(1)
+        await asyncio.sleep(0)
+        return round_of(project)
+
+    monkeypatch.setattr(learning, "_begin", begin)
+
+    async def both() -> list[object]:
+        calls = (learning.learn(project, unused, {}) for _ in range(2))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    found = asyncio.run(both())
+    assert len(begun) == 1
+    assert sum(isinstance(one, Refusal) for one in found) == 1
+
+
+def test_a_round_that_cannot_be_followed_holds_up_no_other(
+    store: ProjectStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(learning_module, "PAUSE", 0.01)
+    broken, good = project_of(store, "a"), project_of(store, "b")
+    for project in (broken, good):
+        store.add_round(round_of(project), [])
+    followed, asked = Event(), []
+
+    class Jobs:
+        def get(self, job: str) -> Job:
+            asked.append(job)
+            if job == "a1":
+                raise RuntimeError("broken")
+            if asked.count(job) == 3:
+                followed.set()
+            return cast(Job, type("Running", (), {"state": "running", "final": False}))
+
+    unused = cast(Any, object())
+    learning = Learning(store, unused, cast(Any, Jobs()), unused, unused, unused)
+    during(learning.run(), followed)
+    assert asked.count("a1") == 1  # and not at every look
+    assert caplog.text.count("cannot be followed") == 1
+
+
+def test_projects_take_turns_at_scoring(
+    store: ProjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many images one has; an image with which its model fails is not tried for ever."""
+    monkeypatch.setattr(scoring_module, "PAUSE", 0.01)
+    for letter, count in (("a", 3), ("b", 1), ("c", 1)):
+        project = project_of(store, letter)
+        for number in range(count):
+            image_of(store, project, number)
+    scoring = Scoring(store, cast(Any, object()), cast(Any, object()))
+    order, over = [], Event()
+
+    async def fails(project: Project, image: Image) -> None:
+        order.append(project.id[0])
+        if len(order) == 5:
+            over.set()
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(scoring, "_computed", fails)
+    during(scoring.run(), over)
+    assert "".join(order) == "abcaa"
+
+
+def test_images_without_scores_are_found_by_an_index(store: ProjectStore) -> None:
+    query = "images WHERE scored = 0 AND project > 'a' ORDER BY project, number LIMIT 1"
+    with store.database.connection() as connection:
+        rows = connection.execute(f"EXPLAIN QUERY PLAN SELECT id FROM {query}").fetchall()  # noqa: S608 - ours
+    plan = " ".join(row[3] for row in rows)
+    assert "SEARCH images USING INDEX images_unscored" in plan and "TEMP B-TREE" not in plan
+
+
+def test_projects_that_pile_up(store: ProjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "MOST_PROJECTS", 2)
+    first = project_of(store, "a", "anna 1")
+    project_of(store, "b", "anna 1")
+    with pytest.raises(Refusal, match="may have 2 projects"):
+        project_of(store, "c", "anna 1")
+    project_of(store, "c", "ben 2")
+    store.delete_project(first.id)
+    project_of(store, "d", "anna 1")
+
+
+def test_versions_that_pile_up(store: ProjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "MOST_VERSIONS", 2)
+    image = image_of(store, project_of(store, "a"), 1)
+    label = LabelVersion(
+        image=image.id, version=1, kind="correction", author="anna", model=None, created=0.0,
+        parent=None, changed=None, edited=None, file="1.png", bytes=1, sha256="", ids=(0,),
+    )  # fmt: skip
+    assert store.add_label(image, label)
+    assert store.add_label(image, replace(label, version=2, parent=1, file="2.png"))
+    with pytest.raises(Refusal, match="may have 2 versions"):
+        store.add_label(image, replace(label, version=3, parent=2, file="3.png"))
+
+
+def test_poses_count_towards_the_memory_of_a_request(store: ProjectStore) -> None:
+    project = project_of(store, "a")
+    pose = np.zeros(256, np.float32).tobytes()
+    for number in range(4):
+        store.set_score(project, image_of(store, project, number), 0.5, pose)
+    choice = Choice(store.database)
+    with Budget(10**6).claim() as claim:
+        assert choice.next(project.id, "diversity", "anna") is not None
+        assert claim.held > 3 * 4 * len(pose)
+    with Budget(10_000).claim(), pytest.raises(InputTooLarge, match="would take about"):
+        choice.next(project.id, "diversity", "anna")
+
+
+def test_what_a_kill_leaves_is_swept_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.projects.service.SWEEP", 0.01)
+    swept: list[Path] = []
+    over = Event()
+
+    def counted(root: Path, _: object) -> None:
+        swept.append(root)
+        if len(swept) == 3:
+            over.set()
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("api.projects.service.sweep", counted)
+    projects = Projects.__new__(Projects)
+    projects.root, projects.store = tmp_path, cast(Any, None)
+    during(projects._sweep(), over)
+    assert set(swept) == {tmp_path}
+
+
+def test_what_is_deleted_while_it_is_swept(
+    store: ProjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = project_of(store, "a")
+    folder = tmp_path / project.id
+    folder.mkdir()
+    monkeypatch.setattr("api.projects.files.FRESH", -1.0)
+
+    def deleted_meanwhile(_: str) -> Project:
+        folder.rmdir()
+        return project
+
+    monkeypatch.setattr(store, "project", deleted_meanwhile)
+    sweep(tmp_path, store)
+    assert not folder.exists()
