@@ -57,17 +57,22 @@ def main() -> None:
     parser.add_argument("--templates", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    atlas = read_image(options.templates / "aal.nii.gz")
-    codes = _codes(options.templates / "aal.nii.txt")
-    heads = {"train": _template(), "test": read_image(options.templates / "ch2bet.nii.gz")}
+    write_slices(options.templates, options.out)
+
+
+def write_slices(templates: Path, out: Path) -> None:
+    """Write the pictures of both heads and ``list.json`` into the folder `out`."""
+    atlas = read_image(templates / "aal.nii.gz")
+    codes = _codes(templates / "aal.nii.txt")
+    heads = {"train": _template(), "test": read_image(templates / "ch2bet.nii.gz")}
     entries = [
         entry
         for part, head in heads.items()
-        for entry in _slices(part, head, _like(atlas, head), codes, options.out)
+        for entry in _slices(part, head, _like(atlas, head), codes, out)
     ]
     classes = [*PLANES, *STRUCTURES]
     listed = {"classes": classes, "images": entries}
-    (options.out / "list.json").write_text(json.dumps(listed, indent=1) + "\n")
+    (out / "list.json").write_text(json.dumps(listed, indent=1) + "\n")
     counts = {part: sum(e["part"] == part for e in entries) for part in heads}
     print(f"{counts}, classes {', '.join(classes)}")
 

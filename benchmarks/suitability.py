@@ -25,6 +25,7 @@ import caps_med
 from benchmarks.brain_tissue import NORMALIZATIONS, SCHEME
 from benchmarks.options import benchmark_parser
 from caps_med import samples
+from caps_med.bundles import ImageStatistics
 from caps_med.images import MedicalImage, one_slice, read_image
 from caps_med.inference import Model
 from caps_med.inference.suitability import own_slices, training_statistics, unlike_training
@@ -70,11 +71,16 @@ def write_statistics(label_maps: Path) -> None:
             recipe = SegmentationRecipe.model_validate({"data": "", "seed": 0})
             found = recipe.card_values(model.network, source)["statistics"]
         assert found is not None  # noqa: S101 - the data show something
-        path = model.bundle.path / "configs" / "metadata.json"
-        document = json.loads(path.read_text(encoding="utf-8"))
-        document["caps_med"]["statistics"] = found.model_dump(mode="json")
-        path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        print(name, document["caps_med"]["statistics"])
+        write_into_card(model, found)
+
+
+def write_into_card(model: Model, statistics: ImageStatistics) -> None:
+    """Write statistics into the metadata of a model."""
+    path = model.bundle.path / "configs" / "metadata.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["caps_med"]["statistics"] = statistics.model_dump(mode="json")
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(model.bundle.name, document["caps_med"]["statistics"])
 
 
 def changed(image: MedicalImage, change: Callable[[Floats], Floats]) -> MedicalImage:

@@ -99,7 +99,9 @@ def classification(model: Model, image: MedicalImage) -> Cost:
     grid = _grid(model, image)
     return Cost(
         held=FIXED,
-        working=_prepared(model, image, grid) + _one_picture(model.network),
+        working=_prepared(model, image, grid)
+        + _one_picture(model.network)
+        + STATISTICS * min(math.prod(grid[1:]), WINDOW**2),
         positions=total_positions(model.network, grid),
     )
 

@@ -18,6 +18,7 @@ from caps_med.images import Kind, MedicalImage, with_channels
 from caps_med.inference.applied import AppliedNetwork
 from caps_med.inference.passes import device_of
 from caps_med.inference.provenance import AnswerProvenance
+from caps_med.inference.suitability import unlike_training
 from caps_med.networks import ClassificationNetwork, with_temperature
 from caps_med.preprocessing import unit_pictures
 
@@ -42,7 +43,7 @@ class Classification:
         reconstruction: the image that the capsules of `present` stand for, in [0, 1], at the
             network's size; None without a decoder.
         exclusive: whether classes exclude one another.
-        warnings: what was decided about the image.
+        warnings: what was decided about the image, and whether it is unlike those of the training.
         provenance: model, version and preprocessing.
     """
 
@@ -116,12 +117,15 @@ class Classifier(AppliedNetwork[ClassificationNetwork]):
             scores, capsules = self.network.classify(pictures.to(device_of(self.network)))
             probabilities = calibrated(scores, self.spec)
             present = self._present(scores, probabilities)
+            notes = [unlike_training(self.card, picture[None]) for picture in pictures]
             drawn = None
             if self.network.reconstructs:
                 drawn = self.network.reconstruct(capsules, present).float().cpu()
         found = (scores.float().cpu(), probabilities.cpu(), capsules.float().cpu(), present.cpu())
         return [
-            self._answer(image, None if drawn is None else drawn[i], *(each[i] for each in found))
+            self._answer(
+                image, notes[i], None if drawn is None else drawn[i], *(each[i] for each in found)
+            )
             for i, image in enumerate(matched)
         ]
 
@@ -163,6 +167,7 @@ class Classifier(AppliedNetwork[ClassificationNetwork]):
     def _answer(
         self,
         image: MedicalImage,
+        notes: tuple[str, ...],
         drawn: Tensor | None,
         scores: Tensor,
         probabilities: Tensor,
@@ -179,7 +184,7 @@ class Classifier(AppliedNetwork[ClassificationNetwork]):
             poses=capsules.numpy(),
             reconstruction=picture,
             exclusive=self.spec.exclusive,
-            warnings=image.warnings,
+            warnings=(*image.warnings, *notes),
             provenance=self.provenance,
         )
 

@@ -36,7 +36,7 @@ LEVELS = 64
 CONTENT = 0.1
 #: Statistic -> how it is told, with its value and range.
 _TOLD: Mapping[str, str] = {
-    "background": "{value} of a slice is of one intensity (in training {low} to {high})",
+    "background": "{value} of it is of one intensity (in training {low} to {high})",
     "dark": "a tenth of its content is below {value} of the scale (in training {low} to {high})",
     "middle": "half of its content is below {value} of the scale (in training {low} to {high})",
     "bright": "a tenth of its content is above {value} of the scale (in training {low} to {high})",

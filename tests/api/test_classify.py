@@ -50,6 +50,13 @@ def test_the_answer_is_that_of_the_library(
     assert found["classes"] == expected["classes"] and found["label"] == expected["label"]
 
 
+def test_an_empty_picture_is_told(service: TestClient) -> None:
+    empty = encode_image(MedicalImage(np.zeros((1, 21, 30), np.uint8), format="png"), "png")
+    answer = service.post("/v1/models/tiny-efficient/classify", files={"image": empty})
+    told = "the image is empty: all of it has one intensity"
+    assert answer.json()["warnings"] == [told] and answer.headers["Caps-Med-Warnings"] == told
+
+
 @pytest.mark.parametrize("model", ["tiny-segmentation", "tiny-synthesis"])
 def test_a_model_of_another_task_is_refused(
     service: TestClient, picture: bytes, model: str

@@ -57,6 +57,30 @@ def test_what_does_not_suit_a_skull_stripped_t1_is_told(image: MedicalImage) -> 
     assert warning in answer.numbers()["warnings"]
 
 
+@pytest.mark.parametrize(
+    ("model", "suits", "others"),
+    [
+        ("digits", read_image(samples.DIGIT), [read_image(samples.CLOTHING)]),
+        ("fashion", read_image(samples.CLOTHING), []),
+        (
+            "brain-slices",
+            read_image(samples.COLIN27_SLICE),
+            [head_with_skull(), read_image(samples.AXONS)],
+        ),
+    ],
+)
+def test_classifiers_tell_what_does_not_suit_them(
+    model: str, suits: MedicalImage, others: list[MedicalImage]
+) -> None:
+    classifier = caps_med.load_model(model).classifier
+    assert classifier.card.statistics is not None
+    empty = MedicalImage(np.zeros((1, 16, 24), np.uint8))
+    first, last, *rest = classifier.many([suits, empty, *others])
+    assert first.warnings == ()
+    assert last.warnings == ("the image is empty: all of it has one intensity",)
+    assert all(any(UNLIKE in note for note in answer.warnings) for answer in rest)
+
+
 def test_an_empty_image_is_told_by_every_model(models: Path) -> None:
     model = caps_med.load_model("tiny-segmentation", models)
     assert model.bundle.card.statistics is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 
 import matplotlib
@@ -128,7 +129,9 @@ def svg(figure: Figure, label: str, grid: bool = True) -> str:
     stream = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": label}):
         FigureCanvasSVG(figure)  # type: ignore[no-untyped-call, unused-ignore]  # by Matplotlib's version
-        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+        with warnings.catch_warnings():  # the page's fonts draw the words, not Matplotlib's
+            warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
+            figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     drawn = stream.getvalue()
     drawn = drawn[drawn.index("<svg") :].replace(INK, "currentColor")
     drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)

@@ -139,5 +139,5 @@ def _values(recipe: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, Mapping):
             yield from _values(value, f"{above}{name}.")
         else:
-            text = yaml.safe_dump(value, default_flow_style=True, width=1000)
+            text = yaml.safe_dump(value, default_flow_style=True, width=1000, allow_unicode=True)
             yield above + name, text.removesuffix("...\n").strip()

@@ -218,6 +218,6 @@ def _print_plan(source: TrainingSource, recipe: Recipe, console: Console) -> Non
     console.print(f"{source.name}: {source.summary}", markup=False, highlight=False)
     rows = []
     for name, value in recipe.model_dump(mode="json").items():
-        text = yaml.safe_dump(value, default_flow_style=True, width=1000)
+        text = yaml.safe_dump(value, default_flow_style=True, width=1000, allow_unicode=True)
         rows.append((name, text.removesuffix("...\n").strip()))
     print_table(console, ("recipe", "value"), rows)

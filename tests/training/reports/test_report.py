@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -182,6 +183,12 @@ def test_curves_show_every_epoch() -> None:
         assert f">{words}</text>" in drawn
     assert "currentColor" in drawn
     assert curves(SCORES) == drawn
+
+
+def test_words_in_any_script_are_left_to_the_fonts_of_the_page() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "日本" in strip_plot({"a@1": {"日本": [0.1, 0.5]}}, "größe")
 
 
 def test_the_spread_shows_every_case() -> None:

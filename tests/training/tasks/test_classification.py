@@ -17,6 +17,7 @@ import caps_med
 from caps_med.bundles import Bundle
 from caps_med.bundles.metadata import ClassificationSpec
 from caps_med.errors import InvalidInput, InvalidParameter
+from caps_med.images import MedicalImage
 from caps_med.networks import (
     CapsNet,
     ClassificationEnsemble,
@@ -29,6 +30,7 @@ from caps_med.preprocessing import PicturePreprocessing
 from tests.training.data.classified_files import Digits, class_folders, digits, idx
 from training.cli.train import train as train_commands
 from training.data.classified import load_classified, open_classified
+from training.data.classified.arrays import read_array
 from training.engine.loop import LossNotFinite
 from training.evaluation.classification.calibration import fitted
 from training.tasks.classification.augmentation import PictureAugmentation
@@ -74,8 +76,14 @@ def test_a_capsule_network_learns_digits(data: Path, tmp_path: Path) -> None:
     assert spec is not None and spec.pictures.size == (8, 8) and spec.exclusive
     assert spec.pictures.normalization.window == (0.0, 255.0)
     assert list(bundle.card.labels.values()) == list("0123456789")
-    network = caps_med.load_model("digits", tmp_path / "models").network
-    assert isinstance(network, EfficientCapsNet)
+    model = caps_med.load_model("digits", tmp_path / "models")
+    assert isinstance(model.network, EfficientCapsNet)
+    shown = read_array(next(data.glob("t10k-images*")))
+    told = [
+        bool(model.classify(MedicalImage(pixels[None], format="png")).warnings)
+        for pixels in (*shown, *np.random.default_rng(0).integers(0, 255, (9, 8, 8), np.uint8))
+    ]
+    assert told == [False] * len(shown) + [True] * 9
     report = (tmp_path / "runs" / "digits" / "report.html").read_text()
     assert "measured on the 30 images held out" in report
     assert "balanced accuracy" in report and "training loss" in report

@@ -9,18 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from caps_med.bundles.metadata import ClassificationSpec
 from caps_med.errors import CapsMedError, InvalidInput
-from caps_med.preprocessing import PicturePreprocessing
+from caps_med.preprocessing import PicturePreprocessing, unit_pictures
 from training.atomic import write_text
 from training.data.cases import Track
 from training.data.classified.dataset import ClassifiedDataset
@@ -112,6 +114,13 @@ class ClassifiedSource:
             f"{len(self.training)} images to train on, {len(self.validation)} held out, classes "
             f"{', '.join(self.classes)}"
         )
+
+    def some_of_training(self, count: int) -> Iterator[Tensor]:
+        """At most `count` training images ``[C, H, W]`` in [0, 1], evenly spaced."""
+        indices = self.training.indices
+        for place in range(min(count, len(indices))):
+            index = indices[place * len(indices) // min(count, len(indices))]
+            yield unit_pictures(torch.from_numpy(np.array(self.pictures[index])))
 
     def training_name(self, index: int) -> str:
         """Name of a training image, for messages."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -12,6 +13,7 @@ from pydantic import Field, model_validator
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.metadata import Task
 from caps_med.errors import InvalidParameter
+from caps_med.inference.suitability import own_slices, training_statistics
 from caps_med.networks import CapsuleNetwork, ClassificationNetwork
 from caps_med.preprocessing import PicturePreprocessing
 from training.data.classified import ClassifiedSource
@@ -21,6 +23,8 @@ from training.evaluation.classification.calibration import fitted
 from training.evaluation.classification.scores import answers, classification_scores
 from training.tasks.classification.augmentation import PictureAugmentation
 
+#: Evenly spaced training images whose statistics the model's card keeps.
+STATISTICS_OF = 1000
 Loss = Literal["margin", "spread", "cross_entropy"]
 Network = Literal["efficient", "capsnet", "matrix", "cnn", "resnet"]
 
@@ -164,12 +168,14 @@ class ClassificationRecipe(Recipe):
         return {**scores, "score": scores[self.score]}
 
     def card_values(self, network: CapsuleNetwork, source: ClassifiedSource) -> Mapping[str, Any]:
-        """Classes and preprocessing, and the temperature that fits the images held out."""
+        """Classes and preprocessing, the temperature that fits the images held out, statistics."""
         assert isinstance(network, ClassificationNetwork)  # noqa: S101 - of this recipe
         values = source.card_values()
         scores = answers(network, source.validation)
         spec = fitted(values["classification"], scores, source.validation.chosen_targets)
-        return {**values, "classification": spec}
+        shown = (picture[None] for picture in source.some_of_training(STATISTICS_OF))
+        own = itertools.chain.from_iterable(map(own_slices, shown))
+        return {**values, "classification": spec, "statistics": training_statistics(own)}
 
 
 def has_bfloat16(device: torch.device) -> bool:
