@@ -209,3 +209,9 @@ class Problem(BaseModel):
         default=None, description="Waiting requests, with `overloaded`."
     )
     findings: list[dict[str, str]] | None = Field(default=None, description="With `data_not_fit`.")
+    series: list[dict[str, str]] | None = Field(
+        default=None, description="With `several_series`: `uid` and `title` of each, up to 1000."
+    )
+    volumes: int | None = Field(
+        default=None, description="With `several_volumes`: how many; counted from 0."
+    )

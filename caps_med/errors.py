@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -10,6 +10,11 @@ class CapsMedError(ValueError):
     """Base of the errors that a caller can fix; the message says how."""
 
     code: ClassVar[str] = "error"
+
+    @property
+    def members(self) -> dict[str, object]:
+        """What a program can use of it, as members of a JSON object."""
+        return {}
 
 
 class UnsupportedFormat(CapsMedError):
@@ -47,19 +52,31 @@ class SeveralVolumes(InvalidInput):
         super().__init__(message)
         self.count = count
 
+    @property
+    def members(self) -> dict[str, object]:
+        """How many."""
+        return {"volumes": self.count}
+
 
 class SeveralSeries(InvalidInput):
     """A folder or zip holds several DICOM series, of which one has to be chosen.
 
     Attributes:
         uids: their identifiers.
+        titles: what each one is, in words, by its identifier.
     """
 
     code = "several_series"
 
-    def __init__(self, message: str, uids: Sequence[str] = ()) -> None:
+    def __init__(self, message: str, titles: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
-        self.uids = tuple(uids)
+        self.titles = dict(titles or {})
+        self.uids = tuple(self.titles)
+
+    @property
+    def members(self) -> dict[str, object]:
+        """Identifier and title of each."""
+        return {"series": [{"uid": uid, "title": title} for uid, title in self.titles.items()]}
 
 
 class UnknownLabel(CapsMedError):

@@ -172,7 +172,7 @@ class Decoder:
             raise InvalidInput(str(answer["message"]))
         if answer.get("error") not in _ERRORS:
             raise wire.Garbled("no answer")
-        raise _ERRORS[answer["error"]](str(answer["message"]))
+        raise _error(answer)
 
     def _image(self, line: Any, limits: Limits, admit: Admit) -> MedicalImage:  # noqa: ANN401
         # rescaled integers may become twice as large as they were
@@ -195,6 +195,21 @@ class Decoder:
 
     def _within(self, seconds: float) -> _Deadline:
         return _Deadline(seconds, self._process)
+
+
+def _error(answer: dict[str, Any]) -> CapsMedError:
+    """What a decoder has refused, with what there is to choose from."""
+    kind, message = _ERRORS[answer["error"]], str(answer["message"])
+    try:
+        if kind is errors.SeveralVolumes:
+            return errors.SeveralVolumes(message, int(answer["members"]["volumes"]))
+        if kind is errors.SeveralSeries:
+            listed = answer["members"]["series"]
+            titles = {str(one["uid"]): str(one["title"]) for one in listed}
+            return errors.SeveralSeries(message, titles)
+    except wire.MALFORMED as error:
+        raise wire.Garbled("an impossible choice") from error
+    return kind(message)
 
 
 class _Deadline:

@@ -25,7 +25,7 @@ _HEADERS = {348: nib.Nifti1Header, 540: nib.Nifti2Header}
 
 
 #: What a malformed message raises in its reader.
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, HeaderDataError)
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, HeaderDataError)
 
 
 class Garbled(Exception):
@@ -108,7 +108,7 @@ def announced_bytes(line: dict[str, Any], most: int) -> int:
     """
     try:
         dtype, shape = _array(line)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise Garbled("an impossible array") from error
     size = math.prod(shape) * dtype.itemsize
     if dtype.kind not in _DTYPES or min(shape) < 1 or size > most:
@@ -147,7 +147,7 @@ def receive_image(stream: BinaryIO, line: dict[str, Any], size: int) -> MedicalI
             codes={int(label): _code(*words) for label, *words in line["codes"]},
             origin=None if line["origin"] is None else _origin(**line["origin"]),
         )
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise Garbled("an impossible image") from error
 
 

@@ -89,7 +89,7 @@ def answer(source: BinaryIO, answers: BinaryIO) -> None:
             series=asked["series"],
         )
     except CapsMedError as error:
-        wire.send(answers, {"error": error.code, "message": str(error)})
+        wire.send(answers, {"error": error.code, "message": str(error), "members": error.members})
     except MemoryError:
         message = "decoding takes more memory than is allowed: crop or downsample the image"
         wire.send(answers, {"error": InputTooLarge.code, "message": message})

@@ -97,8 +97,9 @@ def check_no_batch(**batch_only: object) -> None:
 
 def _holds_dicom(folder: Path) -> bool:
     from caps_med.batch.series import is_dicom
+    from caps_med.images.codecs.dicom_series import below
 
-    return any(path.is_file() and is_dicom(path) for path in folder.iterdir())
+    return any(path.is_file() and is_dicom(path) for path in below(folder))
 
 
 def run(

@@ -125,9 +125,11 @@ def test_the_series_of_a_study_and_one_of_its_volumes_are_chosen(client: TestCli
     several = asked(SEGMENT)
     assert several.status_code == 422 and several.json()["code"] == "several_series"
     assert f"{ECHOES} (MR, dual echo, 4 files)" in several.json()["detail"]
+    assert {"uid": ECHOES, "title": "MR, dual echo, 4 files"} in several.json()["series"]
     several = asked(SEGMENT, series=ECHOES)
     assert several.status_code == 422 and several.json()["code"] == "several_volumes"
     assert "2 volumes of 2 slices each" in several.json()["detail"]
+    assert several.json()["volumes"] == 2
     answer = asked(SEGMENT, series=ECHOES, volume=1)
     assert answer.status_code == 200
     found = highdicom.seg.segread(io.BytesIO(answer.content))

@@ -15,7 +15,15 @@ from playwright.sync_api import FilePayload, Page, expect
 import caps_med
 from caps_med import samples
 from caps_med.images import MedicalImage, encode_image, read_image
-from tests.images.dicom_files import IDENTITY, SERIES, dataset, encoded, placed
+from tests.images.dicom_files import (
+    ECHOES,
+    IDENTITY,
+    SERIES,
+    dataset,
+    encoded,
+    placed,
+    zipped_study,
+)
 from tests.page.conftest import check_accessible, counts, sample, saved
 
 #: Of each volume: its size, and how many voxels have each value, 0 to 3.
@@ -164,6 +172,31 @@ class TestRefused:
     @pytest.fixture
     def refusals(self) -> bool:
         return True
+
+    def test_one_volume_of_one_series_of_a_study_is_chosen(
+        self, opened: Callable[..., Page], tmp_path: Path
+    ) -> None:
+        file = tmp_path / "study.zip"
+        file.write_bytes(zipped_study())
+        page = opened("segment")
+        page.locator("#segment input[type=file]").set_input_files(file)
+        series, volume = (page.locator(f"#segment .offer .{name}") for name in ("series", "volume"))
+        expect(page.get_by_text("This file holds several series: choose one.")).to_be_visible()
+        check_accessible(page)
+        series.select_option("MR, dual echo, 4 files")
+        expect(page.get_by_text("This file holds several volumes: choose one.")).to_be_visible()
+        for number in range(2):
+            volume.select_option(f"{number + 1} of 2")
+            wanted = read_image(file, series=ECHOES, index=number)
+            check_shown(page, caps_med.load_model("brain-t1-tissue").segment(wanted))
+            shown = page.evaluate("() => Math.max(...capsMed.segment.volumes[0].img)")
+            assert shown == wanted.array.max()
+        series.select_option(SERIES)
+        first = read_image(file, series=SERIES)
+        check_shown(page, caps_med.load_model("brain-t1-tissue").segment(first))
+        expect(volume).to_have_count(0)
+        sample(page, "segment", "T1 slice")
+        expect(series).to_have_count(0)
 
     def test_a_hostile_file_gets_the_services_own_words(
         self, opened: Callable[..., Page], tmp_path: Path

@@ -1,5 +1,6 @@
 /** Calls to the service: the key, its problems, its streams. */
 import { EventSourceParserStream } from 'eventsource-parser/stream';
+import { withChoices } from './choices.js';
 
 export interface Finding { severity: string; code: string; file: string; what: string; fix: string }
 
@@ -91,12 +92,12 @@ export async function call(path: string, init: RequestInit & { headers?: Record<
 
 export const json = async <T>(path: string): Promise<T> => (await call(path)).json();
 
-/** POST a form; what is undefined or empty is left out, a list gives a part for each of its elements. */
+/** POST a form, with what was chosen of its files; what is undefined or empty is left out, a list gives a part for each of its elements. */
 export function post(path: string, fields: object, signal?: AbortSignal): Promise<Response> {
   const body = new FormData();
   const parts = Object.entries(fields).flatMap(([name, value]) => [value].flat().map((one) => [name, one]));
   for (const [name, value] of parts) if (value !== undefined && value !== '') body.append(name, value);
-  return call(path, { method: 'POST', body, signal: signal ?? null });
+  return call(withChoices(path, parts.map(([, value]) => value)), { method: 'POST', body, signal: signal ?? null });
 }
 
 /** The address of a picture that the service has made. */

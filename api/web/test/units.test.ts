@@ -1,6 +1,7 @@
 import { zipSync } from 'fflate';
 import { describe, expect, it, vi } from 'vitest';
 import { leftBehind, standing } from '../src/background.js';
+import { choose, offered, withChoices, withOffer } from '../src/choices.js';
 import { capsuleNames, type Detail, inOrder } from '../src/catalog.svelte.js';
 import { meanCouplings, meanLengths } from '../src/couplings.js';
 import { compare, translation } from '../src/compare.js';
@@ -348,3 +349,26 @@ function storage(): Storage {
   };
   return Object.create(methods) as Storage;
 }
+
+describe('several images in a file', () => {
+  const series = { code: 'several_series', members: { series: [{ uid: '1.2', title: 'MR, T1' }, { uid: '1.3', title: 'CT' }] } };
+
+  it('is offered as the service lists it', () => {
+    const [all, volumes] = [offered(series), offered({ code: 'several_volumes', members: { volumes: 2 } })];
+    expect(all?.choices.map(({ value }) => value)).toEqual(['1.2', '1.3']);
+    expect(volumes).toEqual({ name: 'volume', choices: [{ value: '0', title: '1 of 2' }, { value: '1', title: '2 of 2' }] });
+    expect(offered({ code: 'invalid_input', members: {} })).toBeUndefined();
+    if (all && volumes) {
+      expect(withOffer([all], volumes)).toEqual([all, volumes]);
+      expect(withOffer([all, volumes], all)).toEqual([all]); // another series has other volumes
+    }
+  });
+
+  it('is sent with its file, wherever that goes', () => {
+    const [study, other] = [new Blob(['a']), new Blob(['b'])];
+    choose(study, { series: '1.2', volume: '1' });
+    expect(withChoices('v1/images?format=nifti', ['x', study])).toBe('v1/images?format=nifti&series=1.2&volume=1');
+    expect(withChoices('v1/models/m/classify', [study])).toBe('v1/models/m/classify?series=1.2&volume=1');
+    expect(withChoices('v1/images', [other, undefined])).toBe('v1/images');
+  });
+});

@@ -5,6 +5,7 @@ Of a study the series is chosen by its identifier, of a series of several volume
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import zipfile
@@ -36,6 +37,12 @@ from caps_med.wording import counted
 MAX_FILES = 10_000
 #: Folders and files that are no DICOM, beside those that are.
 _MAX_ENTRIES = 2 * MAX_FILES
+#: Series that a program is told to choose from.
+MOST_CHOICES = 1000
+
+
+class _NoPicture(InvalidInput):
+    """There is no DICOM picture among the files."""
 
 
 def read_series(
@@ -46,13 +53,37 @@ def read_series(
     series: str | None = None,
     index: int | None = None,
 ) -> MedicalImage:
-    """The one series in `folder`; files that are not DICOM pictures are skipped, folders not
-    entered.
+    """The one series in `folder`; files that are not DICOM pictures are skipped.
+
+    Folders in it are entered where it holds no picture itself, as that of a study or a CD, and
+    where a series is chosen.
 
     Args, raises: as `read_files`.
     """
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    return read_files(files, limits, str(folder), kind=kind, series=series, index=index)
+
+    def read(files: Iterable[Path]) -> MedicalImage:
+        found = sorted(path for path in files if path.is_file())
+        return read_files(found, limits, str(folder), kind=kind, series=series, index=index)
+
+    if series is None:
+        with contextlib.suppress(_NoPicture):
+            return read(folder.iterdir())
+    return read(below(folder))
+
+
+def below(folder: Path) -> Iterator[Path]:
+    """All that is in `folder` and in its folders, links to folders not followed.
+
+    Raises:
+        InputTooLarge: there are too many entries.
+    """
+    for number, path in enumerate(folder.rglob("*")):
+        if number >= _MAX_ENTRIES:
+            raise InputTooLarge(
+                f"{folder} holds more than {_MAX_ENTRIES} files and folders: name the folder of a "
+                "series in it"
+            )
+        yield path
 
 
 def read_files(
@@ -105,7 +136,7 @@ def _read(
             raise
         return _one_segmentation(contents(), limits, name)
     if not found.counts:
-        raise InvalidInput(f"{name} holds no DICOM picture: give a file, or the files of a series")
+        raise _NoPicture(f"{name} holds no DICOM picture: give a file, or the files of a series")
     return assemble(_one_series(found, name, series), limits, index)
 
 
@@ -301,7 +332,7 @@ def _one_series(found: _Found, place: str, series: str | None) -> list[Frames]:
         raise SeveralSeries(
             f"{place} holds several DICOM series: choose one with --series UID (Python, HTTP: "
             f"series=), of {listed}",
-            [label.uid for label in found.counts],
+            {label.uid: _title(label, n) for label, n in found.counts.most_common(MOST_CHOICES)},
         )
     if not found.files:
         raise InvalidInput(f"{place} holds no DICOM series {series}: there is {listed}")
@@ -313,9 +344,13 @@ def _one_series(found: _Found, place: str, series: str | None) -> list[Frames]:
 def _listed(counts: Counter[SeriesLabel]) -> str:
     """The series as one chooses them: identifier, modality, description, number of files."""
     lines = [
-        f"{label.uid or 'one without identifier'} "
-        f"({', '.join(filter(None, (label.modality, label.description, counted(n, 'file'))))})"
+        f"{label.uid or 'one without identifier'} ({_title(label, n)})"
         for label, n in counts.most_common(MOST_LISTED)
     ]
     left = len(counts) - len(lines)
     return "; ".join(lines) + (f"; and {left} more" if left else "")
+
+
+def _title(label: SeriesLabel, files: int) -> str:
+    """Modality, description, number of files."""
+    return ", ".join(filter(None, (label.modality, label.description, counted(files, "file"))))

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydicom.uid import MediaStorageDirectoryStorage
 
 from caps_med.errors import InputTooLarge, InvalidInput, SeveralSeries, SeveralVolumes
 from caps_med.images import Limits, count_pictures, encode_image, read_image
+from caps_med.images.codecs import dicom_series
 from tests.images.dicom_files import (
     IDENTITY,
     PATIENT,
@@ -197,7 +199,30 @@ class TestStudy:
             with pytest.raises(SeveralSeries, match=listed) as raised:
                 read_image(source)
             assert raised.value.uids == (self.T1, self.T2)
+            assert raised.value.titles[self.T2] == "MR, T2w, 2 files"
             assert PATIENT not in str(raised.value)
+
+    def test_a_folder_for_each_series_of_a_study_or_cd(self, study: Path) -> None:
+        for path in sorted(study.iterdir()):
+            folder = study / "DICOM" / path.name[:2]
+            folder.mkdir(parents=True, exist_ok=True)
+            path.rename(folder / path.name)
+        directory = dataset(GREY, SOPClassUID=MediaStorageDirectoryStorage)
+        del directory.PixelData
+        (study / "DICOMDIR").write_bytes(encoded(directory))
+        with pytest.raises(SeveralSeries, match="T1w MPRAGE"):
+            read_image(study)
+        assert read_image(study, series=self.T2).array.shape == (1, 7, 5, 2)
+        (study / "here.dcm").write_bytes(slice_file(SeriesInstanceUID=self.T1))
+        assert read_image(study).array.shape == (1, 7, 5, 1)  # a series has other folders beside it
+        assert read_image(study, series=self.T2).array.shape == (1, 7, 5, 2)
+
+    def test_a_folder_of_too_much_is_not_read(
+        self, study: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(dicom_series, "_MAX_ENTRIES", 3)
+        with pytest.raises(InputTooLarge, match="more than 3 files and folders: name the folder"):
+            read_image(study, series=self.T2)
 
     def test_one_is_chosen(self, study: Path) -> None:
         for source in self.sources(study):
