@@ -83,8 +83,12 @@ PROBLEMS: Mapping[str, ProblemType] = {
     errors.InputTooLarge.code: ProblemType(413, "Over a limit, before or after decompression."),
     errors.UnsupportedFormat.code: ProblemType(415, "The format of the content is not supported."),
     errors.InvalidInput.code: ProblemType(422, "The content is truncated, corrupt or meaningless."),
-    errors.SeveralSeries.code: ProblemType(422, "There are several DICOM series: choose one; see `series`."),
-    errors.SeveralVolumes.code: ProblemType(422, "There are several volumes: choose one; see `volumes`."),
+    errors.SeveralSeries.code: ProblemType(
+        422, "There are several DICOM series: choose one; see `series`."
+    ),
+    errors.SeveralVolumes.code: ProblemType(
+        422, "There are several volumes: choose one; see `volumes`."
+    ),
     errors.UnknownLabel.code: ProblemType(
         422, "A label map has an id that the model does not know."
     ),
@@ -192,7 +196,7 @@ def answer_to(error: Exception) -> JSONResponse | None:
         detail = "no process could be started to decode the file: try again later"
         return problem(OVERLOADED, detail, {"Retry-After": "5"})
     if isinstance(error, errors.CapsMedError) and error.code in PROBLEMS:
-        return problem(error.code, str(error), **error.members)
+        return problem(error.code, str(error), None, **error.members)
     return None
 
 

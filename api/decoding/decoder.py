@@ -172,7 +172,7 @@ class Decoder:
             raise InvalidInput(str(answer["message"]))
         if answer.get("error") not in _ERRORS:
             raise wire.Garbled("no answer")
-        raise _error(answer)
+        raise refusal(answer)
 
     def _image(self, line: Any, limits: Limits, admit: Admit) -> MedicalImage:  # noqa: ANN401
         # rescaled integers may become twice as large as they were
@@ -197,8 +197,12 @@ class Decoder:
         return _Deadline(seconds, self._process)
 
 
-def _error(answer: dict[str, Any]) -> CapsMedError:
-    """What a decoder has refused, with what there is to choose from."""
+def refusal(answer: dict[str, Any]) -> CapsMedError:
+    """What a decoder has refused, with what there is to choose from.
+
+    Raises:
+        Garbled: it offers something impossible.
+    """
     kind, message = _ERRORS[answer["error"]], str(answer["message"])
     try:
         if kind is errors.SeveralVolumes:

@@ -26,7 +26,7 @@ from pydicom.uid import (
 )
 
 from api.app import create_app
-from api.decoding import wire
+from api.decoding import decoder, wire
 from api.decoding.decoder import Decoder, DecoderDied, DecodeTimeout
 from api.decoding.pool import DecodePool
 from api.processes import module_command
@@ -383,3 +383,17 @@ def test_no_temporary_file_stays(
     with pytest.raises(CapsMedError, match="cut"):
         decoded(pool, volume[:200])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "members"),
+    [
+        ("several_volumes", {"volumes": "many"}),
+        ("several_volumes", None),
+        ("several_series", {"series": [{"uid": "1.2"}]}),
+        ("several_series", {"series": 3}),
+    ],
+)
+def test_what_a_decoder_offers_to_choose_from_is_not_trusted(code: str, members: object) -> None:
+    with pytest.raises(wire.Garbled, match="impossible choice"):
+        decoder.refusal({"error": code, "message": "", "members": members})

@@ -18,9 +18,11 @@ from typer.testing import CliRunner
 
 from caps_med import cli
 from caps_med.cli import progress as cli_progress
+from caps_med.cli.batch import check_single
 from caps_med.images import MedicalImage
 from caps_med.inference import Model
 from tests.classifiers import write_classifiers
+from tests.images.dicom_files import slice_file
 
 COMMAND = Path(sys.executable).parent / "caps-med"
 
@@ -153,3 +155,9 @@ def test_a_signal_ends_processes_and_keeps_the_table(models: Path, tmp_path: Pat
     written = {path.stem for path in out.iterdir() if path.suffix == ".png"}
     assert done == written and 0 < len(done) < 60
     assert not [path for path in out.iterdir() if path.name.startswith(".")]
+
+
+def test_the_folder_of_a_study_is_a_single_input(tmp_path: Path) -> None:
+    (tmp_path / "DICOM" / "t1").mkdir(parents=True)
+    (tmp_path / "DICOM" / "t1" / "IM0").write_bytes(slice_file())
+    assert check_single([tmp_path]) == [tmp_path]
