@@ -30,6 +30,7 @@ from api.record import known, note
 from api.routes.common import EngineDependency, answers, problems
 from api.streams import STREAM, event_stream
 from api.uploads import hashed
+from caps_med.bundles.metadata import Task
 from caps_med.errors import InvalidParameter
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["training"])
@@ -167,7 +168,7 @@ async def submit(
     jobs: JobsDependency,
     request: Request,
     response: Response,
-    task: Annotated[Literal["segmentation", "synthesis", "classification"], Form()],
+    task: Annotated[Task, Form()],
     name: Annotated[str, Form(description="Name of the new model.", examples=["axons"])],
     options: Annotated[Options, Depends(chosen_options)],
     archive: Annotated[
