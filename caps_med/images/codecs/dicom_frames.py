@@ -134,6 +134,17 @@ def describe_frames(data: bytes, limits: Limits) -> Frames:
         )
 
 
+def series_of(data: bytes, limits: Limits) -> SeriesLabel | None:
+    """The series of a file whose picture cannot be read; None if the file does not tell."""
+    try:
+        layouts.read_layout(data, limits)
+        with _parsing():
+            label = _series(pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=_TAGS))
+    except CapsMedError:
+        return None
+    return label if label.uid else None
+
+
 @contextmanager
 def _parsing() -> Iterator[None]:
     """Whatever a parser or decoder raises, as one of this library's errors."""

@@ -27,7 +27,7 @@ from caps_med.errors import (
     UnsupportedFormat,
 )
 from caps_med.images.codecs import dicom_kinds, dicom_layout, zips
-from caps_med.images.codecs.dicom_frames import Frames, SeriesLabel, describe_frames
+from caps_med.images.codecs.dicom_frames import Frames, SeriesLabel, describe_frames, series_of
 from caps_med.images.codecs.dicom_volumes import MOST_LISTED, assemble, named
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.limits import Limits
@@ -270,22 +270,32 @@ def _content(file: IO[bytes], most: int) -> bytes | None:
 
 @dataclass
 class _Found:
-    """The pictures of one series, and how many files each series has.
+    """The pictures of one series, how many files each series has, and why one cannot be read.
 
     As soon as there are several series, and none was chosen, no more files are kept.
     """
 
     files: list[Frames] = field(default_factory=list)
     counts: Counter[SeriesLabel] = field(default_factory=Counter)
+    refused: dict[str, CapsMedError] = field(default_factory=dict)
 
     def add(self, frames: Frames, series: str | None) -> None:
         """Count a file, and keep it if it may be wanted."""
-        label = next((one for one in self.counts if one.uid == frames.series.uid), frames.series)
-        self.counts[label] += 1
+        label = self._count(frames.series)
         if label.uid == series or (series is None and len(self.counts) == 1):
             self.files.append(frames)
         elif series is None:
             self.files.clear()
+
+    def refuse(self, label: SeriesLabel, error: CapsMedError) -> None:
+        """Count a file that cannot be read: its series cannot, the others can."""
+        self.refused.setdefault(self._count(label).uid, error)
+
+    def _count(self, series: SeriesLabel) -> SeriesLabel:
+        """Count a file; the label of its series, as its first file has it."""
+        label = next((one for one in self.counts if one.uid == series.uid), series)
+        self.counts[label] += 1
+        return label
 
 
 def _found(
@@ -315,6 +325,10 @@ def _found(
             continue
         except dicom_kinds.NoImage as error:
             left_out.append(error)
+        except (UnsupportedFormat, InvalidInput) as error:
+            if (label := series_of(content, limits)) is None:
+                raise
+            found.refuse(label, error)
     if not found.counts and left_out:
         raise left_out[0]
     return found
@@ -326,6 +340,7 @@ def _one_series(found: _Found, place: str, series: str | None) -> list[Frames]:
     Raises:
         SeveralSeries: there are several, and none was chosen.
         InvalidInput: there is no such series, or it is of several patients.
+        CapsMedError: a file of it cannot be read.
     """
     listed = _listed(found.counts)
     if series is None and len(found.counts) > 1:
@@ -334,6 +349,9 @@ def _one_series(found: _Found, place: str, series: str | None) -> list[Frames]:
             f"series=), of {listed}",
             {label.uid: _title(label, n) for label, n in found.counts.most_common(MOST_CHOICES)},
         )
+    wanted = next(iter(found.counts)).uid if series is None else series
+    if wanted in found.refused:
+        raise found.refused[wanted]
     if not found.files:
         raise InvalidInput(f"{place} holds no DICOM series {series}: there is {listed}")
     if len({file.patient for file in found.files}) > 1:

@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 from pydicom.uid import MediaStorageDirectoryStorage
 
-from caps_med.errors import InputTooLarge, InvalidInput, SeveralSeries, SeveralVolumes
+from caps_med.errors import (
+    InputTooLarge,
+    InvalidInput,
+    SeveralSeries,
+    SeveralVolumes,
+    UnsupportedFormat,
+)
 from caps_med.images import Limits, count_pictures, encode_image, read_image
 from caps_med.images.codecs import dicom_series
 from tests.images.dicom_files import (
@@ -216,6 +222,20 @@ class TestStudy:
         (study / "here.dcm").write_bytes(slice_file(SeriesInstanceUID=self.T1))
         assert read_image(study).array.shape == (1, 7, 5, 1)  # a series has other folders beside it
         assert read_image(study, series=self.T2).array.shape == (1, 7, 5, 2)
+
+    def test_a_series_that_cannot_be_read_leaves_the_others(self, study: Path) -> None:
+        told: dict[str, Any] = {
+            "SeriesInstanceUID": "1.2.3",
+            "Modality": "MR",
+            "ImageType": ["ORIGINAL", "MOSAIC"],
+        }
+        (study / "A-mosaic.dcm").write_bytes(slice_file(0.0, **told))
+        for source in self.sources(study):
+            with pytest.raises(SeveralSeries, match=r"1\.2\.3 \(MR, 1 file\)"):
+                read_image(source)
+            assert read_image(source, series=self.T2).array.shape == (1, 7, 5, 2)
+            with pytest.raises(UnsupportedFormat, match="a mosaic"):
+                read_image(source, series="1.2.3")
 
     def test_a_folder_of_too_much_is_not_read(
         self, study: Path, monkeypatch: pytest.MonkeyPatch
