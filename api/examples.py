@@ -76,7 +76,9 @@ def upload(document: Mapping[str, Any], path: str, address: str) -> str | None:
 def _fields(
     document: Mapping[str, Any], operation: Mapping[str, Any]
 ) -> Iterator[tuple[str, bool]]:
-    """The required form fields, plus the first file if none is required: (name, is a file)."""
+    """The required form fields: (name, is a file). If no file is required, the image is among them,
+    or else the first file.
+    """
     content = operation.get("requestBody", {}).get("content", {})
     form: dict[str, Any] = next((content[kind] for kind in _FORMS if kind in content), {})
     reference = form.get("schema", {}).get("$ref", "")
@@ -85,7 +87,8 @@ def _fields(
     required = schema.get("required", ())
     yield from (field for field in fields if field[0] in required)
     if not any(is_file for name, is_file in fields if name in required):
-        yield from [field for field in fields if field[1]][:1]
+        files = [field for field in fields if field[1]]
+        yield from sorted(files, key=lambda field: field[0] != "image")[:1]
 
 
 def _is_file(field: Mapping[str, Any]) -> bool:

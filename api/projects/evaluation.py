@@ -12,7 +12,6 @@ from api.projects.annotations import Annotations
 from api.projects.images import ProjectImages
 from api.projects.patience import patiently
 from api.projects.records import Image
-from training.evaluation.metrics.overlap import dice
 from training.evaluation.statistics import rounded, spread_of
 
 #: The mean over the labels, beside the names of these.
@@ -79,6 +78,9 @@ async def scores_of(
         found = answer.array
 
         def scored() -> dict[str, float]:
+            # Not above: it loads MONAI, which takes seconds and a writable folder (Matplotlib's).
+            from training.evaluation.metrics.overlap import dice
+
             truth = annotations.read(image, annotations.label(image)).array
             scores = {name: dice(found == i, truth == i) for i, name in names.items()}
             return {name: score for name, score in scores.items() if score is not None}

@@ -203,6 +203,7 @@ def test_what_other_networks_have_and_lack(classified: Callable[[str], Page]) ->
     expect(page.locator("#capsules .none")).to_contain_text("no capsules to show")
     page.locator("#capsules select.model").select_option("tiny-matrix")
     page.locator("#capsules .network button", has_text="primarycaps").click()
+    settled(page, "capsules")
     page.locator("#capsules .pick").click()
     expect(page.locator("#capsules .here")).to_contain_text("to convcaps1 are not told")
     page.locator("#capsules .network button", has_text="convcaps2").click()
