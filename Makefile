@@ -12,10 +12,10 @@ NODE := $(shell node -p 'const [a, b] = process.versions.node.split(".").map(Num
 # Idle OpenMP threads sleep: spinning, they would take the core that they wait for.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help install page demo test docs serve lint bench clean
+.PHONY: help install page demo test test-cluster docs serve lint bench clean
 
 help: ## List the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 install: $(READY) page ## Create a virtual environment with all dependencies, and the web page
 
@@ -49,6 +49,11 @@ demo: $(READY) page ## Segment and synthesize a brain slice, show its capsules; 
 
 test: $(READY) lint ## Run the linters and all tests
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n auto --dist loadfile
+
+test-cluster: EXTRAS = dev,scale
+test-cluster: $(READY) ## Run the tests on a Ray cluster
+	$(BIN)/python -c 'import ray' || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	CAPS_MED_NEED_RAY=1 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest tests/cluster
 
 lint: $(READY) page ## Check style, types and import rules, of the web page too
 	$(BIN)/ruff check .
