@@ -1,0 +1,1 @@
+"""The service and training on several Ray nodes, simulated on one machine."""

@@ -1,0 +1,86 @@
+"""One Ray node as a process tree: ``python -m benchmarks.cluster.keeper ARGUMENTS OF ray start``.
+
+Ray's processes leave the command that started them. This process adopts them, whatever they start
+(HAProxy, jobs), and kills them all when its standard input ends: when its parent closes it, or dies
+in any way. It says ``up``, then obeys a word a line: ``kill-gcs``, ``start-gcs``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+
+import psutil
+
+_SUBREAPER = 36  # man 2 prctl
+
+
+def processes(keeper: int) -> list[psutil.Process]:
+    """What runs on the node of that keeper."""
+    with suppress(psutil.NoSuchProcess):
+        found = psutil.Process(keeper).children(recursive=True)
+        return [process for process in found if _runs(process)]
+    return []
+
+
+def _runs(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+class _Gcs:
+    """The head's control store, which can be killed and started again as it was."""
+
+    def __init__(self) -> None:
+        self._command: list[str] = []
+        self._environment: dict[str, str] = {}
+
+    def kill(self) -> None:
+        (process,) = (p for p in processes(os.getpid()) if p.name() == "gcs_server")
+        self._command, self._environment = process.cmdline(), process.environ()
+        process.kill()
+        process.wait()
+
+    def start(self) -> None:
+        subprocess.Popen(self._command, env=self._environment, stdin=subprocess.DEVNULL)
+
+
+def main() -> None:
+    """Start a node and keep it until standard input ends."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+    try:
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", *sys.argv[1:]]
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
+        signal.signal(signal.SIGCHLD, _reap)
+        gcs = _Gcs()
+        orders = {"kill-gcs": gcs.kill, "start-gcs": gcs.start}
+        print("up", flush=True)
+        for line in sys.stdin:
+            orders[line.strip()]()
+            print("done", flush=True)
+    finally:
+        _kill_all()
+
+
+def _reap(*_: object) -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _kill_all() -> None:
+    while left := processes(os.getpid()):
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=5)
+
+
+if __name__ == "__main__":
+    main()
