@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -302,6 +303,8 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
         ),
         candidate=options["candidate"],
     )
+    if distributed.restarted() and request.first_folder.checkpoint.exists():
+        request = replace(request, resume=True)
     try:
         bundle = distributed.in_parallel(lambda: train(request, console))
     except KeyboardInterrupt:

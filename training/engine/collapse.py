@@ -10,6 +10,7 @@ from ignite.engine import Engine, Events
 from torch import Tensor
 
 from caps_med.networks import predicted_classes
+from training.engine import distributed
 
 #: Share of the steps after which a network must have found something else than background.
 DEADLINE = 0.2
@@ -86,7 +87,8 @@ def until_it_finds(
             return train(restarts)
         except Collapsed:
             restarts += 1
-        notify(
-            "the network answers nothing but background after a fifth of the steps: starting "
-            f"again with another seed and a lower learning rate ({restarts} of {RESTARTS})"
-        )
+        if distributed.first():
+            notify(
+                "the network answers nothing but background after a fifth of the steps: starting "
+                f"again with another seed and a lower learning rate ({restarts} of {RESTARTS})"
+            )

@@ -1,16 +1,22 @@
-"""One training on several processes and machines, as ``torchrun`` starts them."""
+"""One training on several processes and machines, as ``torchrun`` starts them, or Ray Train."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TypeVar, cast
 
 import ignite.distributed as idist
 import torch
 from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 Result = TypeVar("Result")
+
+#: How long a process waits for another one. The first alone prepares the data, validates and
+#: publishes, which can take longer than PyTorch's 10 (NCCL) and 30 minutes (Gloo).
+PATIENCE = timedelta(hours=12)
 
 
 def launched() -> bool:
@@ -18,15 +24,27 @@ def launched() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
+def restarted() -> bool:
+    """Whether ``torchrun --max-restarts`` has started the processes again, as one had ended."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
 def in_parallel(work: Callable[[], Result]) -> Result:
-    """Call `work` in this process, in a process group with the others of ``torchrun``, if any."""
-    if not launched():
+    """Call `work` in this process, in a process group with the others of ``torchrun``, if any.
+
+    A process group that is there already, as Ray Train makes one, is used and kept.
+    """
+    if torch.distributed.is_initialized() or not launched():
+        idist.sync()
         return work()
     backend = "nccl" if torch.cuda.is_available() else "gloo"
-    results: list[Result] = []
-    with idist.Parallel(backend=backend) as parallel:
-        parallel.run(lambda _rank: results.append(work()))
-    return results[0]
+    idist.initialize(backend, timeout=PATIENCE)
+    try:
+        result = work()
+        idist.barrier()  # the first process publishes while the others are done
+        return result
+    finally:
+        idist.finalize()
 
 
 def first() -> bool:
@@ -38,6 +56,27 @@ def wrapped(network: nn.Module) -> nn.Module:
     """A network whose gradients are those of all processes; itself where there is one."""
     several = idist.get_world_size() > 1
     return cast(nn.Module, idist.auto_model(network)) if several else network
+
+
+def average_gradients(network: nn.Module) -> None:
+    """Replace the gradients by their mean over all processes, where `wrapped` cannot be used.
+
+    That is where a training step calls other methods of the network than its forward pass. All
+    processes have the same weights, and call this after each backward pass.
+    """
+    if (processes := idist.get_world_size()) == 1:
+        return
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    mean = idist.all_reduce(parameters_to_vector(gradients)) / processes
+    vector_to_parameters(mean, gradients)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+
+
+def share(positions: int) -> int:
+    """How many of the first `positions` of a batch are for this process, see `EpochSampler`."""
+    return len(range(idist.get_rank(), positions, idist.get_world_size()))
 
 
 def device() -> torch.device:

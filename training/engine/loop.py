@@ -224,12 +224,15 @@ def _validate(engine: Engine, run: TrainingRun, best: Best) -> None:
     """Add the scores to the metrics. Not MONAI's ValidationHandler: it needs an Evaluator over a
     loader, while these scores come from the function that also scores the published model.
 
-    All processes take the first one's score: the statistics of batch normalization differ between
-    them, and one that found another epoch the best would train on when the others stop early.
+    The first process scores for all: the statistics of batch normalization differ between them, and
+    one that found another epoch the best would train on when the others stop early.
     """
-    scores = run.validate()
-    engine.state.metrics.update(scores)
-    score = float(idist.broadcast(scores["score"], src=0))
+    score = 0.0
+    if distributed.first():
+        scores = run.validate()
+        engine.state.metrics.update(scores)
+        score = scores["score"]
+    score = float(idist.broadcast(score, src=0))
     keep_last = run.recipe.keep == "last" and not run.recipe.patience
     if score > best.score or keep_last:
         best.score, best.epoch = score, engine.state.epoch

@@ -6,8 +6,10 @@ import gc
 from collections.abc import Callable
 from typing import TypeVar
 
+import ignite.distributed as idist
 import torch
 
+from caps_med.errors import InvalidParameter
 from training.engine.recipe import Recipe
 from training.engine.run_folder import RunFolder
 
@@ -28,6 +30,8 @@ def with_less_memory(
 
     Raises:
         torch.OutOfMemoryError, MemoryError: a single crop of the smallest size does not fit.
+        InvalidParameter: memory ran out in one of several processes. The others wait for it in the
+            middle of a step and cannot change their batches.
     """
     while True:
         try:
@@ -41,6 +45,11 @@ def with_less_memory(
                 for name, value in dict(recipe).items()
                 if value != getattr(smaller, name)
             )
+            if (processes := idist.get_world_size()) > 1:
+                raise InvalidParameter(
+                    f"out of memory in process {idist.get_rank()} of {processes}: delete "
+                    f"{folder.path} and start again with {changed}"
+                ) from error
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

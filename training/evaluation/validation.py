@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
-from monai.metrics import ConfusionMatrixMetric
+from monai.metrics import compute_confusion_matrix_metric, get_confusion_matrix
 from monai.networks.utils import eval_mode
 from monai.transforms import DivisiblePad
 from numpy.typing import NDArray
@@ -34,16 +34,19 @@ def dice_scores(
 
     A class in neither the labels nor the predictions has no Dice and does not count. Pooled over
     pixels and on the network's device, by MONAI; `metrics.overlap` scores single cases.
+
+    Not MONAI's ConfusionMatrixMetric: of several processes it gathers what all have seen, and would
+    wait for ever where the first alone scores.
     """
     channels = network.out_channels
-    metric = ConfusionMatrixMetric(
-        include_background=channels == 1, metric_name="f1 score", reduction="sum_batch"
-    )
+    counts = []
     with eval_mode(network):
         for image, label in _cases(samples, network.divisor, network):
             found = predicted_classes(_answer(network, image))
-            metric(one_hot(found, channels), one_hot(label, channels))
-    per_class = metric.aggregate()[0].tolist()
+            of_sample = one_hot(found, channels), one_hot(label, channels)
+            counts.append(get_confusion_matrix(*of_sample, include_background=channels == 1))
+    dice = compute_confusion_matrix_metric("f1 score", torch.cat(counts).sum(0))
+    per_class = dice.tolist()
     names = list(labels.values())[1:]
     scores = {f"dice {n}": v for n, v in zip(names, per_class, strict=True) if v == v}  # not NaN
     return {"score": sum(scores.values()) / max(1, len(scores)), **scores}

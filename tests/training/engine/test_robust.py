@@ -17,16 +17,19 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 
 import caps_med
+from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
 from tests.training.data.classified_files import digits, idx
-from tests.training.engine.several import train_digits
+from tests.training.engine.several import request, train_digits
 from tests.training.engine.train_once import train_once
 from tests.training.forked import killed_when, start, succeeds
 from training.data import load_source, open_dataset
 from training.engine.loop import LossNotFinite
 from training.engine.run_folder import RunFolder, Stateful
+from training.tasks.pipeline import train
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
 SMALL = {
@@ -167,6 +170,16 @@ def test_two_processes_classify_as_one(both: Path) -> None:
     assert two[-1] < 0.7 * two[0]
     np.testing.assert_allclose(two, one, rtol=0.15)
     assert caps_med.load_model("digits", both / "models").classify(np.zeros((8, 8))).label
+
+
+@pytest.mark.parametrize("task, name", [("segmentation", "folds"), ("synthesis", "synthesis")])
+def test_two_processes_publish_what_one_would(both: Path, task: str, name: str) -> None:
+    """One process that resumes the finished run finds the same weights and scores published."""
+    published = ModelRepository(both / "models").find(name)
+    assert all(math.isfinite(score) for score in published.card.scores.values())
+    again = train(request(both, task, name, resume=True), Console(quiet=True))
+    assert again is not None
+    assert (again.reference, again.card) == (published.reference, published.card)
 
 
 def test_all_processes_stop_early_with_the_first(both: Path) -> None:

@@ -11,6 +11,7 @@ from torch.optim import Adam
 
 from caps_med.errors import InvalidParameter
 from caps_med.networks import Discriminator
+from training.engine.distributed import average_gradients
 
 #: Our name -> MONAI's criterion.
 CRITERIA: Mapping[str, str] = {"bce": "bce", "lsgan": "least_squares", "hinge": "hinge"}
@@ -53,6 +54,7 @@ class Adversary:
         for score, is_real in zip(scores, (True, False), strict=True):
             loss = loss + self._smoothed(score, is_real, for_discriminator=True)
         loss.backward()
+        average_gradients(self.discriminator)
         self.optimizer.step()
         return loss.detach()
 

@@ -27,6 +27,8 @@ class GeneratedBatch:
         real: the targets, of which only the `paired` first are compared.
         condition: label maps, ``[B, L, *S]``.
         paired: samples generated with the style code of their target.
+        weight: of the losses that compare those, so that the mean over several processes is that of
+            their samples; 1 in a single process.
     """
 
     clean: Tensor
@@ -34,19 +36,23 @@ class GeneratedBatch:
     real: Tensor
     condition: Tensor
     paired: int
+    weight: float = 1.0
 
     def in_planes(self, axis: int) -> GeneratedBatch:
         """Of volumes, their slices across one of the axes; of pictures, the same."""
         each = (as_slices(x, axis) for x in (self.clean, self.image, self.real, self.condition))
         clean, image, real, condition = each
-        return GeneratedBatch(
-            clean, image, real, condition, self.paired * len(image) // len(self.image)
-        )
+        paired = self.paired * len(image) // len(self.image)
+        return GeneratedBatch(clean, image, real, condition, paired, self.weight)
 
     @property
     def has_grain(self) -> bool:
         """Whether the generator adds grain."""
         return not torch.equal(self.image, self.clean)
+
+
+#: A loss of a batch; a scalar.
+Part = Callable[[GeneratedBatch], Tensor]
 
 
 class GeneratorLoss:
@@ -69,10 +75,10 @@ class GeneratorLoss:
         shifted: bool = False,
     ) -> None:
         self.weights, self.judge, self.shifted = weights, judge, shifted
-        self._parts: Mapping[str, Callable[[GeneratedBatch], Tensor]] = {
-            "l1": _l1,
-            "structure": _structure,
-            "texture": self._texture,
+        self._parts: Mapping[str, Part] = {
+            "l1": _of_paired(_l1),
+            "structure": _of_paired(_structure),
+            "texture": _of_paired(self._texture),
             "geometry": self._geometry,
         }
 
@@ -106,6 +112,15 @@ class GeneratorLoss:
             self.judge(batch.image), batch.condition
         )
         return loss
+
+
+def _of_paired(loss: Part) -> Part:
+    """A loss of the paired samples, weighted; zero where there are none."""
+
+    def weighted(batch: GeneratedBatch) -> Tensor:
+        return batch.weight * loss(batch) if batch.paired else batch.image.new_zeros(())
+
+    return weighted
 
 
 def _l1(batch: GeneratedBatch) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import ignite.distributed as idist
 import torch
 from monai.engines import SupervisedTrainer
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch.optim import Adam
 from torch.optim.swa_utils import AveragedModel
 
 from caps_med.networks import SynthesisNetwork, one_hot
+from training.engine.distributed import average_gradients, share
 from training.tasks.synthesis.adversary import Adversary
 from training.tasks.synthesis.losses import GeneratedBatch, GeneratorLoss, diversity_loss
 from training.tasks.synthesis.recipe import SynthesisRecipe
@@ -45,9 +47,10 @@ class SynthesisStep:
         self.generator.train()
         real, label = (batch[k].as_subclass(Tensor).to(self.device) for k in ("image", "label"))
         condition = one_hot(label, self.generator.label_channels)
-        z, paired = self._noise(real, condition)
+        paired, weight = self._paired()
+        z = self._noise(real, condition, paired)
         clean, image = self.generator.clean_and_image(condition, z)
-        generated = GeneratedBatch(clean, image, real, condition, paired)
+        generated = GeneratedBatch(clean, image, real, condition, paired, weight)
         planes = generated.in_planes(int(torch.randint(3, ()))) if image.ndim == 5 else generated
         self.adversary.update(planes.real, planes.image, planes.condition)
         self.optimizer.zero_grad()
@@ -56,20 +59,30 @@ class SynthesisStep:
         total = error + self.recipe.adversarial_weight * adversarial
         total = total + self._regularization(generated, z)
         total.backward()
+        average_gradients(self.generator)
         self.optimizer.step()
         if self.averaged is not None:
             self.averaged.update_parameters(self.generator)
         return {"loss": error.detach()}
 
-    def _noise(self, real: Tensor, condition: Tensor) -> tuple[Tensor, int]:
-        """z ``[B, Z]``, and how many of the first samples have the style code of their target."""
-        count = len(real)
-        z = torch.randn(count, self.generator.noise_size, device=self.device)
-        if self.style is None:
-            return z, count
-        paired = count - int(self.recipe.free * count)
-        z[:paired, : self.style.size] = self.style.encode(real[:paired], condition[:paired]).to(z)
-        return z, paired
+    def _noise(self, real: Tensor, condition: Tensor, paired: int) -> Tensor:
+        """z ``[B, Z]``; those of the paired samples begin with the style code of their target."""
+        z = torch.randn(len(real), self.generator.noise_size, device=self.device)
+        if self.style is not None:
+            code = self.style.encode(real[:paired], condition[:paired])
+            z[:paired, : self.style.size] = code.to(z)
+        return z
+
+    def _paired(self) -> tuple[int, float]:
+        """How many of the first samples are paired, and their weight (see `GeneratedBatch`).
+
+        With a style, all but the last `free` of a batch, whichever process they are in.
+        """
+        size, processes = self.recipe.batch_size, idist.get_world_size()
+        free = self.recipe.free if self.style else 0.0
+        paired = size - int(free * size)
+        own = share(paired)
+        return own, own * processes / max(1, paired)
 
     def _regularization(self, batch: GeneratedBatch, z: Tensor) -> Tensor:
         """The style and diversity losses, weighted."""

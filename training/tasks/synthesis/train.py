@@ -50,7 +50,8 @@ def train_synthesis(
         KeyboardInterrupt: on Ctrl-C; the last epoch's checkpoint is in the folder.
     """
     judge = _judge(recipe, source, models)
-    folder.open(recipe, resume)
+    if distributed.first():
+        folder.open(recipe, resume)
     device = distributed.device()
     generator = initial_network(
         recipe, source, models, lambda weights, own: _other_noise(weights, own, source)
