@@ -120,3 +120,14 @@ def orthanc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[orthanc_server
         pytest.skip(reason)
     with orthanc_server.running(tmp_path_factory.mktemp("orthanc")) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def filled(orthanc: orthanc_server.Orthanc) -> orthanc_server.Orthanc:
+    """An archive of the one series of `tests.archives.series`."""
+    from tests.archives.series import slices  # few tests need it
+
+    orthanc.clear()
+    for file in slices():
+        orthanc.store(file)
+    return orthanc

@@ -19,23 +19,12 @@ from api.app import create_app
 from api.archives.images import archived_image, located
 from api.settings import Settings
 from benchmarks.orthanc import Orthanc
-from caps_med.archives import ArchiveSettings, SeriesReference
+from caps_med.archives import ArchiveSettings
 from caps_med.errors import ArchiveNotFound, SeriesNotFound
 from caps_med.images import read_image
 from tests.api.running import PATIENCE, Running, running, until
-from tests.archives.series import STUDY, slices, zipped
+from tests.archives.series import REFERENCE, STUDY, zipped
 from tests.images.dicom_files import IDENTITY, SERIES
-
-REFERENCE = SeriesReference("orthanc", STUDY, SERIES)
-
-
-@pytest.fixture(scope="module")
-def filled(orthanc: Orthanc) -> Orthanc:
-    """An archive of one series of three slices."""
-    orthanc.clear()
-    for file in slices():
-        orthanc.store(file)
-    return orthanc
 
 
 @pytest.fixture(scope="module")

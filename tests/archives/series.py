@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from caps_med.archives import SeriesReference
 from tests.images.dicom_files import IDENTITY, SERIES, dataset, encoded, placed
 from tests.zips import zip_of
 
 STUDY = str(IDENTITY["StudyInstanceUID"])
 SLICES = 3
+REFERENCE = SeriesReference("orthanc", STUDY, SERIES)
 
 
 def slices(series: str = SERIES, **changed: object) -> list[bytes]:

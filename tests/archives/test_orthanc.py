@@ -27,19 +27,8 @@ from caps_med.errors import (
     SeriesNotFound,
 )
 from caps_med.images import read_image
-from tests.archives.series import STUDY, slices, zipped
+from tests.archives.series import REFERENCE, STUDY, zipped
 from tests.images.dicom_files import SERIES, series_file
-
-REFERENCE = SeriesReference("orthanc", STUDY, SERIES)
-
-
-@pytest.fixture(scope="module")
-def filled(orthanc: Orthanc) -> Orthanc:
-    """An archive of one series of three slices."""
-    orthanc.clear()
-    for file in slices():
-        orthanc.store(file)
-    return orthanc
 
 
 def archive(orthanc: Orthanc, bounds: ArchiveBounds | None = None) -> Archive:

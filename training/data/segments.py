@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from caps_med.errors import CapsMedError
 from caps_med.images import LabelCode
 from caps_med.images.codecs import dicom_layout
 from caps_med.images.labels import same_name
@@ -66,5 +67,5 @@ def _read(path: Path, size: int, changed: int) -> Segments:
 
     try:
         return described_segments(path.read_bytes(), LIMITS) if size <= LIMITS.max_bytes else {}
-    except Exception:  # pydicom raises nearly every type; the check says what is wrong
+    except CapsMedError:  # the check says what is wrong
         return {}

@@ -9,26 +9,23 @@ patient and study that a DICOM SEG must repeat (`caps_med.images.dicom_origin`).
 from __future__ import annotations
 
 import io
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pydicom
-from pydicom.config import disable_value_validation
 from pydicom.dataset import FileDataset
 from pydicom.pixels.utils import pixel_array
 from pydicom.uid import UID
 
-from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.errors import CapsMedError, InvalidInput, UnsupportedFormat
 from caps_med.images import dicom_origin
 from caps_med.images.codecs import dicom_codestreams as codestreams
 from caps_med.images.codecs import dicom_kinds, dicom_stacks
 from caps_med.images.codecs import dicom_layout as layouts
 from caps_med.images.codecs.dicom_geometry import SlicePlane, read_planes
+from caps_med.images.codecs.dicom_parsing import parsing
 from caps_med.images.codecs.dicom_rescale import rescaled, smallest_integers
 from caps_med.images.codecs.dicom_stacks import FrameLabels, frame_labels
 from caps_med.images.image import Array
@@ -47,8 +44,8 @@ _TAGS: list[Any] = [
 _CINE = ("US", "IVUS", "XA", "RF", "ES", "XC")
 #: Characters of a description (VR LO).
 _LONGEST = 64
-#: Warnings and pydicom's validation are turned off for the whole process: one file at a time.
-QUIET = threading.Lock()
+#: What files that cannot be read are called, and how they are converted.
+_ADVICE = ("DICOM", "store it uncompressed")
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
@@ -99,7 +96,7 @@ class Frames:
 
     def decode(self) -> tuple[Array, tuple[str, ...]]:
         """The values `[F, H, W]`, or `[F, H, W, 3]` of colours, and what had to be decided."""
-        with _parsing():
+        with parsing(*_ADVICE):
             header = pydicom.dcmread(
                 io.BytesIO(self.content), force=True, specific_tags=[*_TAGS, "PixelData"]
             )
@@ -116,7 +113,7 @@ def describe_frames(data: bytes, limits: Limits) -> Frames:
         InvalidInput, InputTooLarge, UnsupportedFormat: its header shows that it cannot be read.
     """
     layout = layouts.read_layout(data, limits)
-    with _parsing():
+    with parsing(*_ADVICE):
         header = pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=_TAGS)
         dicom_kinds.check_image(header)
         shape = _checked_shape(header, layout, limits)
@@ -138,28 +135,11 @@ def series_of(data: bytes, limits: Limits) -> SeriesLabel | None:
     """The series of a file whose picture cannot be read; None if the file does not tell."""
     try:
         layouts.read_layout(data, limits)
-        with _parsing():
+        with parsing(*_ADVICE):
             label = _series(pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=_TAGS))
     except CapsMedError:
         return None
     return label if label.uid else None
-
-
-@contextmanager
-def _parsing() -> Iterator[None]:
-    """Whatever a parser or decoder raises, as one of this library's errors."""
-    try:
-        with QUIET, warnings.catch_warnings(), disable_value_validation():  # they quote values
-            warnings.simplefilter("ignore")
-            yield
-    except CapsMedError:
-        raise
-    except MemoryError as error:
-        raise InputTooLarge("DICOM: too large to decode: crop it") from error
-    except Exception as error:  # pydicom and its decoders raise nearly every type
-        raise InvalidInput(
-            "DICOM: the file is cut or broken, or a variant that is not read: store it uncompressed"
-        ) from error
 
 
 def _series(header: FileDataset) -> SeriesLabel:

@@ -7,7 +7,6 @@ the first and the last frame that have none are background.
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -15,7 +14,6 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 import pydicom
 from highdicom.color import CIELabColor
-from pydicom.config import disable_value_validation
 from pydicom.dataset import Dataset, FileDataset
 from pydicom.pixels.utils import iter_pixels
 from pydicom.sr.coding import Code
@@ -23,10 +21,10 @@ from pydicom.sr.coding import Code
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import dicom_kinds
 from caps_med.images.codecs import dicom_layout as layouts
-from caps_med.images.codecs.dicom_frames import QUIET
 from caps_med.images.codecs.dicom_geometry import read_planes
 from caps_med.images.codecs.dicom_grid import Grid, grid_of
 from caps_med.images.codecs.dicom_groups import described_frames, group_of, shared_groups
+from caps_med.images.codecs.dicom_parsing import parsing
 from caps_med.images.codecs.dicom_seg import SIDES
 from caps_med.images.codecs.dicom_sources import one_value
 from caps_med.images.image import Array, MedicalImage
@@ -41,6 +39,8 @@ MOST_SEGMENTS = 500
 #: Of a voxel while labels are drawn: its label, and the share of a fractional segment.
 _BYTES = 4
 
+#: What files that cannot be read are called, and how they are converted.
+_ADVICE = ("DICOM SEG", "convert it with dcmqi's segimage2itkimage")
 Type = Literal["BINARY", "FRACTIONAL", "LABELMAP"]
 _TAGS = [
     "SOPClassUID", "SamplesPerPixel", "PhotometricInterpretation", "NumberOfFrames", "Rows",
@@ -73,21 +73,10 @@ def read_segments(data: bytes, limits: Limits) -> MedicalImage:
         UnsupportedFormat: a transfer syntax or segmentation type that is not read.
     """
     layout = layouts.read_layout(data, limits)
-    try:
-        with QUIET, warnings.catch_warnings(), disable_value_validation():
-            warnings.simplefilter("ignore")
-            header = pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=_TAGS)
-            shape = _checked_shape(header, layout, limits)
-            return _label_map(header, shape, limits)
-    except CapsMedError:
-        raise
-    except MemoryError as error:
-        raise InputTooLarge("DICOM SEG: too large to decode: crop it") from error
-    except Exception as error:  # pydicom and its decoders raise nearly every type
-        raise InvalidInput(
-            "DICOM SEG: the file is cut or broken, or a variant that is not read: convert it with "
-            "dcmqi's segimage2itkimage"
-        ) from error
+    with parsing(*_ADVICE):
+        header = pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=_TAGS)
+        shape = _checked_shape(header, layout, limits)
+        return _label_map(header, shape, limits)
 
 
 def holds_segments(data: bytes, limits: Limits) -> bool:
@@ -98,7 +87,7 @@ def holds_segments(data: bytes, limits: Limits) -> bool:
     """
     layouts.read_layout(data, limits)
     tags: list[Any] = ["SOPClassUID"]
-    with QUIET, disable_value_validation():
+    with parsing(*_ADVICE):
         header = pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=tags)
         return dicom_kinds.is_segmentation(str(header.get("SOPClassUID") or ""))
 
@@ -110,8 +99,7 @@ def described_segments(data: bytes, limits: Limits) -> dict[int, tuple[str, Labe
         CapsMedError: the file is broken.
     """
     layouts.read_layout(data, limits)
-    with QUIET, warnings.catch_warnings(), disable_value_validation():
-        warnings.simplefilter("ignore")
+    with parsing(*_ADVICE):
         tags: list[Any] = ["SOPClassUID", "SegmentSequence"]
         header = pydicom.dcmread(io.BytesIO(data), force=True, specific_tags=tags)
         segments = _segments(header).items()

@@ -230,6 +230,14 @@ def test_a_broken_file_is_refused(
         read_labels(broken(change))
 
 
+@pytest.mark.parametrize("read", [dicom_segments.read_segments, dicom_segments.described_segments])
+def test_whatever_pydicom_raises_is_an_error_of_this_library(read: Callable[..., object]) -> None:
+    number = b"\x62\x00\x04\x00US\x02\x00"
+    content = broken(lambda made: None).replace(number, number.replace(b"US", b"FD"))
+    with pytest.raises(InvalidInput, match="DICOM SEG: the file is cut or broken"):
+        read(content, DEFAULT_LIMITS)
+
+
 def test_a_label_map_has_one_frame_a_slice() -> None:
     def repeat(made: Dataset) -> None:
         position = made.PerFrameFunctionalGroupsSequence[1].PlanePositionSequence[0]

@@ -1,0 +1,48 @@
+"""What pydicom and its decoders raise and warn of, kept inside this library."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pydicom.config import disable_value_validation
+
+from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput
+
+#: Warnings are silenced for the whole process: one at a time.
+_ONE = threading.Lock()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings of pydicom, which quote the values of a file."""
+    with _ONE, warnings.catch_warnings(), disable_value_validation():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def parsing(what: str, advice: str) -> Iterator[None]:
+    """Whatever a parser or decoder raises, as one of this library's errors.
+
+    Args:
+        what: named at the beginning of the message.
+        advice: how the file is converted to one that can be read.
+
+    Raises:
+        InputTooLarge: there is too little memory.
+        InvalidInput: anything else that is not one of this library's errors.
+    """
+    try:
+        with quiet():
+            yield
+    except CapsMedError:
+        raise
+    except MemoryError as error:
+        raise InputTooLarge(f"{what}: too large to decode: crop it") from error
+    except Exception as error:  # pydicom and its decoders raise nearly every type
+        raise InvalidInput(
+            f"{what}: the file is cut or broken, or a variant that is not read: {advice}"
+        ) from error
