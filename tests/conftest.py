@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from caps_med.bundles import (
     write_bundle,
 )
 from caps_med.networks import build_network
+
+# Started in the background, a shell has its programs ignore Ctrl-C; tests send it to theirs.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LABELS = {0: "background", 2: "nucleus", 7: "membrane"}
 #: The models that come along, as they are listed.
