@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from uuid import uuid4
 
 from caps_med.extras import require_extra
 
@@ -22,6 +23,7 @@ require_extra("client", "caps_med.client")
 import httpx  # noqa: E402
 
 from caps_med.client_projects import Projects  # noqa: E402
+from caps_med.client_repeats import Repeats, retry_after  # noqa: E402
 
 #: A file: its path or its bytes.
 Content = str | Path | bytes
@@ -48,8 +50,7 @@ class ServiceError(Exception):
         self.problem: dict[str, Any] = problem if isinstance(problem, dict) else {}
         self.status = answer.status_code
         self.code, self.detail = self.problem.get("code", ""), self.problem.get("detail", "")
-        after = answer.headers.get("Retry-After", "")
-        self.retry_after = int(after) if after.isdigit() else None
+        self.retry_after = retry_after(answer)
         super().__init__(f"{self.status} {self.code}: {self.detail}")
 
 
@@ -61,6 +62,9 @@ class Client:
         key: API key, if the service needs one.
         timeout: seconds to wait for an answer.
         tries: attempts while the service is busy (503 with ``Retry-After``).
+        repeats: how often a request whose answer was lost is sent again, within `timeout` seconds,
+            see `caps_med.client_repeats`: what only reads, inference, and jobs, which have an
+            ``Idempotency-Key``.
         transport: httpx transport, for tests.
 
     Attributes:
@@ -73,10 +77,11 @@ class Client:
         key: str | None = None,
         timeout: float = 300.0,
         tries: int = 1,
+        repeats: int = 4,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self._tries = tries
+        self._repeats = Repeats(tries, repeats, timeout)
         self._http = httpx.Client(
             base_url=address, headers=headers, timeout=timeout, transport=transport
         )
@@ -197,6 +202,7 @@ class Client:
             name: name of the new model.
             archive: zip or tar of labelled images; or
             data: name of a data set of the service.
+            token: any text that names this job; with None, this call has one of its own.
             options: as of `caps-med train`: epochs, steps, batch_size, crop, learning_rate,
                 network, start_from, seed, license and so on; `/docs` lists them.
 
@@ -207,10 +213,10 @@ class Client:
         if data is not None:
             form["data"] = data
         parts = {} if archive is None else {"archive": archive}
-        headers = {} if token is None else {"Idempotency-Key": token}
         answer = self._send(
-            "POST", "/v1/training-jobs", data=form, files=_files(parts), headers=headers
-        )
+            "POST", "/v1/training-jobs", data=form, files=_files(parts),
+            headers={"Idempotency-Key": token or uuid4().hex}, repeatable=True,
+        )  # fmt: skip
         job: dict[str, Any] = answer.json()
         return job
 
@@ -280,7 +286,8 @@ class Client:
             files=_files(parts),
             data=form,
             params={} if format is None else {"format": format},
-            headers={"Prefer": "respond-async"} if wait else {},
+            headers=_asynchronous() if wait else {},
+            repeatable=True,
         )
         if answer.status_code != httpx.codes.ACCEPTED:
             return answer.content
@@ -304,16 +311,25 @@ class Client:
         found: dict[str, Any] = self._send(method, path).json()
         return found
 
-    def _send(self, method: str, path: str, **request: Any) -> httpx.Response:  # noqa: ANN401
-        for attempt in range(self._tries):
-            answer = self._http.request(method, path, **request)
-            if not answer.is_error:
-                return answer
-            error = ServiceError(answer)
-            if error.status != 503 or error.retry_after is None or attempt + 1 == self._tries:
-                raise error
-            time.sleep(error.retry_after)
-        raise ValueError("tries must be at least 1")
+    def _send(
+        self,
+        method: str,
+        path: str,
+        repeatable: bool = False,
+        **request: Any,  # noqa: ANN401
+    ) -> httpx.Response:
+        """The answer to a request; `repeatable` ones, and those that only read, may be repeated."""
+        answer = self._repeats.send(
+            lambda: self._http.request(method, path, **request), repeatable or method == "GET"
+        )
+        if answer.is_error:
+            raise ServiceError(answer)
+        return answer
+
+
+def _asynchronous() -> dict[str, str]:
+    """The headers for an answer in the background, one job however often the request is sent."""
+    return {"Prefer": "respond-async", "Idempotency-Key": uuid4().hex}
 
 
 def _files(

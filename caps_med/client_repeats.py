@@ -1,0 +1,78 @@
+"""When `caps_med.client` sends a request again, which did not reach a service or got no answer."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import httpx
+
+#: The media type of the service's own errors (RFC 9457).
+PROBLEM = "application/problem+json"
+#: Seconds before the first repetition, at most; doubled with each one, up to `LONGEST_PAUSE`.
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
+
+
+class Repeats:
+    """Sends requests, and sends them again where that is safe.
+
+    - The service is busy (503 with ``Retry-After``): it has done nothing, so every request is sent
+      again after that time, up to `tries` times in all.
+    - The connection was lost, or a proxy answered in place of the service (500 or more, and no
+      problem document): a service was stopped or killed, and may have done the work. A request that
+      is the same when it is sent twice is sent again, up to `repeats` times and not later than
+      `seconds` after the first time. Pauses are random ("full jitter"), so that many clients do not
+      come back together.
+    """
+
+    def __init__(self, tries: int, repeats: int, seconds: float) -> None:
+        if tries < 1:
+            raise ValueError("tries must be at least 1")
+        self._tries, self._repeats, self._seconds = tries, repeats, seconds
+
+    def send(self, request: Callable[[], httpx.Response], repeatable: bool) -> httpx.Response:
+        """The answer to a request, whatever it is.
+
+        Args:
+            request: sends it once.
+            repeatable: whether it is the same when it is sent twice.
+
+        Raises:
+            httpx.TransportError: the connection was lost too often, or the request is not
+                repeatable.
+        """
+        end = time.monotonic() + self._seconds
+        busy = lost = 0
+        while True:
+            may_repeat = repeatable and lost < self._repeats and time.monotonic() < end
+            try:
+                answer = request()
+            except (httpx.NetworkError, httpx.RemoteProtocolError, httpx.ConnectTimeout):
+                if not may_repeat:
+                    raise
+            else:
+                after = retry_after(answer)
+                if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE and after is not None:
+                    busy += 1
+                    if busy >= self._tries:
+                        return answer
+                    time.sleep(after)
+                    continue
+                if not (_of_a_proxy(answer) and may_repeat):
+                    return answer
+            longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2**lost)
+            lost += 1
+            time.sleep(random.uniform(0, longest))  # noqa: S311 - no secret
+
+
+def retry_after(answer: httpx.Response) -> int | None:
+    """The seconds of ``Retry-After``, if the answer has them."""
+    text = answer.headers.get("Retry-After", "")
+    return int(text) if text.isdigit() else None
+
+
+def _of_a_proxy(answer: httpx.Response) -> bool:
+    """Whether an error is not the service's: it says its own in problem documents."""
+    kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return answer.is_server_error and kind != PROBLEM
