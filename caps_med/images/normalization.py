@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from caps_med.errors import InvalidParameter
+from caps_med.images.blocks import blocks
 from caps_med.images.image import Array
 
 #: With ranks, the most frequent value counts at most as this share of an image: a background of
@@ -83,12 +84,11 @@ class Normalization(BaseModel):
             )
         if self.window is not None:
             return self.window
-        values = np.asarray(array, dtype=np.float64)
-        counted = values[values > 0] if self.foreground_only else values
+        counted = array[array > 0] if self.foreground_only else np.ravel(array)
         if counted.size == 0:
             return 0.0, 1.0
-        low = 0.0 if self.lower is None else float(np.percentile(counted, self.lower))
-        return low, float(np.percentile(counted, self.upper))
+        low = 0.0 if self.lower is None else _percentile(counted, self.lower)
+        return low, _percentile(counted, self.upper)
 
     def apply(self, array: Array, channel_axis: int = 0) -> NDArray[np.float32]:
         """`array` of any shape, finite, as float32 in [0, 1]; all 0 if it is constant or empty.
@@ -107,14 +107,26 @@ class Normalization(BaseModel):
     def _scaled(self, array: Array) -> NDArray[np.float32]:
         if self.ranks:
             return _ranked(array)
-        values = np.asarray(array, dtype=np.float64)
-        low, high = self.levels(values)
-        if not high > low:
-            return np.zeros(values.shape, dtype=np.float32)
-        scaled = np.clip((values - low) / (high - low), 0, 1)
-        if self.foreground_only:
-            scaled[values <= 0] = 0
-        return scaled.astype(np.float32)
+        low, high = self.levels(array)
+        scaled = np.zeros(array.shape, dtype=np.float32)
+        if high > low:
+            for part in blocks(array.shape):
+                values = np.asarray(array[part], dtype=np.float64)
+                scaled[part] = np.clip((values - low) / (high - low), 0, 1)
+                if self.foreground_only:
+                    scaled[part][values <= 0] = 0
+        return scaled
+
+
+def _percentile(values: Array, percent: float) -> float:
+    """`numpy.percentile` in float64 of values ``[N]``, which stay in their own type meanwhile."""
+    position = (values.size - 1) * (percent / 100)
+    below = int(position)
+    above, share = min(below + 1, values.size - 1), position - below
+    first, second = np.partition(values, (below, above))[[below, above]].astype(np.float64).tolist()
+    if share < 0.5:
+        return float(first + (second - first) * share)
+    return float(second - (second - first) * (1 - share))
 
 
 def _ranked(array: Array) -> NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -146,14 +147,28 @@ def in_passes(
     count = slices_of_pass(network, maps.shape[2:])
     parts = zip(maps.split(count), _split_vectors(vectors, len(maps), count), strict=True)
     with torch.inference_mode():
-        answers = [
-            _in_windows(network, lambda window, z=vector: forward(window, z), part)
-            if in_windows
-            else forward(part, vector)
-            for part, vector in parts
-        ]
-    answer = torch.cat(answers)
+        answer = _joined(
+            len(maps),
+            (
+                _in_windows(network, lambda window, z=vector: forward(window, z), part)
+                if in_windows
+                else forward(part, vector)
+                for part, vector in parts
+            ),
+        )
     return answer if network.spatial_dims == 2 else answer[0].movedim(0, 1)
+
+
+def _joined(length: int, parts: Iterator[Tensor]) -> Tensor:
+    """`torch.cat` of parts of so many entries together, in the memory of the whole alone."""
+    first = next(parts)
+    if len(first) == length:
+        return first
+    whole, done = first.new_empty(length, *first.shape[1:]), 0
+    for part in itertools.chain([first], parts):
+        whole[done : done + len(part)] = part
+        done += len(part)
+    return whole
 
 
 def slices_of_pass(network: CapsuleNetwork, sizes: Sequence[int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Literal, get_args
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from caps_med.images import MedicalImage
+from caps_med.images.blocks import blocks
 from caps_med.networks import with_temperature
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def calibrated(probabilities: FloatArray, temperature: float | None) -> FloatArr
     if temperature is None:
         return probabilities
     maps = torch.from_numpy(probabilities)
-    for index in range(maps.shape[1]):  # slice by slice, for want of memory
-        maps[:, index] = with_temperature(maps[None, :, index], temperature)[0]
+    for part in blocks(maps.shape[1:]):
+        maps[:, part] = with_temperature(maps[None, :, part], temperature)[0]
     return probabilities
 
 
@@ -71,7 +72,10 @@ def confidence_of(probabilities: FloatArray) -> FloatArray:
         probabilities: ``[K, *S]``, which are scaled to add up to 1; one channel is the
             foreground's, and what is left of 1 the background's.
     """
-    maps = _with_background(probabilities)
+    return _by_slices(_confidence, probabilities)
+
+
+def _confidence(maps: FloatArray) -> FloatArray:
     return np.asarray(maps.max(0) / np.maximum(maps.sum(0), _TINY), dtype=np.float32)
 
 
@@ -81,13 +85,26 @@ def entropy_of(probabilities: FloatArray) -> FloatArray:
     Args:
         probabilities: see `confidence_of`.
     """
+    return _by_slices(_entropy, probabilities)
+
+
+def _entropy(maps: FloatArray) -> FloatArray:
     from scipy.special import xlogy
 
-    maps = _with_background(probabilities)
     total = np.maximum(maps.sum(0), _TINY)
     weighted = sum((xlogy(one, one) for one in maps), start=np.zeros_like(total))
     entropy = (np.log(total) - weighted / total) / np.log(len(maps))
     return np.asarray(entropy.clip(0, 1), dtype=np.float32)
+
+
+def _by_slices(
+    measure: Callable[[FloatArray], FloatArray], probabilities: FloatArray
+) -> FloatArray:
+    """A measure of probabilities ``[K, *S]`` at each position, in the memory of its result."""
+    found = np.empty(probabilities.shape[1:], np.float32)
+    for part in blocks(found.shape):
+        found[part] = measure(_with_background(probabilities[:, part]))
+    return found
 
 
 def _with_background(probabilities: FloatArray) -> FloatArray:

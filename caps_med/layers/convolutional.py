@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers.initialization import initialize_votes
+from caps_med.layers.reach import Reach
 from caps_med.layers.spatial import (
     Convolution,
     channels_last,
@@ -169,6 +170,11 @@ class ConvCapsule(_CapsuleLayer):
         )
         initialize_votes(self.conv, in_types, out_types, out_atoms, self.routing)
 
+    @property
+    def reach(self) -> Reach:
+        """Of the votes along each axis; of symmetric padding alone."""
+        return Reach(self.kernel_size, self.stride, (self.kernel_size - 1) // 2)
+
     def _convolve(self, maps: Tensor) -> Tensor:
         if self.padding == "tensorflow":
             maps = pad_same(maps, self.kernel_size, self.stride)
@@ -224,6 +230,11 @@ class DeconvCapsule(_CapsuleLayer):
         )
         initialize_votes(self.conv, in_types, out_types, out_atoms, self.routing)
 
+    @property
+    def reach(self) -> Reach:
+        """Of the votes along each axis; of transposed convolutions alone."""
+        return Reach(kernel_size=4, stride=2, padding=1, transposed=True)
+
     def _convolve(self, maps: Tensor) -> Tensor:
         if self.upsampling == "linear":
             mode = "bilinear" if self.spatial_dims == 2 else "trilinear"
@@ -243,6 +254,8 @@ def recompute_votes(network: nn.Module, enabled: bool = True) -> None:
 
 def join_types(*capsules: Tensor) -> Tensor:
     """Concatenate capsules ``[B, J, A, *S]`` along J; channels-last types stay channels last."""
+    if len(capsules) == 1:
+        return capsules[0]
     if capsules[0].is_contiguous():
         return torch.cat(capsules, 1)
     return torch.cat([c.movedim(2, -1) for c in capsules], 1).movedim(-1, 2)

@@ -12,6 +12,7 @@ from caps_med.networks.capsnet import CapsNet
 from caps_med.networks.capspix2pix import CapsPix2Pix
 from caps_med.networks.classes import one_hot, predicted_classes, with_temperature
 from caps_med.networks.classification import ClassificationNetwork
+from caps_med.networks.content import around_content
 from caps_med.networks.convcaps import ConvCaps
 from caps_med.networks.convolutional import ConvNet, ConvolutionalClassifier, ResNet
 from caps_med.networks.discriminators import (
@@ -61,6 +62,7 @@ __all__ = [
     "TransformingAutoencoder",
     "UCaps",
     "UNet",
+    "around_content",
     "build_discriminator",
     "build_network",
     "capsule_lengths",

@@ -11,6 +11,7 @@ code is binary); any number of image channels; 2-D and 3-D; symmetric padding un
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -35,6 +36,23 @@ Shape = tuple[int, int]
 
 #: Layers that route three times in R1; `primarycaps` routes once in both.
 _R1_ROUTED = {"conv_cap_2_2", "conv_cap_3_2", "deconv_cap_1_1", "deconv_cap_2_1", "deconv_cap_3_1"}
+
+
+#: Capsule layer -> the layers whose capsules it takes, in order of computation.
+INPUTS: Mapping[str, tuple[str, ...]] = {
+    "primarycaps": ("conv1",),
+    "conv_cap_2_1": ("primarycaps",),
+    "conv_cap_2_2": ("conv_cap_2_1",),
+    "conv_cap_3_1": ("conv_cap_2_2",),
+    "conv_cap_3_2": ("conv_cap_3_1",),
+    "conv_cap_4_1": ("conv_cap_3_2",),
+    "deconv_cap_1_1": ("conv_cap_4_1",),
+    "deconv_cap_1_2": ("deconv_cap_1_1", "conv_cap_3_1"),
+    "deconv_cap_2_1": ("deconv_cap_1_2",),
+    "deconv_cap_2_2": ("deconv_cap_2_1", "conv_cap_2_1"),
+    "deconv_cap_3_1": ("deconv_cap_2_2",),
+    "seg_caps": ("deconv_cap_3_1", "conv1"),
+}
 
 
 class SegCaps(SegmentationNetwork):
@@ -120,23 +138,11 @@ class SegCaps(SegmentationNetwork):
     @sample_by_sample
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
         """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation."""
-        c: OrderedDict[str, Tensor] = OrderedDict()
-        c["conv1"] = self._first(image)
-        c["primarycaps"] = self.primarycaps(c["conv1"])
-        c["conv_cap_2_1"] = self.conv_cap_2_1(c["primarycaps"])
-        c["conv_cap_2_2"] = self.conv_cap_2_2(c["conv_cap_2_1"])
-        c["conv_cap_3_1"] = self.conv_cap_3_1(c["conv_cap_2_2"])
-        c["conv_cap_3_2"] = self.conv_cap_3_2(c["conv_cap_3_1"])
-        c["conv_cap_4_1"] = self.conv_cap_4_1(c["conv_cap_3_2"])
-        c["deconv_cap_1_1"] = self.deconv_cap_1_1(c["conv_cap_4_1"])
-        skip = join_types(c["deconv_cap_1_1"], c["conv_cap_3_1"])
-        c["deconv_cap_1_2"] = self.deconv_cap_1_2(skip)
-        c["deconv_cap_2_1"] = self.deconv_cap_2_1(c["deconv_cap_1_2"])
-        skip = join_types(c["deconv_cap_2_1"], c["conv_cap_2_1"])
-        c["deconv_cap_2_2"] = self.deconv_cap_2_2(skip)
-        c["deconv_cap_3_1"] = self.deconv_cap_3_1(c["deconv_cap_2_2"])
-        c["seg_caps"] = self.seg_caps(join_types(c["deconv_cap_3_1"], c["conv1"]))
-        return c
+        found = OrderedDict(conv1=self.first(image))
+        for name, below in INPUTS.items():
+            layer = self.get_submodule(name)
+            found[name] = layer(join_types(*(found[one] for one in below)))
+        return found
 
     def check(self, image: Tensor, mask: Tensor | None = None) -> None:
         """See `CapsuleNetwork.check`."""
@@ -158,7 +164,8 @@ class SegCaps(SegmentationNetwork):
         result: Tensor = self.reconstruction(masked.flatten(1, 2))
         return result
 
-    def _first(self, image: Tensor) -> Tensor:
+    def first(self, image: Tensor) -> Tensor:
+        """The capsules of the layer ``conv1``, ``[B, 1, A, *S]``."""
         padded = pad_same(image, 5, 1) if self.padding == "tensorflow" else image
         return torch.relu(channels_last(self.conv1(padded))).unsqueeze(1)
 

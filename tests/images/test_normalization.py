@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -174,3 +175,27 @@ def test_ranks_exclude_what_they_cannot_be_combined_with() -> None:
         Normalization(ranks=True).levels(random())
     with pytest.raises(ValidationError, match="choose percentiles or a window"):
         PicturePreprocessing(normalization=Normalization(ranks=True))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
+@pytest.mark.parametrize("percent", [0.0, 0.5, 33.3, 99.0, 100.0])
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_levels_are_those_of_numpy_in_double_precision(
+    dtype: type[np.generic], percent: float, size: int
+) -> None:
+    values = np.random.default_rng(size).uniform(0, 250, size).astype(dtype)
+    if dtype is np.int16:
+        values = (values.astype(np.int32) * 262 - 32768).astype(np.int16)
+    found = Normalization(lower=None, upper=percent).levels(values)[1] if percent else None
+    if found is None:
+        found = Normalization(lower=percent).levels(values)[0]
+    assert found == np.percentile(values.astype(np.float64), percent)
+
+
+def test_normalization_takes_the_memory_of_its_result() -> None:
+    volume = np.random.default_rng(0).integers(0, 255, (400, 1, 128, 128), np.uint8)
+    tracemalloc.start()
+    scaled = Normalization().apply(volume, 1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * scaled.nbytes

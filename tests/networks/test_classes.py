@@ -21,3 +21,14 @@ def test_classes_as_channels() -> None:
     classes = torch.tensor([[[0, 2, 1]]])[None]
     assert one_hot(classes, 3)[0, :, 0].tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0]]
     assert one_hot(classes, 1).tolist() == [[[[0, 1, 1]]]]
+
+
+def test_classes_are_those_of_argmax_the_first_of_equals() -> None:
+    probabilities = torch.rand(2, 300, 5, 7)
+    probabilities[:, 290] = probabilities[:, 3] = 2.0
+    found = predicted_classes(probabilities)
+    assert torch.equal(found, probabilities.argmax(1, keepdim=True))
+    assert found.unique().tolist() == [3]
+    assert torch.equal(
+        predicted_classes(probabilities[:, 4:280]), probabilities[:, 4:280].argmax(1, True)
+    )

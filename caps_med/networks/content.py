@@ -1,0 +1,248 @@
+"""Compute only what an image's content changes: the answer to its background is known.
+
+Volumes are largely background: a masked head, air clipped to zero. An image of one value per
+channel is computed once. Of a SegCaps, whose layers are local, each layer computes the positions
+that the content reaches, and takes all others from the answer to an image of background alone.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from caps_med.layers import ConvCapsule, DeconvCapsule, join_types
+from caps_med.layers.reach import Reach, Span, common, hull
+from caps_med.networks.base import SegmentationNetwork, capsule_lengths
+from caps_med.networks.batching import SPLIT_ON
+from caps_med.networks.ensemble import Ensemble
+from caps_med.networks.segcaps import INPUTS, SegCaps
+
+#: Positions along each spatial axis.
+Box = tuple[Span, ...]
+Call = Callable[[Tensor], Tensor]
+
+
+def around_content(network: SegmentationNetwork, margin: int | None = None) -> Call:
+    """What returns the network's answer, computing the background once.
+
+    On other devices than CPUs, where a batch is computed as one, this is the network itself.
+
+    Args:
+        network: in evaluation mode.
+        margin: for images whose background is exactly zero: positions further than so many pixels
+            from the box around all others have the answer to an image of zeros. None for the
+            network's own answer everywhere, which differs there by what content does from afar.
+
+    Returns:
+        A function from images ``[B, C, *S]`` to probabilities ``[B, K, *S]``. It keeps the answer
+        to the last background, so it should not outlive an image.
+    """
+    if next(network.parameters()).device.type not in SPLIT_ON:
+        return network
+    if isinstance(network, Ensemble):
+        members = [around_content(member, margin) for member in network.networks]
+        return lambda images: torch.stack([member(images) for member in members]).mean(0)
+    if isinstance(network, SegCaps) and network.padding == "symmetric" and not network.normalize:
+        return _EachByItself(_AroundContent(network, margin))
+    return _EachByItself(_OnceForConstants(network))
+
+
+class _EachByItself:
+    """A batch of images one by one."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return torch.cat([self.call(images[i : i + 1]) for i in range(len(images))])
+
+
+class _OnceForConstants:
+    """Images of one value per channel are computed once for each size and values."""
+
+    def __init__(self, network: SegmentationNetwork) -> None:
+        self.network = network
+        self._known: tuple[object, Tensor] | None = None
+
+    def __call__(self, image: Tensor) -> Tensor:
+        value = corner(image)
+        if content_box(image, value) is not None:
+            answer: Tensor = self.network(image)
+            return answer
+        key = tuple(image.shape), tuple(value.flatten().tolist())
+        if self._known is None or self._known[0] != key:
+            self._known = key, self.network(image)
+        return self._known[1]
+
+
+class _AroundContent:
+    """A SegCaps computed around the content of one image."""
+
+    def __init__(self, network: SegCaps, margin: int | None) -> None:
+        self.network, self.margin = network, margin
+        self._known: tuple[object, _Background] | None = None
+
+    def __call__(self, image: Tensor) -> Tensor:
+        value = corner(image)
+        content = content_box(image, value)
+        whole = _whole(image.shape[2:])
+        if content == whole:
+            answer: Tensor = self.network(image)
+            return answer
+        background = self._background(image, value)
+        if content is None:
+            return background.lengths
+        margin = None if value.any() else self.margin
+        boxes = boxes_of(self.network, [size for _, size in whole], content, margin)
+        return self._answer(image, background, boxes)
+
+    def _background(self, image: Tensor, value: Tensor) -> _Background:
+        """The capsules of an image of background alone, kept from the last one."""
+        key = tuple(image.shape), tuple(value.flatten().tolist())
+        if self._known is None or self._known[0] != key:
+            self._known = None  # before the next one needs as much memory
+            capsules = self.network.capsules(value.expand_as(image))
+            lengths = capsule_lengths(capsules.pop("seg_caps"))
+            self._known = key, _Background(capsules, lengths)
+        return self._known[1]
+
+    def _answer(self, image: Tensor, background: _Background, boxes: Mapping[str, Box]) -> Tensor:
+        # as a whole: of one channel it is rounded differently in parts, and it takes little time
+        found = {"conv1": _Part(self.network.first(image), _whole(image.shape[2:]))}
+        for name, below in INPUTS.items():
+            layer = self.network.get_submodule(name)
+            sizes = background.capsules[below[0]].shape[3:]
+            read, offset = _input_of(_reach(self.network, name), boxes[name], sizes)
+            parts = [found[one].cut(read, background.capsules[one]) for one in below]
+            computed = layer(join_types(*parts))
+            found[name] = _Part(_within(computed, boxes[name], offset), boxes[name])
+        answer = background.lengths.clone()
+        _within(answer, boxes["seg_caps"])[...] = capsule_lengths(found["seg_caps"].capsules)
+        return answer
+
+
+@dataclass(frozen=True)
+class _Background:
+    """What a network computes of an image of background: capsules by layer, and its answer."""
+
+    capsules: OrderedDict[str, Tensor]
+    lengths: Tensor
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A layer's capsules ``[B, J, A, *S]`` within a box; around it they are the background's."""
+
+    capsules: Tensor
+    box: Box
+
+    def cut(self, box: Box, background: Tensor) -> Tensor:
+        """The capsules within another box, of a layer with this background ``[B, J, A, *S]``."""
+        shared = tuple(common(*spans) for spans in zip(self.box, box, strict=True))
+        own = _within(self.capsules, shared, [start for start, _ in self.box])
+        if shared == box:
+            return own
+        result = _within(background, box).clone()
+        _within(result, shared, [start for start, _ in box])[...] = own
+        return result
+
+
+def corner(image: Tensor) -> Tensor:
+    """The values of the first position, which is taken for background, ``[B, C, 1, ...]``."""
+    return _within(image, [(0, 1)] * (image.ndim - 2))
+
+
+def content_box(image: Tensor, background: Tensor) -> Box | None:
+    """The smallest box around all that differs from the background; None where nothing does."""
+    content = (image != background).any(1)[0]
+    spans = []
+    for axis in range(content.ndim):
+        places = content.movedim(axis, 0).flatten(1).any(1).nonzero()
+        if not len(places):
+            return None
+        spans.append((int(places[0]), int(places[-1]) + 1))
+    return tuple(spans)
+
+
+def boxes_of(
+    network: SegCaps, sizes: Sequence[int], content: Box, margin: int | None
+) -> dict[str, Box]:
+    """Of each layer the box that must be computed, at that layer's resolution.
+
+    Args:
+        network: with symmetric padding.
+        sizes: of the image.
+        content: box around what differs from the background.
+        margin: see `around_content`.
+    """
+    wanted: Sequence[Span | None] = [
+        None if margin is None else (a - margin, b + margin) for a, b in content
+    ]
+    axes = [
+        _spans_of(network, size, span, wanted[axis])
+        for axis, (size, span) in enumerate(zip(sizes, content, strict=True))
+    ]
+    return {name: tuple(axis[name] for axis in axes) for name in INPUTS}
+
+
+def _spans_of(network: SegCaps, size: int, content: Span, wanted: Span | None) -> dict[str, Span]:
+    """Along one axis of the image, the positions of each layer to compute."""
+    strides = {info.name: info.stride for info in network.layers}
+    whole = {name: (0, size // stride) for name, stride in strides.items()}
+    reached = {"conv1": common(_FIRST.touched(content), whole["conv1"])}
+    for name, below in INPUTS.items():
+        read = hull(*(reached[below[index]] for index in (0, -1)))
+        reached[name] = common(_reach(network, name).touched(read), whole[name])
+    if wanted is None:
+        return reached
+    needed = {"seg_caps": common(wanted, whole["seg_caps"])}
+    for name, below in reversed(list(INPUTS.items())):
+        read = _reach(network, name).read(needed[name])
+        for one in below:
+            needed[one] = common(hull(read, needed.get(one, read)), whole[one])
+    return {name: common(reached[name], needed[name]) for name in reached}
+
+
+#: Of the convolution in front.
+_FIRST = Reach(kernel_size=5, stride=1, padding=2)
+
+
+def _reach(network: SegCaps, name: str) -> Reach:
+    layer = network.get_submodule(name)
+    if not isinstance(layer, ConvCapsule | DeconvCapsule):
+        raise TypeError(f"{name} is no convolutional capsule layer")
+    return layer.reach
+
+
+def _input_of(reach: Reach, box: Box, sizes: Sequence[int]) -> tuple[Box, list[int]]:
+    """The inputs of a box of outputs, and where the first output that they give lies.
+
+    They start at a multiple of the stride, so that the outputs fall on the layer's own places.
+    Where they do not end at the border, outputs at their edge see zeros instead of what is there:
+    those lie outside of the box.
+    """
+    step = 1 if reach.transposed else reach.stride
+    spans, first = [], []
+    for outputs, size in zip(box, sizes, strict=True):
+        start, stop = common(reach.read(outputs), (0, size))
+        start -= start % step
+        spans.append((start, stop))
+        first.append(start * reach.stride if reach.transposed else start // step)
+    return tuple(spans), first
+
+
+def _within(maps: Tensor, box: Sequence[Span], offset: Sequence[int] | None = None) -> Tensor:
+    """The box in the last axes of maps that start at `offset`; a view."""
+    first = maps.ndim - len(box)
+    for axis, (start, stop) in enumerate(box):
+        begin = start - (offset[axis] if offset else 0)
+        maps = maps.narrow(first + axis, begin, stop - start)
+    return maps
+
+
+def _whole(sizes: Sequence[int]) -> Box:
+    return tuple((0, size) for size in sizes)
