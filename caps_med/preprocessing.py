@@ -7,14 +7,11 @@ resampled to the network's spacing, and each may be joined by its neighbours.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
-from torch import Tensor
 
 from caps_med.errors import InvalidInput
 from caps_med.images import (
@@ -29,6 +26,9 @@ from caps_med.images import (
     with_channels,
 )
 from caps_med.images.slices import stack_shape
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: Spacings that differ by less than this share count as equal.
 SPACING_TOLERANCE = 0.01
@@ -75,6 +75,8 @@ class Preprocessing(BaseModel):
             InvalidInput: the pixels are over `LARGEST_ENLARGEMENT` times the network's.
             InputTooLarge: at the network's spacing the image is over `limits`.
         """
+        import torch
+
         stack = self._stack(image)
         normalized = np.ascontiguousarray(self.normalization.apply(stack.array, channel_axis=1))
         return PreparedSlices(
@@ -86,6 +88,8 @@ class Preprocessing(BaseModel):
         prepared = self.image(image, limits)
         if not self.neighbours:
             return prepared
+        import torch
+
         slices = prepared.slices.numpy()
         joined = [with_neighbours(slices, z, self.neighbours) for z in range(len(slices))]
         return replace(prepared, slices=torch.from_numpy(np.stack(joined)))
@@ -95,6 +99,8 @@ class Preprocessing(BaseModel):
 
         Args and raises: as of `image`.
         """
+        import torch
+
         stack = self._stack(labels)
         ids = torch.from_numpy(stack.array.astype(np.float32, order="C"))
         return PreparedSlices(stack, resize(ids, self._size(stack, limits), labels=True))
@@ -198,6 +204,8 @@ class PicturePreprocessing(BaseModel):
         levels = self.normalization.levels(image.array)
         if picture.shape[1:] == self.size and picture.dtype == np.uint8 and levels == (0.0, 255.0):
             return picture
+        import torch
+
         scaled = torch.from_numpy(self._scaled(picture, levels))[None]
         return to_uint8(_fitted(scaled, self.size, self.fit)[0].numpy())
 
@@ -227,8 +235,10 @@ def _fitted(picture: Tensor, size: tuple[int, int], fit: Fit) -> Tensor:
     resized = resize(picture, (rows, columns))
     missing_rows, missing_columns = size[0] - rows, size[1] - columns
     top, left = missing_rows // 2, missing_columns // 2
+    from torch.nn.functional import pad
+
     # negative padding cuts
-    return F.pad(resized, (left, missing_columns - left, top, missing_rows - top))
+    return pad(resized, (left, missing_columns - left, top, missing_rows - top))
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,9 +286,11 @@ def resize(maps: Tensor, size: tuple[int, int], labels: bool = False) -> Tensor:
     """`[N, C, H, W]` at another size: bilinear with antialiasing, or nearest for labels."""
     if tuple(maps.shape[2:]) == size:
         return maps
+    from torch.nn.functional import interpolate
+
     if labels:
-        return F.interpolate(maps, size, mode="nearest-exact")
-    return F.interpolate(maps, size, mode="bilinear", antialias=True)
+        return interpolate(maps, size, mode="nearest-exact")
+    return interpolate(maps, size, mode="bilinear", antialias=True)
 
 
 def _mm(spacing: tuple[float, float]) -> str:

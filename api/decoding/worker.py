@@ -27,9 +27,10 @@ from caps_med.images import CODECS, Kind, Limits, MedicalImage, encode_image, re
 
 #: The message about a file that made its decoder fail unexpectedly.
 BROKEN = "the file is cut or broken in a way that its format does not allow: copy or save it again"
-#: What pydicom and tifffile import only when a file needs it.
+#: What the codecs, pydicom and tifffile import only when a file needs it.
 _LATE = (
     "caps_med.images.codecs.dicom_segments",
+    "caps_med.images.codecs.dicom_series",
     *(
         f"imagecodecs._{name}"
         for name in ("ccitt", "deflate", "imcd", "jpeg2k", "jpeg8", "jpegls", "zlib", "zstd")

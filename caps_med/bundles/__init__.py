@@ -1,4 +1,11 @@
-"""The model repository: MONAI bundles on disk, versions, safetensors weights, provenance."""
+"""The model repository: MONAI bundles on disk, versions, safetensors weights, provenance.
+
+What is known of a model without its weights is read without torch.
+"""
+
+from typing import TYPE_CHECKING
+
+import lazy_loader
 
 from caps_med.bundles.bundle import Bundle
 from caps_med.bundles.metadata import (
@@ -11,7 +18,11 @@ from caps_med.bundles.metadata import (
     named_scores,
 )
 from caps_med.bundles.repository import ModelRepository
-from caps_med.bundles.writer import write_bundle
+
+if TYPE_CHECKING:
+    from caps_med.bundles.writer import write_bundle
+else:
+    __getattr__, _, _ = lazy_loader.attach(__name__, submod_attrs={"writer": ["write_bundle"]})
 
 __all__ = [
     "Bundle",
@@ -25,3 +36,7 @@ __all__ = [
     "named_scores",
     "write_bundle",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

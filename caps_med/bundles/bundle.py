@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
-from torch import Tensor
 
 from caps_med.bundles.metadata import BundleMetadata, ModelCard
-from caps_med.bundles.weights import fill, parse_weights, read_weights
-from caps_med.errors import InvalidBundle, InvalidParameter
-from caps_med.networks import (
-    CapsuleNetwork,
-    ClassificationNetwork,
-    SegmentationNetwork,
-    SynthesisNetwork,
-    build_network,
-)
-from caps_med.networks.shapes import shapes_only
+from caps_med.errors import InvalidBundle
+
+if TYPE_CHECKING:
+    from caps_med.networks import CapsuleNetwork
 
 #: metadata.json above this is no metadata.
 LARGEST_METADATA = 2**20
@@ -95,12 +86,9 @@ class Bundle:
             InvalidBundle: the checksum, the network's arguments, the labels or a tensor does not
                 match.
         """
-        with shapes_only():
-            needed = self._network().state_dict()
-        state = parse_weights(self._verified(needed), self.weights.name, needed)
-        network = self._network()
-        fill(network, state)
-        return network.eval()
+        from caps_med.bundles.loading import load_network
+
+        return load_network(self)
 
     def verify(self) -> None:
         """Check the weights against the recorded checksum.
@@ -108,61 +96,11 @@ class Bundle:
         Raises:
             InvalidBundle: they are missing or differ, or the network's arguments are not valid.
         """
-        with shapes_only():
-            needed = self._network().state_dict()
-        self._verified(needed)
+        from caps_med.bundles.loading import verify
 
-    def _network(self) -> CapsuleNetwork:
-        """The network with random weights."""
-        spec = self.card.network
-        try:
-            network = build_network(spec.name, spec.arguments)
-        except InvalidParameter as error:
-            raise InvalidBundle(f"{self.reference}: {error}") from error
-        problem = labels_problem(self.card, network) or channels_problem(self.card, network)
-        if problem:
-            raise InvalidBundle(f"{self.reference}: {problem}")
-        return network
-
-    def _verified(self, needed: Mapping[str, Tensor]) -> bytes:
-        """The content of the weights' file, which has the recorded checksum."""
-        if not self.weights.is_file():
-            raise InvalidBundle(f"{self.reference}: {self.metadata.weights.file} is missing")
-        content = read_weights(self.weights, needed)
-        found = hashlib.sha256(content).hexdigest()
-        if found != self.metadata.weights.sha256:
-            raise InvalidBundle(
-                f"{self.reference}: the weights have sha256 {found}, the metadata say "
-                f"{self.metadata.weights.sha256}: the file was changed or damaged; fetch it again"
-            )
-        return content
+        verify(self)
 
 
 def is_candidate(folder: Path) -> bool:
     """Whether the version in this folder waits to be promoted."""
     return (folder / CANDIDATE).exists()
-
-
-def labels_problem(card: ModelCard, network: CapsuleNetwork) -> str:
-    """How the card's labels differ from the network's classes; empty if they do not."""
-    if isinstance(network, ClassificationNetwork):
-        wanted, counted = network.out_channels, ""
-    elif isinstance(network, SegmentationNetwork):
-        wanted, counted = max(2, network.out_channels), ", background included"
-    elif isinstance(network, SynthesisNetwork):
-        wanted, counted = max(2, network.label_channels), ", background included"
-    else:
-        return ""
-    if len(card.labels) == wanted:
-        return ""
-    return f"{len(card.labels)} labels, the network has {wanted} classes{counted}"
-
-
-def channels_problem(card: ModelCard, network: CapsuleNetwork) -> str:
-    """How the card's names of channels differ from the network's input; empty if they do not."""
-    if not card.channel_names or not isinstance(network, SegmentationNetwork):
-        return ""
-    wanted = network.in_channels // (2 * card.neighbours + 1)
-    if len(card.channel_names) == wanted:
-        return ""
-    return f"{len(card.channel_names)} names of channels, the network takes {wanted}"

@@ -9,7 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from caps_med.bundles.bundle import CANDIDATE, Bundle, channels_problem, labels_problem
+from caps_med.bundles.bundle import CANDIDATE, Bundle
+from caps_med.bundles.loading import channels_problem, labels_problem
 from caps_med.bundles.metadata import (
     NOT_STATED,
     ModelCard,

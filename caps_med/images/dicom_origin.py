@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydicom import config
-from pydicom.datadict import dictionary_VR
-from pydicom.dataset import Dataset
-from pydicom.multival import MultiValue
-from pydicom.uid import UID
-from pydicom.valuerep import DA, TM, validate_value
+if TYPE_CHECKING:
+    from pydicom.dataset import Dataset
 
 #: How a DICOM SEG holds labels: a frame for each label of a slice, or one frame with their ids.
 SegType = Literal["binary", "labelmap"]
@@ -42,7 +38,6 @@ MOST_SLICES = 10_000
 #: Elements that `origin_of` reads.
 TAGS = (*DESCRIBED, *IDENTIFIED, "SOPInstanceUID")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_DATES: Mapping[str, Callable[[str], object]] = {"DA": DA, "TM": TM}
 
 
 @dataclass(frozen=True)
@@ -67,6 +62,8 @@ class DicomOrigin:
         Raises:
             ValueError: an identifier is missing or duplicated, or the kind of image is unknown.
         """
+        from pydicom.uid import UID
+
         if set(self.attributes) != {*DESCRIBED, *IDENTIFIED}:
             raise ValueError("attributes are missing, or unknown")
         if not all(_keeps_the_standard(name, self.attributes[name]) for name in DESCRIBED):
@@ -118,6 +115,8 @@ def joined(origins: Sequence[DicomOrigin | None], order: Sequence[int]) -> Dicom
 
 def _text(header: Dataset, name: str) -> str:
     """A value as text; empty where it is missing or not as the standard has it."""
+    from pydicom.multival import MultiValue
+
     value = header.get(name)
     if value is None or isinstance(value, (MultiValue, list)):
         return ""
@@ -125,10 +124,14 @@ def _text(header: Dataset, name: str) -> str:
 
 
 def _keeps_the_standard(name: str, text: str) -> bool:
+    from pydicom import config
+    from pydicom.datadict import dictionary_VR
+    from pydicom.valuerep import DA, TM, validate_value
+
     representation = dictionary_VR(name)
     try:
         validate_value(representation, text, config.RAISE)
-        _DATES.get(representation, str)(text)
+        {"DA": DA, "TM": TM}.get(representation, str)(text)
     except (ValueError, TypeError):
         return False
     sexes = ("", "M", "F", "O")

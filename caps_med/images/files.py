@@ -15,12 +15,6 @@ import numpy as np
 from caps_med.errors import InvalidInput, NotFinite
 from caps_med.images.channels import stack_channels
 from caps_med.images.codecs import dicom_layout
-from caps_med.images.codecs.dicom_series import (
-    dicom_content,
-    read_contents,
-    read_files,
-    read_series,
-)
 from caps_med.images.codecs.registry import CODECS, codec_of_content, codec_of_name, codec_of_path
 from caps_med.images.image import Kind, MedicalImage, save_with
 from caps_med.images.labels import as_labels, smallest_unsigned
@@ -79,6 +73,8 @@ def read_image(
     if isinstance(source, (str, PathLike, bytes)):
         image = _decoded(source, kind, limits, index, series)
     elif is_dataset(source):
+        from caps_med.images.codecs.dicom_series import dicom_content
+
         image = _decoded(dicom_content(source), kind, limits, index, series)
     elif callable(read := getattr(source, "read", None)):
         image = _decoded(_read_all(read, limits), kind, limits, index, series)
@@ -133,6 +129,8 @@ def _listed(
     series: str | None,
 ) -> MedicalImage:
     """The image of a list: a DICOM series from its files, or channels."""
+    from caps_med.images.codecs.dicom_series import read_contents, read_files
+
     if contents := _dicom_contents(sources):
         return read_contents(contents, limits, kind=kind, series=series, index=index)
     if files := _dicom_files(sources):
@@ -154,6 +152,8 @@ def _dicom_contents(sources: Sequence[ImageSource]) -> list[bytes]:
     found = []
     for source in sources:
         if is_dataset(source):
+            from caps_med.images.codecs.dicom_series import dicom_content
+
             found.append(dicom_content(source))
         elif isinstance(source, bytes) and dicom_layout.recognises(source):
             found.append(source)
@@ -216,6 +216,8 @@ def _decoded(
     series: str | None,
 ) -> MedicalImage:
     if not isinstance(source, bytes) and Path(source).is_dir():
+        from caps_med.images.codecs.dicom_series import read_series
+
         return read_series(Path(source), limits, kind=kind, series=series, index=index)
     data = _content(source, limits)
     codec = codec_of_content(data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, TypeVar, get_args
 
-import nibabel.orientations as orientations
 import numpy as np
 
 from caps_med.errors import InvalidInput, InvalidParameter
@@ -58,6 +57,8 @@ class SliceStack:
             raise InvalidParameter(f"plane must be one of {get_args(Plane)}, got {plane!r}")
         if image.spatial_dims == 2:
             return cls(image.array[None], image.affine, None, None)
+        from nibabel import orientations
+
         source = orientations.io_orientation(image.affine)
         display = orientations.axcodes2ornt(AXCODES[plane])
         there = orientations.ornt_transform(source, display)
@@ -93,6 +94,8 @@ class SliceStack:
             )
         restored: Array = stack[0]
         if self._back is not None:
+            from nibabel import orientations
+
             array = orientations.apply_orientation(np.moveaxis(stack, 1, -1), self._back)
             restored = np.moveaxis(array, -1, 0)
         return np.ascontiguousarray(restored)
@@ -123,6 +126,8 @@ def stack_shape(
     if image.spatial_dims == 2:
         rows, columns = image.spatial_shape
         return (1, rows, columns), None
+    from nibabel import orientations
+
     source = orientations.io_orientation(image.affine)
     display = orientations.axcodes2ornt(AXCODES[plane])
     there = orientations.ornt_transform(source, display)[:, 0].astype(int)
@@ -153,6 +158,8 @@ def one_slice(image: Image, index: int | None = None, plane: Plane = "axial") ->
 
 def _slice_axis(image: MedicalImage, plane: Plane) -> tuple[int, bool]:
     """The axis of a volume along which its slices are counted, and whether from its beginning."""
+    from nibabel import orientations
+
     source = orientations.io_orientation(image.affine)
     there = orientations.ornt_transform(source, orientations.axcodes2ornt(AXCODES[plane]))
     axis = int(np.flatnonzero(there[:, 0] == 0)[0])

@@ -61,18 +61,6 @@ def all_commands() -> typer.Typer:
     return app
 
 
-def test_help_imports_neither_torch_nor_monai() -> None:
-    code = (
-        "import sys\nsys.argv = ['caps-med', '--help']\nfrom caps_med.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "print([m for m in ('torch', 'monai') if m in sys.modules])"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert answer.stdout.strip().endswith("[]")
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only GNU's OpenMP says how it is set")
 @pytest.mark.parametrize(("chosen", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
 def test_waiting_threads_leave_the_core_to_others(

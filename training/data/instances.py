@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from skimage.measure import label as connected_components
-from skimage.segmentation import find_boundaries
 
 from caps_med.images import MedicalImage
 from caps_med.images.image import Array
@@ -38,9 +36,13 @@ def touching_borders(ids: Array) -> Array:
     Of `skimage.segmentation.find_boundaries` in mode ``outer`` the part inside the objects: the
     rest lies in the background.
     """
+    from skimage.segmentation import find_boundaries
+
     return np.asarray(find_boundaries(ids, mode="outer") & (ids > 0))
 
 
 def separate_objects(ids: Array) -> int:
     """The number of connected components ``[*S]``, each of pixels of one id above 0."""
+    from skimage.measure import label as connected_components
+
     return int(connected_components(ids, return_num=True)[1])

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from skimage.segmentation import find_boundaries
 
 from caps_med.images import (
     MedicalImage,
@@ -95,6 +94,8 @@ def case_pictures(
 
 def _outlined(pixels: RGB, ids: NDArray[np.int32], palette: RGB | None) -> RGB:
     """Labels blended over the pixels, their contours opaque."""
+    from skimage.segmentation import find_boundaries
+
     contour = find_boundaries(ids, connectivity=1) & (ids > 0)
     blended = overlay(pixels, ids, OPACITY, palette)
     return np.asarray(np.where(contour[..., None], label_colors(ids, palette), blended), np.uint8)

@@ -10,10 +10,8 @@ import io
 import zipfile
 
 from caps_med.errors import UnsupportedFormat
-from caps_med.images.codecs import dicom_kinds, dicom_layout, dicom_series, npz, zips
+from caps_med.images.codecs import dicom_layout, npz, zips
 from caps_med.images.codecs.codec import Codec
-from caps_med.images.codecs.dicom_frames import describe_frames
-from caps_med.images.codecs.dicom_volumes import count_images
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.limits import Limits
 
@@ -39,13 +37,19 @@ def decode_series(
 
 def count(data: bytes, limits: Limits) -> int:
     """The volumes of a file, or its pictures where they have no place."""
-    files = dicom_series.files_of_zip(data, limits) if _zipped(data) else None
+    from caps_med.images.codecs.dicom_frames import describe_frames
+    from caps_med.images.codecs.dicom_series import files_of_zip
+    from caps_med.images.codecs.dicom_volumes import count_images
+
+    files = files_of_zip(data, limits) if _zipped(data) else None
     return count_images(files or [describe_frames(data, limits)])
 
 
 def _decode(
     data: bytes, kind: Kind, limits: Limits, series: str | None = None, index: int | None = None
 ) -> MedicalImage:
+    from caps_med.images.codecs import dicom_kinds, dicom_series
+
     if _zipped(data):
         return dicom_series.read_zip(data, limits, kind=kind, series=series, index=index)
     try:

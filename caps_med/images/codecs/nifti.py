@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import nibabel as nib
 import numpy as np
-from nibabel.spatialimages import HeaderDataError
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import nifti_header
@@ -30,6 +28,9 @@ from caps_med.images.codecs.streams import (
 from caps_med.images.image import STACK_AFFINE, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 
+if TYPE_CHECKING:
+    from nibabel import Nifti1Header
+
 # The two affines of a header may put a corner of the volume this many voxels apart.
 AFFINE_TOLERANCE = 0.1
 _LABEL = 1002  # the intent code of label maps
@@ -43,6 +44,8 @@ def recognises(data: bytes) -> bool:
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     """A volume `[1, X, Y, Z]`, or `[C, X, Y, Z]` with the file's fourth axis as channels."""
+    from nibabel.spatialimages import HeaderDataError
+
     data, header = _checked(data, limits)
     count = header.channels * math.prod(header.shape)
     raw = np.frombuffer(data, header.dtype, count, header.offset)
@@ -82,7 +85,7 @@ def encode(image: MedicalImage) -> bytes:
     return bytes(header.binaryblock) + b"\0\0\0\0" + voxels
 
 
-def _set_intent(header: nib.Nifti1Header, kind: Kind) -> None:
+def _set_intent(header: Nifti1Header, kind: Kind) -> None:
     """Mark label maps as such (NIFTI_INTENT_LABEL), and nothing else, whatever they came from."""
     marked = int(header["intent_code"]) == _LABEL
     if kind == "labels" and not marked:
@@ -105,7 +108,7 @@ def _checked(data: bytes, limits: Limits) -> tuple[bytes, CheckedHeader]:
     return inflate_gzip("NIfTI", data, header.end) if compressed else data, header
 
 
-def _affine(header: nib.Nifti1Header, shape: tuple[int, ...]) -> tuple[Array, tuple[str, ...]]:
+def _affine(header: Nifti1Header, shape: tuple[int, ...]) -> tuple[Array, tuple[str, ...]]:
     warnings: tuple[str, ...] = ()
     if header["sform_code"] > 0:
         affine = header.get_sform()
@@ -120,7 +123,9 @@ def _affine(header: nib.Nifti1Header, shape: tuple[int, ...]) -> tuple[Array, tu
     return np.diag([scale, scale, scale, 1.0]) @ affine, warnings
 
 
-def _agree(sform: Array, header: nib.Nifti1Header, shape: tuple[int, ...]) -> bool:
+def _agree(sform: Array, header: Nifti1Header, shape: tuple[int, ...]) -> bool:
+    from nibabel.spatialimages import HeaderDataError
+
     try:
         qform = header.get_qform()
     except (HeaderDataError, ValueError):
@@ -140,7 +145,9 @@ def _grid(image: MedicalImage) -> tuple[Array, Array]:
     return np.moveaxis(image.array, 0, -1).swapaxes(0, 1), STACK_AFFINE
 
 
-def _header_for(image: MedicalImage, grid: Array, affine: Array) -> nib.Nifti1Header:
+def _header_for(image: MedicalImage, grid: Array, affine: Array) -> Nifti1Header:
+    import nibabel as nib
+
     if image.header is not None:
         header = image.header.copy()
         if np.allclose(_affine(header, grid.shape[:3])[0], affine, rtol=1e-6, atol=1e-6):

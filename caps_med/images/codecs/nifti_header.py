@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import nibabel as nib
 import numpy as np
-from nibabel.nifti1 import Nifti1Header
-from nibabel.spatialimages import HeaderDataError
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 
+if TYPE_CHECKING:
+    from nibabel.nifti1 import Nifti1Header
+
 # A gzip header may carry a file name before the data: the NIfTI header lies within this much.
 PEEK = 2**17
-#: The longer of the two headers.
-LONGEST = 540
+#: Bytes of a NIfTI-1 header, and of a NIfTI-2 header.
+_SIZES = (348, 540)
+LONGEST = max(_SIZES)
 
-_TYPES = {348: nib.Nifti1Header, 540: nib.Nifti2Header}
 _LINE_ENDS = [13, 10, 26, 10]  # what NIfTI-2 has after its magic, to notice transfers as text
 
 
@@ -46,7 +46,7 @@ class CheckedHeader:
 
 def recognises(data: bytes) -> bool:
     """Whether `data` begins like a NIfTI header, of a pair or Analyze file included."""
-    return int.from_bytes(data[:4], _byte_order(data)) in _TYPES
+    return int.from_bytes(data[:4], _byte_order(data)) in _SIZES
 
 
 def read_header(data: bytes) -> CheckedHeader:
@@ -56,11 +56,15 @@ def read_header(data: bytes) -> CheckedHeader:
         UnsupportedFormat: a detached header, Analyze, or both time points and channels.
         InvalidInput: an impossible field, or voxels that are not real numbers.
     """
+    import nibabel as nib
+    from nibabel.spatialimages import HeaderDataError
+
     order = _byte_order(data)
     size = int.from_bytes(data[:4], order)
     if len(data) < size:
         raise InvalidInput(f"NIfTI: {len(data)} bytes, shorter than the header of {size}")
-    fields = _TYPES[size](data[:size], endianness="<" if order == "little" else ">", check=False)
+    header = nib.Nifti2Header if size == LONGEST else nib.Nifti1Header
+    fields = header(data[:size], endianness="<" if order == "little" else ">", check=False)
     _check_magic(fields)
     shape, channels = _shape([int(length) for length in fields["dim"]])
     dtype, offset = _dtype(fields), _voxel_offset(fields["vox_offset"].item(), size + 4)
@@ -90,7 +94,7 @@ def _check_magic(fields: Nifti1Header) -> None:
     magic = fields["magic"].item()
     if magic in (b"ni1", b"ni2"):
         raise UnsupportedFormat("NIfTI: voxels in a detached .img file; save it as one .nii file")
-    second = isinstance(fields, nib.Nifti2Header)
+    second = fields.sizeof_hdr == LONGEST
     if magic != (b"n+2" if second else b"n+1"):
         raise UnsupportedFormat("Analyze 7.5 has no orientation; convert it to NIfTI")
     if second and fields["eol_check"].tolist() != _LINE_ENDS:
@@ -113,10 +117,13 @@ def _shape(dims: list[int]) -> tuple[tuple[int, int, int], int]:
 
 
 def _dtype(fields: Nifti1Header) -> np.dtype[Any]:
+    from nibabel.nifti1 import data_type_codes
+    from nibabel.spatialimages import HeaderDataError
+
     code = int(fields["datatype"])
     try:
         dtype: np.dtype[Any] = fields.get_data_dtype()
-        name = nib.nifti1.data_type_codes.label[code]
+        name = data_type_codes.label[code]
     except (HeaderDataError, KeyError):
         dtype, name = np.dtype("V"), "unknown"
     if dtype.kind not in "iuf" or dtype.itemsize > 8:

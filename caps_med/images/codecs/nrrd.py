@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import nrrd
 import numpy as np
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
@@ -149,6 +148,8 @@ def _header(data: bytes) -> tuple[Mapping[str, Any], int, dict[int, str]]:
         raise UnsupportedFormat("NRRD: line skip and byte skip are not read: save it again")
     if not all(_WHOLE.fullmatch(value) for name, value in fields if name == "sizes"):
         raise InvalidInput("NRRD: sizes must be whole numbers")  # pynrrd would cut 2.5 to 2
+    import nrrd
+
     try:
         used = [f"{name}: {value}" for name, value in fields if name in _FIELDS]
         return nrrd.read_header([magic, *used]), end.end(), names

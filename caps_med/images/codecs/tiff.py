@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import tifffile
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec
@@ -96,16 +95,20 @@ def encode(image: MedicalImage) -> bytes:
         raise UnsupportedFormat(
             "a volume cannot be written as tiff, its geometry would be lost: use nifti or nrrd"
         )
+    from tifffile import OmeXmlError
+
     planes = np.ascontiguousarray(image.array[0].transpose(2, 1, 0))
     if np.allclose(spacing, 1):
         return _written(planes, photometric="minisblack")
     try:
         return _written(planes, photometric="minisblack", ome=True, metadata=_ome(planes, spacing))
-    except tifffile.OmeXmlError as error:
+    except OmeXmlError as error:
         raise UnsupportedFormat(f"OME-TIFF holds no {planes.dtype}: use nifti or nrrd") from error
 
 
 def _written(planes: Array, **options: object) -> bytes:
+    import tifffile
+
     planes = planes.astype(np.uint8) if planes.dtype.kind == "b" else planes
     file = io.BytesIO()
     tifffile.imwrite(file, planes, **{"metadata": None, "software": False, **options})

@@ -15,7 +15,6 @@ from itertools import islice
 from typing import Any, BinaryIO
 
 import numpy as np
-import tifffile
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import jpeg
@@ -37,8 +36,6 @@ _WHITE_IS_ZERO, _PALETTE, _COLOURS = 0, 3, {0: 1, 1: 1, 2: 3, 3: 1, 4: 1, 6: 3}
 _PLAIN_LIGHT = (1, 2)
 _UNASSOCIATED_ALPHA, _ALPHAS = 2, (1, 2)
 _ORIENTATION = 274
-#: Readers of vendors' variants, which are not wanted for bytes from strangers.
-_PLAIN = {f"is_{flag}": False for flag in tifffile.TIFF.FILE_FLAGS}
 
 
 @dataclass(frozen=True)
@@ -102,12 +99,16 @@ def opened(file: BinaryIO, limits: Limits, most: int = _MAX_PAGES) -> Iterator[P
     Raises:
         InvalidInput, InputTooLarge, UnsupportedFormat: also for what goes wrong inside.
     """
+    import tifffile
+
     with decoding("TIFF"):
         count = sum(1 for _ in islice(directories(file), most))
         if count == 0:
             raise InvalidInput("TIFF: it holds no page")
         file.seek(0)
-        with tifffile.TiffFile(file, **_PLAIN) as tif:
+        # without readers of vendors' variants, which are not wanted for bytes from strangers
+        plain = {f"is_{flag}": False for flag in tifffile.TIFF.FILE_FLAGS}
+        with tifffile.TiffFile(file, **plain) as tif:
             yield Pages(tif, count, limits)
 
 

@@ -6,15 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Literal
 
-import nibabel.orientations as orientations
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from caps_med.images import MedicalImage, is_grey
 from training.data.check.histogram import Histogram
 
-#: (slice, row, column) as displayed; see `caps_med.images.SliceStack`.
-_DISPLAY = orientations.axcodes2ornt(("S", "P", "L"))
 #: Decimal places kept of spacings, means and standard deviations.
 _DIGITS = 6
 
@@ -123,7 +120,11 @@ def display_geometry(image: MedicalImage) -> tuple[tuple[int, ...], tuple[float,
     """
     if image.spacing is None:
         return image.spatial_shape, None
-    there = orientations.ornt_transform(orientations.io_orientation(image.affine), _DISPLAY)
+    from nibabel import orientations
+
+    # (slice, row, column) as displayed; see `caps_med.images.SliceStack`
+    display = orientations.axcodes2ornt(("S", "P", "L"))
+    there = orientations.ornt_transform(orientations.io_orientation(image.affine), display)
     order = np.argsort(there[:, 0]).astype(int)
     spacing = tuple(round(image.spacing[axis], _DIGITS) for axis in order)
     return tuple(image.spatial_shape[axis] for axis in order), spacing

@@ -6,6 +6,7 @@ Nothing is written, and no input makes the check fail: an unreadable file is a f
 from __future__ import annotations
 
 import hashlib
+import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from nibabel import imageglobals
 
 from caps_med.images import MedicalImage
 from training.data.cases import Case, Cases, FileRef, Track
@@ -80,13 +80,14 @@ def check(cases: Cases, subsets: Sequence[Cases] = (), track: Track[Case] = iter
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
     """Silence library warnings about corrupt files, which the findings report."""
-    before, imageglobals.logger.disabled = imageglobals.logger.disabled, True
+    nibabel = logging.getLogger("nibabel.global")
+    before, nibabel.disabled = nibabel.disabled, True
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        imageglobals.logger.disabled = before
+        nibabel.disabled = before
 
 
 class _Collector:

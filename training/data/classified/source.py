@@ -13,12 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from caps_med.bundles.metadata import ClassificationSpec
 from caps_med.errors import CapsMedError, InvalidInput
@@ -28,6 +26,9 @@ from training.data.cases import Track
 from training.data.classified.dataset import ClassifiedDataset
 from training.data.classified.images import ClassifiedImage
 from training.data.classified.split import folds_of, hold_out_share, strata_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Bytes = NDArray[np.uint8]
 
@@ -117,6 +118,8 @@ class ClassifiedSource:
 
     def some_of_training(self, count: int) -> Iterator[Tensor]:
         """At most `count` training images ``[C, H, W]`` in [0, 1], evenly spaced."""
+        import torch
+
         indices = self.training.indices
         for place in range(min(count, len(indices))):
             index = indices[place * len(indices) // min(count, len(indices))]

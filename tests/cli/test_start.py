@@ -1,0 +1,78 @@
+"""What each command imports: a second torch or MONAI at the start is felt, and a count is exact."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import caps_med
+from caps_med import MedicalImage, bundles
+
+TORCH = {"torch", "monai", "ignite", "numba"}
+#: What a command that computes nothing needs none of, each a tenth of a second or more.
+LIBRARIES = {*TORCH, "scipy", "skimage", "sklearn", "matplotlib", "highdicom", "pydicom", "nibabel"}
+
+
+def modules_of(*arguments: str | Path) -> set[str]:
+    """The modules that a process has imported when the command has ended."""
+    code = (
+        "import json, sys\nfrom caps_med.cli import main\nsys.argv[0] = 'caps-med'\n"
+        "try:\n    main()\nfinally:\n    print('\\n' + json.dumps(sorted(sys.modules)))"
+    )
+    return _last_line([sys.executable, "-c", code, *map(str, arguments)])
+
+
+def _last_line(command: Sequence[str]) -> set[str]:
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(json.loads(answer.stdout.splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of four pictures with label maps."""
+    folder = tmp_path_factory.mktemp("pictures")
+    noise = np.random.default_rng(0)
+    for kind in ("images", "labels"):
+        (folder / kind).mkdir()
+        for number in range(4):
+            array = noise.integers(0, 2 if kind == "labels" else 255, (1, 32, 32), np.uint8)
+            MedicalImage(array).save(folder / kind / f"{number}.png")
+    return folder
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("train", "--help"), ("serve", "--help")])
+def test_help_imports_no_library(arguments: tuple[str, ...]) -> None:
+    assert not modules_of(*arguments) & {*LIBRARIES, "numpy", "fastapi", "PIL"}
+
+
+def test_models_are_listed_without_torch(tmp_path: Path) -> None:
+    modules = modules_of("models", "list", "--models", tmp_path)
+    assert "caps_med.bundles.metadata" in modules
+    assert not modules & LIBRARIES
+
+
+def test_data_is_checked_without_torch(pictures: Path) -> None:
+    modules = modules_of("data", "check", pictures)
+    assert "training.data.check.check" in modules
+    assert not modules & LIBRARIES
+
+
+def test_the_library_is_imported_at_first_use() -> None:
+    code = "import json, sys, caps_med; print(json.dumps([*sys.modules]))"
+    assert not _last_line([sys.executable, "-c", code]) & {*LIBRARIES, "numpy", "pydantic"}
+
+
+@pytest.mark.parametrize("package", [caps_med, bundles])
+def test_what_is_imported_at_first_use_is_there(package: object) -> None:
+    names = vars(package)["__all__"]
+    assert set(names) <= set(dir(package))
+    for name in names:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = getattr(package, "nonsense")  # noqa: B009 - mypy knows that there is none
