@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, nullcontext
 from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from api import document, examples, jobs, monai_label, problems, projects
+from api import document, elsewhere, examples, jobs, monai_label, problems, projects
 from api.access.gate import Gate
 from api.access.headers import SecurityHeaders
 from api.access.keys import KeyStore, default_path
@@ -69,6 +69,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             annotation.running() if annotation else nullcontext(),
         ):
             yield
+            engine.drain()
         await app.state.inference_jobs.close()
         warming.cancel()
         watching.cancel()
@@ -93,10 +94,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     for router in (
         health, models, segment, synthesize, classify, interpolate, features, manipulate,
-        inference_jobs,
         archives, images, samples,
     ):  # fmt: skip
         app.include_router(router.router)
+    if settings.inference_only:
+        elsewhere.install(app)
+    else:
+        app.include_router(inference_jobs.router)
     page.install(app)
     app.include_router(swagger.router)
     training = jobs.install(app, engine)

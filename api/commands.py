@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from api.access.commands import keys_app
 from caps_med.cli.options import Models
 from caps_med.errors import InvalidParameter
+from caps_med.extras import require_extra
 
 if TYPE_CHECKING:
     from api.settings import Settings
@@ -49,16 +49,30 @@ def serve(
     tls_key: Annotated[
         Path | None, typer.Option(help="PEM file of its private key.", exists=True)
     ] = None,
+    cluster: Annotated[
+        bool,
+        typer.Option(
+            "--cluster",
+            help="Run replicas on a Ray cluster: the one of RAY_ADDRESS, or a new one here.",
+        ),
+    ] = False,
+    min_replicas: Annotated[
+        int | None, typer.Option(help="Replicas with --cluster, at least [1].", min=1)
+    ] = None,
+    max_replicas: Annotated[
+        int | None, typer.Option(help="Replicas under load, at most [as --min-replicas].", min=1)
+    ] = None,
 ) -> None:
     """Serve segmentation, synthesis and features over HTTP.
 
     Example: caps-med serve --port 8000, then open http://127.0.0.1:8000/
+
+    On many machines: RAY_ADDRESS=head:6379 caps-med serve --cluster --host 0.0.0.0 --max-replicas 8
+
+    The same command with other arguments updates the replicas one by one, while the others answer.
     """
-    from api import logs, tracing
-    from api.access.keys import KeyStore, default_path
-    from api.access.listening import check_exposure
-    from api.app import create_app
     from api.server import run
+    from api.startup import prepared, read_settings
 
     if (tls_cert is None) != (tls_key is None):
         raise InvalidParameter("--tls-cert and --tls-key belong together: give both or neither")
@@ -68,12 +82,13 @@ def serve(
         "monai_label_project": monai_label_project,
         "monai_label_model": monai_label_model,
     }
-    settings = _settings({name: value for name, value in given.items() if value is not None})
-    keys = KeyStore(settings.keys or default_path()).holds_any() or settings.require_keys
-    check_exposure(host, keys, without_keys, settings.allowed_hosts)
-    settings = settings.model_copy(update=_access(host, settings, keys))
-    logs.configure(settings.audit_log)
-    tracing.export_if_asked()
+    settings = read_settings({name: value for name, value in given.items() if value is not None})
+    if cluster:
+        _on_cluster(settings, host, port, without_keys, tls_cert, min_replicas, max_replicas)
+        return
+    from api.app import create_app
+
+    settings = prepared(settings, host, without_keys)
     listener = socket.create_server((host, port))
     scheme = "https" if tls_cert else "http"
     typer.echo(f"caps_med on {scheme}://{host}:{listener.getsockname()[1]}", err=True)
@@ -81,29 +96,25 @@ def serve(
     run(create_app(settings), listener, settings, tls)
 
 
-def _settings(given: dict[str, Any]) -> Settings:
-    from pydantic import ValidationError
-    from pydantic_settings import SettingsError
+def _on_cluster(
+    settings: Settings,
+    host: str,
+    port: int,
+    without_keys: bool,
+    tls_cert: Path | None,
+    min_replicas: int | None,
+    max_replicas: int | None,
+) -> None:
+    require_extra("scale", "serve --cluster")
+    from api.cluster.command import serve_on_cluster
+    from api.cluster.size import read_size
 
-    from api.settings import Settings
-
-    try:
-        return Settings(**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = "_".join(str(part) for part in first["loc"]).upper()
-        raise InvalidParameter(f"CAPS_MED_{name}: {first['msg']}") from error
-    except SettingsError as error:
-        field = re.search(r'field "(\w+)"', str(error))
-        name = field[1].upper() if field else "..."
-        raise InvalidParameter(f'CAPS_MED_{name}: give a JSON list, as ["one", "two"]') from error
-
-
-def _access(host: str, settings: Settings, keys: bool) -> dict[str, object]:
-    """The settings that follow from the address: required keys, accepted host names."""
-    from api.access.listening import LOOPBACK_NAMES, is_loopback
-
-    hosts = settings.allowed_hosts
-    if not hosts and not keys and is_loopback(host):
-        hosts = (*LOOPBACK_NAMES, host)
-    return {"require_keys": keys, "allowed_hosts": hosts}
+    if tls_cert is not None:
+        raise InvalidParameter("--tls-cert: with --cluster, let a proxy in front terminate TLS")
+    if settings.monai_label:
+        raise InvalidParameter(
+            "--monai-label has sessions, which replicas lack: serve it without --cluster"
+        )
+    given = {"min_replicas": min_replicas, "max_replicas": max_replicas}
+    size = read_size({name: value for name, value in given.items() if value is not None})
+    serve_on_cluster(settings, host, port, without_keys, size)

@@ -43,6 +43,8 @@ PROJECT_NOT_FOUND, LABELS_NOT_FOUND = "project_not_found", "labels_not_found"
 ALREADY_CORRECTED = "already_corrected"
 LEARNING, TRAINING_UNAVAILABLE = "learning", "training_unavailable"
 PRECONDITION_FAILED, PRECONDITION_REQUIRED = "precondition_failed", "precondition_required"
+#: A service that infers only was asked for what the head service has.
+MISDIRECTED = "misdirected"
 #: The disk of the models and jobs: full, or not usable at all.
 DISK_FULL, STORAGE = "disk_full", "storage_unavailable"
 
@@ -82,6 +84,7 @@ PROBLEMS: Mapping[str, ProblemType] = {
     PRECONDITION_FAILED: ProblemType(412, "The label map has changed meanwhile; see `version`."),
     errors.InputTooLarge.code: ProblemType(413, "Over a limit, before or after decompression."),
     errors.UnsupportedFormat.code: ProblemType(415, "The format of the content is not supported."),
+    MISDIRECTED: ProblemType(421, "This service infers only: the head service has it."),
     errors.InvalidInput.code: ProblemType(422, "The content is truncated, corrupt or meaningless."),
     errors.SeveralSeries.code: ProblemType(
         422, "There are several DICOM series: choose one; see `series`."

@@ -10,7 +10,6 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.engine import Engine
-from api.processes import write_no_core_file
 from api.protocol import MAX_HEAD_BYTES, bounded
 from api.settings import Settings
 
@@ -59,6 +58,5 @@ def run(
     app: FastAPI, listener: socket.socket, settings: Settings, tls: tuple[Path, Path] | None
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish the requests in progress."""
-    write_no_core_file()
     config = configured(app, settings, tls)
     Server(config, app.state.engine).run(sockets=[listener])

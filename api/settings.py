@@ -55,6 +55,8 @@ class Settings(BaseSettings):
             beyond what its process starts with.
         job_checks_at_once: uploads that are checked at a time; a few more wait.
         datasets: data sets that jobs may name, as JSON: name -> folder.
+        inference_only: whether training jobs, projects and inference jobs are left to another
+            service, as replicas leave them to the head service (421).
         projects: whether projects are offered, if the extra `train` is installed.
         projects_folder: their folder; None for `.projects` in the model repository.
         projects_max_bytes: disk quota of all projects; those of one key get at most half.
@@ -131,6 +133,7 @@ class Settings(BaseSettings):
     job_check_memory_bytes: int = Field(default=2048 * MIB, gt=0)
     job_checks_at_once: int = Field(default=1, gt=0, le=64)
     datasets: dict[DatasetName, Path] = {}
+    inference_only: bool = False
     projects: bool = True
     projects_folder: Path | None = None
     projects_max_bytes: int = Field(default=20_480 * MIB, gt=0)
@@ -173,6 +176,14 @@ class Settings(BaseSettings):
     def _has_audit_log(self) -> Self:
         if self.audit_required and self.audit_log is None:
             raise ValueError("audit_required needs audit_log: the file of the audit log")
+        return self
+
+    @model_validator(mode="after")
+    def _has_sessions(self) -> Self:
+        if self.inference_only and self.monai_label:
+            raise ValueError(
+                "MONAI Label keeps sessions: serve it by one process, without inference_only"
+            )
         return self
 
     @property

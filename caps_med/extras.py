@@ -17,6 +17,7 @@ EXTRAS = {
     "client": ("httpx",),
     "dicomweb": ("dicomweb_client",),
     "mlflow": ("mlflow",),
+    "scale": ("ray", "fsspec", "s3fs"),
     "otel": ("opentelemetry",),
 }
 

@@ -129,7 +129,12 @@ class Engine:
         return await self.run("load", lambda: self.pool.get(bundle))
 
     async def warm_up(self) -> None:
-        """Load and run the preloaded models and start a decoder; the service is then ready."""
+        """Load and run the preloaded models and start a decoder; the service is then ready.
+
+        Once it is, nothing is done.
+        """
+        if self.ready:
+            return
         for reference in self.settings.preload:
             await self._warm(await self._versions.find(reference))
         await self.decoders.start()

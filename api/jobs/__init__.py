@@ -24,7 +24,7 @@ def install(app: FastAPI, engine: Engine) -> Jobs | None:
     Jobs need the extra ``train`` and POSIX process groups. Without a folder that can be written, or
     with a damaged file of jobs, the routes answer 503, and everything else works.
     """
-    if not engine.settings.training:
+    if engine.settings.inference_only or not engine.settings.training:
         return None
     if not has_extra("train") or find_spec("fcntl") is None:
         log.info("no training jobs: they need the extra 'train' and a POSIX system")

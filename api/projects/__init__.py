@@ -29,7 +29,7 @@ def install(app: FastAPI, engine: Engine, jobs: Jobs | None) -> Projects | None:
         jobs: trains the models of projects; None if this service does not.
     """
     app.state.projects = None
-    if not engine.settings.projects:
+    if engine.settings.inference_only or not engine.settings.projects:
         return None
     if not has_extra("train") or find_spec("fcntl") is None:
         log.info("no projects: they need the extra 'train' and a POSIX system")

@@ -94,8 +94,12 @@ async def asked(
     asynchronous: Async = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Asked:
-    """What the headers and the query of a request ask for."""
+    """What the headers and the query of a request ask for.
+
+    A service that infers only keeps no jobs: it ignores the preference, as RFC 7240 allows.
+    """
     later = asynchronous in ("", "1", "true") or _prefers_async(request.headers.getlist("prefer"))
+    later = later and not engine.settings.inference_only
     jobs: InferenceJobs = request.app.state.inference_jobs
     return Asked(engine, jobs, format, accept, later, idempotency_key)
 

@@ -12,11 +12,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
 import psutil
 
 _SUBREAPER = 36  # man 2 prctl
+_TRIES = 3
 
 
 def processes(keeper: int) -> list[psutil.Process]:
@@ -55,8 +57,7 @@ def main() -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
     try:
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", *sys.argv[1:]]
-        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
+        _start(sys.argv[1:])
         signal.signal(signal.SIGCHLD, _reap)
         gcs = _Gcs()
         orders = {"kill-gcs": gcs.kill, "start-gcs": gcs.start}
@@ -66,6 +67,21 @@ def main() -> None:
             print("done", flush=True)
     finally:
         _kill_all()
+
+
+def _start(arguments: Sequence[str]) -> None:
+    """Start the node; Ray itself gives up after 30 s, which a busy machine may need.
+
+    Raises:
+        subprocess.CalledProcessError: it did not start.
+    """
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", *arguments]
+    for _ in range(_TRIES):
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+        if done.returncode == 0:
+            return
+        _kill_all()
+    done.check_returncode()
 
 
 def _reap(*_: object) -> None:

@@ -11,6 +11,7 @@ left when the block ends, nor when this process is killed.
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import shutil
 import socket
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -29,6 +30,7 @@ from benchmarks.cluster import keeper
 _ROOT = Path(__file__).resolve().parents[2]
 #: Bytes of shared memory of a node. Our bodies do not pass through it.
 OBJECT_STORE_BYTES = 100 * 2**20
+_PORT_RANGE = range(20_000, 30_000)
 #: Of the services that a node runs besides its raylet.
 _PORTS = (
     "node-manager-port", "object-manager-port", "metrics-export-port", "runtime-env-agent-port",
@@ -37,13 +39,17 @@ _PORTS = (
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nothing listens on."""
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [listener.getsockname()[1] for listener in listeners]
-    finally:
-        for listener in listeners:
-            listener.close()
+    """Ports that nothing listens on.
+
+    They are none that the kernel gives to whoever asks for any, for Ray's workers do.
+    """
+    found: list[int] = []
+    for port in random.sample(_PORT_RANGE, len(_PORT_RANGE)):
+        if len(found) == count:
+            break
+        with suppress(OSError), socket.create_server(("", port)):
+            found.append(port)
+    return found
 
 
 class Node:

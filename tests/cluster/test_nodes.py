@@ -7,15 +7,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from benchmarks.cluster.nodes import cluster
+from tests.cluster.waiting import PATIENCE, until
 
-PATIENCE = 60.0
 #: Prints a line a node that is alive, and what a task on the cluster returns.
 PROBE = """
 import ray
@@ -31,13 +29,6 @@ with cluster(cpus=[1]) as nodes:
     print(*(process.pid for process in nodes.head.processes()), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.1)
 
 
 def probe(environment: dict[str, str]) -> list[str]:

@@ -1,0 +1,69 @@
+"""What every process of the service does before it answers, however it is started."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from api import logs, tracing
+from api.access.keys import KeyStore, default_path
+from api.access.listening import LOOPBACK_NAMES, check_exposure, is_loopback
+from api.processes import write_no_core_file
+from caps_med.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from api.settings import Settings
+
+
+def read_settings(given: dict[str, Any]) -> Settings:
+    """The settings of the environment, of which `given` replaces some.
+
+    Raises:
+        InvalidParameter: one is out of its range; the message names its variable.
+    """
+    from pydantic import ValidationError
+    from pydantic_settings import SettingsError
+
+    from api.settings import Settings
+
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "_".join(str(part) for part in first["loc"]).upper()
+        raise InvalidParameter(f"CAPS_MED_{name}: {first['msg']}") from error
+    except SettingsError as error:
+        field = re.search(r'field "(\w+)"', str(error))
+        name = field[1].upper() if field else "..."
+        raise InvalidParameter(f'CAPS_MED_{name}: give a JSON list, as ["one", "two"]') from error
+
+
+def checked(settings: Settings, host: str, without_keys: bool) -> Settings:
+    """The settings with which a service may listen on `host`.
+
+    Args:
+        without_keys: whether other machines may call without keys.
+
+    Raises:
+        InvalidParameter: other machines could call it, and there are no keys; see
+            `api.access.listening.check_exposure`.
+    """
+    keys = KeyStore(settings.keys or default_path()).holds_any() or settings.require_keys
+    check_exposure(host, keys, without_keys, settings.allowed_hosts)
+    hosts = settings.allowed_hosts
+    if not hosts and not keys and is_loopback(host):
+        hosts = (*LOOPBACK_NAMES, host)
+    return settings.model_copy(update={"require_keys": keys, "allowed_hosts": hosts})
+
+
+def prepared(settings: Settings, host: str, without_keys: bool) -> Settings:
+    """Prepare this process to answer: check as `checked` does, configure logs and traces.
+
+    Raises:
+        InvalidParameter: see `checked`; or the audit log cannot be opened.
+    """
+    settings = checked(settings, host, without_keys)
+    write_no_core_file()
+    logs.configure(settings.audit_log)
+    tracing.export_if_asked()
+    return settings

@@ -1,0 +1,184 @@
+"""The service on a cluster: ``python -m benchmarks.cluster serving``.
+
+Beside a plain ``caps-med serve``: are the answers equal, what does a request cost more, what do
+replicas cost in memory and in time to start, and how much more do two answer than one. Then 1,000
+requests by `caps_med.client.Client` while a replica, a node, and the node of the proxy that the
+clients talk to are killed, and the head's control store (GCS) is killed and started again: none may
+be lost, none may be audited as answered twice. Exits with 1 if one is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from benchmarks.cluster.faults import survive
+from benchmarks.cluster.nodes import Cluster, free_ports
+from benchmarks.cluster.pictures import pictures
+from benchmarks.cluster.replicas import deploy, replicas, serve_cluster
+from benchmarks.cluster.throughput import answers_a_second
+from benchmarks.load import write_tiny
+from benchmarks.measure import alternate
+from benchmarks.options import benchmark_parser
+from benchmarks.serving import Server, serving
+
+MODEL = "tiny-segmentation"
+SETTINGS = {"preload": f'["{MODEL}"]', "threads": 1, "training": "false"}
+#: What a request may cost more at the median before this exits with 1, in milliseconds.
+MOST_OVERHEAD_MS = 1.0
+PARTS = ("beside", "scaling", "faults")
+
+
+@contextmanager
+def clustered(
+    models: Path, replicas_wanted: int
+) -> Iterator[tuple[Cluster, str, dict[str, float]]]:
+    """A cluster with that many replicas, its address, and the seconds that it took to start."""
+    (port,) = free_ports(1)
+    begin = time.monotonic()
+    with serve_cluster(workers=replicas_wanted) as nodes:
+        up = time.monotonic()
+        arguments = ["--port", str(port), "--min-replicas", str(replicas_wanted)]
+        done = deploy(nodes, models, arguments, SETTINGS)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        seconds = {"nodes_s": up - begin, "replicas_s": time.monotonic() - up}
+        yield nodes, f"http://127.0.0.1:{port}", seconds
+
+
+def beside(models: Path, folder: Path, rounds: int) -> dict[str, Any]:
+    """One replica beside the plain service: equal answers, cost of a request, memory, start."""
+    begin = time.monotonic()
+    with serving(models, folder / "plain.log", SETTINGS) as plain:
+        plain_s = time.monotonic() - begin
+        with clustered(models, 1) as (nodes, address, seconds):
+            return {
+                "equal": _equal(plain.address, address),
+                "overhead_ms": {
+                    name: _overhead(name, plain.address, address, rounds)
+                    for name in ("healthz", "segment")
+                },
+                "memory_mb": _memory(plain, nodes),
+                "start": {"plain_s": plain_s, **seconds},
+            }
+
+
+def _ask(client: httpx.Client, name: str, picture: bytes) -> bytes:
+    if name == "healthz":
+        return client.get("/healthz").content
+    answer = client.post(f"/v1/models/{MODEL}/segment", files={"image": picture})
+    answer.raise_for_status()
+    return answer.content
+
+
+def _equal(plain: str, cluster: str) -> int:
+    """How many answers were compared, byte by byte.
+
+    Raises:
+        RuntimeError: two differ.
+    """
+    asked = [picture for size in (33, 64, 100, 128) for picture in pictures(50, size)]
+    with (
+        httpx.Client(base_url=plain, timeout=600) as one,
+        httpx.Client(base_url=cluster, timeout=600) as other,
+    ):
+        for number, picture in enumerate(asked):
+            if _ask(one, "segment", picture) != _ask(other, "segment", picture):
+                raise RuntimeError(f"picture {number} has two answers")
+    return len(asked)
+
+
+def _overhead(name: str, plain: str, cluster: str, rounds: int) -> dict[str, float]:
+    """Medians of one client's requests in turn, and of their differences."""
+    (picture,) = pictures(1, 64)
+    with (
+        httpx.Client(base_url=plain, timeout=600) as one,
+        httpx.Client(base_url=cluster, timeout=600) as other,
+    ):
+        jobs: dict[str, Callable[[], None]] = {
+            "plain": partial(_call, one, name, picture),
+            "cluster": partial(_call, other, name, picture),
+        }
+        seconds = alternate(jobs, rounds)
+    pairs = zip(seconds["cluster"], seconds["plain"], strict=True)
+    return {
+        **{which: 1000 * statistics.median(times) for which, times in seconds.items()},
+        "difference": 1000 * statistics.median(a - b for a, b in pairs),
+    }
+
+
+def _call(client: httpx.Client, name: str, picture: bytes) -> None:
+    _ask(client, name, picture)
+
+
+def _memory(plain: Server, nodes: Cluster) -> dict[str, float]:
+    """Megabytes; pages that processes share are divided among them."""
+    found = replicas(nodes)
+    with_decoders = [p for one in found for p in (one, *one.children(recursive=True))]
+    everything = [p for node in (nodes.head, *nodes.workers) for p in node.processes()]
+    replica, total = _pss(with_decoders), _pss(everything)
+    return {"plain": plain.megabytes(), "replica": replica, "ray": total - replica}
+
+
+def _pss(processes: list[psutil.Process]) -> float:
+    return sum(process.memory_full_info().pss for process in processes) / 2**20
+
+
+def scaling(models: Path, seconds: float) -> dict[str, float]:
+    """Answers a second of one replica, of two, and their ratio."""
+    rates = {}
+    for count in (1, 2):
+        with clustered(models, count) as (_, address, _seconds):
+            rates[count] = answers_a_second(address, MODEL, 4 * count, seconds)
+    return {"one": rates[1], "two": rates[2], "ratio": rates[2] / rates[1]}
+
+
+def main() -> None:
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--rounds", type=int, default=200, help="of one client's requests")
+    parser.add_argument("--requests", type=int, default=1000, help="while processes are killed")
+    parser.add_argument("--seconds", type=float, default=30, help="under load, for each count")
+    parser.add_argument("--out", type=Path, help="JSON file of the results; others stay in it")
+    options = parser.parse_args()
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="caps-") as name:
+        folder = Path(name)
+        models = folder / "models"
+        models.mkdir()
+        write_tiny(models)
+        measured: dict[str, Callable[[], Any]] = {
+            "beside": lambda: beside(models, folder, options.rounds),
+            "scaling": lambda: scaling(models, options.seconds),
+            "faults": lambda: survive(models, folder, MODEL, options.requests),
+        }
+        for part in options.parts:
+            load = os.getloadavg()[0]
+            found[part] = {**measured[part](), "load_before": round(load, 1)}
+            print(part, json.dumps(found[part], indent=1), flush=True)
+    if options.out:
+        before = json.loads(options.out.read_text()) if options.out.exists() else {}
+        options.out.write_text(json.dumps({**before, **found}, indent=1) + "\n")
+    sys.exit(0 if _holds(found) else 1)
+
+
+def _holds(found: dict[str, Any]) -> bool:
+    """Whether the claims hold that do not depend on what else the machine does."""
+    faults = found.get("faults", {"lost": 0, "audited_twice": 0})
+    return not faults["lost"] and not faults["audited_twice"]
+
+
+if __name__ == "__main__":
+    main()
