@@ -11,6 +11,7 @@ from torch import Tensor
 from caps_med.bundles import ModelRepository
 from caps_med.bundles.shapes import mismatches
 from caps_med.errors import InvalidParameter
+from caps_med.layers import recompute_votes
 from caps_med.networks import CapsuleNetwork, build_network
 from training.data.interface import TrainingSource
 from training.engine import distributed
@@ -47,4 +48,5 @@ def initial_network(
                 f"start_from={model}: its network is a different one: {problems}"
             )
         network.load_state_dict(weights)
+    recompute_votes(network, recipe.recompute_votes)
     return network.to(distributed.device())

@@ -32,6 +32,8 @@ class Recipe(BaseModel, ABC):
         keep: ``best`` keeps the weights of the epoch with the best score, ``last`` those of the
             last epoch; with `patience`, always the best.
         start_from: a model whose weights initialize the network; None for random weights.
+        recompute_votes: whether votes are convolved again in the backward pass instead of kept:
+            the same weights with less memory, in more time.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,6 +47,7 @@ class Recipe(BaseModel, ABC):
     start_from: str | None = None
     patience: int = 0
     keep: Literal["best", "last"] = "best"
+    recompute_votes: bool = False
 
     task: ClassVar[Task]
     #: What fields meant that the recipe on disk of an older version lacks, if not their default.
@@ -83,8 +86,18 @@ class Recipe(BaseModel, ABC):
         """The recipe with the values that follow from the data to train on."""
         return self
 
+    @property
+    def casts_votes(self) -> bool:
+        """Whether the network has votes that `recompute_votes` does not keep."""
+        return False
+
     def smaller(self) -> Self | None:
-        """The recipe for less memory; None if there is none."""
+        """The recipe for less memory; None if there is none.
+
+        Votes are recomputed first, which leaves the result as it is; then the batch is halved.
+        """
+        if self.casts_votes and not self.recompute_votes:
+            return self.model_copy(update={"recompute_votes": True})
         if self.batch_size == 1:
             return None
         return self.model_copy(update={"batch_size": self.batch_size // 2})
@@ -105,8 +118,8 @@ class CropRecipe(Recipe):
 
     def smaller(self) -> Self | None:
         """See `Recipe.smaller`; the crop shrinks when a batch is a single one."""
-        if self.batch_size > 1:
-            return super().smaller()
+        if (smaller := super().smaller()) is not None:
+            return smaller
         crop = self.crop // 2 // 16 * 16
         if crop < MIN_CROP:
             return None

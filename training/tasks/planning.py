@@ -31,6 +31,8 @@ DIMS = ("2d", "2.5d", "3d")
 #: Bytes of a training step per position of a crop, measured with SegCaps at 512 x 512, see
 #: docs/results/performance.md; MONAI's U-Net stays below. In 3-D capsules have 1.5 times the votes.
 BYTES_A_POSITION = {2: 6_000, 3: 9_000}
+#: Share of it that a step takes if votes are recomputed; the same measurement.
+RECOMPUTED = 0.55
 #: Share of the memory that a step may take.
 MEMORY_SHARE = 0.4
 #: Largest crop edge and batch by kind of device, in 2-D and in 3-D.
@@ -121,7 +123,7 @@ def plan(card: DataCard, device: torch.device, dims: str | None = None) -> dict[
             neighbours=1 if dims == "2.5d" else 0,
         ),
         "crop": crop,
-        "batch_size": _batch(crop, spatial, device),
+        **_batch(crop, spatial, device),
         "epochs": epochs,
         "steps": steps,
         "class_weights": _class_weights([background, *others]),
@@ -156,7 +158,7 @@ def plan_random(
         ),
         "randomization": Randomization(),
         "crop": crop,
-        "batch_size": _batch(crop, spatial, device),
+        **_batch(crop, spatial, device),
         "epochs": epochs,
         "steps": RANDOM_LENGTH * steps,
     }
@@ -199,6 +201,7 @@ def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None
         "preparation": preparation,
         "crop": crop,
         "batch_size": planned["batch_size"],
+        "recompute_votes": planned["recompute_votes"],
         "augmentation": planned["augmentation"],
         **({"atoms": 8, "discriminator": "patch"} if dims == "3d" else {}),
     }
@@ -257,9 +260,13 @@ def _crop_within(edge: float, device: torch.device, spatial: int) -> int:
     return max(smallest, min(largest, int(edge) // 16 * 16))
 
 
-def _batch(crop: int, spatial: int, device: torch.device) -> int:
+def _batch(crop: int, spatial: int, device: torch.device) -> dict[str, Any]:
+    """The batch size; before it is made smaller for want of memory, votes are recomputed."""
     room = _memory(device) * MEMORY_SHARE / (crop**spatial * BYTES_A_POSITION[spatial])
-    return max(1, min(LARGEST_BATCH[device.type], int(room)))
+    largest = LARGEST_BATCH[device.type]
+    recompute = room < largest
+    fits = int(room / RECOMPUTED if recompute else room)
+    return {"batch_size": max(1, min(largest, fits)), "recompute_votes": recompute}
 
 
 def _memory(device: torch.device) -> float:

@@ -122,6 +122,11 @@ class SegmentationRecipe(CropRecipe):
             arguments["features"] = list(self.features)
         return NetworkSpec(name=choice.name, arguments=arguments)
 
+    @property
+    def casts_votes(self) -> bool:
+        """Of all networks but the U-Net and the ablations without capsules."""
+        return self.network != "unet" and CHOICES[self.network].arguments.get("capsules", True)
+
     @classmethod
     def values_of(cls, spec: NetworkSpec) -> Mapping[str, Any]:
         """Its name here, width and variant."""

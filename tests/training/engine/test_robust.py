@@ -22,6 +22,7 @@ from rich.console import Console
 import caps_med
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
+from caps_med.layers import ConvCapsule
 from tests.training.data.classified_files import digits, idx
 from tests.training.engine.several import request, train_digits
 from tests.training.engine.train_once import train_once
@@ -187,7 +188,7 @@ def test_all_processes_stop_early_with_the_first(both: Path) -> None:
     assert len(losses(both / "runs" / "disagreeing")) == 3
 
 
-def test_out_of_memory_halves_the_batch_and_continues(
+def test_out_of_memory_recomputes_votes_then_halves_the_batch_and_continues(
     discs: Path,
     tmp_path: Path,
     store: Path,
@@ -208,16 +209,43 @@ def test_out_of_memory_halves_the_batch_and_continues(
     source, folder = load_source(open_dataset(discs), store), RunFolder(tmp_path / "run")
     train_segmentation(source, recipe(discs, batch_size=4, epochs=1), folder, resume=False)
     saved = json.loads(folder.recipe.read_text())
-    assert saved["batch_size"] == 1
-    assert "out of memory: continuing with batch_size 2 -> 1" in capsys.readouterr().out
+    assert (saved["batch_size"], saved["recompute_votes"]) == (1, True)
+    told = capsys.readouterr().out
+    votes, *halved = (
+        "recompute_votes False -> True", "batch_size 4 -> 2", "batch_size 2 -> 1"
+    )  # fmt: skip
+    for change in (votes, *halved):
+        assert f"out of memory: continuing with {change}" in told
+    assert told.index(votes) < told.index(halved[0])
     assert folder.saved(SegmentationRecipe, {"data": str(discs)}).batch_size == 1
 
 
 def test_after_a_batch_of_one_the_crop_is_halved_down_to_its_minimum(discs: Path) -> None:
-    small = recipe(discs, batch_size=1, crop=96).smaller()
+    small = recipe(discs, batch_size=1, crop=96, recompute_votes=True).smaller()
     assert small is not None
     assert (small.batch_size, small.crop) == (1, 48)
-    assert recipe(discs, batch_size=1, crop=48).smaller() is None
+    assert recipe(discs, batch_size=1, crop=48, recompute_votes=True).smaller() is None
+
+
+def test_a_network_without_votes_has_none_to_recompute(discs: Path) -> None:
+    small = recipe(discs, batch_size=2, network="convcaps-plain").smaller()
+    assert small is not None
+    assert (small.batch_size, small.recompute_votes) == (1, False)
+
+
+def test_recomputed_votes_leave_the_weights_as_they_are(
+    discs: Path, tmp_path: Path, store: Path
+) -> None:
+    source, kept = load_source(open_dataset(discs), store), []
+    for recompute in (False, True):
+        folder = RunFolder(tmp_path / f"{recompute}")
+        short = recipe(discs, batch_size=2, epochs=1, recompute_votes=recompute)
+        network, _ = train_segmentation(source, short, folder, resume=False)
+        layers = [one for one in network.modules() if isinstance(one, ConvCapsule)]
+        assert {layer.recompute_votes for layer in layers} == {recompute}
+        kept.append(network.state_dict())
+    for name, weights in kept[0].items():
+        assert torch.equal(weights, kept[1][name]), name
 
 
 def test_a_nan_in_an_image_names_the_case(tmp_path: Path, store: Path) -> None:

@@ -22,6 +22,7 @@ from caps_med.images import Normalization, read_image
 from tests.training.data.pairs import LAYOUTS, Pairs, draw_pairs
 from training.cli.train import train as train_app
 from training.data import open_dataset
+from training.tasks import planning
 from training.tasks.overrides import build_recipe, read_overrides
 from training.tasks.pipeline import TrainRequest, train
 from training.tasks.planning import plan
@@ -251,6 +252,24 @@ def test_what_cannot_be_trained_is_refused_before_the_data_are_prepared(
     with pytest.raises(InvalidParameter, match=r"--models .*file"):
         train(replace(wanted, models=tmp_path / "file"), Console(quiet=True))
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("share", "planned"), [(2.0, (4, False)), (0.6, (4, True)), (0.3, (2, True)), (0.0, (1, True))]
+)
+def test_votes_are_recomputed_before_the_batch_is_smaller(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    share: float,
+    planned: tuple[int, bool],
+) -> None:
+    """`share`: of the memory that four crops with all votes take."""
+    card = open_dataset(write_volumes(tmp_path, 3)).card
+    assert card is not None
+    whole = 4 * 64**2 * planning.BYTES_A_POSITION[2] / planning.MEMORY_SHARE
+    monkeypatch.setattr(planning, "_memory", lambda device: share * whole)
+    found = plan(card, CPU)
+    assert (found["batch_size"], found["recompute_votes"]) == planned
 
 
 def test_what_follows_from_volumes(tmp_path: Path) -> None:

@@ -134,6 +134,11 @@ class SynthesisRecipe(CropRecipe):
             )
         return self
 
+    @property
+    def casts_votes(self) -> bool:
+        """Of the capsule generator."""
+        return self.network == "capspix2pix"
+
     def network_spec(self, source: Source) -> NetworkSpec:
         """The generator."""
         dims = source.spatial_dims
