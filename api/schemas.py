@@ -44,7 +44,7 @@ class ModelSummary(BaseModel):
             name=bundle.name,
             version=bundle.version,
             task=card.task,
-            channels=[] if card.task == "synthesis" else card.shown_channels,
+            channels=card.shown_channels if card.takes_images else [],
             labels=card.labels,
             colors=card.shown_colors,
             scores=card.scores,

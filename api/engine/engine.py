@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar
 
-import numpy as np
-import torch
 from anyio import to_thread
 
 from api.archives.archives import Archives
@@ -31,7 +29,6 @@ from caps_med.bundles import Bundle, ModelRepository
 from caps_med.images import Kind, MedicalImage, read_channels
 from caps_med.inference import Model
 from caps_med.inference.passes import cancelled_unless
-from caps_med.networks import ClassificationNetwork
 
 log = logging.getLogger("caps_med.api")
 
@@ -255,12 +252,4 @@ class Engine:
 
 def _run_once(model: Model) -> None:
     """Run the first pass, whose lazy initialization no request shall wait for."""
-    network, size = model.network, WARM_UP_SIZE[model.network.spatial_dims]
-    if isinstance(network, ClassificationNetwork):
-        network.classify(torch.zeros(1, network.in_channels, *network.image_size))
-    elif model.task == "synthesis":
-        size = model.synthesizer.network.image_size or size
-        model.synthesizer(MedicalImage(np.zeros((1, *size), np.uint8), kind="labels"))
-    else:
-        channels = model.segmenter.channels
-        model.segment(MedicalImage(np.zeros((channels, *size), np.uint8)))
+    model.inferer.try_out(WARM_UP_SIZE[model.network.spatial_dims])

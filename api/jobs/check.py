@@ -46,22 +46,16 @@ def inspect(folder: Path, task: str, options: Options) -> dict[str, Any]:
         what = "its description names a file outside the data set"
         return _answer([_finding("outside", "", what, "pack all files into it")])
     try:
-        found = [found.model_dump() for found in _opened(folder, task, options).findings]
+        found = [finding.model_dump() for finding in _opened(folder, task, options).findings]
     except CapsMedError as error:
         found = [_finding("layout", "", str(error), "correct the description of the data set")]
     return _answer([{k: _without(folder, v) for k, v in one.items()} for one in found])
 
 
 def _opened(folder: Path, task: str, options: Options) -> TrainingData:
-    """As `training.tasks.registry` opens it, which would import all of the training."""
-    from training.data import open_classified, open_dataset
-    from training.randomization.data import open_label_maps
+    from training.tasks.opening import Understanding, open_data
 
-    if task == "classification":
-        return open_classified(folder)
-    if options.label_maps is not None:
-        return open_label_maps(folder, options.label_maps)
-    return open_dataset(folder, interpretation=options.interpretation)
+    return open_data(task, folder, Understanding(options.interpretation, options.label_maps))
 
 
 def leads_outside(folder: Path) -> bool:

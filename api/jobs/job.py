@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.jobs.tasks import TASKS
 from caps_med.bundles.metadata import checked_statement
 from caps_med.errors import InvalidParameter
 from training.data.interpretation import Interpretation
@@ -19,45 +19,6 @@ State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cance
 #: States of finished jobs.
 FINAL: tuple[State, ...] = ("succeeded", "failed", "cancelled")
 STATES: tuple[State, ...] = ("queued", "running", "cancelling", *FINAL)
-#: Named values that the options of each task can have; of `network` the recipe's default first.
-#: Written down here: recipes would import the training engine into the service.
-CHOICES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "segmentation": {
-        "network": (
-            "convcaps", "convcaps-plain", "ucaps", "ucaps-plain", "segcaps", "segcaps-normalized",
-            "unet",
-        ),
-        "dims": ("2d", "2.5d", "3d"),
-        "loss": (
-            "dice_ce", "dice", "dice_focal", "bce", "weighted_bce", "margin", "weighted_margin",
-        ),
-        "variant": ("r3", "r1"),
-    },
-    "synthesis": {
-        "network": ("capspix2pix", "pix2pix"),
-        "dims": ("2d", "3d"),
-        "noise_source": (
-            "field", "input", "broadcast", "broadcast_conv", "broadcast_latent", "dropout",
-        ),
-        "discriminator": ("convolutional", "patch", "capsule", "capsnet"),
-        "adversarial_loss": ("bce", "lsgan", "hinge"),
-    },
-    "classification": {
-        "network": ("efficient", "capsnet", "matrix", "cnn", "resnet"),
-        "loss": ("margin", "spread", "cross_entropy"),
-    },
-}  # fmt: skip
-#: Options of training on crops of images with label maps.
-_OF_CROPS = ("crop", "atoms", "instances", "labels", "channels", "code")
-#: Other options that not every task has.
-OWN: Mapping[str, tuple[str, ...]] = {
-    "segmentation": (*_OF_CROPS, "foreground", "plain", "individuals", "randomize"),
-    "synthesis": (*_OF_CROPS, "noise_size", "adversarial_weight"),
-    "classification": ("image_size", "iterations", "validation"),
-}
-NETWORKS: Mapping[str, tuple[str, ...]] = {
-    task: choices["network"] for task, choices in CHOICES.items()
-}
 _LINE = r"^[^\x00-\x1f\x7f]*$"
 _REFERENCE = r"^[a-z0-9][a-z0-9-]{0,63}(@[1-9][0-9]{0,8})?$"
 
@@ -134,10 +95,10 @@ class Options(BaseModel):
         if self.label_maps is not None:
             self._check_randomized()
         checked_statement(codes=[self.code or ""])
-        specific = {name for names in (*CHOICES.values(), *OWN.values()) for name in names}
+        specific = set().union(*(one.names for one in TASKS.values()))
         for name, value in self.model_dump(exclude_none=True).items():
-            choices = CHOICES[task].get(name)
-            if name in specific and choices is None and name not in OWN[task]:
+            choices = TASKS[task].choices.get(name)
+            if name in specific and name not in TASKS[task].names:
                 raise InvalidParameter(f"{name}: {task} has no such option")
             if choices is not None and value not in choices:
                 listed = ", ".join(choices)

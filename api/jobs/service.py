@@ -40,6 +40,7 @@ from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InputTooLarge, InvalidParameter
 from training.data import REGISTERED
+from training.tasks.opening import OPENINGS
 
 log = logging.getLogger("caps_med.jobs")
 
@@ -153,11 +154,8 @@ class Jobs:
 
     def data_sets_for(self, task: str) -> list[str]:
         """Those of them that a job of this task may name: the registered ones have label maps."""
-        return [
-            name
-            for name in self.data_sets
-            if task != "classification" or name in self.settings.datasets
-        ]
+        registered = OPENINGS[task].registered
+        return [name for name in self.data_sets if registered or name in self.settings.datasets]
 
     async def submit(
         self,

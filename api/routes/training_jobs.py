@@ -22,15 +22,16 @@ from pydantic import ValidationError
 
 from api.access.gate import is_admin
 from api.jobs.events import Listener
-from api.jobs.job import CHOICES, NETWORKS, Options
+from api.jobs.job import Options
 from api.jobs.schemas import JobList, JobLog, JobView
 from api.jobs.service import Jobs
+from api.jobs.tasks import TASKS
 from api.problems import STORAGE, Refusal
 from api.record import known, note
 from api.routes.common import EngineDependency, answers, problems
 from api.streams import STREAM, event_stream
 from api.uploads import hashed
-from caps_med.bundles.metadata import Task
+from caps_med.bundles.tasks import Task
 from caps_med.errors import InvalidParameter
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["training"])
@@ -60,8 +61,8 @@ Identity = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="A job's id
 
 def _choice(option: str, more: str = "") -> Any:  # noqa: ANN401 - FastAPI's own type
     """The form field of an option with named values."""
-    tasks = ((task, choices[option]) for task, choices in CHOICES.items() if option in choices)
-    listed = "; ".join(f"{task.capitalize()}: {', '.join(known)}" for task, known in tasks)
+    values = {task: own.choices.get(option, ()) for task, own in TASKS.items()}
+    listed = "; ".join(f"{task.capitalize()}: {', '.join(v)}" for task, v in values.items() if v)
     return Form(description=f"{listed}. {more}".strip())
 
 
@@ -211,8 +212,8 @@ async def list_jobs(
         return JobList(
             jobs=views,
             data_sets=jobs.data_sets,
-            data_sets_by_task={task: jobs.data_sets_for(task) for task in NETWORKS},
-            networks=dict(NETWORKS),
+            data_sets_by_task={task: jobs.data_sets_for(task) for task in TASKS},
+            networks={task: own.choices["network"] for task, own in TASKS.items()},
         )
 
     return await to_thread.run_sync(found)

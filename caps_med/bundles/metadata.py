@@ -20,12 +20,12 @@ from pydantic import (
 )
 
 from caps_med._version import __version__
+from caps_med.bundles.tasks import TASKS, Port, Task
 from caps_med.errors import InvalidParameter
 from caps_med.images import LabelCode, Normalization, Plane, label_palette
 from caps_med.images.channels import COLOURS
 from caps_med.preprocessing import Millimetres, PicturePreprocessing, Preprocessing
 
-Task = Literal["segmentation", "synthesis", "classification"]
 Temperature = Annotated[float, Field(gt=0, le=100)]
 LabelId = Annotated[int, Field(ge=0, le=65535)]
 _Level = Annotated[int, Field(ge=0, le=255)]
@@ -34,13 +34,6 @@ Color = Annotated[tuple[_Level, _Level, _Level], Field(description="red, green, 
 #: In place of a licence or an author whom nobody has named.
 NOT_STATED = "not stated"
 _LINE = StringConstraints(strip_whitespace=True, pattern=r"^[^\x00-\x1f\x7f]*$")
-
-#: What each task's network takes and gives: MONAI's format, and the argument with its channels.
-_FORMATS: Mapping[Task, tuple[tuple[str, str], tuple[str, str]]] = {
-    "segmentation": (("magnitude", "in_channels"), ("probabilities", "out_channels")),
-    "synthesis": (("segmentation", "label_channels"), ("magnitude", "image_channels")),
-    "classification": (("magnitude", "in_channels"), ("probabilities", "out_channels")),
-}
 
 #: MONAI's schema of metadata.json; its tools check against it when given the file.
 SCHEMA = (
@@ -223,10 +216,13 @@ class ModelCard(Statement):
 
     @model_validator(mode="after")
     def _has_its_section(self) -> Self:
-        if (self.task == "classification") != (self.classification is not None):
-            raise ValueError("classification models, and no others, have a section classification")
-        if self.temperature is not None and self.task != "segmentation":
-            raise ValueError("temperature: of segmentation models; others have none here")
+        for task, traits in TASKS.items():
+            own, section = task == self.task, traits.section
+            if section and own != (getattr(self, section) is not None):
+                raise ValueError(f"{task} models, and no others, have a section {section}")
+            for field in traits.optional:
+                if not own and getattr(self, field) is not None:
+                    raise ValueError(f"{field}: of {task} models; others have none here")
         return self
 
     @property
@@ -247,6 +243,11 @@ class ModelCard(Statement):
         """Whether it takes pictures in red, green and blue."""
         pictures = self.spacing_mm is None and not self.channel_names
         return pictures and self.input_channels == COLOURS
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether it takes images, and not label maps."""
+        return TASKS[self.task].takes.format == "magnitude"
 
     @property
     def shown_channels(self) -> list[str]:
@@ -351,36 +352,37 @@ def _arguments(card: ModelCard) -> dict[str, Any]:
 
 def _dims(card: ModelCard) -> int:
     arguments = _arguments(card)
-    if card.task == "classification":
-        return len(arguments.get("image_size", (28, 28)))
-    return int(arguments.get("spatial_dims", 2))
+    if "spatial_dims" in arguments:
+        return int(arguments["spatial_dims"])
+    return len(arguments.get("image_size") or (0, 0))
 
 
 def _data_formats(card: ModelCard) -> list[dict[str, Any]]:
     """MONAI's descriptions of what the network takes and gives."""
-    arguments = _arguments(card)
-    classes = {str(i): label for i, label in enumerate(card.labels.values())}
+    traits = TASKS[card.task]
     names = card.shown_channels * (2 * card.neighbours + 1)
-    image = {str(i): name for i, name in enumerate(names)}
-    takes, gives = (
-        {
-            "type": "image",
-            "dtype": "float32",
-            "is_patch_data": False,
-            "format": format,
-            "modality": "any",
-            "num_channels": arguments.get(channels, 1),
-            "spatial_shape": list(arguments.get("image_size") or ["8*n"] * _dims(card)),
-            "value_range": [0, 1],
-            "channel_def": image if format == "magnitude" else classes,
-        }
-        for format, channels in _FORMATS[card.task]
-    )
-    if card.task == "synthesis":
-        gives["channel_def"] = {"0": "image"}
-    if card.task == "classification":
-        gives |= {"type": "probabilities", "spatial_shape": []}
-    return [takes, gives]
+    return [
+        _data_format(card, traits.takes, names),
+        _data_format(card, traits.gives, ["image"]),
+    ]
+
+
+def _data_format(card: ModelCard, port: Port, image: Sequence[str]) -> dict[str, Any]:
+    """MONAI's description of a port; `image` names the channels of one that holds an image."""
+    arguments = _arguments(card)
+    size = list(arguments.get("image_size") or ["8*n"] * _dims(card))
+    channels = image if port.format == "magnitude" else card.labels.values()
+    return {
+        "type": "image" if port.spatial else port.format,
+        "dtype": "float32",
+        "is_patch_data": False,
+        "format": port.format,
+        "modality": "any",
+        "num_channels": arguments.get(port.channels, 1),
+        "spatial_shape": size if port.spatial else [],
+        "value_range": [0, 1],
+        "channel_def": {str(i): name for i, name in enumerate(channels)},
+    }
 
 
 def named_scores(scores: Mapping[str, float]) -> dict[str, float]:

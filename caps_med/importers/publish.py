@@ -13,7 +13,8 @@ from caps_med.bundles import (
     WeightsProvenance,
     write_bundle,
 )
-from caps_med.bundles.metadata import ClassificationSpec, Task, checked_statement
+from caps_med.bundles.metadata import ClassificationSpec, checked_statement
+from caps_med.bundles.tasks import Task
 from caps_med.errors import InvalidBundle, InvalidParameter
 from caps_med.images import Normalization
 from caps_med.importers.imported import Imported

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Generic, TypeVar
 
 from caps_med.bundles import ModelCard
-from caps_med.images import DEFAULT_LIMITS, Limits
+from caps_med.bundles.tasks import Task
+from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.networks import CapsuleNetwork
 
 N = TypeVar("N", bound=CapsuleNetwork)
 
 
-class AppliedNetwork(Generic[N]):
+class AppliedNetwork(ABC, Generic[N]):
     """A network, and what tells how it is applied to images.
+
+    Attributes:
+        task: of its models.
+        kind: of its networks.
+        reads: images or label maps.
 
     Args:
         network: in evaluation mode.
@@ -21,6 +29,10 @@ class AppliedNetwork(Generic[N]):
         provenance: of every answer.
         limits: bounds on an image, for networks with a spacing at that spacing.
     """
+
+    task: ClassVar[Task]
+    kind: ClassVar[type[CapsuleNetwork]]
+    reads: ClassVar[Kind]
 
     def __init__(
         self,
@@ -31,3 +43,34 @@ class AppliedNetwork(Generic[N]):
     ) -> None:
         self.network, self.card, self.provenance = network, card, provenance
         self.limits = limits
+
+    @property
+    @abstractmethod
+    def channels(self) -> int:
+        """Channels of what it reads."""
+
+    @abstractmethod
+    def try_out(self, size: Sequence[int]) -> None:
+        """Run one pass over an empty input of `size`, or of the network's only size."""
+
+
+class ImageReader(AppliedNetwork[N]):
+    """A network that is applied to images, not to label maps. See `AppliedNetwork`."""
+
+    reads = "image"
+
+    @abstractmethod
+    def match_channels(self, image: MedicalImage) -> MedicalImage:
+        """The image with the channels that the network needs.
+
+        Raises:
+            InvalidInput: the network does not take it.
+        """
+
+    @abstractmethod
+    def check_files(self, count: int) -> None:
+        """Check, before any is read, that an image may come as so many files, one for each channel.
+
+        Raises:
+            InvalidInput: the network takes fewer channels.
+        """

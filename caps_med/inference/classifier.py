@@ -14,8 +14,8 @@ from torch import Tensor
 
 from caps_med.bundles.metadata import ClassificationSpec
 from caps_med.errors import InvalidInput
-from caps_med.images import Kind, MedicalImage, with_channels
-from caps_med.inference.applied import AppliedNetwork
+from caps_med.images import MedicalImage, with_channels
+from caps_med.inference.applied import ImageReader
 from caps_med.inference.passes import device_of
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.suitability import unlike_training
@@ -79,10 +79,10 @@ class Classification:
         }
 
 
-class Classifier(AppliedNetwork[ClassificationNetwork]):
+class Classifier(ImageReader[ClassificationNetwork]):
     """Apply a classification network to images of any size. See `AppliedNetwork`."""
 
-    reads: Kind = "image"
+    task, kind = "classification", ClassificationNetwork
 
     @cached_property
     def spec(self) -> ClassificationSpec:
@@ -136,6 +136,11 @@ class Classifier(AppliedNetwork[ClassificationNetwork]):
             InvalidInput, InvalidParameter: as for a call.
         """
         return unit_pictures(torch.from_numpy(self.spec.pictures(image, slice).copy()))[None]
+
+    def try_out(self, size: Sequence[int]) -> None:
+        """See `AppliedNetwork.try_out`."""
+        network = self.network
+        network.classify(torch.zeros(1, network.in_channels, *network.image_size))
 
     def match_channels(self, image: MedicalImage) -> MedicalImage:
         """The image in grey or colour, as the network needs it.

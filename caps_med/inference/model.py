@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from caps_med.bundles import Bundle, BundleMetadata, ModelRepository
+from caps_med.bundles.tasks import Task
 from caps_med.errors import InvalidBundle, InvalidParameter, WrongTask
 from caps_med.images import (
     DEFAULT_LIMITS,
@@ -26,10 +27,12 @@ from caps_med.images import (
     read_image,
     slice_count,
 )
+from caps_med.inference.applied import AppliedNetwork, ImageReader
 from caps_med.inference.card_table import card_table
 from caps_med.inference.classifier import Classification, Classifier
 from caps_med.inference.drawing import Drawing, draw
 from caps_med.inference.features import FeatureExplorer, Features
+from caps_med.inference.inferers import INFERERS
 from caps_med.inference.inspection import Inspection, inspect
 from caps_med.inference.manipulation import Manipulator
 from caps_med.inference.passes import cancellable, device_of
@@ -45,20 +48,11 @@ from caps_med.networks import (
     ClassificationNetwork,
     LayerInfo,
     SegCaps,
-    SegmentationNetwork,
-    SynthesisNetwork,
     one_hot,
 )
 from caps_med.preprocessing import PreparedSlices
 
-N = TypeVar("N", SegmentationNetwork, SynthesisNetwork, ClassificationNetwork)
-
-#: The kind of network of each task.
-_KINDS: Mapping[str, type[CapsuleNetwork]] = {
-    "segmentation": SegmentationNetwork,
-    "synthesis": SynthesisNetwork,
-    "classification": ClassificationNetwork,
-}
+A = TypeVar("A", bound=AppliedNetwork[Any])
 
 
 class Model:
@@ -100,7 +94,7 @@ class Model:
         return self.bundle.version
 
     @property
-    def task(self) -> str:
+    def task(self) -> Task:
         """``segmentation``, ``synthesis`` or ``classification``."""
         return self.bundle.card.task
 
@@ -207,7 +201,7 @@ class Model:
             WrongTask: this model does not classify.
             InvalidParameter: see `caps_med.inference.drawing.draw`.
         """
-        network = self._network(ClassificationNetwork)
+        network = self.classifier.network
         return draw(network, capsule, poses, self.provenance)
 
     def synthesize(
@@ -292,7 +286,7 @@ class Model:
             What `interpolate` raises. InvalidParameter: no such slice, or the network has no
                 capsules.
         """
-        layers = self._network(SynthesisNetwork).layers
+        layers = self.synthesizer.network.layers
         if not layers:
             raise InvalidParameter(f"{self.provenance.model}: its network has no capsules")
         path = self.synthesizer.noise_path(seed, to_seed, steps)
@@ -318,7 +312,7 @@ class Model:
             return Manipulator.of_classification(
                 self.network, picture, self.provenance, self.bundle.card.labels
             )
-        network = self._network(SegmentationNetwork)
+        network = self.segmenter.network
         slices = self.segmenter.prepare(read).slices
         labels = self.bundle.card.capsule_labels(network.out_channels)
         return Manipulator.of_segmentation(network, slices, slice, self.provenance, labels)
@@ -389,7 +383,7 @@ class Model:
             picture = self.classifier.prepare(self.classifier.match_channels(read), slice)
             found, labels = explorer(picture, self.network.capsules, layer), self.bundle.card.labels
         else:
-            network = self._network(SegmentationNetwork)
+            network = self.segmenter.network
             slices = self.segmenter.prepare(read).slices
             found = explorer(slices, network.capsules, layer, slice)
             types = self.layers[-1].types if self.layers else network.out_channels
@@ -406,7 +400,7 @@ class Model:
         z: Tensor,
     ) -> Features:
         """For a label map and the noise vector ``[1, Z]`` of its seed."""
-        network = self._network(SynthesisNetwork)
+        network = self.synthesizer.network
         noise = self.synthesizer.slice_noise(labels, z)
         if len(noise) > 1:
             at = chosen_slice(len(noise), slice)
@@ -444,58 +438,53 @@ class Model:
         """Whether it takes images or label maps."""
         return self.inferer.reads
 
-    @property
-    def inferer(self) -> Segmenter | Synthesizer | Classifier:
-        """What applies the network, according to the task."""
-        inferers: Mapping[str, Callable[[], Segmenter | Synthesizer | Classifier]] = {
-            "segmentation": lambda: self.segmenter,
-            "synthesis": lambda: self.synthesizer,
-            "classification": lambda: self.classifier,
-        }
-        return inferers[self.task]()
+    @cached_property
+    def inferer(self) -> AppliedNetwork[Any]:
+        """What applies the network, according to the task.
+
+        Raises:
+            InvalidBundle: the network is of another kind.
+        """
+        applied = INFERERS[self.task]
+        if not isinstance(self.network, applied.kind):
+            raise InvalidBundle(
+                f"{self.name}: a {type(self.network).__name__} is not a network for {self.task}"
+            )
+        return applied(self.network, self.bundle.card, self.provenance, self.limits)
 
     @property
-    def image_reader(self) -> Segmenter | Classifier:
+    def image_reader(self) -> ImageReader[Any]:
         """What applies the network, of a model that takes images.
 
         Raises:
             WrongTask: it takes label maps.
         """
         inferer = self.inferer
-        if isinstance(inferer, Synthesizer):
+        if not isinstance(inferer, ImageReader):
             raise WrongTask(f"{self.name} is a {self.task} model: choose one that takes images")
         return inferer
 
-    @cached_property
+    @property
     def segmenter(self) -> Segmenter:
         """Segments images; for segmentation models."""
-        return Segmenter(
-            self._network(SegmentationNetwork), self.bundle.card, self.provenance, self.limits
-        )
+        return self._inferer(Segmenter)
 
-    @cached_property
+    @property
     def synthesizer(self) -> Synthesizer:
         """Synthesizes images; for synthesis models."""
-        return Synthesizer(
-            self._network(SynthesisNetwork), self.bundle.card, self.provenance, self.limits
-        )
+        return self._inferer(Synthesizer)
 
-    @cached_property
+    @property
     def classifier(self) -> Classifier:
         """Classifies images; for classification models."""
-        return Classifier(
-            self._network(ClassificationNetwork), self.bundle.card, self.provenance, self.limits
-        )
+        return self._inferer(Classifier)
 
-    def _network(self, kind: type[N]) -> N:
-        task = next(task for task, known in _KINDS.items() if known is kind)
-        if self.task != task:
-            raise WrongTask(f"{self.name} is a {self.task} model: choose a model for {task}")
-        if not isinstance(self.network, kind):
-            raise InvalidBundle(
-                f"{self.name}: a {type(self.network).__name__} is not a network for {task}"
-            )
-        return self.network
+    def _inferer(self, kind: type[A]) -> A:
+        if self.task != kind.task:
+            raise WrongTask(f"{self.name} is a {self.task} model: choose a model for {kind.task}")
+        found = self.inferer
+        assert isinstance(found, kind)  # noqa: S101 - of its task
+        return found
 
 
 def default_device() -> torch.device:

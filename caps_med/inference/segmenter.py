@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from caps_med.errors import InvalidInput, InvalidParameter
-from caps_med.images import Kind, MedicalImage, with_channels
+from caps_med.images import MedicalImage, with_channels
 from caps_med.images.blocks import blocks
 from caps_med.images.channels import COLOURS, as_picture, is_colour
-from caps_med.inference.applied import AppliedNetwork
+from caps_med.inference.applied import ImageReader
 from caps_med.inference.measures import LabelMeasures, measure_labels
 from caps_med.inference.passes import in_passes
 from caps_med.inference.progress import part_of
@@ -148,10 +148,10 @@ class Segmentation(MedicalImage):
         }
 
 
-class Segmenter(AppliedNetwork[SegmentationNetwork]):
+class Segmenter(ImageReader[SegmentationNetwork]):
     """Apply a segmentation network to pictures and volumes of any size. See `AppliedNetwork`."""
 
-    reads: Kind = "image"
+    task, kind = "segmentation", SegmentationNetwork
 
     def __call__(self, image: MedicalImage, disagreement: bool = False) -> Segmentation:
         """Segment a picture `[C, H, W]` or a volume `[C, X, Y, Z]`.
@@ -230,6 +230,10 @@ class Segmenter(AppliedNetwork[SegmentationNetwork]):
     def channels(self) -> int:
         """Channels of the image, without those of neighbouring slices."""
         return self.network.in_channels // (2 * self.card.neighbours + 1)
+
+    def try_out(self, size: Sequence[int]) -> None:
+        """See `AppliedNetwork.try_out`."""
+        self(MedicalImage(np.zeros((self.channels, *size), np.uint8)))
 
     def match_channels(self, image: MedicalImage) -> MedicalImage:
         """The image with the channels that the network needs: its own, or grey or colour adapted.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from caps_med.errors import InvalidInput, InvalidParameter
-from caps_med.images import Kind, MedicalImage, match_labels
+from caps_med.images import MedicalImage, match_labels
 from caps_med.inference.applied import AppliedNetwork
 from caps_med.inference.passes import in_passes
 from caps_med.inference.progress import part_of
@@ -42,8 +42,7 @@ class SyntheticImage(MedicalImage):
 class Synthesizer(AppliedNetwork[SynthesisNetwork]):
     """Apply a generator to label maps of any size. See `AppliedNetwork`."""
 
-    reads: Kind = "labels"
-    #: Of a label map.
+    task, kind, reads = "synthesis", SynthesisNetwork, "labels"
     channels = 1
 
     def __call__(self, labels: MedicalImage, seed: int = 0) -> SyntheticImage:
@@ -69,6 +68,11 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         pixels = self._pixels(labels, noise)
         sources = [self.provenance.with_seed(seed) for seed in seeds]
         return [self._answer(*each) for each in zip(labels, pixels, sources, strict=True)]
+
+    def try_out(self, size: Sequence[int]) -> None:
+        """See `AppliedNetwork.try_out`."""
+        size = self.network.image_size or size
+        self(MedicalImage(np.zeros((1, *size), np.uint8), kind="labels"))
 
     def interpolate(
         self, labels: MedicalImage, seed: int, to_seed: int, steps: int

@@ -18,7 +18,8 @@ import pytest
 import caps_med
 import training.cli.train
 from api.jobs.files import JobFiles
-from api.jobs.job import CHOICES, OWN, Job, Options
+from api.jobs.job import Job, Options
+from api.jobs.tasks import TASKS as OPTIONS
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.client import Client, ServiceError
@@ -151,7 +152,7 @@ def test_a_description_that_leads_outside_is_refused(
 
 
 def test_the_networks_offered_are_those_of_the_recipes(server: Running) -> None:
-    fields = {task: TASKS[task].recipe.model_fields["network"] for task in CHOICES}
+    fields = {task: TASKS[task].recipe.model_fields["network"] for task in OPTIONS}
     offered = httpx.get(f"{server.address}/v1/training-jobs").json()["networks"]
     assert {task: set(names) for task, names in offered.items()} == {
         task: set(get_args(field.annotation)) for task, field in fields.items()
@@ -176,16 +177,16 @@ SERVERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("task", CHOICES)
+@pytest.mark.parametrize("task", OPTIONS)
 def test_jobs_take_the_options_of_the_command(task: str) -> None:
     """Under the same names and with the same values; what the command adds is added here."""
     command = getattr(training.cli.train, task)
     wanted = set(inspect.signature(command).parameters) - SERVERS
-    others = {name for other in CHOICES for name in (*CHOICES[other], *OWN[other])}
-    ours = {*CHOICES[task], *OWN[task]}
+    others = {name for other in OPTIONS.values() for name in other.names}
+    ours = OPTIONS[task].names
     assert set(Options.model_fields) - (others - ours) == wanted
     recipe = TASKS[task].recipe.model_fields
-    for name, choices in CHOICES[task].items():
+    for name, choices in OPTIONS[task].choices.items():
         if allowed := get_args(recipe[name].annotation) if name in recipe else ():
             assert choices == allowed, name
         for value in choices:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,7 +12,6 @@ from rich.console import Console
 from caps_med.cli.options import AsJson, say_json
 from caps_med.cli.tables import print_table
 from caps_med.errors import InvalidParameter
-from caps_med.wording import counted
 from training.cli.options import (
     Binary,
     Data,
@@ -27,12 +25,7 @@ from training.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from caps_med.inference import Model
-    from training.data import Dataset
-    from training.evaluation.classification.evaluate import ClassificationSummary, Difference
-    from training.evaluation.robustness.summary import RobustnessSummary
-    from training.evaluation.statistics import Spread
-    from training.evaluation.summary import SegmentationSummary, Summary, SynthesisSummary
+    from training.tasks.evaluating import Part
 
 console = Console()
 
@@ -81,8 +74,8 @@ def evaluate(
     """Score a model on labelled images, case by case, alone or against others.
 
     Writes cases.csv, summary.json and report.html; with --robust also robustness.json. Ids of
-    instances are understood as in the
-    training of the model, unless --binary or --instances say otherwise.
+    instances are understood as in the training of the model, unless --binary or --instances say
+    otherwise.
 
     Examples:
       caps-med evaluate --model my-organ --data test-scans --against unet --out report
@@ -92,196 +85,42 @@ def evaluate(
 
     from caps_med.bundles import ModelRepository
     from caps_med.inference import Model
-    from training.data import open_dataset
     from training.evaluation.models import find_models
+    from training.tasks.evaluating import Request
+    from training.tasks.registry import TASKS
 
     others = [name.strip() for name in against.split(",") if name.strip()]
     repository = ModelRepository(models)
-    loaded = [Model(bundle) for bundle in find_models(repository, model, others)]
-    if loaded[0].task == "classification":
-        changed = robust_images if robust else 0
-        _print_outcome(*_classification(data, loaded, out, seed, changed), out, as_json)
-        return
-    if robust:
+    baselines = {name: task.networks for name, task in TASKS.items()}
+    loaded = [Model(one) for one in find_models(repository, model, others, baselines)]
+    task = TASKS[loaded[0].task]
+    if robust and not task.attacked:
         raise InvalidParameter(f"--robust: {model} does not classify; leave --robust out")
     known = instances or (None if binary else loaded[0].bundle.card.instances)
-    dataset = open_dataset(data, interpretation=interpretation_of(binary, known, None, ""))
-    if loaded[0].task == "synthesis":
-        judge = None if segmenter is None else Model(repository.find(segmenter))
-        summary: Summary = _synthesis(dataset, loaded, out, images, seed, judge)
-    else:
-        summary = _segmentation(dataset, loaded, out, seed)
-    _print_outcome(summary, None, out, as_json)
-
-
-def _print_outcome(
-    summary: Summary, robustness: RobustnessSummary | None, out: Path, as_json: bool
-) -> None:
-    if as_json:
-        found = summary.model_dump(mode="json")
-        more = {} if robustness is None else {"robustness": robustness.model_dump(mode="json")}
-        say_json({**found, **more})
-        return
-    _print_summary(summary)
-    print_notes(console, summary.notes)
-    if robustness is not None:
-        _print_robustness(robustness)
-        print_notes(console, robustness.notes)
-    print_line(console, f"report in {out}")
-
-
-def _classification(
-    data: Path, models: Sequence[Model], out: Path, seed: int, changed: int
-) -> tuple[ClassificationSummary, RobustnessSummary | None]:
-    """Evaluate, and change so many images if there are any to change."""
-    from training.atomic import write_text
-    from training.data import open_classified
-    from training.evaluation.classification.evaluate import evaluate_classification
-    from training.evaluation.robustness.evaluate import evaluate_robustness
-    from training.evaluation.summary import write_results
-    from training.reports.classification import classification_report
-
-    dataset = open_classified(data)
-    found, robustness = evaluate_classification(dataset, models, _evaluating, seed=seed), None
-    if changed:
-        robustness = evaluate_robustness(dataset, models, _changing, changed, seed)
-        write_text(out / "robustness.json", robustness.model_dump_json(indent=2) + "\n")
-    write_results(found.rows, found.summary, out)
-    classification_report(out / "report.html", found, robustness)
-    return found.summary, robustness
-
-
-def _segmentation(
-    dataset: Dataset, models: Sequence[Model], out: Path, seed: int
-) -> SegmentationSummary:
-    from training.evaluation.segmentation import evaluate as evaluate_segmentation
-    from training.evaluation.summary import write_results
-    from training.reports.segmentation import evaluation_report
-
-    found = evaluate_segmentation(dataset, models, _evaluating, seed=seed)
-    write_results(found.rows, found.summary, out)
-    evaluation_report(out / "report.html", found)
-    return found.summary
-
-
-def _synthesis(
-    dataset: Dataset,
-    models: Sequence[Model],
-    out: Path,
-    images: int,
-    seed: int,
-    segmenter: Model | None,
-) -> SynthesisSummary:
-    from training.evaluation.summary import write_results
-    from training.evaluation.synthesis import evaluate_synthesis
-    from training.reports.alternatives import write_alternatives
-    from training.reports.synthesis import synthesis_report
-
-    found = evaluate_synthesis(
-        dataset, models, _evaluating, seed=seed, images=images, segmenter=segmenter
+    request = Request(
+        data=data,
+        models=loaded,
+        out=out,
+        seed=seed,
+        interpretation=interpretation_of(binary, known, None, ""),
+        images=images,
+        segmenter=None if segmenter is None else Model(repository.find(segmenter)),
+        changed=robust_images if robust else 0,
+        track=progress_bar,
     )
-    write_results(found.rows, found.summary, out)
-    synthesis_report(out / "report.html", found)
-    write_alternatives(out, found)
-    return found.summary
+    _print_parts(task.evaluate(request), out, as_json)
 
 
-_evaluating = partial(progress_bar, what="evaluating")
-_changing = partial(progress_bar, what="changing and attacking")
-
-
-def _print_summary(summary: Summary) -> None:
-    from training.evaluation.classification.evaluate import ClassificationSummary
-    from training.evaluation.summary import SegmentationSummary, SynthesisSummary
-
-    if isinstance(summary, ClassificationSummary):
-        _print_classification(summary)
-    elif isinstance(summary, SynthesisSummary):
-        _print_measures(summary)
-    elif isinstance(summary, SegmentationSummary):
-        _print_scores(summary)
-        _print_calibration(summary)
-        if summary.comparisons:
-            _print_comparisons(summary)
-
-
-def _print_classification(summary: ClassificationSummary) -> None:
-    from training.reports.classification import measures
-
-    rows = [(measure.name, *measure.cells) for measure in measures(summary)]
-    print_table(console, ("", *summary.models), rows, counted(summary.cases, "image"))
-    _print_differences(summary.models[0], summary.comparisons)
-
-
-def _print_differences(model: str, comparisons: Sequence[Difference]) -> None:
-    if comparisons:
-        print_table(
-            console,
-            ("measure", "against", "difference", "verdict"),
-            [
-                (one.metric.replace("_", " "), one.against, one.difference.text(), one.verdict)
-                for one in comparisons
-            ],
-            f"{model} minus the other, on the same images",
-        )
-
-
-def _print_robustness(summary: RobustnessSummary) -> None:
-    from training.reports.robustness import robustness_measures
-
-    rows = [(measure.name, *measure.cells) for measure in robustness_measures(summary)]
-    sizes = ", ".join(f"{epsilon:g}" for epsilon in summary.epsilons)
-    title = f"{counted(summary.cases, 'image')} changed; attacks with ε {sizes}"
-    print_table(console, ("", *summary.models), rows, title)
-    _print_differences(summary.models[0], summary.comparisons)
-
-
-def _print_measures(summary: SynthesisSummary) -> None:
-    from training.reports.synthesis import measures
-
-    rows = [(measure.name, *measure.cells) for measure in measures(summary)]
-    print_table(console, ("", *summary.models), rows, counted(summary.cases, "case"))
-
-
-def _print_scores(summary: SegmentationSummary) -> None:
-    from training.evaluation.metrics.overlap import TITLES
-
-    cases = counted(summary.cases, "case")
-    rows = [
-        (
-            f"{row.model}, {row.class_name}",
-            *(_text(spread) for spread in row.metrics.values()),
-            *(str(row.presence[kind]) for kind in ("missed", "invented")),
-        )
-        for row in summary.scores
-    ]
-    title = f"{cases}: mean ± sd [95 % confidence interval], distances in {summary.unit}"
-    headings = ("model, class", *TITLES.values(), "missed", "invented")
-    print_table(console, headings, rows, title)
-
-
-def _print_calibration(summary: SegmentationSummary) -> None:
-    from training.reports.segmentation import calibration_measures
-
-    rows = [(measure.name, *measure.cells) for measure in calibration_measures(summary)]
-    print_table(console, ("", *summary.models), rows, "0 is best; see report.html")
-
-
-def _print_comparisons(summary: SegmentationSummary) -> None:
-    first = summary.models[0]
-    excludes = {True: "yes", False: "no", None: "no interval"}
-    rows = [
-        (
-            f"against {row.against}, {row.class_name}, {row.metric.replace('_', ' ')}",
-            _text(row.difference),
-            excludes[row.excludes_zero],
-            row.verdict,
-        )
-        for row in summary.comparisons
-    ]
-    headings = ("", "difference", "interval excludes 0", first)
-    print_table(console, headings, rows, f"{first} minus the other, case by case")
-
-
-def _text(spread: Spread | None) -> str:
-    return "–" if spread is None else spread.text(sd=True, interval=True)
+def _print_parts(parts: Sequence[Part], out: Path, as_json: bool) -> None:
+    if as_json:
+        document: dict[str, Any] = {}
+        for part in parts:
+            found = part.summary.model_dump(mode="json")
+            document |= {part.name: found} if part.name else found
+        say_json(document)
+        return
+    for part in parts:
+        for table in part.tables:
+            print_table(console, table.headings, table.rows, table.title)
+        print_notes(console, part.summary.notes)
+    print_line(console, f"report in {out}")

@@ -269,26 +269,26 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
     from caps_med.bundles.metadata import checked_statement
     from training.engine import distributed
     from training.engine.recipe import merged
+    from training.tasks.opening import Understanding, open_data
     from training.tasks.overrides import read_overrides
     from training.tasks.pipeline import TrainRequest, train
-    from training.tasks.registry import TASKS
 
     flags = {k: v for k, v in options.items() if k not in _NOT_RECIPE and v is not None}
     if (edge := flags.pop("image_size", None)) is not None:
         flags["preparation"] = {"size": [edge, edge]}
     overrides = merged(read_overrides(options["recipe_file"], options["settings"] or ()), flags)
-    understood: dict[str, Any] = {}
+    understood = Understanding()
     if options.get("randomize"):
         _refuse_image_options(options)
-        understood["label_maps"] = options["labels"] or ()
+        understood = Understanding(label_maps=options["labels"] or ())
     elif "instances" in options:
         instances = options["instances"] or overrides.pop("instances", None)
-        understood["interpretation"] = interpretation_of(
-            options["binary"], instances, options["labels"], options["channels"]
+        understood = Understanding(
+            interpretation_of(options["binary"], instances, options["labels"], options["channels"])
         )
     request = TrainRequest(
         task=task,
-        dataset=TASKS[task].open(options["data"], **understood),
+        dataset=open_data(task, options["data"], understood),
         name=options["name"],
         overrides=overrides if options["resume"] else {"seed": 0, **overrides},
         dims=options.get("dims"),

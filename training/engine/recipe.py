@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from caps_med.bundles import NetworkSpec
-from caps_med.bundles.metadata import Task
+from caps_med.bundles.tasks import Task
 from caps_med.networks import CapsuleNetwork
 from training.data.cases import Instances
 from training.data.prepare import Preparation

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from caps_med.bundles import Bundle, ModelRepository
 from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, WrongTask
 
-#: Networks that can be trained for comparison, by task.
-BASELINES = {
-    "segmentation": (
-        "unet", "segcaps", "segcaps-normalized", "convcaps", "convcaps-plain", "ucaps",
-        "ucaps-plain",
-    ),
-    "synthesis": ("pix2pix", "capspix2pix"),
-    "classification": ("efficient", "capsnet", "matrix", "cnn", "resnet"),
-}  # fmt: skip
-
 
 def find_models(
-    repository: ModelRepository, reference: str, against: Sequence[str] = ()
+    repository: ModelRepository,
+    reference: str,
+    against: Sequence[str] = (),
+    baselines: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> list[Bundle]:
     """A model and those it is compared with; ``unet`` may stand for ``NAME-unet``.
+
+    Args:
+        baselines: networks that can be trained for comparison, by task.
 
     Raises:
         ModelNotFound: one is missing; for a baseline the message says how to train it.
@@ -31,9 +28,9 @@ def find_models(
         InvalidInput: their labels differ.
     """
     first = repository.find(reference)
-    bundles = [first, *(_find_other(repository, first, other) for other in against)]
+    bundles = [first, *(_find_other(repository, first, other, baselines) for other in against)]
     for bundle in bundles:
-        if bundle.card.task != first.card.task or first.card.task not in BASELINES:
+        if bundle.card.task != first.card.task:
             raise WrongTask(
                 f"{bundle.name} is a {bundle.card.task} model: models are compared with others of "
                 f"their task, {first.card.task}"
@@ -61,13 +58,15 @@ def list_labels(labels: Mapping[int, str]) -> str:
     return ", ".join(f"{i} {name}" for i, name in labels.items())
 
 
-def _find_other(repository: ModelRepository, first: Bundle, name: str) -> Bundle:
+def _find_other(
+    repository: ModelRepository, first: Bundle, name: str, baselines: Mapping[str, Sequence[str]]
+) -> Bundle:
     plain, known = name.partition("@")[0], repository.names()
     suffixed = f"{first.name}-{plain}"
     if plain not in known and suffixed in known:
         return repository.find(f"{first.name}-{name}")
     task = first.card.task
-    if plain in BASELINES.get(task, ()) and plain not in known:
+    if plain in baselines.get(task, ()) and plain not in known:
         raise ModelNotFound(
             f"no model {plain!r}, nor {suffixed!r}; this trains it: caps-med train {task} "
             f"--data DIR --name {suffixed} --network {plain}"

@@ -1,24 +1,23 @@
 """The tasks that can be trained; a new one is added here.
 
 A task's recipe names its network, builds it and scores it (`training.engine.recipe.Recipe`); its
-entry below adds what surrounds the recipe.
+entry below adds what surrounds the recipe; `training.tasks.opening` opens its data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from training.data import Dataset, open_classified, open_dataset
-from training.data.interface import TrainingData, TrainingSource
-from training.data.interpretation import Interpretation
+from training.data.interface import TrainingSource
 from training.engine.recipe import Recipe
-from training.randomization.data import LabelMapData, open_label_maps
+from training.tasks.classification.evaluation import evaluate_classification
 from training.tasks.classification.plan import load, plan_classification
 from training.tasks.classification.recipe import ClassificationRecipe
 from training.tasks.classification.train import train_classification
+from training.tasks.evaluating import Part, Request
 from training.tasks.planning import (
     load_samples,
     load_segmentation,
@@ -26,6 +25,8 @@ from training.tasks.planning import (
     plan_synthesis_for,
 )
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
+from training.tasks.segmentation_evaluation import evaluate_segmentation
+from training.tasks.synthesis.evaluation import evaluate_synthesis
 from training.tasks.synthesis.recipe import SynthesisRecipe
 from training.tasks.synthesis.train import train_synthesis
 
@@ -36,42 +37,32 @@ class Task:
 
     Attributes:
         recipe: its settings.
-        open: opens a data set by name or path, and takes how it is to be understood, if the task
-            has a choice.
         plan: recipe values that follow from a data set, a device and the wanted dimensions.
         load: what a recipe trains on: from a data set, and a folder for prepared arrays.
         train: trains a recipe; returns the network and its best score.
+        evaluate: scores models of the task, and writes files and a report.
         report: writes an HTML report of a finished training; None for none.
+        attacked: whether models can also be evaluated on changed and attacked images.
     """
 
     recipe: type[Recipe]
-    open: Callable[..., TrainingData]
     plan: Callable[..., Mapping[str, Any]]
     load: Callable[[Any, Path, Any], TrainingSource]
     train: Callable[..., Any]
+    evaluate: Callable[[Request], list[Part]]
     report: Callable[..., Any] | None = None
+    attacked: bool = False
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Names of the networks that can be trained."""
+        return get_args(self.recipe.model_fields["network"].annotation)
 
 
 def _segmentation_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - passed on
     from training.reports.segmentation import training_report  # imports matplotlib
 
     training_report(path, **found)
-
-
-def open_segmentation(
-    data: str | Path,
-    *,
-    interpretation: Interpretation | None = None,
-    label_maps: Sequence[str] | None = None,
-) -> Dataset | LabelMapData:
-    """Labelled images, or label maps alone.
-
-    Args:
-        label_maps: see `open_label_maps`; None for labelled images.
-    """
-    if label_maps is not None:
-        return open_label_maps(data, label_maps)
-    return open_dataset(data, interpretation=interpretation)
 
 
 def _classification_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - passed on
@@ -82,14 +73,14 @@ def _classification_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - 
 
 TASKS: Mapping[str, Task] = {
     "segmentation": Task(
-        SegmentationRecipe, open_segmentation, plan_for, load_segmentation, train_segmentation,
+        SegmentationRecipe, plan_for, load_segmentation, train_segmentation, evaluate_segmentation,
         _segmentation_report,
     ),
     "synthesis": Task(
-        SynthesisRecipe, open_dataset, plan_synthesis_for, load_samples, train_synthesis
+        SynthesisRecipe, plan_synthesis_for, load_samples, train_synthesis, evaluate_synthesis
     ),
     "classification": Task(
-        ClassificationRecipe, open_classified, plan_classification, load, train_classification,
-        _classification_report,
+        ClassificationRecipe, plan_classification, load, train_classification,
+        evaluate_classification, _classification_report, attacked=True,
     ),
 }  # fmt: skip

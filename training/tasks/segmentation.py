@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from caps_med.bundles import NetworkSpec
-from caps_med.bundles.metadata import Task
+from caps_med.bundles.tasks import Task
 from caps_med.inference.suitability import own_slices, training_statistics
 from caps_med.losses import CapsuleSegmentationLoss, ClassCapsuleLoss
 from caps_med.losses.segmentation import Kind

@@ -1,8 +1,8 @@
 /** What the service has, and what was given to it: models, samples, files. */
 import { type Color, colorsOf, type Palette } from './palette.js';
 import { json, Problem } from './service.svelte.js';
+import { TASKS, type Task } from './tasks.js';
 
-export type Task = 'segmentation' | 'synthesis' | 'classification';
 export interface Model {
   name: string; version: number; task: Task; channels: string[]; labels: Record<string, string>; scores: Record<string, number>;
   colors: Record<string, Color>;
@@ -25,7 +25,7 @@ class Catalog {
   models = $state.raw<Model[]>([]);
   samples = $state.raw<Sample[]>([]);
   /** The model chosen for each task. */
-  chosen = $state<Record<Task, string>>({ segmentation: '', synthesis: '', classification: '' });
+  chosen = $state(Object.fromEntries(Object.keys(TASKS).map((task) => [task, ''])) as Record<Task, string>);
   /** The last image that was segmented, its label map, and a label map to synthesize from. */
   image = $state.raw<Picked>();
   labels = $state.raw<Picked>();
@@ -55,7 +55,7 @@ export const catalog = new Catalog();
 
 /** What the capsules of a layer are called: those of the last one of a segmenter or classifier stand for its labels. */
 export function capsuleNames(model: Detail, { name, types }: Layer): string[] {
-  const last = model.task !== 'synthesis' && name === model.layers.at(-1)?.name;
+  const last = TASKS[model.task].takes === 'image' && name === model.layers.at(-1)?.name;
   const labels = last ? Object.values(model.labels).slice(types === 1 ? 1 : 0) : [];
   return Array.from({ length: types }, (_, j) => labels[j] ?? `type ${j}`);
 }

@@ -1,5 +1,6 @@
 /** A training job, as the service tells of it. */
-import { formatted, type Task } from './catalog.svelte.js';
+import { formatted } from './catalog.svelte.js';
+import type { Task } from './tasks.js';
 
 export interface Job {
   id: string; state: string; task: Task; name: string; created: string; position: number | null;

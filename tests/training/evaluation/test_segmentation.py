@@ -107,7 +107,9 @@ def test_a_volume_is_scored_as_a_whole_in_millimetres(tmp_path: Path) -> None:
 def test_a_baseline_that_is_not_there_says_how_to_train_it(discs: Path, models: Path) -> None:
     command = "caps-med train segmentation --data DIR --name tiny-segmentation-unet --network unet"
     with pytest.raises(ModelNotFound, match=command):
-        find_models(ModelRepository(models), "tiny-segmentation", ["unet"])
+        find_models(
+            ModelRepository(models), "tiny-segmentation", ["unet"], {"segmentation": ("unet",)}
+        )
     with pytest.raises(ModelNotFound, match="no model 'nonsense'"):
         find_models(ModelRepository(models), "tiny-segmentation", ["nonsense"])
 

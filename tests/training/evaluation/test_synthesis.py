@@ -149,7 +149,7 @@ def test_mistakes_are_named(phantoms: Path, repository: Path, models: Path) -> N
     known = ModelRepository(repository)
     with pytest.raises(ModelNotFound, match="caps-med train synthesis --data DIR --name "
                                             "axons-pix2pix-pix2pix --network pix2pix"):  # fmt: skip
-        find_models(known, "axons-pix2pix", ["pix2pix"])
+        find_models(known, "axons-pix2pix", ["pix2pix"], {"synthesis": ("pix2pix",)})
     with pytest.raises(WrongTask, match="finder is a segmentation model"):
         find_models(known, "axons", ["finder"])
     model, stranger = (caps_med.load_model(name, repository) for name in ("axons", "stranger"))

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field, model_validator
 
 from caps_med.bundles import NetworkSpec
-from caps_med.bundles.metadata import Task
+from caps_med.bundles.tasks import Task
 from caps_med.errors import InvalidParameter
 from caps_med.inference.suitability import own_slices, training_statistics
 from caps_med.networks import CapsuleNetwork, ClassificationNetwork

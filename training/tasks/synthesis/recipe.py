@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from caps_med.bundles import NetworkSpec
-from caps_med.bundles.metadata import Task
+from caps_med.bundles.tasks import Task
 from caps_med.layers.convolutional import Upsampling
 from caps_med.networks import CapsuleNetwork, SynthesisNetwork
 from caps_med.networks.capspix2pix import BorderPadding

@@ -1,0 +1,67 @@
+"""The options of each task's training jobs; a new task is added here.
+
+Written down here: recipes would import the training engine into the service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+#: Options of training on crops of images with label maps.
+_OF_CROPS = ("crop", "atoms", "instances", "labels", "channels", "code")
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """The options that not every task has.
+
+    Attributes:
+        choices: those with named values, and the values; of ``network`` the recipe's default first.
+        others: names of the others.
+    """
+
+    choices: Mapping[str, tuple[str, ...]]
+    others: tuple[str, ...]
+
+    @property
+    def names(self) -> set[str]:
+        """Of all of them."""
+        return {*self.choices, *self.others}
+
+
+TASKS: Mapping[str, TaskOptions] = {
+    "segmentation": TaskOptions(
+        {
+            "network": (
+                "convcaps", "convcaps-plain", "ucaps", "ucaps-plain", "segcaps",
+                "segcaps-normalized", "unet",
+            ),
+            "dims": ("2d", "2.5d", "3d"),
+            "loss": (
+                "dice_ce", "dice", "dice_focal", "bce", "weighted_bce", "margin", "weighted_margin",
+            ),
+            "variant": ("r3", "r1"),
+        },
+        (*_OF_CROPS, "foreground", "plain", "individuals", "randomize"),
+    ),
+    "synthesis": TaskOptions(
+        {
+            "network": ("capspix2pix", "pix2pix"),
+            "dims": ("2d", "3d"),
+            "noise_source": (
+                "field", "input", "broadcast", "broadcast_conv", "broadcast_latent", "dropout",
+            ),
+            "discriminator": ("convolutional", "patch", "capsule", "capsnet"),
+            "adversarial_loss": ("bce", "lsgan", "hinge"),
+        },
+        (*_OF_CROPS, "noise_size", "adversarial_weight"),
+    ),
+    "classification": TaskOptions(
+        {
+            "network": ("efficient", "capsnet", "matrix", "cnn", "resnet"),
+            "loss": ("margin", "spread", "cross_entropy"),
+        },
+        ("image_size", "iterations", "validation"),
+    ),
+}  # fmt: skip
