@@ -33,14 +33,18 @@ def install(app: FastAPI) -> None:
     make = app.openapi
 
     def document() -> dict[str, Any]:
-        made = make()
-        for path, methods in made["paths"].items():
-            for method, operation in methods.items():
-                sample = {"lang": "Shell", "source": call(made, method, path, operation)}
-                operation["x-codeSamples"] = [sample]
-        return made
+        if app.openapi_schema is None:  # every POST looks its parameters up in it
+            _add_samples(make())
+        return make()
 
     app.openapi = document  # type: ignore[method-assign]  # as FastAPI documents it
+
+
+def _add_samples(document: Mapping[str, Any]) -> None:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            sample = {"lang": "Shell", "source": call(document, method, path, operation)}
+            operation["x-codeSamples"] = [sample]
 
 
 def call(document: Mapping[str, Any], method: str, path: str, operation: Mapping[str, Any]) -> str:

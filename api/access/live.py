@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import sqlite3
 import threading
 import time
@@ -20,6 +21,8 @@ PATIENCE = 0.5
 FIRST_PATIENCE = 5.0
 #: Seconds for which the keys last read are valid while the file cannot be read.
 KEPT = 60.0
+#: Seconds after which a thread that has nothing to read ends.
+IDLE = 5.0
 
 #: What reading the file raises when it is locked, damaged or out of reach.
 _UNREADABLE = (OSError, sqlite3.Error, InvalidParameter)
@@ -41,6 +44,7 @@ class LiveKeys:
 
     def __init__(self, store: KeyStore, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
+        self._reader = _Reader()
         self._reading: asyncio.Future[StoredKeys] | None = None
         self._last: tuple[StoredKeys, float] | None = None
 
@@ -65,7 +69,7 @@ class LiveKeys:
         if self._reading is not None and not self._reading.done():
             await asyncio.wait([self._reading])  # it may have begun before a key was revoked
         if self._reading is None or self._reading.done():
-            self._reading = _in_daemon_thread(self._store.read)
+            self._reading = self._reader.begin(self._store.read)
         return await asyncio.shield(self._reading)
 
     def _usable(self, now: float) -> bool:
@@ -79,28 +83,54 @@ class LiveKeys:
         raise KeysUnavailable
 
 
-def _in_daemon_thread(work: Callable[[], StoredKeys]) -> asyncio.Future[StoredKeys]:
-    """The outcome of blocking work in a thread that does not keep the process from ending."""
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[StoredKeys] = loop.create_future()
-    outcome.add_done_callback(lambda done: done.exception())  # seen, though nobody may wait for it
+class _Reader:
+    """Blocking work on one thread, which does not keep the process from ending.
 
-    def settle(keys: StoredKeys | None, error: Exception | None) -> None:
-        if error is not None:
-            outcome.set_exception(error)
-        elif keys is not None:
-            outcome.set_result(keys)
+    It waits a while for more, since a thread for each request takes longer than most readings.
+    """
 
-    def run() -> None:
-        keys, failure = None, None
-        try:
-            keys = work()
-        except Exception as error:
-            failure = error
-        try:
-            loop.call_soon_threadsafe(settle, keys, failure)
-        except RuntimeError:  # the service has ended meanwhile
-            return
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock, self._waits = threading.Lock(), False
 
-    threading.Thread(target=run, name="keys", daemon=True).start()
-    return outcome
+    def begin(self, work: Callable[[], StoredKeys]) -> asyncio.Future[StoredKeys]:
+        """The outcome of the work, which begins once the thread is done with what it has."""
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[StoredKeys] = loop.create_future()
+        outcome.add_done_callback(lambda done: done.exception())  # though nobody may wait for it
+
+        def settle(keys: StoredKeys | None, error: Exception | None) -> None:
+            if error is not None:
+                outcome.set_exception(error)
+            elif keys is not None:
+                outcome.set_result(keys)
+
+        def run() -> None:
+            keys, failure = None, None
+            try:
+                keys = work()
+            except Exception as error:
+                failure = error
+            try:
+                loop.call_soon_threadsafe(settle, keys, failure)
+            except RuntimeError:  # the service has ended meanwhile
+                return
+
+        with self._lock:
+            self._asked.put(run)
+            if not self._waits:
+                self._waits = True
+                threading.Thread(target=self._run, name="keys", daemon=True).start()
+        return outcome
+
+    def _run(self) -> None:
+        while True:
+            try:
+                run = self._asked.get(timeout=IDLE)
+            except queue.Empty:
+                with self._lock:
+                    if self._asked.empty():
+                        self._waits = False
+                        return
+            else:
+                run()

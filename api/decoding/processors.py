@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
 import sys
-from pathlib import Path
+import time
 
 if sys.platform == "linux":
     import resource
@@ -29,10 +28,9 @@ def used_up(status: int | None) -> bool:
 
 
 def _used(pid: int) -> float:
-    """Seconds of the processor that a process has used."""
+    """Seconds of the processor that a process has used; 0 if there is no such process."""
+    clock = ~pid << 3 | 2  # as clock_getcpuclockid(3) makes it
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return time.clock_gettime(clock)
     except OSError:
         return 0.0
-    user, system = int(fields[11]), int(fields[12])
-    return (user + system) / os.sysconf("SC_CLK_TCK")

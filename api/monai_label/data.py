@@ -21,7 +21,7 @@ from caps_med.errors import InvalidParameter
 router = APIRouter(prefix="/datastore", tags=["MONAI Label"])
 
 
-def datastore_of(request: Request) -> Datastore:
+async def datastore_of(request: Request) -> Datastore:
     """The app's data store."""
     datastore: Datastore = request.app.state.datastore
     return datastore

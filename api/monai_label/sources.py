@@ -53,7 +53,7 @@ async def source_of(
         Refusal: there is no such image or session (404), or the key may not use archives (403).
         CapsMedError, Busy, NoRoom: see `Engine.decode` and `archived_image`.
     """
-    engine, fitting = engine_of(request), model.image_reader.match_channels
+    engine, fitting = await engine_of(request), model.image_reader.match_channels
     if session:
         found = sessions_of(request).get(session, owner())
         if found is None:

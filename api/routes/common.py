@@ -23,7 +23,7 @@ from caps_med.inference.synthesizer import LARGEST_SEED
 from caps_med.preprocessing import single_slice_plane
 
 
-def engine_of(request: Request) -> Engine:
+async def engine_of(request: Request) -> Engine:
     """The app's engine."""
     engine: Engine = request.app.state.engine
     return engine
@@ -127,7 +127,7 @@ VolumeIndex = Annotated[
 ]  # fmt: skip
 
 
-def asked_choice(series: SeriesUID = None, volume: VolumeIndex = None) -> Choice:
+async def asked_choice(series: SeriesUID = None, volume: VolumeIndex = None) -> Choice:
     """What ``?series=`` and ``?volume=`` choose of an upload."""
     return Choice(series, volume)
 

@@ -19,7 +19,7 @@ from api.streams import STREAM, News, event_stream
 router = APIRouter(prefix="/v1/inference-jobs", tags=["inference"])
 
 
-def jobs_of(request: Request) -> InferenceJobs:
+async def jobs_of(request: Request) -> InferenceJobs:
     """The app's inference jobs."""
     jobs: InferenceJobs = request.app.state.inference_jobs
     return jobs

@@ -37,7 +37,7 @@ AuthorName = Annotated[
 ]
 
 
-def projects_of(request: Request) -> Projects:
+async def projects_of(request: Request) -> Projects:
     """The app's projects.
 
     Raises:
@@ -51,7 +51,14 @@ def projects_of(request: Request) -> Projects:
 
 
 ProjectsDependency = Annotated[Projects, Depends(projects_of)]
-CallerDependency = Annotated[Caller, Depends(Caller.of)]
+
+
+async def caller_of(request: Request) -> Caller:
+    """The caller of a request."""
+    return Caller.of(request)
+
+
+CallerDependency = Annotated[Caller, Depends(caller_of)]
 
 
 async def project_of(

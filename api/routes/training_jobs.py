@@ -37,7 +37,7 @@ from caps_med.errors import InvalidParameter
 router = APIRouter(prefix="/v1/training-jobs", tags=["training"])
 
 
-def jobs_of(request: Request) -> Jobs:
+async def jobs_of(request: Request) -> Jobs:
     """The app's jobs.
 
     Raises:

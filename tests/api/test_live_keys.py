@@ -161,3 +161,27 @@ def test_keys_from_before_there_were_traces_leave_one(keys: KeyStore) -> None:
     trace.unlink()
     assert KeyStore(keys.path).holds_any()
     assert trace.exists()
+
+
+def test_one_thread_serves_reading_after_reading(
+    keys: KeyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[threading.Thread] = []
+    read = KeyStore.read
+
+    def noted(store: KeyStore) -> object:
+        readers.append(threading.current_thread())
+        return read(store)
+
+    async def reads() -> None:
+        kept = LiveKeys(keys)
+        for _ in range(3):
+            await kept.current()
+        readers[0].join(60)  # with nothing to read it ends
+        await kept.current()
+
+    monkeypatch.setattr(KeyStore, "read", noted)
+    monkeypatch.setattr(live, "IDLE", 0.2)
+    run_async(reads())
+    assert len(readers) == 4
+    assert len(set(readers)) == 2

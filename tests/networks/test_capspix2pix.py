@@ -11,7 +11,7 @@ from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.networks import CapsPix2Pix, CapsuleNetwork, build_network
-from caps_med.networks.noise import FieldNoise
+from caps_med.networks.noise import BroadcastConvNoise, FieldNoise
 from caps_med.networks.noise.fields import random_fields
 from tests.contract.networks import (
     CapsuleNetworkContract,
@@ -50,6 +50,17 @@ class GeneratorContract(CapsuleNetworkContract):
             network(label, z[:, :-1])
         with pytest.raises(InvalidParameter, match=r"z has shape .*\[B, Z\] = \(2, "):
             network(label, z[:1])
+
+
+@pytest.mark.parametrize("size", [(3, 4), (5, 5), (24, 33), (8, 6, 16)])
+def test_a_broadcast_vector_is_convolved_once(size: tuple[int, ...]) -> None:
+    noise = BroadcastConvNoise(16, len(size))
+    z = torch.randn(2, 16, generator=torch.Generator().manual_seed(0))
+    fields = noise.fields(z, size)
+    with torch.no_grad():
+        repeated = noise.channel(z, fields)
+    assert torch.equal(repeated, noise.channel(z, fields))  # which gradients need is not
+    assert len(repeated[0].unique()) > 1
 
 
 class TestCapsPix2Pix(GeneratorContract, TracedNetworkContract):

@@ -16,7 +16,14 @@ from caps_med.networks.noise.published import (
 )
 from caps_med.networks.noise.source import NoiseSource
 
-__all__ = ["FieldNoise", "InputNoise", "NoiseName", "NoiseSource", "build_noise"]
+__all__ = [
+    "BroadcastConvNoise",
+    "FieldNoise",
+    "InputNoise",
+    "NoiseName",
+    "NoiseSource",
+    "build_noise",
+]
 
 NoiseName = Literal["input", "broadcast", "broadcast_conv", "broadcast_latent", "dropout", "field"]
 

@@ -56,7 +56,12 @@ class BroadcastNoise(NoiseSource):
 
 
 class BroadcastConvNoise(NoiseSource):
-    """z at every position as Z channels, a 5x5 convolution to one channel, leaky ReLU 0.01."""
+    """z at every position as Z channels, a 5x5 convolution to one channel, leaky ReLU 0.01.
+
+    Since z is the same at every position, so is the channel, but for a border of two pixels. Where
+    no gradient is needed, it is computed on a map of five positions along each axis, and the middle
+    one repeated: on a CPU the same to the last bit, for half of the time of a small generator.
+    """
 
     channels = 1
 
@@ -68,8 +73,26 @@ class BroadcastConvNoise(NoiseSource):
     def channel(self, z: Tensor, fields: Tensor) -> Tensor:
         """See `NoiseSource.channel`."""
         spatial = fields.shape[2:]
-        field = z.view(*z.shape, *(1 for _ in spatial)).expand(-1, -1, *spatial)
-        return F.leaky_relu(self.conv_noise(field), 0.01)
+        traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        whole = traced or torch.is_grad_enabled()
+        size = spatial if whole else [min(edge, self._distinct) for edge in spatial]
+        field = z.view(*z.shape, *(1 for _ in size)).expand(-1, -1, *size)
+        maps = F.leaky_relu(self.conv_noise(field), 0.01)
+        return maps if whole else _stretched(maps, spatial)
+
+    @property
+    def _distinct(self) -> int:
+        """Along an axis: the middle, and the border where the convolution meets its padding."""
+        return 1 + 2 * int(self.conv_noise.padding[0])
+
+
+def _stretched(maps: Tensor, spatial: Sequence[int]) -> Tensor:
+    """Maps ``[B, C, *S']`` whose middle position along each axis is repeated up to a size."""
+    for axis, (edge, given) in enumerate(zip(spatial, maps.shape[2:], strict=True), start=2):
+        repeats = torch.ones(given, dtype=torch.long, device=maps.device)
+        repeats[given // 2] += edge - given
+        maps = maps.repeat_interleave(repeats, axis, output_size=edge)
+    return maps
 
 
 class LatentNoise(NoiseSource):

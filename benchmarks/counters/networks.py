@@ -1,0 +1,100 @@
+"""What a network's forward pass and training step do: operations, copies, votes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from caps_med.networks import SynthesisNetwork, build_network
+from caps_med.routing import numba_backend
+
+#: Arguments and input size of each network: small, so that counting takes a moment.
+NETWORKS: Mapping[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "SegCaps": ({"atoms": 4, "out_channels": 3}, (32, 32)),
+    "ConvCaps": ({"out_channels": 3}, (32, 32)),
+    "UCaps": ({"spatial_dims": 3, "out_channels": 3}, (16, 16, 16)),
+    "CapsPix2Pix": ({"atoms": 4, "label_channels": 3}, (32, 32)),
+    "CapsNet": ({"image_size": (20, 20), "decoder": False}, (20, 20)),
+    "MatrixCapsules": ({"image_size": (20, 20)}, (20, 20)),
+    "EfficientCapsNet": ({"image_size": (28, 28), "decoder": False}, (28, 28)),
+}
+#: Operations that move values and compute nothing.
+_COPIES = ("aten.copy_", "aten.clone", "aten._to_copy", "aten.cat", "aten.constant_pad_nd")
+
+
+@dataclass
+class _Operations(TorchDispatchMode):
+    """Counts PyTorch's operations, and the bytes that copies write."""
+
+    counts: dict[str, int] = field(default_factory=lambda: {"operations": 0, "bytes copied": 0})
+
+    def __post_init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - as PyTorch calls it
+        types: Any,  # noqa: ANN401
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        answer = func(*args, **(kwargs or {}))
+        self.counts["operations"] += 1
+        if str(func).startswith(_COPIES) and isinstance(answer, Tensor):
+            self.counts["bytes copied"] += answer.nbytes
+        return answer
+
+
+def network_counts(name: str) -> dict[str, int]:
+    """The counts of one network, forward and training."""
+    arguments, size = NETWORKS[name]
+    torch.manual_seed(0)
+    network = build_network(name, arguments)
+    inputs = [torch.rand(1, arguments.get("label_channels", 1), *size)]
+    if isinstance(network, SynthesisNetwork):
+        inputs.append(torch.randn(1, network.noise_size))
+
+    def forward() -> None:
+        with torch.no_grad():
+            network(*inputs)
+
+    def step() -> None:
+        network(*inputs).square().mean().backward()
+
+    counts: dict[str, int] = {}
+    for work, run in (("forward", forward), ("training", step)):
+        network.train(work == "training")
+        counts |= {f"{name} {work}: {what}": n for what, n in work_counts(run).items()}
+    return counts
+
+
+def work_counts(work: Callable[[], None]) -> dict[str, int]:
+    """What some work with networks does."""
+    work()  # what is made once
+    operations, flops = _Operations(), FlopCounterMode(display=False)
+    with _votes() as votes, flops, operations:
+        work()
+    return {**operations.counts, "flops": flops.get_total_flops(), **votes}
+
+
+@contextmanager
+def _votes() -> Iterator[dict[str, int]]:
+    """Counts votes that native kernels read, and how often kernels are launched."""
+    counts = {"votes read": 0, "kernels": 0}
+    launched = numba_backend._in_blocks
+
+    def counted(flat: Any, *rest: Any) -> list[Any]:  # noqa: ANN401
+        counts["votes read"] += flat.size
+        counts["kernels"] += 1
+        return launched(flat, *rest)
+
+    with patch.object(numba_backend, "_in_blocks", counted):
+        yield counts
