@@ -19,6 +19,7 @@ from api.access.tokens import Tokens
 from api.audit import AuditFirst
 from api.background import InferenceJobs
 from api.engine import Engine
+from api.forwarded import Forwarded
 from api.heads import HeadRequests
 from api.lifetime import Lifetime
 from api.metrics import Metrics
@@ -117,6 +118,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.add_middleware(AuditFirst)
     app.add_middleware(Observe, metrics=engine.metrics)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(Forwarded, proxies=settings.trusted_proxies)
     return app
 
 
@@ -130,6 +132,7 @@ def _guard(app: FastAPI, settings: Settings) -> None:
         tokens=app.state.tokens,
         required=settings.require_keys,
         per_minute=settings.rate_per_minute,
+        replicas=settings.replicas,
         hosts=settings.allowed_hosts,
         origins=settings.cors_origins,
     )

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import record
 from api.audit import route_of, write_once
+from api.forwarded import REQUEST_ID, given_id
 from api.metrics import Metrics
 from api.problems import unexpected
 from api.tracing import server_span
@@ -32,7 +33,7 @@ class Observe:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        identity, start, status = uuid.uuid4().hex, time.perf_counter(), 0
+        identity, start, status = given_id(scope) or uuid.uuid4().hex, time.perf_counter(), 0
         facts = record.begin(request=identity)
 
         async def noting(message: Message) -> None:
@@ -40,7 +41,7 @@ class Observe:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
-                headers["X-Request-ID"] = identity
+                headers[REQUEST_ID] = identity
                 if warnings := facts.get("warnings"):
                     headers["Caps-Med-Warnings"] = header_text(str(warnings))
             await send(message)

@@ -48,6 +48,7 @@ def configured(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # see api.forwarded
         timeout_graceful_shutdown=settings.drain_seconds,
         ssl_certfile=certificate,
         ssl_keyfile=key,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -81,6 +82,9 @@ class Settings(BaseSettings):
         require_keys: calls need a key even if there is none.
         rate_per_minute: calls of a key that has no rate of its own; each 2**20 pixels or voxels
             through a network count as one.
+        replicas: services behind one load balancer; each lets its part of a key's rate through.
+        trusted_proxies: addresses and networks of proxies whose ``X-Forwarded-For``,
+            ``X-Forwarded-Proto`` and ``X-Request-ID`` are believed.
         allowed_hosts: accepted ``Host`` names; empty for any.
         cors_origins: sites whose pages may call this service, besides its own.
         monai_label: whether the MONAI Label protocol is offered, for 3D Slicer and OHIF.
@@ -155,6 +159,8 @@ class Settings(BaseSettings):
     keys: Path | None = None
     require_keys: bool = False
     rate_per_minute: int = Field(default=600, gt=0)
+    replicas: int = Field(default=1, gt=0, le=10_000)
+    trusted_proxies: tuple[str, ...] = ("127.0.0.1", "::1")
     allowed_hosts: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
     monai_label: bool = False
@@ -171,6 +177,13 @@ class Settings(BaseSettings):
         if any("*" in origin for origin in origins):
             raise ValueError("name each site, as https://viewer.example: '*' would admit all")
         return origins
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        for proxy in proxies:
+            ip_network(proxy)  # Uvicorn would take another text for a name, and trust nobody
+        return proxies
 
     @model_validator(mode="after")
     def _has_audit_log(self) -> Self:

@@ -68,16 +68,17 @@ class Gate:
         tokens: that stand for a key; None if there are none.
         required: a key is needed even if there is none.
         per_minute: requests per minute of a key that has no rate of its own.
+        replicas: services that share the calls of each key; this one lets its part through.
         hosts: accepted ``Host`` names; empty for any. Without keys this prevents DNS rebinding.
         origins: sites whose pages may call, besides the service's own.
     """
 
     def __init__(
         self, app: ASGIApp, *, keys: LiveKeys, tokens: Tokens | None, required: bool,
-        per_minute: int, hosts: Sequence[str], origins: Sequence[str],
+        per_minute: int, replicas: int, hosts: Sequence[str], origins: Sequence[str],
     ) -> None:  # fmt: skip
         self.app, self._keys, self._tokens, self._required = app, keys, tokens, required
-        self._per_minute, self._rates = per_minute, Rates()
+        self._per_minute, self._replicas, self._rates = per_minute, replicas, Rates()
         self._hosts, self._origins = frozenset(hosts), frozenset(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,7 +127,7 @@ class Gate:
 
     def _too_often(self, key: Key) -> JSONResponse | None:
         allowed = key.per_minute or self._per_minute
-        seconds = self._rates.wait(key.id, allowed)
+        seconds = self._rates.wait(key.id, max(1.0, allowed / self._replicas))
         if seconds == 0:
             return None
         detail = f"this key may send {allowed} requests a minute"

@@ -35,13 +35,13 @@ class Rates:
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}  # tokens, time of the count
 
-    def wait(self, identity: str, per_minute: int) -> int:
+    def wait(self, identity: str, per_minute: float) -> int:
         """Take a token and return 0, or return the seconds until there is one.
 
         In the current context `charge_work` then takes further ones.
         """
         now = self._clock()
-        tokens, counted = self._buckets.get(identity, (float(per_minute), now))
+        tokens, counted = self._buckets.get(identity, (per_minute, now))
         tokens = min(per_minute, tokens + (now - counted) * per_minute / 60)
         if tokens < 1:
             self._buckets[identity] = tokens, now
