@@ -44,6 +44,11 @@ class Settings(BaseSettings):
         audit_required: whether answers whose audit record cannot be written are withheld (503).
         training: whether training jobs are offered, if the extra `train` is installed.
         jobs_folder: their folder; None for `.jobs` in the model repository.
+        jobs_database: their SQLite file, on a local disk; None for `jobs.sqlite3` in their folder.
+        jobs_ray: address of the dashboard of a Ray cluster that runs the jobs; None runs them on
+            this machine. Jobs and models then lie on paths that all nodes share.
+        job_cpus, job_gpus, job_processes: on a Ray cluster, CPUs and GPUs of each process of a job,
+            and processes that train its network together.
         jobs_at_once, max_jobs_waiting: jobs that run at a time, and that may wait.
         job_seconds: longest run time of a job.
         job_nice, job_threads, job_memory_bytes: priority below the service (0 to 19), CPU threads
@@ -122,6 +127,11 @@ class Settings(BaseSettings):
     audit_required: bool = False
     training: bool = True
     jobs_folder: Path | None = None
+    jobs_database: Path | None = None
+    jobs_ray: str | None = Field(default=None, pattern=r"^https?://[^/\s]+/?$")
+    job_cpus: float = Field(default=1, gt=0, le=1024)
+    job_gpus: float = Field(default=0, ge=0, le=64)
+    job_processes: int = Field(default=1, gt=0, le=1024)
     jobs_at_once: int = Field(default=1, gt=0, le=64)
     max_jobs_waiting: int = Field(default=100, gt=0)
     job_seconds: float = Field(default=86_400, gt=0)

@@ -61,7 +61,7 @@ def survive(
     for number in range(kills):
         server = start(models, folder / "server.log", SETTINGS)
         with Client(server.address) as client:
-            job = client.train("segmentation", "mine", _data(), token=token, atoms=4, **options)
+            job = client.train("segmentation", "mine", discs(), token=token, atoms=4, **options)
             _until_running(client, job["id"], an_epoch=number % 3 > 0)
         time.sleep(random_numbers.uniform(0, within))
         state = _kill(server, models, job["id"], with_job=number % 2 == 1)
@@ -116,7 +116,7 @@ def _check(models: Path) -> None:
         repository.find(f"mine@{version}").load_network()
 
 
-def _data() -> bytes:
+def discs() -> bytes:
     """Six pictures of a bright disc, as a zip."""
     buffer, rng = io.BytesIO(), np.random.default_rng(0)
     y, x = np.mgrid[:72, :80]

@@ -46,6 +46,7 @@ def start(
     log: Path,
     settings: Mapping[str, object],
     started: Callable[[int], object] = lambda _: None,
+    environment: Mapping[str, str] | None = None,
 ) -> Server:
     """Start ``caps-med serve`` on a free port; it answers when this returns.
 
@@ -54,6 +55,7 @@ def start(
         log: a file for what the server writes; it is begun anew.
         settings: by their names in `api.settings.Settings`.
         started: called with the id of the process as soon as there is one.
+        environment: more variables.
 
     Raises:
         RuntimeError: it ended, or does not answer.
@@ -61,7 +63,8 @@ def start(
     named = {f"CAPS_MED_{name.upper()}": str(value) for name, value in settings.items()}
     command = [sys.executable, "-c", _SERVE, "serve", "--port", "0", "--models", str(models)]
     keys = {"CAPS_MED_KEYS": str(models / "keys.db")}
-    return start_command(command, {**os.environ, **keys, **named}, log, started)
+    variables = {**os.environ, **keys, **(environment or {}), **named}
+    return start_command(command, variables, log, started)
 
 
 def start_command(

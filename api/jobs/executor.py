@@ -1,4 +1,4 @@
-"""Where jobs run: on this machine; another executor needs the same methods."""
+"""Where jobs run: on this machine here, on a Ray cluster in `api.jobs.cluster`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from api.jobs.files import JobFiles, write_json
 from api.jobs.job import Job
@@ -22,14 +22,21 @@ WORKER = module_command("api.jobs.worker")
 class Executor(Protocol):
     """What the supervisor needs of the place where jobs run."""
 
+    @property
+    def outlives_service(self) -> bool:
+        """Whether processes go on when the service ends; the next service finds them."""
+
     def submit(self, job: Job) -> None:
         """Start the job's process, which resumes from a checkpoint if there is one."""
 
     def alive(self, job: Job) -> bool:
         """Whether its process is running, started by this server or an earlier one."""
 
+    def pending(self, job: Job) -> bool:
+        """Whether its process waits for free resources, of those that are `alive`."""
+
     def crashed(self, job: Job) -> int | None:
-        """The exit status of a process of this server that failed; None for any other."""
+        """The exit status of a process that failed by itself; None for any other."""
 
     def cancel(self, job: Job, hard: bool = False) -> None:
         """Ask the process to end; with `hard`, kill it."""
@@ -52,11 +59,8 @@ class JobLimits:
     devices: str | None = None
 
 
-class LocalExecutor:
-    """Runs each job in a process group of its own on this machine.
-
-    A process is found by the lock on its folder, which the kernel releases when the process dies;
-    so a server that starts also finds the processes that an earlier one left behind.
+class FolderExecutor:
+    """What executors share: a job's folder holds the input, lock, result and log of its worker.
 
     Args:
         root: the jobs' folder.
@@ -76,45 +80,31 @@ class LocalExecutor:
     ) -> None:
         self._root, self._models, self._limits = root, models, limits
         self._is_foreign, self._program = is_foreign, program
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def files(self, job: Job) -> JobFiles:
         """The job's folder."""
         return JobFiles(self._root / job.id)
 
-    def submit(self, job: Job) -> None:
-        """See `Executor.submit`."""
-        files = self.files(job)
-        self.write_spec(job)
-        with files.log.open("ab") as log:
-            self._processes[job.id] = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [*self._program, str(files.folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._environment(),
-                start_new_session=True,
-            )
+    def command(self, job: Job) -> list[str]:
+        """The command of the job's process."""
+        return [*self._program, str(self.files(job).folder)]
 
-    def write_spec(self, job: Job) -> None:
+    def write_spec(self, job: Job, **more: object) -> None:
         """Write the worker's input into the job's folder."""
         spec = {
             "models": str(self._models),
             "job": _plain(job),
             "candidate": self._is_foreign(job.name, job.owner),
             **asdict(self._limits),
+            **more,
         }
         write_json(self.files(job).spec, spec)
 
-    def _environment(self) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("CAPS_MED_", "OTEL_"))}
-        for key in ("CAPS_MED_DEVICE", "CAPS_MED_ROUTING"):
-            if key in os.environ:
-                kept[key] = os.environ[key]
-        if self._limits.devices is not None:
-            kept["CUDA_VISIBLE_DEVICES"] = self._limits.devices
+    def variables(self) -> dict[str, str]:
+        """The environment variables that every worker gets."""
+        passed = ("CAPS_MED_DEVICE", "CAPS_MED_ROUTING")
         return {
-            **kept,
+            **{key: os.environ[key] for key in passed if key in os.environ},
             **import_path(),
             "CAPS_MED_MODELS": str(self._models),
             "OMP_NUM_THREADS": str(self._limits.threads),
@@ -124,6 +114,39 @@ class LocalExecutor:
             "TQDM_MININTERVAL": "10",
         }
 
+
+class LocalExecutor(FolderExecutor):
+    """Runs each job in a process group of its own on this machine.
+
+    A process is found by the lock on its folder, which the kernel releases when the process dies;
+    so a server that starts also finds the processes that an earlier one left behind.
+    """
+
+    outlives_service = False
+
+    def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ANN401 - see FolderExecutor
+        super().__init__(*given, **named)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def submit(self, job: Job) -> None:
+        """See `Executor.submit`."""
+        self.write_spec(job)
+        with self.files(job).log.open("ab") as log:
+            self._processes[job.id] = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                self.command(job),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment(),
+                start_new_session=True,
+            )
+
+    def _environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("CAPS_MED_", "OTEL_"))}
+        if self._limits.devices is not None:
+            kept["CUDA_VISIBLE_DEVICES"] = self._limits.devices
+        return {**kept, **self.variables()}
+
     def alive(self, job: Job) -> bool:
         """See `Executor.alive`."""
         process = self._processes.get(job.id)
@@ -131,8 +154,12 @@ class LocalExecutor:
             return True
         return holder(self.files(job).lock) is not None
 
+    def pending(self, job: Job) -> bool:
+        """See `Executor.pending`: a process of this machine starts at once."""
+        return False
+
     def crashed(self, job: Job) -> int | None:
-        """See `Executor.crashed`."""
+        """See `Executor.crashed`; of an earlier server's process no status is known."""
         process = self._processes.pop(job.id, None)
         status = None if process is None else process.poll()
         return None if status in (None, 0, BUSY) else status

@@ -18,7 +18,8 @@ from anyio import to_thread
 
 from api.jobs.archive import ArchiveLimits, unpack
 from api.jobs.check import findings
-from api.jobs.executor import JobLimits, LocalExecutor
+from api.jobs.cluster import RayExecutor, Share
+from api.jobs.executor import Executor, JobLimits, LocalExecutor
 from api.jobs.files import JobFiles, size_of
 from api.jobs.job import Job, Options, State
 from api.jobs.locks import FileLock
@@ -81,7 +82,7 @@ class Jobs:
 
     Args:
         published: called, in a thread, with the reference of a model that a job has published.
-        executor: where jobs run.
+        executor: where jobs run, on this machine; the settings may name a cluster.
     """
 
     def __init__(
@@ -95,13 +96,8 @@ class Jobs:
         models = repository.root.absolute()
         self.settings, self.metrics = settings, metrics
         self.root = (settings.jobs_folder or models / ".jobs").absolute()
-        self.store = JobStore(self.root / "jobs.sqlite3")
-        limits = JobLimits(
-            settings.job_nice,
-            settings.job_threads,
-            settings.job_memory_bytes,
-            settings.job_devices,
-        )
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.store = JobStore((settings.jobs_database or self.root / "jobs.sqlite3").absolute())
         self.names = ModelNames(self.store, repository)
         self._adding = threading.Lock()
         self._arrivals = Arrivals(MOST_ARRIVALS)
@@ -110,7 +106,7 @@ class Jobs:
         self.supervisor = Supervisor(
             self.root,
             self.store,
-            executor(self.root, models, limits, is_foreign=self.names.is_foreign),
+            self._executor(models, executor),
             settings.jobs_at_once,
             settings.job_seconds,
             settings.jobs_max_bytes,
@@ -118,6 +114,25 @@ class Jobs:
             published,
         )
         self._hidden = (f"{self.root}/", f"{models}/", f"{Path.home()}/")
+
+    def _executor(self, models: Path, local: type[LocalExecutor]) -> Executor:
+        """Where the settings have jobs run.
+
+        Raises:
+            MissingExtra: on a Ray cluster, but Ray is not installed.
+        """
+        settings = self.settings
+        limits = JobLimits(
+            settings.job_nice,
+            settings.job_threads,
+            settings.job_memory_bytes,
+            settings.job_devices,
+        )
+        given, named = (self.root, models, limits), {"is_foreign": self.names.is_foreign}
+        if settings.jobs_ray is None:
+            return local(*given, **named)
+        share = Share(settings.job_cpus, settings.job_gpus, settings.job_processes)
+        return RayExecutor(*given, **named, address=settings.jobs_ray, share=share)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -59,6 +59,7 @@ class JobStore:
     """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._database = Database(path, _SCHEMA + _FIRST_OWNERS, VERSION)
 
     def add(

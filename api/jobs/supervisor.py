@@ -29,10 +29,11 @@ FRESH = 60.0
 
 
 class Supervisor:
-    """Manages the jobs of one folder, one `tick` at a time, while it holds the folder's lock.
+    """Manages the jobs of one folder, one `tick` at a time, while it holds their lock.
 
     Args:
         root: the jobs' folder.
+        store: the jobs; only the server that holds a lock beside its file drives them.
         at_once: number of jobs that run at a time.
         seconds: longest run time of a job.
         quota: bytes that the files of all jobs may take.
@@ -54,7 +55,7 @@ class Supervisor:
         self.root, self.store, self.executor = root, store, executor
         self._at_once, self._seconds, self._quota = at_once, seconds, quota
         self._keep, self._published = keep_days * DAY, published
-        self._lock = FileLock(root / "supervisor.lock")
+        self._lock = FileLock(store.path.with_name("supervisor.lock"))
         self._cleaned = -CLEANUP_SECONDS
         self._began = time.time(), time.monotonic()
         self._counted: dict[str, float] = {}
@@ -73,10 +74,18 @@ class Supervisor:
             self._start(job)
 
     def stop(self) -> None:
-        """Stop the processes; their jobs resume from their checkpoints when a server starts."""
+        """Stop the processes; their jobs resume from their checkpoints when a server starts.
+
+        Processes that outlive the service go on, and the next server follows them.
+        """
         if not self._lock.take():
             return
         jobs = self.store.in_states("running", "cancelling")
+        if self.executor.outlives_service:
+            for job in jobs:
+                self._count(job)
+            self._lock.release()
+            return
         end = time.monotonic() + GRACE
         for job in jobs:
             self.executor.cancel(job)
@@ -111,7 +120,10 @@ class Supervisor:
     def _follow(self, job: Job) -> None:
         if not self.executor.alive(job):
             self._ended(job)
-        elif job.state == "cancelling":
+            return
+        if self.executor.pending(job):
+            self._counted[job.id] = time.monotonic()  # it does not run yet
+        if job.state == "cancelling":
             since = self._cancelled.setdefault(job.id, time.monotonic())
             self.executor.cancel(job, hard=time.monotonic() - since > GRACE)
         elif self._ran(job) > self._seconds:

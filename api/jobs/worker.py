@@ -45,7 +45,7 @@ def main(folder: Path) -> int:
     keep_freed_memory()
     job = Job(**{**spec["job"], "options": Options(**spec["job"]["options"])})
     os.chdir(folder)
-    outcome = _outcome(job, Path(spec["models"]), files, spec.get("candidate", False))
+    outcome = _outcome(job, Path(spec["models"]), files, spec)
     write_json(files.result, outcome)
     return 0
 
@@ -58,11 +58,14 @@ def _limit(spec: dict[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
 
 
-def _outcome(job: Job, models: Path, files: JobFiles, candidate: bool) -> dict[str, Any]:
+def _outcome(job: Job, models: Path, files: JobFiles, spec: dict[str, Any]) -> dict[str, Any]:
     from caps_med.errors import CapsMedError
+    from training.cluster.processes import Refused
 
     try:
-        return {"version": published_version(job, models) or _train(job, models, candidate)}
+        return {"version": published_version(job, models) or _train(job, models, spec)}
+    except Refused as error:
+        return {"code": error.reason, "error": str(error)}
     except CapsMedError as error:
         return {"code": error.code, "error": str(error)}
     except MemoryError:
@@ -77,28 +80,38 @@ def _outcome(job: Job, models: Path, files: JobFiles, candidate: bool) -> dict[s
         return {"code": "unexpected", "error": type(error).__name__}
 
 
-def _train(job: Job, models: Path, candidate: bool) -> int | None:
-    """Run the training command and return the version that it published."""
+def _train(job: Job, models: Path, spec: dict[str, Any]) -> int | None:
+    """Run the training command, here or in several processes; return the version it published."""
+    _clear_drafts(models / job.name)
+    checkpoint = Path(job.run_folder) / "checkpoint.pt"
+    candidate, share = spec.get("candidate", False), spec.get("share") or {}
+    if share.get("processes", 1) > 1:
+        from training.cluster.processes import Processes, run_command
+
+        processes = Processes(share["processes"], share["cpus"], share["gpus"])
+        run_command(job.command(False, candidate), checkpoint, Path.cwd(), processes, "auto")
+    else:
+        _run_command(job.command(checkpoint.exists(), candidate))
+    version = published_version(job, models)
+    if version is None:
+        raise RuntimeError("the command ended without publishing a model")
+    return version
+
+
+def _run_command(arguments: list[str]) -> None:
+    """Run ``caps-med`` in this process."""
     import click
 
     from caps_med.cli import app
+    from caps_med.errors import InvalidParameter
     from caps_med.plugins import add_plugins
 
-    _clear_drafts(models / job.name)
-    checkpoint = Path(job.run_folder) / "checkpoint.pt"
-    arguments = job.command(checkpoint.exists(), candidate)
     sys.argv = ["caps-med", *arguments]  # the bundle records the command
     add_plugins(app)
     try:
         app(args=arguments, standalone_mode=False)
     except click.ClickException as error:
-        from caps_med.errors import InvalidParameter
-
         raise InvalidParameter(error.format_message()) from error
-    version = published_version(job, models)
-    if version is None:
-        raise RuntimeError("the command ended without publishing a model")
-    return version
 
 
 def _clear_drafts(home: Path) -> None:

@@ -68,6 +68,7 @@ class WeightsProvenance(_Section):
         command: what trains them again, or imported them.
         data: the training data, with their source and licence.
         recipe: every value of the training recipe.
+        trials: of the search that found the recipe, one row for each; empty if there was none.
     """
 
     command: str
@@ -75,6 +76,7 @@ class WeightsProvenance(_Section):
     seed: int | None = None
     caps_med_version: str = __version__
     recipe: dict[str, Any] = {}
+    trials: list[dict[str, Any]] = []
 
 
 class Statement(_Section):

@@ -172,7 +172,7 @@ def test_the_network_reaches_the_command() -> None:
 #: and what a job asks for in its own way.
 SERVERS = {
     "data", "name", "models", "runs", "resume", "candidate", "recipe_file", "settings", "workers",
-    "folds",
+    "folds", "tune", "cluster",
     "binary",  # short for instances=binary
 }  # fmt: skip
 

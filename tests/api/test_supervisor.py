@@ -50,8 +50,8 @@ class House:
     def __init__(self, root: Path, **bounds: Any) -> None:  # noqa: ANN401
         self.root = root
         self.store = JobStore(root / "jobs.sqlite3")
-        program = (sys.executable, "-c", PROGRAM)
-        self.executor = LocalExecutor(root, root / "models", LIMITS, program)
+        self.program = (sys.executable, "-c", PROGRAM)
+        self.executor = LocalExecutor(root, root / "models", LIMITS, self.program)
         self.published: list[str] = []
         given = {"at_once": 1, "seconds": 1e6, "quota": 10**9, "keep_days": 30.0, **bounds}
         self.supervisor = Supervisor(
@@ -235,6 +235,48 @@ def test_the_end_of_a_server_puts_its_jobs_back(house: House) -> None:
     house.supervisor.stop()
     assert house.job().state == "queued"
     assert not house.executor.alive(house.job())
+
+
+class RemoteExecutor(LocalExecutor):
+    """Its processes need no service, and wait for room as long as a file is there."""
+
+    outlives_service = True
+
+    def pending(self, job: Job) -> bool:
+        return (self._root / "full").exists()
+
+
+def remote(house: House) -> House:
+    house.executor = RemoteExecutor(house.root, house.root / "models", LIMITS, house.program)
+    house.supervisor.executor = house.executor
+    return house
+
+
+def test_processes_that_need_no_service_go_on_when_it_ends(house: House) -> None:
+    remote(house).add()
+    house.state_becomes("running")
+    until(lambda: house.starts() == 1)
+    house.supervisor.stop()
+    assert house.job().state == "running"
+    second = remote(House(house.root))
+    second.supervisor.tick()
+    deed(house.root, DONE)
+    second.state_becomes("succeeded")
+    assert second.starts() == 1
+
+
+def test_time_in_which_a_job_waits_for_room_does_not_count(tmp_path: Path) -> None:
+    deed(tmp_path, "wait")
+    (tmp_path / "full").touch()
+    house = remote(House(tmp_path, seconds=50.0))
+    house.add()
+    house.state_becomes("running")
+    house.supervisor._counted["a" * 32] -= 100
+    house.supervisor.tick()
+    assert (house.job().state, house.job().code) == ("running", None)
+    (tmp_path / "full").unlink()
+    house.supervisor._counted["a" * 32] -= 100
+    assert house.state_becomes("failed").code == "too_long"
 
 
 @pytest.mark.parametrize("jump", [1e7, -1e7])

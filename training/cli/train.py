@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,6 +22,10 @@ from training.cli.options import (
     interpretation_of,
     print_line,
 )
+
+if TYPE_CHECKING:
+    from caps_med.bundles import Bundle
+    from training.tasks.pipeline import TrainRequest
 
 train = typer.Typer(
     no_args_is_help=True,
@@ -63,8 +67,16 @@ Candidate = Annotated[
         help="Keep the version that the bare name stands for; see `caps-med models promote`.",
     ),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        help="Train side by side on a Ray cluster: host:port of its head, auto, or local for this "
+        "machine alone."
+    ),
+]
 #: Options that are not recipe values.
-_NOT_RECIPE = ("name", "models", "runs", "resume", "recipe_file", "settings", "workers", "dims",
+_NOT_RECIPE = ("tune", "cluster",
+               "name", "models", "runs", "resume", "recipe_file", "settings", "workers", "dims",
                "folds", "data", "input_description", "license", "candidate", "binary", "instances",
                "labels", "channels", "randomize", "code")  # fmt: skip
 
@@ -93,6 +105,15 @@ def segmentation(
     folds: Annotated[
         int, typer.Option(help="Cross-validate and publish the folds as one model.", min=0)
     ] = 0,
+    tune: Annotated[
+        int,
+        typer.Option(
+            help="Try so many values of network, learning rate, loss and crop, and publish the "
+            "best.",
+            min=0,
+        ),
+    ] = 0,
+    cluster: Cluster = None,
     recipe_file: RecipeFile = None,
     settings: Settings = None,
     epochs: Epochs = None,
@@ -151,6 +172,7 @@ def segmentation(
       caps-med train segmentation --data my-scans --name my-organ
       caps-med train segmentation --data mni152 --name my-tissue
       caps-med train segmentation --data label-maps --randomize --name any-contrast
+      caps-med train segmentation --data my-scans --name my-organ --tune 16
       torchrun --nproc-per-node 2 --no-python caps-med train segmentation --data ... --name ...
     """
     _run("segmentation", locals())
@@ -226,6 +248,7 @@ def classification(
     folds: Annotated[
         int, typer.Option(help="Cross-validate and publish the folds as one model.", min=0)
     ] = 0,
+    cluster: Cluster = None,
     recipe_file: RecipeFile = None,
     settings: Settings = None,
     epochs: Epochs = None,
@@ -286,11 +309,12 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
         understood = Understanding(
             interpretation_of(options["binary"], instances, options["labels"], options["channels"])
         )
+    trials, cluster = options.get("tune", 0), options.get("cluster")
     request = TrainRequest(
         task=task,
         dataset=open_data(task, options["data"], understood),
         name=options["name"],
-        overrides=overrides if options["resume"] else {"seed": 0, **overrides},
+        overrides=overrides if options["resume"] and not trials else {"seed": 0, **overrides},
         dims=options.get("dims"),
         folds=options.get("folds", 0),
         models=options["models"],
@@ -306,7 +330,11 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
     if distributed.restarted() and request.first_folder.checkpoint.exists():
         request = replace(request, resume=True)
     try:
-        bundle = distributed.in_parallel(lambda: train(request, console))
+        bundle: Bundle | None
+        if trials or cluster is not None:
+            bundle = _train_side_by_side(request, trials, cluster)
+        else:
+            bundle = distributed.in_parallel(lambda: train(request, console))
     except KeyboardInterrupt:
         _print_how_to_resume(request.folder.path, request.command)
         raise typer.Exit(130) from None
@@ -314,6 +342,39 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
         shown = ", ".join(f"{k} {v:g}" for k, v in bundle.card.scores.items())
         console.print(f"{bundle.reference}: {shown}", highlight=False)
         console.print(f"in {bundle.path}", highlight=False, soft_wrap=True)
+
+
+def _train_side_by_side(request: TrainRequest, trials: int, cluster: str | None) -> Bundle:
+    """Train the trials of a search, or the folds of a cross-validation, on a cluster.
+
+    Raises:
+        InvalidParameter: options that exclude each other.
+        MissingExtra: Ray is not installed.
+    """
+    from caps_med.extras import require_extra
+    from training.engine import distributed
+
+    if distributed.launched():
+        raise InvalidParameter(
+            "--tune and --cluster start their processes themselves: leave out torchrun"
+        )
+    if trials and request.folds:
+        raise InvalidParameter(
+            "--tune and --folds exclude each other: tune first, then cross-validate with "
+            "--recipe runs/NAME/trial-NN/recipe.json"
+        )
+    if not trials and not request.folds:
+        raise InvalidParameter(
+            "--cluster trains folds or trials side by side: add --folds or --tune"
+        )
+    require_extra("scale", "--tune" if trials else "--cluster")
+    if trials:
+        from training.cluster.tuning import tune
+
+        return tune(request, trials, cluster or "local", console)
+    from training.cluster.folds import train_folds_together
+
+    return train_folds_together(request, str(cluster), console)
 
 
 def _refuse_image_options(options: Mapping[str, Any]) -> None:

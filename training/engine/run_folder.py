@@ -143,7 +143,8 @@ class RunFolder:
     def logged(self) -> list[dict[str, float]]:
         """The log of scores, one entry per epoch, without lines that a kill cut off."""
         found = []
-        for line in self.scores.read_text().splitlines():
+        text = self.scores.read_text() if self.scores.exists() else ""
+        for line in text.splitlines():
             try:
                 scores = json.loads(line)
             except ValueError:
@@ -151,6 +152,11 @@ class RunFolder:
             if isinstance(scores, dict) and "epoch" in scores:
                 found.append(scores)
         return found
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs are in the log."""
+        return len(self.logged())
 
     def truncate_log(self, epoch: int) -> None:
         """Drop the scores of epochs after `epoch`, which are not in the checkpoint."""

@@ -54,6 +54,7 @@ class Page:
         classes: rows of name, share, voxels and cases.
         sheet: some cases of the data, a data URL.
         recipe: name -> value.
+        trials: of the search that found the recipe; all rows have the same names.
         curves: an SVG element.
         evaluation: of segmentation models.
         measures: of models, which `columns` names.
@@ -70,6 +71,7 @@ class Page:
     card: Mapping[str, str] = field(default_factory=dict)
     classes: Sequence[tuple[str, str, str, str]] = ()
     sheet: str = ""
+    trials: Sequence[Mapping[str, Any]] = ()
     recipe: Mapping[str, str] = field(default_factory=dict)
     curves: str = ""
     evaluation: Evaluation | None = None

@@ -94,6 +94,7 @@ def training_report(
         }
         parts["sheet"] = data_url(as_pixels(dataset.sheet))
     parts |= {"recipe": flat(recipe), "curves": curves(scores)}
+    parts["trials"] = model.bundle.card.provenance.trials
     write_report(path, Page(**parts, title=title_of([model])))
     return evaluation
 

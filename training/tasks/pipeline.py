@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,32 @@ class TrainRequest:
         return self.folder.first(self.folds)
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A training whose data are checked and prepared.
+
+    Attributes:
+        source: what is trained on.
+        recipe: planned from the data and the request; of a resumed run, its own.
+        statement: for the model's card.
+    """
+
+    request: TrainRequest
+    source: TrainingSource
+    recipe: Recipe
+    statement: Statement
+
+    @property
+    def task(self) -> Task:
+        """Of the request."""
+        return TASKS[self.request.task]
+
+    @property
+    def repository(self) -> ModelRepository:
+        """Where the model is published."""
+        return ModelRepository(self.request.models)
+
+
 def train(request: TrainRequest, console: Console) -> Bundle | None:
     """Check the data, plan the recipe, train, publish.
 
@@ -85,6 +111,23 @@ def train(request: TrainRequest, console: Console) -> Bundle | None:
         InvalidInput: the data have errors; they are printed.
         InvalidParameter: an unknown or impossible value.
         KeyboardInterrupt: on Ctrl-C; the last epoch's checkpoint is kept.
+    """
+    prepared = prepare(request, console)
+    if request.folds:
+        trained, held_out = train_folds(prepared, console), frozenset[str]()
+    else:
+        trained = [(train_one(prepared, prepared.source, request.folder), prepared.source)]
+        held_out = prepared.source.held_out
+    if not distributed.first():
+        return None
+    return publish_trained(prepared, trained, held_out, console)
+
+
+def prepare(request: TrainRequest, console: Console) -> Prepared:
+    """Check the data, plan the recipe, prepare the samples; print what will be trained.
+
+    Raises:
+        InvalidInput, InvalidParameter: see `train`.
     """
     task, repository = TASKS[request.task], ModelRepository(request.models)
     repository.check_name(request.name)
@@ -101,18 +144,32 @@ def train(request: TrainRequest, console: Console) -> Bundle | None:
         _print_plan(source, recipe, console)
         if isinstance(source, RandomSource):
             _show_images(source, request.folder.path / "images.png", console)
-    if request.folds:
-        trained, held_out = _train_folds(request, task, source, recipe, console), frozenset[str]()
-    else:
-        trained = [(_train_one(request, task, source, recipe, request.folder), source)]
-        held_out = source.held_out
-    if not distributed.first():
-        return None
+    return Prepared(request, source, recipe, statement)
+
+
+def publish_trained(
+    prepared: Prepared,
+    trained: Trained,
+    held_out: Collection[str],
+    console: Console,
+    scores: RunFolder | None = None,
+    trials: Sequence[Mapping[str, Any]] = (),
+) -> Bundle:
+    """Publish what was trained, and write its report.
+
+    Args:
+        held_out: groups of cases that it never saw.
+        scores: the folder whose scores the report shows; None for the request's first.
+        trials: of the search that found its recipe, one row for each.
+    """
+    request, task = prepared.request, prepared.task
     bundle = publish(
-        repository, request.name, trained, recipe, request.command, statement, request.candidate
-    )
+        prepared.repository, request.name, trained, prepared.recipe, request.command,
+        prepared.statement, request.candidate, trials,
+    )  # fmt: skip
     if task.report is not None and not isinstance(request.dataset, LabelMapData):
-        _report(request, task, bundle, held_out, console)
+        logged = (scores or request.first_folder).logged()
+        _report(request, task, bundle, held_out, logged, console)
     return bundle
 
 
@@ -168,30 +225,36 @@ def _of_start(request: TrainRequest, task: Task) -> Mapping[str, Any]:
     return task.recipe.values_of(ModelRepository(request.models).find(model).card.network)
 
 
-def _train_folds(
-    request: TrainRequest, task: Task, source: TrainingSource, recipe: Recipe, console: Console
-) -> Trained:
+def train_folds(prepared: Prepared, console: Console) -> Trained:
     """The networks of a cross-validation, each with its own held-out cases."""
-    trained = []
-    for number, fold in enumerate(source.folds(request.folds), start=1):
+    request, trained = prepared.request, []
+    for number, fold in enumerate(prepared.source.folds(request.folds), start=1):
         if distributed.first():
             console.print(f"fold {number} of {request.folds}")
-        folder = request.folder.fold(number)
-        trained.append((_train_one(request, task, fold, recipe, folder), fold))
+        trained.append((train_one(prepared, fold, request.folder.fold(number)), fold))
     return trained
 
 
-def _train_one(
-    request: TrainRequest, task: Task, source: TrainingSource, recipe: Recipe, folder: RunFolder
-) -> Any:  # noqa: ANN401 - a network of the task
+def train_one(prepared: Prepared, source: TrainingSource, folder: RunFolder) -> Any:  # noqa: ANN401 - a network of the task
+    """Train one network; of a resumed run, continue with the folder's own recipe."""
+    request, recipe = prepared.request, prepared.recipe
     # a later fold of a resumed run may not have begun
     resume = request.resume and (not request.folds or folder.checkpoint.exists())
-    network, _ = task.train(source, recipe, folder, resume, request.workers, request.models)
+    if resume:  # after a restart, or with less memory, each fold has another one
+        recipe = folder.read_recipe(prepared.task.recipe)
+    network, _ = prepared.task.train(
+        source, recipe, folder, resume, request.workers, request.models
+    )
     return network
 
 
 def _report(
-    request: TrainRequest, task: Task, bundle: Bundle, held_out: Collection[str], console: Console
+    request: TrainRequest,
+    task: Task,
+    bundle: Bundle,
+    held_out: Collection[str],
+    logged: Sequence[Mapping[str, float]],
+    console: Console,
 ) -> None:
     assert task.report is not None  # noqa: S101 - checked by the caller
     path = request.folder.path / "report.html"
@@ -202,7 +265,7 @@ def _report(
         dataset=request.dataset,
         held_out=held_out,
         recipe=bundle.card.provenance.recipe,
-        scores=request.first_folder.logged(),
+        scores=logged,
     )
     console.print(f"report in {path}", highlight=False, soft_wrap=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -33,6 +34,7 @@ def publish(
     command: str,
     statement: Statement | None = None,
     candidate: bool = False,
+    trials: Sequence[Mapping[str, Any]] = (),
 ) -> Bundle:
     """Write a network, or those of a cross-validation as one `Ensemble`, with held-out scores.
 
@@ -42,6 +44,7 @@ def publish(
         command: the training, as it can be typed again.
         statement: licence and suitable input; None states neither.
         candidate: see `write_bundle`.
+        trials: of the search that found the recipe.
 
     Returns:
         The new version; or the newest one if it is the same model, as after resuming a finished
@@ -55,7 +58,7 @@ def publish(
     spec = recipe.network_spec(source)
     if len(trained) > 1:
         network, spec = _ensemble([each for each, _ in trained], recipe, spec)
-    card = _card(recipe, spec, trained, scores, command, statement or Statement())
+    card = _card(recipe, spec, trained, scores, command, statement or Statement(), trials)
     return _write(repository, name, network.cpu(), card, candidate)
 
 
@@ -133,6 +136,7 @@ def _card(
     scores: Mapping[str, float],
     command: str,
     statement: Statement,
+    trials: Sequence[Mapping[str, Any]],
 ) -> ModelCard:
     network, source = trained[0]
     single = len(trained) == 1
@@ -151,6 +155,7 @@ def _card(
                 data=source.description,
                 seed=recipe.seed,
                 recipe=recipe.model_dump(mode="json"),
+                trials=[dict(trial) for trial in trials],
             ),
         }
     )

@@ -1,0 +1,203 @@
+"""Jobs as entry points of Ray Jobs, on the nodes of a Ray cluster.
+
+The service that owns the jobs submits them to the cluster's head over HTTP. A job's folder lies on
+a path that all nodes share: its lock keeps two workers apart, its log and result are read there.
+Ray keeps no record that matters here: an entry point that it has forgotten is started again.
+
+Ray Jobs: https://docs.ray.io/en/releases-2.60.0/cluster/running-applications/job-submission
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from api.jobs.executor import FolderExecutor
+from api.jobs.files import read_json
+from api.jobs.job import Job
+from api.jobs.locks import holder
+from api.jobs.worker import BUSY
+from caps_med.extras import require_extra
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobDetails, JobSubmissionClient
+
+log = logging.getLogger("caps_med.jobs")
+
+#: Seconds for one answer of the cluster's head.
+TIMEOUT = 10.0
+#: CPUs of the process that starts and follows the processes of a job that has several.
+_DRIVER_CPUS = 0.1
+
+
+class ClusterUnavailable(RuntimeError):
+    """The cluster did not answer, or refused: what becomes of its jobs is not known."""
+
+
+class _UnknownSubmission(LookupError):
+    """The cluster has no job of this submission id."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a job takes of the cluster.
+
+    Attributes:
+        cpus, gpus: of each of its processes; a part of a GPU can be shared.
+        processes: that train one network together.
+    """
+
+    cpus: float = 1.0
+    gpus: float = 0.0
+    processes: int = 1
+
+
+class RayExecutor(FolderExecutor):
+    """Runs each job as an entry point on a node that has its share free.
+
+    Args:
+        given, named: see `FolderExecutor`.
+        address: of the cluster's dashboard, as ``http://head:8265``. Ray's own variables give the
+            token (``RAY_AUTH_MODE=token``, ``RAY_AUTH_TOKEN_PATH``).
+        share: of each job.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+    """
+
+    outlives_service = True
+
+    def __init__(self, *given: Any, address: str, share: Share, **named: Any) -> None:  # noqa: ANN401
+        require_extra("scale", "training on a Ray cluster")
+        super().__init__(*given, **named)
+        self._address, self._share = address, share
+        self._pending: set[str] = set()
+
+    @cached_property
+    def _client(self) -> JobSubmissionClient:
+        return _client(self._address)
+
+    def submit(self, job: Job) -> None:
+        """See `Executor.submit`; the id of this start is in the job's spec before Ray knows it.
+
+        Raises:
+            ClusterUnavailable: see there.
+        """
+        submission = f"caps-med-{job.id}-{uuid.uuid4().hex[:8]}"  # Ray takes none twice
+        self.write_spec(job, submission=submission, share=vars(self._share))
+        several, share = self._share.processes > 1, self._share
+        words = f"exec {shlex.join(self.command(job))}"
+        self._client.submit_job(
+            entrypoint=f"{words} </dev/null >>{shlex.quote(str(self.files(job).log))} 2>&1",
+            submission_id=submission,
+            runtime_env={"env_vars": self._variables()},
+            metadata={"job": job.id, "model": job.name},
+            entrypoint_num_cpus=_DRIVER_CPUS if several else share.cpus,
+            entrypoint_num_gpus=0 if several else share.gpus,
+        )
+
+    def _variables(self) -> dict[str, str]:
+        """Of a worker that may use the GPUs of its share: Ray names them, and hides no others."""
+        hidden = {} if self._share.gpus else {"CUDA_VISIBLE_DEVICES": ""}
+        return {**self.variables(), **hidden}
+
+    def alive(self, job: Job) -> bool:
+        """See `Executor.alive`; also while a process of a lost node still holds the folder.
+
+        Raises:
+            ClusterUnavailable: see there.
+        """
+        details = self._details(job)
+        status = None if details is None else details.status
+        self._pending.discard(job.id)
+        if status == "PENDING":
+            self._pending.add(job.id)
+        ended = status is None or status.is_terminal()
+        return not ended or holder(self.files(job).lock) is not None
+
+    def pending(self, job: Job) -> bool:
+        """See `Executor.pending`, as `alive` found it."""
+        return job.id in self._pending
+
+    def crashed(self, job: Job) -> int | None:
+        """See `Executor.crashed`; None where the node was lost, or the folder was still locked.
+
+        Raises:
+            ClusterUnavailable: see there.
+        """
+        details = self._details(job)
+        if details is None or details.status != "FAILED":
+            return None
+        log.warning("job %s on the cluster: %s", job.id, details.message)
+        status = details.driver_exit_code
+        return None if status in (0, BUSY) else status
+
+    def cancel(self, job: Job, hard: bool = False) -> None:
+        """See `Executor.cancel`; Ray itself kills what does not end in three seconds.
+
+        What waits for resources is told to end once it starts, by the missing spec.
+
+        Raises:
+            ClusterUnavailable: see there.
+        """
+        submission = self._submission(job)
+        if submission is None:
+            return
+        if self.pending(job):
+            self.files(job).spec.unlink(missing_ok=True)
+        with suppress(_UnknownSubmission):
+            self._client.stop_job(submission)
+
+    def _submission(self, job: Job) -> str | None:
+        """The id of the latest start; None for none, or one on the service's own machine."""
+        return (read_json(self.files(job).spec) or {}).get("submission")
+
+    def _details(self, job: Job) -> JobDetails | None:
+        submission = self._submission(job)
+        if submission is None:
+            return None
+        try:
+            return self._client.get_job_info(submission)
+        except _UnknownSubmission:
+            return None
+
+
+def _client(address: str) -> JobSubmissionClient:
+    """Ray's client, with a bound on the time of an answer, and errors that can be told apart.
+
+    Raises:
+        ClusterUnavailable: see there.
+    """
+    import requests
+    from ray.exceptions import AuthenticationError
+    from ray.job_submission import JobSubmissionClient
+
+    class Bounded(JobSubmissionClient):
+        def _do_request(self, method: str, endpoint: str, **more: Any) -> Any:  # noqa: ANN401
+            try:
+                answer = super()._do_request(method, endpoint, timeout=TIMEOUT, **more)
+            except requests.RequestException as error:
+                what = f"the Ray cluster at {address} does not answer ({type(error).__name__})"
+                raise ClusterUnavailable(
+                    f"{what}: is it running, and is CAPS_MED_JOBS_RAY its dashboard's address?"
+                ) from error
+            except AuthenticationError as error:
+                raise ClusterUnavailable(
+                    f"the Ray cluster at {address} refuses the service's token: set "
+                    "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the file of the cluster's token"
+                ) from error
+            if answer.status_code == 404 and endpoint.startswith("/api/jobs/"):
+                raise _UnknownSubmission(endpoint)
+            if answer.status_code >= 400:
+                raise ClusterUnavailable(
+                    f"the Ray cluster at {address} answered {answer.status_code}: "
+                    f"{answer.text.strip().splitlines()[-1:]}"
+                )
+            return answer
+
+    return Bounded(address)

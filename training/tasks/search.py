@@ -1,0 +1,70 @@
+"""What a search over recipes of segmentation networks tries: values drawn at random.
+
+Bergstra & Bengio, Random search for hyper-parameter optimization, JMLR 2012.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from training.engine.recipe import MIN_CROP
+from training.tasks.segmentation import SegmentationRecipe
+from training.tasks.segmentation_networks import CHOICES, NetworkName
+
+#: Networks with capsules; those to compare with are tried if they are asked for.
+NETWORKS: tuple[NetworkName, ...] = ("convcaps", "ucaps", "segcaps-normalized")
+LOSSES = ("dice_ce", "dice_focal", "dice", "margin")
+#: Share of the planned edge of a crop.
+CROPS = (1.0, 0.75, 0.5)
+#: The learning rate lies between the network's own divided and multiplied by this.
+RATE_FACTOR = 4.0
+#: The values that are searched.
+SEARCHED = ("network", "learning_rate", "loss", "crop")
+
+
+def draw(
+    recipe: SegmentationRecipe, fixed: Collection[str], count: int, seed: int
+) -> list[dict[str, Any]]:
+    """Values of `SEARCHED` for `count` trials; the first has those of the recipe as planned.
+
+    Args:
+        fixed: names whose value the user has chosen.
+        seed: the same one draws the same values, and more trials begin with those of fewer.
+    """
+    rng = np.random.default_rng(seed)
+    return [
+        {name: getattr(recipe, name) for name in SEARCHED}
+        if number == 0
+        else _drawn(recipe, fixed, rng)
+        for number in range(count)
+    ]
+
+
+def _drawn(
+    recipe: SegmentationRecipe, fixed: Collection[str], rng: np.random.Generator
+) -> dict[str, Any]:
+    network = NETWORKS[rng.integers(len(NETWORKS))]
+    factor = math.exp(rng.uniform(-1, 1) * math.log(RATE_FACTOR))
+    loss = LOSSES[rng.integers(len(LOSSES))]
+    crops = _crops(recipe.crop)
+    crop = crops[rng.integers(len(crops))]
+    if "network" in fixed:
+        network = recipe.network
+    rate = recipe.learning_rate if network == recipe.network else CHOICES[network].rate
+    found: Mapping[str, Any] = {
+        "network": network,
+        "learning_rate": float(f"{rate * factor:.2e}"),
+        "loss": loss,
+        "crop": crop,
+    }
+    return {k: getattr(recipe, k) if k in fixed else v for k, v in found.items()}
+
+
+def _crops(planned: int) -> list[int]:
+    """Edges to try, multiples of 16 except the planned one; see `MIN_CROP`."""
+    smaller = [int(planned * share) // 16 * 16 for share in CROPS if share < 1]
+    return [planned, *(edge for edge in dict.fromkeys(smaller) if MIN_CROP <= edge < planned)]
