@@ -17,6 +17,7 @@ from caps_med._version import __version__
 from caps_med.allocator import keep_freed_memory
 from caps_med.cli import inference, models, weights
 from caps_med.cli.options import Models, console, errors
+from caps_med.collector import collect_rarely_at_start
 from caps_med.errors import CapsMedError
 from caps_med.plugins import add_plugins
 
@@ -64,6 +65,7 @@ def main() -> None:
     # OpenMP threads that spin while they wait slow down a busy machine or a container with a CPU
     # quota: 20 s were measured instead of 0.4 s. Torch, which reads this, is not imported yet.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    collect_rarely_at_start()
     keep_freed_memory()
     add_plugins(app)
     try:

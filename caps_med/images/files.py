@@ -129,11 +129,13 @@ def _listed(
     series: str | None,
 ) -> MedicalImage:
     """The image of a list: a DICOM series from its files, or channels."""
-    from caps_med.images.codecs.dicom_series import read_contents, read_files
-
     if contents := _dicom_contents(sources):
+        from caps_med.images.codecs.dicom_series import read_contents
+
         return read_contents(contents, limits, kind=kind, series=series, index=index)
     if files := _dicom_files(sources):
+        from caps_med.images.codecs.dicom_series import read_files
+
         return read_files(files, limits, kind=kind, series=series, index=index)
     if len(sources) == 1:
         return read_image(sources[0], kind=kind, limits=limits, index=index, series=series)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserWideCacheLocator
+from numba.core.runtime import rtsys
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +67,15 @@ class _ForgivingCache(FunctionCache):
     _impl_class = _Implementation
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:  # noqa: ANN401 - Numba's own
-        """The compiled function, or None."""
+        """The compiled function, or None.
+
+        Numba's own method first imports whatever it can compile, which takes longer than all the
+        rest; what is compiled needs its runtime alone.
+        """
         try:
-            return super().load_overload(sig, target_context)
+            rtsys.initialize(target_context)
+            with self._guard_against_spurious_io_errors():
+                return self._load_overload(sig, target_context)
         except Exception as error:
             _warn(f"the cache of compiled routing kernels cannot be read ({_said(error)})")
             return None

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import caps_med
-from caps_med import MedicalImage, bundles
+from caps_med import MedicalImage, bundles, samples
 
 TORCH = {"torch", "monai", "ignite", "numba"}
 #: What a command that computes nothing needs none of, each a tenth of a second or more.
@@ -76,3 +76,20 @@ def test_what_is_imported_at_first_use_is_there(package: object) -> None:
         assert getattr(package, name) is not None
     with pytest.raises(AttributeError, match="nonsense"):
         _ = getattr(package, "nonsense")  # noqa: B009 - mypy knows that there is none
+
+
+def test_a_segmentation_imports_what_it_needs_and_compiles_nothing_again(tmp_path: Path) -> None:
+    arguments = ["segment", "--model", "brain-t1-tissue", str(samples.T1)]
+    caps_med.load_model("brain-t1-tissue").segment(samples.T1)  # its kernels are cached from now on
+    code = (
+        "import json, sys\nfrom numba.core.event import install_recorder\n"
+        "from caps_med.cli import main\nsys.argv[0] = 'caps-med'\n"
+        "with install_recorder('numba:compile') as compiled:\n"
+        "    try:\n        main()\n    except SystemExit as end:\n        assert not end.code\n"
+        "print('\\n' + json.dumps([*sys.modules, *(f'compiled {one}' for one in compiled.buffer)]))"
+    )
+    found = _last_line([sys.executable, "-c", code, *arguments, "--out", str(tmp_path / "a.nii")])
+    assert "caps_med.routing.numba_kernels" in found
+    assert not [one for one in found if one.startswith("compiled")]
+    assert not found & {"monai", "ignite", "sklearn", "matplotlib", "highdicom", "pydicom"}
+    assert "numba.np.linalg" not in found  # of Numba only what runs compiled code
