@@ -91,5 +91,5 @@ def test_a_segmentation_imports_what_it_needs_and_compiles_nothing_again(tmp_pat
     found = _last_line([sys.executable, "-c", code, *arguments, "--out", str(tmp_path / "a.nii")])
     assert "caps_med.routing.numba_kernels" in found
     assert not [one for one in found if one.startswith("compiled")]
-    assert not found & {"monai", "ignite", "sklearn", "matplotlib", "highdicom", "pydicom"}
+    assert not found & {"monai", "ignite", "sklearn", "matplotlib", "highdicom", "tifffile"}
     assert "numba.np.linalg" not in found  # of Numba only what runs compiled code
