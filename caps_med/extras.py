@@ -17,7 +17,7 @@ EXTRAS = {
     "client": ("httpx",),
     "dicomweb": ("dicomweb_client",),
     "mlflow": ("mlflow",),
-    "scale": ("ray", "fsspec", "s3fs"),
+    "scale": ("ray", "fsspec", "s3fs", "upath"),
     "otel": ("opentelemetry",),
 }
 

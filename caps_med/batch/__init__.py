@@ -13,6 +13,7 @@ from caps_med.batch.actions import (
     SynthesizeFiles,
 )
 from caps_med.batch.cases import Case
+from caps_med.batch.cluster import Cluster
 from caps_med.batch.inputs import Found, Skipped, find_cases
 from caps_med.batch.run import BatchRun, Listener, run_batch
 from caps_med.batch.table import CaseResult
@@ -23,6 +24,7 @@ __all__ = [
     "Case",
     "CaseResult",
     "ClassifyFiles",
+    "Cluster",
     "FeatureFiles",
     "Found",
     "Listener",

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from caps_med.batch.cases import Case, split_suffix
-from caps_med.batch.table import CaseResult, write_text
+from caps_med.batch.places import write_text
+from caps_med.batch.table import CaseResult
 from caps_med.errors import InvalidParameter
 from caps_med.images import CODECS, MedicalImage, codec_of_path
 from caps_med.inference import MapName, Model, Segmentation, load_model

@@ -5,11 +5,17 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
+from caps_med.batch.places import fetched, state_of
 from caps_med.images import CODECS
+
+if TYPE_CHECKING:
+    from caps_med.batch.places import Place
 
 
 @dataclass(frozen=True)
@@ -24,19 +30,25 @@ class Case:
     """
 
     name: str
-    files: tuple[Path, ...]
+    files: tuple[Place, ...]
     input: str
     suffix: str = ""
 
     @property
     def source(self) -> Path | list[Path]:
-        """What `caps_med.read_image` is given."""
-        return self.files[0] if len(self.files) == 1 else list(self.files)
+        """What `caps_med.read_image` is given; of a case whose files are on this machine."""
+        files = [cast(Path, file) for file in self.files]
+        return files[0] if len(files) == 1 else files
+
+    @contextmanager
+    def here(self) -> Iterator[Case]:
+        """The case with its files on this machine, for as long as the context lasts."""
+        with fetched(self.files) as files:
+            yield replace(self, files=files)
 
     def fingerprint(self) -> str:
-        """Changes when a file is replaced: from the sizes and times of all files."""
-        states = [path.stat() for path in self.files]
-        text = repr([(state.st_size, state.st_mtime_ns) for state in states])
+        """Changes when a file is replaced: from the sizes and times, or ETags, of all files."""
+        text = repr([state_of(file) for file in self.files])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from caps_med.batch.cases import Case, split_suffix
+from caps_med.batch.places import (
+    absolute,
+    common_folder,
+    each,
+    head_of,
+    matching,
+    objects_below,
+    place_of,
+)
 from caps_med.batch.series import Series, is_dicom, series_of
 from caps_med.errors import InvalidInput
 from caps_med.images import CODECS, Kind
+
+if TYPE_CHECKING:
+    from upath import UPath
+
+    from caps_med.batch.places import Place
 
 #: Suffixes of a text file that lists inputs, one a line.
 LIST_SUFFIXES = (".txt", ".lst")
@@ -45,11 +59,11 @@ class Found:
 
 
 def find_cases(
-    inputs: Sequence[str | Path],
+    inputs: Sequence[str | Place],
     *,
     kind: Kind = "image",
     channels: int = 1,
-    leave_out: Path | None = None,
+    leave_out: Place | None = None,
 ) -> Found:
     """The cases in files, folders (with their subfolders), patterns and text lists.
 
@@ -59,8 +73,9 @@ def find_cases(
     common folder of all inputs.
 
     Args:
-        inputs: files, folders, patterns with ``*``; or one ``.txt`` or ``.lst`` file with one of
-            these a line, relative to the list itself; ``#`` begins a comment.
+        inputs: files, folders, patterns with ``*``, of this machine or as ``s3://bucket/prefix``;
+            or one ``.txt`` or ``.lst`` file with one of these a line, relative to the list itself;
+            ``#`` begins a comment.
         kind: "labels" takes DICOM SEG, too.
         channels: that the model takes.
         leave_out: a folder that is not searched: that of the outputs.
@@ -70,17 +85,23 @@ def find_cases(
     """
     paths = _expanded(inputs)
     root = _common_folder(paths)
-    found: dict[Path, None] = {}
+    found: dict[Place, None] = {}
     skipped: list[Skipped] = []
-    for path in paths:
-        for file in _walk(path, leave_out) if path.is_dir() else [path]:
-            reason = _why_not(file, path)
-            if reason:
-                skipped.append(Skipped(_below(root, file), reason))
-            else:
-                found[file] = None
-    dicom = [file for file in found if is_dicom(file)]
-    images = [file for file in found if file not in set(dicom)]
+    walked = [
+        (file, path)
+        for path in paths
+        for file in (_walk(path, leave_out) if path.is_dir() else [path])
+    ]
+    reasons = each(lambda pair: _why_not(*pair), walked, lambda pair: pair[0])
+    for (file, _), reason in zip(walked, reasons, strict=True):
+        if reason:
+            skipped.append(Skipped(_below(root, file), reason))
+        else:
+            found[file] = None
+    files = list(found)
+    are_dicom = each(is_dicom, files, lambda file: file)
+    dicom = [file for file, is_one in zip(files, are_dicom, strict=True) if is_one]
+    images = [file for file, is_one in zip(files, are_dicom, strict=True) if not is_one]
     series, others = series_of(dicom, kind)
     skipped += [Skipped(_below(root, file), reason) for file, reason in others]
     cases = [*_picture_cases(images, root, channels), *_series_cases(series, root)]
@@ -90,15 +111,17 @@ def find_cases(
     return Found(tuple(sorted(cases, key=lambda case: (case.name, case.input))), tuple(skipped))
 
 
-def _expanded(inputs: Sequence[str | Path], base: Path | None = None) -> list[Path]:
+def _expanded(inputs: Sequence[str | Place], base: Place | None = None) -> list[Place]:
     """Absolute paths of existing files and folders."""
-    paths: list[Path] = []
+    paths: list[Place] = []
     for given in inputs:
-        path = Path(os.path.abspath((base or Path.cwd()) / given))  # noqa: PTH100 - keeps links
+        path = absolute(place_of(given), base if isinstance(base, Path) else None)
+        if base is not None and not isinstance(base, Path) and "://" not in str(given):
+            path = base / str(given)
         if path.exists():
             paths.append(path)
-        elif matches := sorted(glob.glob(str(path), recursive=True)):  # noqa: PTH207 - absolute
-            paths += [Path(match) for match in matches]
+        elif matches := matching(path):
+            paths += matches
         else:
             raise InvalidInput(f"{given}: there is no such file or folder")
     if base is None and len(paths) == 1 and paths[0].suffix.lower() in LIST_SUFFIXES:
@@ -106,7 +129,7 @@ def _expanded(inputs: Sequence[str | Path], base: Path | None = None) -> list[Pa
     return paths
 
 
-def _listed(path: Path) -> list[str]:
+def _listed(path: Place) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -114,17 +137,34 @@ def _listed(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
-def _common_folder(paths: Sequence[Path]) -> Path:
+def _common_folder(paths: Sequence[Place]) -> Place:
     """The folder of a single input, else the common folder of all."""
     if not paths:
         raise InvalidInput("no input is given: name files, folders or patterns")
-    folders = {path if path.is_dir() else path.parent for path in paths}
-    return Path(os.path.commonpath(folders))
+    return common_folder({path if path.is_dir() else path.parent for path in paths})
 
 
-def _walk(folder: Path, leave_out: Path | None) -> Iterator[Path]:
+def _walk(folder: Place, leave_out: Place | None) -> Iterator[Place]:
     """All files below a folder in the order of their names, and links to folders, unentered."""
-    hidden = None if leave_out is None else leave_out.resolve()
+    if isinstance(folder, Path):
+        yield from _walk_here(folder, leave_out.resolve() if isinstance(leave_out, Path) else None)
+        return
+    for file in objects_below(folder):
+        *parents, _ = _parts(folder, file)
+        inside = leave_out is not None and leave_out in file.parents
+        if not inside and not any(name.startswith(".") and name != ".." for name in parents):
+            yield file
+
+
+def _parts(folder: Place, file: Place) -> list[str]:
+    """The names below the folder; of an object also those that no file can have."""
+    if isinstance(file, Path):
+        return list(file.relative_to(cast(Path, folder)).parts)
+    below: str = file.path[len(cast("UPath", folder).path.rstrip("/")) + 1 :]
+    return below.split("/")
+
+
+def _walk_here(folder: Path, hidden: Path | None) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder):
         here = Path(parent)
         folders.sort()
@@ -138,7 +178,7 @@ def _walk(folder: Path, leave_out: Path | None) -> Iterator[Path]:
         yield from (here / name for name in sorted(files))
 
 
-def _why_not(file: Path, given: Path) -> str:
+def _why_not(file: Place, given: Place) -> str:
     """Why a file is no input; empty if it is one.
 
     Args:
@@ -146,6 +186,8 @@ def _why_not(file: Path, given: Path) -> str:
     """
     if file == given:
         return "" if _is_image(file, by_content=True) else "not an image"
+    if {"", ".", ".."} & set(_parts(given, file)):
+        return "a name that leads out of the folder"
     if file.name.startswith("."):
         return "hidden"
     if file.is_symlink() and not file.resolve().is_relative_to(given.resolve()):
@@ -155,21 +197,20 @@ def _why_not(file: Path, given: Path) -> str:
     return "" if _is_image(file, by_content=False) else "not an image"
 
 
-def _is_image(file: Path, *, by_content: bool) -> bool:
+def _is_image(file: Place, *, by_content: bool) -> bool:
     """By its suffix, as DICOM whatever its name, or by its content (and a zip, for a series)."""
     if split_suffix(file.name)[1] or is_dicom(file):
         return True
     if not by_content:
         return False
-    with file.open("rb") as opened:
-        start = opened.read(_START)
+    start = head_of(file, _START)
     zipped = file.suffix.lower() == ".zip"
     return zipped or any(codec.recognises(start) for codec in CODECS.values())
 
 
-def _picture_cases(files: Sequence[Path], root: Path, channels: int) -> Iterator[Case]:
+def _picture_cases(files: Sequence[Place], root: Place, channels: int) -> Iterator[Case]:
     """A case for each file, or for the files of its channels."""
-    grouped: dict[Path, dict[int, Path]] = defaultdict(dict)
+    grouped: dict[Place, dict[int, Place]] = defaultdict(dict)
     for file in files if channels > 1 else ():
         stem, suffix = split_suffix(file.name)
         if match := _CHANNEL.fullmatch(stem):
@@ -183,13 +224,13 @@ def _picture_cases(files: Sequence[Path], root: Path, channels: int) -> Iterator
         yield _case(name, tuple(group[number] for number in sorted(group)), root)
 
 
-def _case(file: Path, files: tuple[Path, ...], root: Path) -> Case:
+def _case(file: Place, files: tuple[Place, ...], root: Place) -> Case:
     stem, suffix = split_suffix(file.name)
     name = _below(root, file.with_name(stem))
     return Case(name, files, _below(root, files[0]), suffix)
 
 
-def _series_cases(series: Sequence[Series], root: Path) -> Iterator[Case]:
+def _series_cases(series: Sequence[Series], root: Place) -> Iterator[Case]:
     """A series that is alone in its folder is named like that; one of several by its number."""
     in_folder = Counter(one.folder for one in series)
     for one in series:
@@ -203,5 +244,5 @@ def _series_cases(series: Sequence[Series], root: Path) -> Iterator[Case]:
         yield Case(name, one.files, below)
 
 
-def _below(root: Path, path: Path) -> str:
-    return path.relative_to(root).as_posix()
+def _below(root: Place, path: Place) -> str:
+    return "/".join(_parts(root, path)) or "."

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from caps_med._version import __version__
 from caps_med.batch.actions import Action
 from caps_med.batch.cases import Case, with_unambiguous_names
+from caps_med.batch.cluster import Cluster, run_on_cluster
 from caps_med.batch.inputs import Skipped, find_cases
+from caps_med.batch.places import place_of, sizes_in, store_errors
+from caps_med.batch.records import Records
 from caps_med.batch.table import CaseResult, read_table, write_tables
 from caps_med.batch.workers import run_here, run_in_processes
 from caps_med.errors import InvalidParameter
 from caps_med.inference import Model
+
+if TYPE_CHECKING:
+    from caps_med.batch.places import Place
 
 #: The tables are written at most so often (seconds), and take at most this share of the time.
 _TABLE_SECONDS, _TABLE_SHARE = 2.0, 0.05
@@ -64,10 +69,11 @@ class BatchRun:
 
 def run_batch(
     action: Action,
-    inputs: Sequence[str | Path],
-    out: str | Path,
+    inputs: Sequence[str | Place],
+    out: str | Place,
     *,
-    jobs: int = 1,
+    jobs: int | None = None,
+    cluster: Cluster | None = None,
     resume: bool = False,
     overwrite: bool = False,
     listener: Listener | None = None,
@@ -80,10 +86,14 @@ def run_batch(
 
     Args:
         action: what to do with each.
-        inputs: files, folders, patterns; see `find_cases`.
-        out: the folder of the outputs; made if it is not there.
-        jobs: processes, each with its share of PyTorch's threads. A script that asks for more than
-            one begins with ``if __name__ == "__main__":``, as Python's multiprocessing has it.
+        inputs: files, folders, patterns, ``s3://bucket/prefix``; see `find_cases`.
+        out: the folder of the outputs, or ``s3://bucket/prefix``; made if it is not there.
+        jobs: processes, each with its share of PyTorch's threads; 1 by default. A script that asks
+            for more than one begins with ``if __name__ == "__main__":``, as Python's
+            multiprocessing has it. With a cluster: at most so many workers, by default as many as
+            it has cores or GPUs.
+        cluster: run on this Ray cluster, whose nodes must see inputs, outputs and the model
+            repository under the same paths.
         resume: leave out the cases that an earlier run with the same model and settings has done.
         overwrite: start anew in a folder that is not empty.
         listener: is told how far the batch is.
@@ -91,44 +101,66 @@ def run_batch(
     Raises:
         InvalidParameter: `out` is not empty, is an input, or an argument is out of its range.
         InvalidInput: there is no image. What `Action.load` raises.
+        MissingExtra: a cluster or store needs what is not installed.
         KeyboardInterrupt: Ctrl-C; the finished cases and the tables are kept.
     """
-    folder = Path(out)
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise InvalidParameter(f"jobs={jobs}: must be at least 1")
+    with store_errors():
+        return _run(action, inputs, place_of(out), jobs, cluster, resume, overwrite, listener)
+
+
+def _run(
+    action: Action,
+    inputs: Sequence[str | Place],
+    folder: Place,
+    jobs: int | None,
+    cluster: Cluster | None,
+    resume: bool,
+    overwrite: bool,
+    listener: Listener | None,
+) -> BatchRun:
     _check_folder(folder, inputs, resume or overwrite)
     model = action.load()
     found = find_cases(inputs, kind=model.reads, channels=model.inferer.channels, leave_out=folder)
     cases = with_unambiguous_names(found.cases, action.claimed)
-    made_by = _made_by(action, model)
-    before = read_table(folder, made_by) if resume else {}
-    results = {i: one for i, case in enumerate(cases) if (one := _done(case, before, folder))}
+    records = Records(folder, made_by(action, model))
+    before = {**read_table(folder, records.made_by), **records.read()} if resume else {}
+    if not resume:
+        records.clear()
+    size_of = sizes_in(folder)
+    results = {i: one for i, case in enumerate(cases) if (one := _done(case, before, size_of))}
     folder.mkdir(parents=True, exist_ok=True)
     listener = listener or _Nobody()
     listener.begin(cases, list(results.values()))
     waiting = [(i, case) for i, case in enumerate(cases) if i not in results]
-    tables = _Tables(folder, made_by, found.skipped)
+    tables = _Tables(records, found.skipped)
 
     def finish(index: int, result: CaseResult) -> None:
         results[index] = result
         listener.finish(index, result)
-        tables.keep(results)
+        tables.keep(results, result.case)
 
     try:
-        if jobs == 1 or len(waiting) < 2:
-            run_here(action, model, waiting, folder, listener.step, finish)
+        if cluster is not None:
+            run_on_cluster(action, waiting, records, cluster, jobs, finish)
+        elif jobs is None or jobs == 1 or len(waiting) < 2:
+            run_here(action, model, waiting, records, listener.step, finish)
         else:
             several = min(jobs, len(waiting))
-            run_in_processes(action, waiting, folder, several, listener.step, finish)
+            run_in_processes(action, waiting, records, several, listener.step, finish)
     finally:
         tables.write(results)
+        records.tidy()
+    records.clear()
     return BatchRun(tuple(results[i] for i in sorted(results)), found.skipped)
 
 
-def _check_folder(folder: Path, inputs: Sequence[str | Path], may_hold: bool) -> None:
+def _check_folder(folder: Place, inputs: Sequence[str | Place], may_hold: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise InvalidParameter(f"{folder} is a file: name a folder for the outputs")
-    if any(Path(one).is_dir() and Path(one).resolve() == folder.resolve() for one in inputs):
+    given = [place_of(one) for one in inputs]
+    if any(one.is_dir() and one.resolve() == folder.resolve() for one in given):
         raise InvalidParameter(f"{folder} is the input: name another folder for the outputs")
     if folder.is_dir() and not may_hold:
         held = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
@@ -139,7 +171,8 @@ def _check_folder(folder: Path, inputs: Sequence[str | Path], may_hold: bool) ->
             )
 
 
-def _made_by(action: Action, model: Model) -> dict[str, Any]:
+def made_by(action: Action, model: Model) -> dict[str, Any]:
+    """What decides the outputs: command, model, weights and settings."""
     volume = {} if action.volume is None else {"volume": action.volume}
     return {
         "command": action.command,
@@ -151,10 +184,12 @@ def _made_by(action: Action, model: Model) -> dict[str, Any]:
     }
 
 
-def _done(case: Case, before: dict[str, CaseResult], folder: Path) -> CaseResult | None:
+def _done(
+    case: Case, before: dict[str, CaseResult], size_of: Callable[[str], int | None]
+) -> CaseResult | None:
     """The result of an earlier run, if it is complete and the case's files are still the same."""
     result = before.get(case.name)
-    if result is None or not result.is_complete(folder):
+    if result is None or not result.is_complete(size_of):
         return None
     try:
         return result if result.fingerprint == case.fingerprint() else None
@@ -163,20 +198,24 @@ def _done(case: Case, before: dict[str, CaseResult], folder: Path) -> CaseResult
 
 
 class _Tables:
-    """Both tables, written now and then."""
+    """Both tables, written now and then; what they have needs no record of its own any more."""
 
-    def __init__(self, folder: Path, made_by: dict[str, Any], skipped: Sequence[Skipped]) -> None:
-        self._folder, self._made_by, self._skipped = folder, made_by, skipped
+    def __init__(self, records: Records, skipped: Sequence[Skipped]) -> None:
+        self._records, self._skipped = records, skipped
         self._next = 0.0
+        self._new: list[str] = []
 
-    def keep(self, results: dict[int, CaseResult]) -> None:
-        """Write the results so far, if it is time."""
+    def keep(self, results: dict[int, CaseResult], new: str) -> None:
+        """Write the results so far, if it is time; `new` is the case that was added."""
+        self._new.append(new)
         if time.monotonic() >= self._next:
             self.write(results)
 
     def write(self, results: dict[int, CaseResult]) -> None:
         start = time.monotonic()
         ordered = [results[index] for index in sorted(results)]
-        write_tables(self._folder, self._made_by, ordered, self._skipped)
+        write_tables(self._records.out, self._records.made_by, ordered, self._skipped)
+        self._records.drop(self._new)
+        self._new.clear()
         end = time.monotonic()
         self._next = end + max(_TABLE_SECONDS, (end - start) / _TABLE_SHARE)

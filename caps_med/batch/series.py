@@ -6,11 +6,14 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from caps_med.batch.places import each, head_of, opened
 from caps_med.images import Kind
 from caps_med.images.codecs import dicom_layout
+
+if TYPE_CHECKING:
+    from caps_med.batch.places import Place
 
 _TAGS = [
     "SeriesInstanceUID",
@@ -32,32 +35,30 @@ class Series:
         label: tells it from other series of the folder; holds nothing of the patient.
     """
 
-    folder: Path
-    files: tuple[Path, ...]
+    folder: Place
+    files: tuple[Place, ...]
     label: str
 
 
-def is_dicom(file: Path) -> bool:
+def is_dicom(file: Place) -> bool:
     """Whether a file begins like DICOM, whatever its name."""
     try:
-        with file.open("rb") as opened:
-            return dicom_layout.recognises(opened.read(dicom_layout.PREAMBLE + 4))
+        return dicom_layout.recognises(head_of(file, dicom_layout.PREAMBLE + 4))
     except OSError:  # reading it says why
         return False
 
 
-def series_of(files: Sequence[Path], kind: Kind) -> tuple[list[Series], list[tuple[Path, str]]]:
+def series_of(files: Sequence[Place], kind: Kind) -> tuple[list[Series], list[tuple[Place, str]]]:
     """DICOM files by folder and series, and those that are skipped with the reason.
 
     Pictures without a position, such as radiographs, are no volume together: each is by itself. So
     is a file that cannot be read, whose error its case then shows.
     """
-    groups: dict[tuple[Path, str], list[Path]] = defaultdict(list)
-    labels: dict[tuple[Path, str], str] = {}
+    groups: dict[tuple[Place, str], list[Place]] = defaultdict(list)
+    labels: dict[tuple[Place, str], str] = {}
     single: list[Series] = []
-    skipped: list[tuple[Path, str]] = []
-    for file in files:
-        header = _header(file)
+    skipped: list[tuple[Place, str]] = []
+    for file, header in zip(files, each(_header, files, lambda file: file), strict=True):
         if header is None or "SOPClassUID" not in header:
             single.append(Series(file.parent, (file,), file.stem))
         elif "Rows" not in header:
@@ -76,12 +77,13 @@ def series_of(files: Sequence[Path], kind: Kind) -> tuple[list[Series], list[tup
     return [*series, *single], skipped
 
 
-def _header(file: Path) -> dict[str, Any] | None:
+def _header(file: Place) -> dict[str, Any] | None:
     """The elements that decide; None if the file cannot be parsed."""
     import pydicom
 
     try:
-        read = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=list(_TAGS))
+        with opened(file) as content:
+            read = pydicom.dcmread(content, stop_before_pixels=True, specific_tags=list(_TAGS))
         found = {tag: read.get(tag) for tag in _TAGS if tag in read}
     except Exception:  # pydicom raises several types for broken files
         return None

@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from caps_med.batch.inputs import Skipped
+from caps_med.batch.places import write_text
 from caps_med.inference import LabelMeasures
+
+if TYPE_CHECKING:
+    from caps_med.batch.places import Place
 
 JSON_NAME, CSV_NAME = "cases.json", "cases.csv"
 _MEASURES = ("volume", "fraction", "objects", "confidence")
@@ -52,16 +54,23 @@ class CaseResult:
         labels = tuple(LabelMeasures(**each) for each in values["labels"])
         return cls(**{**values, "labels": labels, "warnings": tuple(values["warnings"])})
 
-    def is_complete(self, folder: Path) -> bool:
-        """Whether it is done, and all its outputs are in the folder as they were written."""
+    def as_dict(self) -> dict[str, Any]:
+        """The entry of ``cases.json``."""
+        return {**asdict(self), "labels": [one.as_dict() for one in self.labels]}
+
+    def is_complete(self, size_of: Callable[[str], int | None]) -> bool:
+        """Whether it is done, and all its outputs are there as they were written.
+
+        Args:
+            size_of: the size of a file below the output folder, None if it is not there.
+        """
         return self.error is None and all(
-            (folder / name).is_file() and (folder / name).stat().st_size == size
-            for name, size in self.outputs.items()
+            size_of(name) == size for name, size in self.outputs.items()
         )
 
 
 def write_tables(
-    folder: Path,
+    folder: Place,
     made_by: Mapping[str, Any],
     results: Sequence[CaseResult],
     skipped: Sequence[Skipped],
@@ -73,14 +82,14 @@ def write_tables(
     """
     document = {
         **made_by,
-        "cases": [_as_dict(result) for result in results],
+        "cases": [result.as_dict() for result in results],
         "skipped": [asdict(one) for one in skipped],
     }
     write_text(folder / JSON_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     write_text(folder / CSV_NAME, _csv(made_by, results))
 
 
-def read_table(folder: Path, made_by: Mapping[str, Any]) -> dict[str, CaseResult]:
+def read_table(folder: Place, made_by: Mapping[str, Any]) -> dict[str, CaseResult]:
     """Case name -> result of an earlier run, if that was made by the same model and settings."""
     try:
         document = json.loads((folder / JSON_NAME).read_text(encoding="utf-8"))
@@ -90,10 +99,6 @@ def read_table(folder: Path, made_by: Mapping[str, Any]) -> dict[str, CaseResult
     except (OSError, ValueError, TypeError, KeyError):  # none, or not ours
         return {}
     return {result.case: result for result in results}
-
-
-def _as_dict(result: CaseResult) -> dict[str, Any]:
-    return {**asdict(result), "labels": [one.as_dict() for one in result.labels]}
 
 
 def _csv(made_by: Mapping[str, Any], results: Sequence[CaseResult]) -> str:
@@ -129,13 +134,3 @@ def _inert(value: object) -> object:
     """Text that a spreadsheet would take for a formula, marked as text (CWE-1236)."""
     formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
     return f"'{value}" if formula else value
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        draft.write_text(text, encoding="utf-8", newline="")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -13,13 +13,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing import connection
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 
 from caps_med.batch.actions import Action
 from caps_med.batch.cases import Case
+from caps_med.batch.places import is_store_error, written_to
+from caps_med.batch.records import Records
 from caps_med.batch.table import CaseResult
 from caps_med.errors import CapsMedError
 from caps_med.inference import Model
@@ -33,16 +34,20 @@ StepListener: TypeAlias = Callable[[int, int, int], None]
 #: Seconds between two looks at what the processes have done.
 _POLL = 0.2
 
-_Numbered = tuple[int, Case]
+Numbered: TypeAlias = tuple[int, Case]
+#: The error of a case whose process ended each time.
+ENDED = "the process ended: out of memory?"
 
 
-def run_case(action: Action, model: Model, case: Case, folder: Path) -> CaseResult:
-    """The case's result; whatever goes wrong with it becomes its error."""
+def run_case(action: Action, model: Model, case: Case, records: Records) -> CaseResult:
+    """The case's result, its outputs and record written; what goes wrong becomes its error."""
     start = time.perf_counter()
     fingerprint = ""
     try:
         fingerprint = case.fingerprint()
-        result = action.run(model, case, folder)
+        with case.here() as local, written_to(records.out) as (folder, place):
+            result = action.run(model, local, folder)
+            place(result.outputs)
     except Cancelled:
         raise
     except CapsMedError as error:
@@ -50,30 +55,37 @@ def run_case(action: Action, model: Model, case: Case, folder: Path) -> CaseResu
     except OSError as error:
         result = CaseResult(case.name, case.input, error=f"file: {error.strerror or error}")
     except Exception as error:  # one bad case stops no other
-        result = CaseResult(case.name, case.input, error=f"{type(error).__name__}: {error}")
+        told = "the store does not answer" if is_store_error(error) else str(error)
+        result = CaseResult(case.name, case.input, error=f"{type(error).__name__}: {told}")
     seconds = round(time.perf_counter() - start, 3)
-    return replace(result, fingerprint=fingerprint, seconds=seconds)
+    result = replace(result, fingerprint=fingerprint, seconds=seconds)
+    try:
+        records.add(result)
+    except Exception as error:  # the tables have it, if they can be written
+        if not isinstance(error, OSError) and not is_store_error(error):
+            raise
+    return result
 
 
 def run_here(
     action: Action,
     model: Model,
-    cases: Sequence[_Numbered],
-    folder: Path,
+    cases: Sequence[Numbered],
+    records: Records,
     step: StepListener,
     finish: CaseListener,
 ) -> None:
     """Process the cases one after the other in this process."""
     for index, case in cases:
         with reporting_to(functools.partial(step, index)):
-            result = run_case(action, model, case, folder)
+            result = run_case(action, model, case, records)
         finish(index, result)
 
 
 def run_in_processes(
     action: Action,
-    cases: Sequence[_Numbered],
-    folder: Path,
+    cases: Sequence[Numbered],
+    records: Records,
     jobs: int,
     step: StepListener,
     finish: CaseListener,
@@ -83,15 +95,16 @@ def run_in_processes(
     A case whose process ends, for want of memory for example, is tried once more by itself and then
     fails. On Ctrl-C the processes stop between two passes of the network.
     """
-    pools = _Pools(action, folder, _Shared.make(1 + max(index for index, _ in cases)), step, finish)
+    pools = _Pools(
+        action, records, _Shared.make(1 + max(index for index, _ in cases)), step, finish
+    )
     waiting = list(reversed(cases))
-    lost: list[_Numbered] = []
+    lost: list[Numbered] = []
     while waiting:
         lost += pools.run(waiting, jobs)
     for one in lost:
         for index, case in pools.run([one], 1):
-            error = "the process ended: out of memory?"
-            finish(index, CaseResult(case.name, case.input, error=error))
+            finish(index, CaseResult(case.name, case.input, error=ENDED))
 
 
 @dataclass(frozen=True)
@@ -99,19 +112,19 @@ class _Pools:
     """Pools of processes, one after the other: what ends a process ends its pool."""
 
     action: Action
-    folder: Path
+    records: Records
     shared: _Shared
     step: StepListener
     finish: CaseListener
 
-    def run(self, waiting: list[_Numbered], jobs: int) -> list[_Numbered]:
+    def run(self, waiting: list[Numbered], jobs: int) -> list[Numbered]:
         """Take cases from the end of `waiting`, until none is left or a process has ended.
 
         Returns the cases that were worked on when it did.
         """
-        setup = (self.action, self.folder, max(1, torch.get_num_threads() // jobs), self.shared)
+        setup = (self.action, self.records, max(1, torch.get_num_threads() // jobs), self.shared)
         pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start, setup)
-        running: dict[Future[CaseResult | None], _Numbered] = {}
+        running: dict[Future[CaseResult | None], Numbered] = {}
         try:
             while running or waiting:
                 while waiting and len(running) < jobs:
@@ -132,7 +145,7 @@ class _Pools:
             self.shared.go_on()
         return lost
 
-    def _settle(self, future: Future[CaseResult | None], numbered: _Numbered) -> bool:
+    def _settle(self, future: Future[CaseResult | None], numbered: Numbered) -> bool:
         """Report a case's result, if it has one."""
         if future.cancelled() or future.exception() is not None:
             return False
@@ -175,17 +188,17 @@ class _Shared:
         return not self.stopped.value
 
 
-_here: tuple[Action, Path, _Shared] | None = None
+_here: tuple[Action, Records, _Shared] | None = None
 
 
-def _start(action: Action, folder: Path, threads: int, shared: _Shared) -> None:
+def _start(action: Action, records: Records, threads: int, shared: _Shared) -> None:
     """Set up a process; Ctrl-C is the parent's to handle, and its end is this one's."""
     global _here
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    _here = action, folder, shared
+    _here = action, records, shared
 
 
 def _end_with_parent() -> None:
@@ -204,12 +217,12 @@ def _work(index: int, case: Case) -> CaseResult | None:
     """The result of a case in a worker process; None if it was given up."""
     if _here is None:
         raise RuntimeError("the process was not set up")
-    action, folder, shared = _here
+    action, records, shared = _here
     with (
         cancelled_unless(shared.is_wanted),
         reporting_to(functools.partial(shared.report, index)),
     ):
         try:
-            return run_case(action, _model(action), case, folder)
+            return run_case(action, _model(action), case, records)
         except Cancelled:
             return None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
 import typer
 from rich.markup import escape
+from typer.core import TyperCommand
 
 from caps_med.cli.options import errors, say, say_input
 from caps_med.cli.progress import new_bars
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from caps_med.batch import Action, BatchRun, Case, CaseResult
+    from caps_med.batch.places import Place
 
 Inputs: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--input", "-i",
-        help="A folder, a pattern such as 'scans/**/*.nii.gz', or a text file with one input a "
-        "line: each image in it is a case, and --out is a folder. May be repeated.",
+        help="A folder, a pattern such as 'scans/**/*.nii.gz', s3://bucket/prefix, or a text file "
+        "with one input a line: each image in it is a case, and --out is a folder or s3://. May "
+        "be repeated.",
     ),
 ]  # fmt: skip
 Files: TypeAlias = Annotated[
@@ -38,24 +41,55 @@ Files: TypeAlias = Annotated[
     ),
 ]
 OutPath: TypeAlias = Annotated[
-    Path,
+    str,
     typer.Option(
-        "--out", "-o", help="File to write, its suffix sets the format; with --input a folder."
+        "--out", "-o", metavar="PATH",
+        help="File to write, its suffix sets the format; with --input a folder or s3://.",
     ),
-]
+]  # fmt: skip
 Format: TypeAlias = Annotated[
     str | None,
     typer.Option(help="With --input: suffix of the outputs, such as nii.gz; default: the input's."),
 ]
 Jobs: TypeAlias = Annotated[
-    int, typer.Option("--jobs", "-j", min=1, help="With --input: processes that share the cores.")
+    int | None,
+    typer.Option(
+        "--jobs",
+        "-j",
+        min=1,
+        help="With --input: processes that share the cores; by default 1, on a cluster as many as "
+        "it has room for.",
+    ),
 ]
 Resume: TypeAlias = Annotated[
     bool, typer.Option("--resume", help="With --input: leave out the cases that are done.")
 ]
 
+OnCluster: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="[ADDRESS]",
+        help="With --input: run on a Ray cluster: HOST:6379, or without an address that of "
+        "RAY_ADDRESS or of this machine; local starts one here.",
+    ),
+]
+
 #: Exit statuses: some case failed; Ctrl-C.
 SOME_FAILED, INTERRUPTED = 1, 130
+
+
+class BatchCommand(TyperCommand):
+    """A command whose ``--cluster`` may stand without an address."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: D102, ANN401
+        return super().parse_args(ctx, list(with_address(args)))
+
+
+def with_address(args: Sequence[str]) -> Iterator[str]:
+    """The arguments, with ``auto`` as the address of a cluster that has none."""
+    for arg, after in zip(args, [*args[1:], "-"], strict=True):
+        yield "--cluster=auto" if arg == "--cluster" and after.startswith("-") else arg
 
 
 def check_batch(series: str | None) -> None:
@@ -106,9 +140,10 @@ def run(
     action: Action,
     inputs: Sequence[str],
     files: Sequence[Path] | None,
-    out: Path,
+    out: str,
     *,
-    jobs: int,
+    jobs: int | None,
+    cluster: str | None,
     resume: bool,
     overwrite: bool,
     as_json: bool = False,
@@ -118,17 +153,24 @@ def run(
     Raises:
         typer.Exit: a case failed (status 1), or Ctrl-C (130).
     """
-    from caps_med.batch import run_batch
+    from caps_med.batch import Cluster, run_batch
+    from caps_med.batch.places import place_of
     from caps_med.bundles import ModelRepository
 
     signal.signal(signal.SIGTERM, _interrupt)  # as cluster schedulers end a job
-    with new_bars() as bars:
+    with new_bars(rate=True) as bars:
         listener = _Bars(bars, action.command)
         try:
             result = run_batch(
-                action, [*inputs, *map(str, files or ())], out,
-                jobs=jobs, resume=resume, overwrite=overwrite, listener=listener,
-            )  # fmt: skip
+                action,
+                [*inputs, *map(str, files or ())],
+                out,
+                jobs=jobs,
+                cluster=None if cluster is None else Cluster(cluster),
+                resume=resume,
+                overwrite=overwrite,
+                listener=listener,
+            )
         except KeyboardInterrupt:
             bars.stop()
             say(
@@ -138,7 +180,7 @@ def run(
             )
             raise typer.Exit(INTERRUPTED) from None
     say_input(ModelRepository(action.models).find(action.model))
-    _say(result, out, listener.left_out, as_json)
+    _say(result, place_of(out), listener.left_out, as_json)
     if result.failed:
         raise typer.Exit(SOME_FAILED)
 
@@ -147,7 +189,7 @@ def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _say(result: BatchRun, out: Path, left_out: int, as_json: bool) -> None:
+def _say(result: BatchRun, out: Place, left_out: int, as_json: bool) -> None:
     """The files that were skipped, the cases that failed, and where the tables are."""
     from caps_med.batch.table import CSV_NAME, JSON_NAME
 
@@ -181,7 +223,7 @@ class _Bars:
         self._names = [case.name for case in cases]
         self.left_out = self.done = len(done)
         self.total = len(cases)
-        self._all = self._bars.add_task(self._text, total=self.total - self.left_out)
+        self._all = self._bars.add_task(self._text, total=self.total - self.left_out, rate=True)
 
     def step(self, index: int, done: int, total: int) -> None:
         if index not in self._tasks:

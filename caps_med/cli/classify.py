@@ -10,7 +10,7 @@ import typer
 
 import caps_med
 from caps_med.cli import archived, batch
-from caps_med.cli.batch import Files, Inputs, Jobs, Resume
+from caps_med.cli.batch import Files, Inputs, Jobs, OnCluster, Resume
 from caps_med.cli.options import (
     AsJson,
     ModelName,
@@ -35,18 +35,20 @@ def classify(
     files: Files = None,
     inputs: Inputs = None,
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--out",
             "-o",
-            help="Write the answer with poses to this .json file; with --input a folder.",
+            metavar="PATH",
+            help="Write the answer with poses to this .json file; with --input a folder or s3://.",
         ),
     ] = None,
     source: archived.From = None,
     slice: SliceIndex = None,
     series: SeriesUID = None,
     volume: VolumeIndex = None,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
+    cluster: OnCluster = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     json_: AsJson = False,
@@ -68,19 +70,20 @@ def classify(
         if out is None:
             raise InvalidParameter("--input: name a folder for the answers with --out")
         action = ClassifyFiles(model, models, slice=slice, volume=volume)
-        batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite,
-                  as_json=json_)  # fmt: skip
+        batch.run(action, inputs, files, out, jobs=jobs, cluster=cluster, resume=resume,
+                  overwrite=overwrite, as_json=json_)  # fmt: skip
         return
-    given = archived.check_one(files, source, jobs=jobs > 1, resume=resume)
-    if out is not None:
-        if out.suffix.lower() != ".json":
+    given = archived.check_one(files, source, jobs=(jobs or 1) > 1, cluster=cluster, resume=resume)
+    file = None if out is None else Path(out)
+    if file is not None:
+        if file.suffix.lower() != ".json":
             raise InvalidParameter(f"--out {out}: name a .json file")
-        check_free([out], overwrite)
+        check_free([file], overwrite)
     loaded = caps_med.load_model(model, models)
     found = loaded.classify(archived.read(loaded, given, series, volume), slice)
     numbers = found.numbers()
-    if out is not None:
-        out.write_text(json.dumps(numbers, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if file is not None:
+        file.write_text(json.dumps(numbers, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     say_input(loaded.bundle)
     for note in found.warnings:
         say(f"note: {note}", errors)

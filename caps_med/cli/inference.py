@@ -34,8 +34,10 @@ from caps_med.wording import counted
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (segment, synthesize, classify, interpolate, manipulate, features):
-        app.command()(command)
+    for command in (segment, synthesize, classify, features):
+        app.command(cls=batch.BatchCommand)(command)
+    for other in (interpolate, manipulate):
+        app.command()(other)
 
 
 def interpolate(
@@ -144,7 +146,13 @@ def manipulate(
 def features(
     model: ModelName,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder, or FILE.npz for the arrays only.")
+        str,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="Folder (with --input also s3://), or FILE.npz for the arrays only.",
+        ),
     ],
     files: Annotated[
         list[Path] | None,
@@ -161,7 +169,8 @@ def features(
     seed: Seed = 0,
     series: SeriesUID = None,
     volume: VolumeIndex = None,
-    jobs: batch.Jobs = 1,
+    jobs: batch.Jobs = None,
+    cluster: batch.OnCluster = None,
     resume: batch.Resume = False,
     overwrite: Overwrite = False,
     models: Models = None,
@@ -179,17 +188,19 @@ def features(
             raise InvalidParameter("--input: without --from")
         batch.check_batch(series)
         action = FeatureFiles(model, models, layer=layer, slice=slice, seed=seed, volume=volume)
-        batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite)
+        batch.run(action, inputs, files, out, jobs=jobs, cluster=cluster, resume=resume,
+                  overwrite=overwrite)  # fmt: skip
         return
-    given = archived.check_one(files, archive, jobs=jobs > 1, resume=resume)
+    given = archived.check_one(files, archive, jobs=(jobs or 1) > 1, cluster=cluster, resume=resume)
+    target = Path(out)
     from caps_med.inference.features import FOLDER_FILES
 
-    if out.suffix == ".npz":
-        check_file(out, archived.files_of(given), overwrite)
-    elif out.suffix or out.is_file():
+    if target.suffix == ".npz":
+        check_file(target, archived.files_of(given), overwrite)
+    elif target.suffix or target.is_file():
         raise InvalidParameter(f"--out {out}: name a .npz file, or a folder without a suffix")
     else:
-        check_free([out / name for name in FOLDER_FILES], overwrite)
+        check_free([target / name for name in FOLDER_FILES], overwrite)
     loaded = caps_med.load_model(model, models)
     if isinstance(given, list):
         image = loaded.read(given, loaded.reads, index=volume, series=series)
@@ -197,7 +208,7 @@ def features(
         image = archived.read(loaded, given, series, volume)
     with progress_bar(f"computing the capsules of {archived.name_of(given)}") as progress:
         found = loaded.features(image, layer, slice, seed, progress=progress)
-    found.save(out)
+    found.save(target)
     for name, capsules in found.layers.items():
         types, atoms, rows, columns = capsules.shape
         kinds, poses = counted(types, "capsule type"), counted(atoms, "atom")

@@ -25,20 +25,35 @@ def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
-def new_bars() -> Progress:
-    """Bars with steps done and time left, on standard error if that is a terminal."""
+def new_bars(*, rate: bool = False) -> Progress:
+    """Bars with steps done and time left, on standard error if that is a terminal.
+
+    Args:
+        rate: also show how many are done a minute.
+    """
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """How many are done a minute, of bars that count whole cases."""
+
+        def render(self, task: Task) -> Text:
+            known = task.speed and task.fields.get("rate")
+            return Text(f"{60 * task.speed:.3g}/min" if known and task.speed else "")
 
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        *([Rate()] if rate else []),
         TimeRemainingColumn(elapsed_when_finished=True),
         console=errors,
         transient=True,

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 import caps_med
 from caps_med.cli import archived, batch
-from caps_med.cli.batch import Files, Format, Inputs, Jobs, Resume
+from caps_med.cli.batch import Files, Format, Inputs, Jobs, OnCluster, Resume
 from caps_med.cli.dicom_beside import DicomBeside
 from caps_med.cli.options import (
     AsJson,
@@ -43,9 +43,12 @@ def segment(
     files: Files = None,
     inputs: Inputs = None,
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--out", "-o", help="File to write, its suffix sets the format; with --input a folder."
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="File to write, its suffix sets the format; with --input a folder or s3://.",
         ),
     ] = None,
     source: archived.From = None,
@@ -108,7 +111,8 @@ def segment(
     series: SeriesUID = None,
     volume: VolumeIndex = None,
     format: Format = None,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
+    cluster: OnCluster = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -129,6 +133,7 @@ def segment(
       caps-med segment --model brain-t1-tissue t1.nii.gz --out tissue.nii.gz
       caps-med segment --model my-tumours flair.nii.gz t1.nii.gz --out tumour.nii.gz
       caps-med segment --model brain-t1-tissue -i scans -o tissues --jobs 4
+      caps-med segment --model brain-t1-tissue -i s3://scans -o s3://tissues --cluster
       caps-med segment --model brain-t1-tissue --from dicomweb://pacs/studies/1.2/series/1.3 \
         --to dicomweb
       caps-med segment --model brain-t1-tissue SERIES --out seg.dcm --report volumes.dcm
@@ -140,7 +145,8 @@ def segment(
     asked = {"confidence": confidence, "entropy": entropy, "disagreement": disagreement}
     maps = tuple(name for name in MAP_NAMES if asked[name])
     objects = DicomBeside(seg_type, report, preview)
-    objects.check(out, overwrite, batch=bool(inputs), labels=not probabilities)
+    file = None if out is None else Path(out)
+    objects.check(file, overwrite, batch=bool(inputs), labels=not probabilities)
     if label_file is not None:
         _write_label_file(label_file, model, models, overwrite)
     if inputs:
@@ -158,23 +164,25 @@ def segment(
             maps=maps,
             volume=volume,
         )
-        batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite,
-                  as_json=as_json)  # fmt: skip
+        batch.run(action, inputs, files, out, jobs=jobs, cluster=cluster, resume=resume,
+                  overwrite=overwrite, as_json=as_json)  # fmt: skip
         return
-    given = archived.check_given(files, source, format=format, jobs=jobs > 1, resume=resume)
+    given = archived.check_given(
+        files, source, format=format, jobs=(jobs or 1) > 1, cluster=cluster, resume=resume
+    )
     targets = [archived.target_of(to, one) for one in given]
-    if out is None and to is None:
+    if file is None and to is None:
         raise InvalidParameter("name a file with --out, or store the answer with --to")
-    if out is not None:
+    if file is not None:
         if len(given) > 1:
             raise InvalidParameter(
                 f"--out: the study has {len(given)} series of images: name one, or store with --to"
             )
-        check_file(out, archived.files_of(given[0]), overwrite)
-    if out is None and maps:
+        check_file(file, archived.files_of(given[0]), overwrite)
+    if file is None and maps:
         raise InvalidParameter(f"--{maps[0]}: name a file with --out, beside which it is written")
     loaded = caps_med.load_model(model, models)
-    wanted = _Wanted(out, probabilities, method, maps, overwrite, as_json, objects, series, volume)
+    wanted = _Wanted(file, probabilities, method, maps, overwrite, as_json, objects, series, volume)
     for one, target in zip(given, targets, strict=True):
         _segment_one(loaded, one, target, wanted)
 

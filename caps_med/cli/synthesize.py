@@ -9,7 +9,7 @@ import typer
 
 import caps_med
 from caps_med.cli import batch
-from caps_med.cli.batch import Format, Inputs, Jobs, OutPath, Resume
+from caps_med.cli.batch import Format, Inputs, Jobs, OnCluster, OutPath, Resume
 from caps_med.cli.options import (
     ModelName,
     Models,
@@ -41,7 +41,8 @@ def synthesize(
     series: SeriesUID = None,
     volume: VolumeIndex = None,
     format: Format = None,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
+    cluster: OnCluster = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     models: Models = None,
@@ -61,19 +62,23 @@ def synthesize(
         action = SynthesizeFiles(
             model, models, format=format, seed=seed, count=count, volume=volume
         )
-        batch.run(action, inputs, files, out, jobs=jobs, resume=resume, overwrite=overwrite)
+        batch.run(action, inputs, files, out, jobs=jobs, cluster=cluster, resume=resume,
+                  overwrite=overwrite)  # fmt: skip
         return
-    [labels, *others] = batch.check_single(files, format=format, jobs=jobs > 1, resume=resume)
+    [labels, *others] = batch.check_single(
+        files, format=format, jobs=(jobs or 1) > 1, cluster=cluster, resume=resume
+    )
     if others:
         raise InvalidParameter("several label maps: give them with --input, and --out a folder")
     seeds = range(seed, seed + count)
-    paths = {each: out if count == 1 else seeded_path(out, each) for each in seeds}
+    file = Path(out)
+    paths = {each: file if count == 1 else seeded_path(file, each) for each in seeds}
     for path in paths.values():
         check_file(path, [labels], overwrite)
     loaded = caps_med.load_model(model, models)
     channels = loaded.synthesizer.network.image_channels
     source = loaded.read(labels, "labels", index=volume, series=series)
-    check_format(out, source, "image", channels)
+    check_format(file, source, "image", channels)
     for current, path in paths.items():
         with progress_bar(f"synthesizing {path.name}") as progress:
             loaded.synthesize(source, current, progress=progress).save(path)

@@ -16,7 +16,7 @@ from caps_med.extras import EXTRAS, require_extra
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 #: Extras for those who work on this project; no code asks for them.
-FOR_DEVELOPERS = {"dev", "docs"}
+FOR_DEVELOPERS = {"dev", "docs", "scale-dev"}
 
 
 def without(modules: tuple[str, ...], *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,266 @@
+"""Where inputs and outputs lie: folders of this machine, or an object store, by fsspec.
+
+A `Place` is a `pathlib.Path`, or for ``s3://bucket/prefix`` a `upath.UPath`, which has the same
+methods. Credentials and endpoint are those of AWS's tools: the variables ``AWS_ACCESS_KEY_ID``,
+``AWS_SECRET_ACCESS_KEY`` and ``AWS_ENDPOINT_URL``, its configuration files, or a role.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias, TypeVar, cast
+
+from caps_med.errors import InvalidInput, InvalidParameter
+from caps_med.extras import require_extra
+
+if TYPE_CHECKING:
+    from upath import UPath
+
+    Place: TypeAlias = Path | UPath
+
+#: The stores that can be named.
+SCHEMES = ("s3",)
+#: Requests to a store at a time while inputs are looked at, and bytes of one.
+_REQUESTS, _BLOCK = 32, 2**18
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
+
+def place_of(text: str | Place) -> Place:
+    """The place that a path or URL names.
+
+    Raises:
+        InvalidParameter: no such store is supported, or the URL holds credentials.
+        MissingExtra: what reaches the store is not installed.
+    """
+    if not isinstance(text, str):
+        return text
+    scheme, found, rest = text.partition("://")
+    if not found:
+        return Path(text)
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise InvalidParameter(
+            f"{scheme}://: not supported; name a folder of this machine, {known}"
+        )
+    if "@" in rest.partition("/")[0]:
+        raise InvalidParameter(
+            f"{scheme}://: credentials do not belong into a URL, where others see them: set "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    require_extra("scale", f"{scheme}://")
+    from upath import UPath
+
+    return UPath(text.rstrip("/"))
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Where a store fails, say so without its address or whose credentials were used.
+
+    Raises:
+        InvalidParameter: it cannot be reached, or there are no credentials.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_store_error(error):
+            raise
+        raise InvalidParameter(
+            f"the store does not answer ({type(error).__name__}): check AWS_ENDPOINT_URL, "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        ) from None
+
+
+def is_store_error(error: Exception) -> bool:
+    """Whether it comes from a store's client, whose messages have addresses."""
+    return type(error).__module__.partition(".")[0] in ("botocore", "aiobotocore", "aiohttp")
+
+
+def is_remote(place: Place) -> bool:
+    """Whether it lies in a store."""
+    return not isinstance(place, Path)
+
+
+def absolute(place: Place, base: Path | None = None) -> Place:
+    """It, of this machine below `base` (the working folder) unless absolute; links are kept."""
+    if isinstance(place, Path):
+        return Path(os.path.abspath((base or Path.cwd()) / place))  # noqa: PTH100 - keeps links
+    return place
+
+
+def matching(pattern: Place) -> list[Place]:
+    """The files and folders that match, in the order of their names; ``**`` is any subfolder."""
+    if isinstance(pattern, Path):
+        import glob
+
+        found = sorted(glob.glob(str(pattern), recursive=True))  # noqa: PTH207 - absolute
+        return [Path(one) for one in found]
+    return [_beside(pattern, one) for one in sorted(cast(list[str], pattern.fs.glob(pattern.path)))]
+
+
+def common_folder(folders: Iterable[Place]) -> Place:
+    """The deepest folder that all lie in.
+
+    Raises:
+        InvalidInput: they lie in several stores.
+    """
+    given = list(folders)
+    kinds = {_store(one) for one in given}
+    if len(kinds) > 1:
+        raise InvalidInput("the inputs lie in several stores: make one batch of each")
+    if all(isinstance(one, Path) for one in given):
+        return Path(os.path.commonpath(cast(list[Path], given)))
+    first = cast("UPath", given[0])
+    return _beside(first, os.path.commonpath([cast("UPath", one).path for one in given]))
+
+
+def _store(place: Place) -> str:
+    return "" if isinstance(place, Path) else f"{place.protocol}://{place.path.partition('/')[0]}"
+
+
+def objects_below(folder: UPath) -> list[Place]:
+    """All objects whose names begin with the folder's, in the order of their names."""
+    return [_beside(folder, name) for name in sorted(folder.fs.find(folder.path))]
+
+
+def _beside(place: UPath, path: str) -> UPath:
+    """Another path of the same store."""
+    return type(place)(path, protocol=place.protocol, **place.storage_options)
+
+
+def head_of(place: Place, size: int) -> bytes:
+    """Its first bytes.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if isinstance(place, Path):
+        with place.open("rb") as opened:
+            return opened.read(size)
+    return cast(bytes, place.fs.cat_file(place.path, start=0, end=size))
+
+
+def opened(place: Place) -> BinaryIO:
+    """It, open to be read from the start on."""
+    if isinstance(place, Path):
+        return place.open("rb")
+    return cast(BinaryIO, place.open("rb", block_size=_BLOCK, cache_type="readahead"))
+
+
+def each(
+    work: Callable[[_Item], _Answer], items: Sequence[_Item], place: Callable[[_Item], Place]
+) -> list[_Answer]:
+    """The answers for all items, of a store many at a time: there each costs a round trip."""
+    if any(is_remote(place(item)) for item in items):
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            return list(pool.map(work, items))
+    return [work(item) for item in items]
+
+
+def state_of(place: Place) -> tuple[int, str | int]:
+    """Size and what changes with the content: of a file its time, of an object its ETag."""
+    if isinstance(place, Path):
+        state = place.stat()
+        return state.st_size, state.st_mtime_ns
+    info = place.fs.info(place.path)
+    changes = (info[key] for key in ("ETag", "etag", "LastModified", "created") if key in info)
+    return info["size"], str(next(changes, ""))
+
+
+def sizes_in(folder: Place) -> Callable[[str], int | None]:
+    """The size of a file below the folder by its name, None without it; a store is listed once."""
+    if isinstance(folder, Path):
+        return lambda name: _size(folder / name)
+    start = len(folder.path.rstrip("/")) + 1
+    found = folder.fs.find(folder.path, detail=True)
+    return {name[start:]: info["size"] for name, info in found.items()}.get
+
+
+def _size(path: Path) -> int | None:
+    return path.stat().st_size if path.is_file() else None
+
+
+def write_text(place: Place, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    if not isinstance(place, Path):
+        place.fs.pipe_file(place.path, text.encode())  # objects do
+        return
+    draft = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
+    try:
+        draft.write_text(text, encoding="utf-8", newline="")
+        draft.replace(place)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def texts_in(folder: Place, suffix: str) -> dict[str, str]:
+    """Name -> content of the files of a folder, if there is one."""
+    if isinstance(folder, Path):
+        files = sorted(folder.glob(f"*{suffix}")) if folder.is_dir() else []
+        return {file.name: file.read_text(encoding="utf-8") for file in files}
+    names = [name for name in folder.fs.find(folder.path) if name.endswith(suffix)]
+    found = folder.fs.cat(names) if names else {}
+    return {name.rpartition("/")[2]: content.decode() for name, content in found.items()}
+
+
+def remove_files(folder: Place, names: Sequence[str]) -> None:
+    """Remove those of the files that are there."""
+    if isinstance(folder, Path):
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+    elif names:
+        with suppress(FileNotFoundError):
+            folder.fs.rm([f"{folder.path}/{name}" for name in names])
+
+
+def remove_folder(folder: Place) -> None:
+    """Remove it with all that it holds, if it is there."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        remove_files(folder, [one.path[len(folder.path) + 1 :] for one in _objects(folder)])
+
+
+def _objects(folder: UPath) -> list[UPath]:
+    return cast("list[UPath]", objects_below(folder))
+
+
+@contextmanager
+def fetched(files: Sequence[Place]) -> Iterator[tuple[Path, ...]]:
+    """The files on this machine; those of a store for as long as the context lasts."""
+    if all(isinstance(file, Path) for file in files):
+        yield tuple(cast(Sequence[Path], files))
+        return
+    with tempfile.TemporaryDirectory(prefix="caps-med-") as scratch:
+        names = {file.name for file in files}
+        targets = [
+            Path(scratch, *([] if len(names) == len(files) else [str(number)]), file.name)
+            for number, file in enumerate(files)
+        ]
+        remote = [cast("UPath", file) for file in files]
+        remote[0].fs.get([file.path for file in remote], [str(target) for target in targets])
+        yield tuple(targets)
+
+
+@contextmanager
+def written_to(folder: Place) -> Iterator[tuple[Path, Callable[[Iterable[str]], None]]]:
+    """A folder of this machine for outputs, and what is called with their names to place them."""
+    if isinstance(folder, Path):
+        yield folder, lambda names: None
+        return
+    with tempfile.TemporaryDirectory(prefix="caps-med-") as scratch:
+
+        def put(names: Iterable[str]) -> None:
+            for name in names:
+                folder.fs.put_file(str(Path(scratch, name)), f"{folder.path}/{name}")
+
+        yield Path(scratch), put

@@ -1,0 +1,82 @@
+"""What is done is not done again: the result of each case, on its own until the tables have it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from caps_med.batch.places import remove_files, remove_folder, texts_in, write_text
+from caps_med.batch.table import CaseResult
+
+if TYPE_CHECKING:
+    from caps_med.batch.places import Place
+
+_FOLDER, _SUFFIX = ".cases", ".json"
+
+
+@dataclass(frozen=True)
+class Records:
+    """Files below the outputs, one a case, written by the process that has worked on it.
+
+    The tables of many cases are written now and then; whatever ends the batch in between, by force
+    too, the records have what is done.
+
+    Attributes:
+        out: the folder of the outputs.
+        made_by: what decides the outputs; records of another model or other settings do not count.
+    """
+
+    out: Place
+    made_by: Mapping[str, Any]
+
+    @property
+    def folder(self) -> Place:
+        """Hidden, below the outputs."""
+        return self.out / _FOLDER
+
+    def add(self, result: CaseResult) -> None:
+        """Keep a result.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if not self.folder.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+        document = {"made_by": self.made_by, "case": result.as_dict()}
+        write_text(self.folder / _name(result.case), json.dumps(document, ensure_ascii=False))
+
+    def read(self) -> dict[str, CaseResult]:
+        """Case name -> result, of those that the tables may not have."""
+        found = {}
+        for text in texts_in(self.folder, _SUFFIX).values():
+            try:
+                document = json.loads(text)
+                if document["made_by"] == self.made_by:
+                    result = CaseResult.from_dict(document["case"])
+                    found[result.case] = result
+            except (ValueError, TypeError, KeyError):  # not ours
+                continue
+        return found
+
+    def drop(self, cases: Iterable[str]) -> None:
+        """Forget cases that the tables have."""
+        remove_files(self.folder, [_name(case) for case in cases])
+
+    def tidy(self) -> None:
+        """Leave no empty folder behind."""
+        if isinstance(self.folder, Path):
+            with suppress(OSError):  # it holds what workers did last, or is not there
+                self.folder.rmdir()
+
+    def clear(self) -> None:
+        """Forget all."""
+        remove_folder(self.folder)
+
+
+def _name(case: str) -> str:
+    return f"{hashlib.sha256(case.encode()).hexdigest()[:32]}{_SUFFIX}"

@@ -1,0 +1,117 @@
+"""The manifests for Kubernetes, against Kubernetes' own schemas and the fields of KubeRay's."""
+
+from __future__ import annotations
+
+import copy
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from api.settings import Settings
+from tests.deployment.kuberay import SCHEMAS
+
+FOLDER = Path(__file__).parents[2] / "docker" / "kubernetes"
+CHART = FOLDER / "chart"
+#: Strictly: with unknown fields refused.
+VERSION = "1.37"
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((FOLDER / name).read_text()))
+
+
+def templates(cluster: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The pods of a Ray cluster."""
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        yield group["template"]
+
+
+def cluster_of(document: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = document["spec"]
+    cluster: dict[str, Any] = spec.get("rayClusterConfig") or spec["rayClusterSpec"]
+    return cluster
+
+
+@pytest.mark.parametrize("name", ["rayservice.yaml", "rayjob.yaml"])
+def test_resources_of_kuberay(name: str) -> None:
+    (document,) = documents(name)
+    schema = SCHEMAS[document["kind"]]
+    jsonschema.validate(document, schema)
+    for template in templates(cluster_of(document)):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, **template}
+        kubernetes_validate.validate(pod, VERSION, strict=True)
+        (container,) = template["spec"]["containers"]
+        assert container["resources"]["limits"]["memory"]
+        assert template["spec"]["securityContext"]["runAsNonRoot"]
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    misspelt = copy.deepcopy(document)
+    cluster_of(misspelt)["headGroupSpec"]["rayStartParam"] = {}
+    with pytest.raises(jsonschema.ValidationError, match="'rayStartParam' was unexpected"):
+        jsonschema.validate(misspelt, schema)
+    assert cluster_of(document)["authOptions"] == {"mode": "token"}
+
+
+def test_what_the_pods_of_a_cluster_share() -> None:
+    for document in documents("network.yaml"):
+        kubernetes_validate.validate(document, VERSION, strict=True)
+    _, policy = documents("network.yaml")
+    others = [rule for rule in policy["spec"]["ingress"] if "from" not in rule]
+    assert [rule["ports"] for rule in others] == [[{"protocol": "TCP", "port": 8000}]]
+    for name in ("rayservice.yaml", "rayjob.yaml"):
+        (document,) = documents(name)
+        for template in templates(cluster_of(document)):
+            selected = policy["spec"]["podSelector"]["matchLabels"]
+            assert selected.items() <= template["metadata"]["labels"].items()
+
+
+def environments() -> Iterator[tuple[str, str]]:
+    """Where and what is set of this project's settings."""
+    for name in ("rayservice.yaml", "rayjob.yaml"):
+        for template in templates(cluster_of(documents(name)[0])):
+            for variable in template["spec"]["containers"][0]["env"]:
+                yield name, variable["name"]
+    text = (CHART / "templates" / "deployment.yaml").read_text()
+    yield from (("chart", name) for name in re.findall(r"name: (CAPS_MED_\w+)", text))
+
+
+def test_settings_that_are_set_exist() -> None:
+    known = {f"CAPS_MED_{name.upper()}" for name in Settings.model_fields}
+    named = [pair for pair in environments() if pair[1].startswith("CAPS_MED_")]
+    assert len(named) > 8
+    for place, name in named:
+        assert name in known, place
+
+
+def test_the_command_of_the_batch_job_is_understood() -> None:
+    from typer.testing import CliRunner
+
+    from caps_med import cli
+
+    (document,) = documents("rayjob.yaml")
+    program, *arguments = shlex.split(document["spec"]["entrypoint"])
+    assert program == "caps-med"
+    arguments += ["--jobs", "0"]  # the last thing that is checked before anything is done
+    result = CliRunner().invoke(cli.app, arguments)
+    assert "'--jobs'" in result.output and "--cluster" not in result.output
+
+
+def test_values_that_the_chart_uses_are_there() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    used = {
+        path
+        for template in (CHART / "templates").iterdir()
+        for path in re.findall(r"\.Values\.([\w.]+)", template.read_text())
+    }
+    assert used
+    for path in used:
+        at = values
+        for name in path.split("."):
+            assert name in at, path
+            at = at[name]
