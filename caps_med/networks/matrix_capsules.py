@@ -40,7 +40,8 @@ class MatrixCapsules(ClassificationNetwork):
         in_channels: channels of the image.
         out_channels: classes E.
         image_size: edges of the image, two or three.
-        iterations: of EM in each of the three routed layers.
+        iterations: of EM in each of the three routed layers. The paper has three; two are
+            learned much faster, see ``docs/results/classification.md``.
         decoder: whether the network can reconstruct its input from the poses; the paper's cannot.
         width: channels A of the first convolution.
         types: capsule types B, C and D of the primary and the two convolutional layers.

@@ -47,6 +47,7 @@ def _measure(variant: str, seed: int, setting: Setting) -> Mapping[str, Any]:
         {"test": watch(test.pictures, test.classes, len(NAMES))},
         {
             **schedule_of("matrix", setting.short(EPOCHS, 2)),
+            "iterations": 3,
             **changes,
             "arguments": {**SMALL_MATRIX_CAPSULES, **changes.get("arguments", {})},
             "seed": seed,

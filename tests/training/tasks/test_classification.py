@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -100,6 +102,19 @@ def test_every_network_is_trained_and_published(
     arguments = small.get(network, {})
     bundle = trained(data, tmp_path, network=network, steps=1, batch_size=2, arguments=arguments)
     assert isinstance(bundle.load_network(), built)
+
+
+def test_iterations_of_em_are_two_unless_told() -> None:
+    def built(**values: Any) -> Mapping[str, Any]:  # noqa: ANN401
+        given = {"data": "x", "seed": 0, "network": "matrix", **values}
+        source = SimpleNamespace(classes=("a", "b"), exclusive=True)
+        recipe = ClassificationRecipe.model_validate(given)
+        return recipe.network_spec(source).arguments  # type: ignore[arg-type]  # all it asks for
+
+    assert built()["iterations"] == 2
+    assert built(iterations=3)["iterations"] == 3
+    before = {"width": 64, "types": [8, 16, 16]}  # as the recipes of older runs store them
+    assert "iterations" not in built(arguments=before)
 
 
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
