@@ -336,7 +336,8 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
         else:
             bundle = distributed.in_parallel(lambda: train(request, console))
     except KeyboardInterrupt:
-        _print_how_to_resume(request.folder.path, request.command)
+        if distributed.first():
+            _print_how_to_resume(request.folder.path, request.command)
         raise typer.Exit(130) from None
     if bundle is not None:
         shown = ", ".join(f"{k} {v:g}" for k, v in bundle.card.scores.items())

@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 #: How long a process waits for another one. The first alone prepares the data, validates and
 #: publishes, which can take longer than PyTorch's 10 (NCCL) and 30 minutes (Gloo).
-PATIENCE = timedelta(hours=12)
+PATIENCE = timedelta(hours=2)
 
 
 def launched() -> bool:
@@ -48,8 +48,10 @@ def in_parallel(work: Callable[[], Result]) -> Result:
 
 
 def first() -> bool:
-    """Whether this is the process that writes files and prints."""
-    return int(idist.get_rank()) == 0
+    """Whether this is the process that writes files and prints; also after the group has ended."""
+    if torch.distributed.is_initialized() or not launched():
+        return int(idist.get_rank()) == 0
+    return os.environ.get("RANK", "0") == "0"
 
 
 def wrapped(network: nn.Module) -> nn.Module:

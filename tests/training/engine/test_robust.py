@@ -29,6 +29,7 @@ from tests.training.engine.train_once import train_once
 from tests.training.forked import killed_when, start, succeeds
 from training.data import load_source, open_dataset
 from training.engine.loop import LossNotFinite
+from training.engine.memory import with_less_memory
 from training.engine.run_folder import RunFolder, Stateful
 from training.tasks.pipeline import train
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
@@ -218,6 +219,22 @@ def test_out_of_memory_recomputes_votes_then_halves_the_batch_and_continues(
         assert f"out of memory: continuing with {change}" in told
     assert told.index(votes) < told.index(halved[0])
     assert folder.saved(SegmentationRecipe, {"data": str(discs)}).batch_size == 1
+
+
+def test_out_of_memory_in_one_of_several_processes_says_what_to_do(
+    discs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait for it in the middle of a step, and would do so for ever."""
+
+    def too_large(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr("training.engine.memory.idist.get_world_size", lambda: 2)
+    message = (
+        r"out of memory in process 0 of 2: delete .*run and start again with \w+ \w+ -> \w+"
+    )
+    with pytest.raises(InvalidParameter, match=message):
+        with_less_memory(recipe(discs, batch_size=4), RunFolder(tmp_path / "run"), False, too_large)
 
 
 def test_after_a_batch_of_one_the_crop_is_halved_down_to_its_minimum(discs: Path) -> None:

@@ -300,3 +300,22 @@ def test_hounsfield_units_get_one_window_and_masked_heads_their_foreground(tmp_p
     found = [plan(card, CPU)["preparation"].normalization for card in cards if card]
     assert found[0].window is not None
     assert found[1].foreground_only
+
+
+def test_what_torchrun_starts_again_goes_on(
+    discs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command, without --resume, in the same run folder."""
+    tiny = [text for name, value in TINY.items() for text in ("--set", f"{name}={value}")]
+    options = {"--data": discs, "--models": tmp_path / "m", "--runs": tmp_path / "r", "--name": "a"}
+    command = ["segmentation", *(str(x) for pair in options.items() for x in pair), *tiny]
+
+    def call() -> object:
+        result = CliRunner().invoke(train_app, command)
+        return result.exception or result.output
+
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert "a@1: held-out" in str(call()), "it had ended before its first checkpoint"
+    assert "a@1: held-out" in str(call())
+    monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT")
+    assert "holds a run already: add --resume" in str(call())
