@@ -18,6 +18,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.images import CODECS, MedicalImage, codec_of_path
 from caps_med.inference import MapName, Model, Segmentation, load_model
 from caps_med.inference.features import FOLDER_FILES
+from caps_med.inference.precision import Precision, known_precision
 from caps_med.inference.refinement import Refinement, known_refinement
 
 
@@ -83,7 +84,7 @@ class SegmentFiles(Action):
             image's own.
         probabilities: also write the probabilities, one channel per class, of volumes as
             ``NAME_probabilities.nii.gz``, of pictures as ``NAME_probabilities.npz``.
-        refine: see `Model.segment`.
+        refine, precision: see `Model.segment`.
         maps: also write these, of volumes as ``NAME_entropy.nii.gz`` and so on, of pictures as
             ``NAME_entropy.png``, whose 255 stands for 1. With ``disagreement`` the tables have it.
     """
@@ -91,6 +92,7 @@ class SegmentFiles(Action):
     format: str | None = None
     probabilities: bool = False
     refine: Refinement | None = None
+    precision: Precision = "fp32"
     maps: tuple[MapName, ...] = ()
 
     command = "segment"
@@ -98,12 +100,16 @@ class SegmentFiles(Action):
     def check(self, model: Model) -> None:  # noqa: D102 - see the base
         _ = model.segmenter
         known_refinement(self.refine)
+        known_precision(self.precision)
         _suffix_of(self.format)
 
     def settings(self) -> dict[str, Any]:  # noqa: D102
-        refine = {"refine": self.refine} if self.refine else {}
-        maps = {"maps": list(self.maps)} if self.maps else {}
-        return {"format": self.format, "probabilities": self.probabilities, **refine, **maps}
+        more: dict[str, Any] = {"refine": self.refine} if self.refine else {}
+        if self.precision != "fp32":
+            more["precision"] = self.precision
+        if self.maps:
+            more["maps"] = list(self.maps)
+        return {"format": self.format, "probabilities": self.probabilities, **more}
 
     def claimed(self, name: str) -> Iterable[str]:  # noqa: D102
         more = ["probabilities"] * self.probabilities + [*self.maps]
@@ -111,7 +117,12 @@ class SegmentFiles(Action):
 
     def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
         asked = "disagreement" in self.maps
-        result = model.segment(self.read(model, case), refine=self.refine, disagreement=asked)
+        result = model.segment(
+            self.read(model, case),
+            refine=self.refine,
+            disagreement=asked,
+            precision=self.precision,
+        )
         written = [_save(result, folder, case.name, case, self.format)]
         if self.probabilities:
             name = f"{case.name}_probabilities"

@@ -37,6 +37,7 @@ from caps_med.inference.inspection import Inspection, inspect
 from caps_med.inference.manipulation import Manipulator
 from caps_med.inference.passes import cancellable, device_of
 from caps_med.inference.point import InputRecorder, Point
+from caps_med.inference.precision import NOTE, Precision, computed_in, known_precision
 from caps_med.inference.progress import Progress, part_of, reporting_to
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.refinement import Refinement, known_refinement, refined
@@ -123,6 +124,7 @@ class Model:
         progress: Progress | None = None,
         refine: Refinement | None = None,
         disagreement: bool = False,
+        precision: Precision = "fp32",
     ) -> Segmentation:
         """The label map of an image, in the image's space and format.
 
@@ -139,16 +141,23 @@ class Model:
             disagreement: whether to segment the mirror images too, and with each network of an
                 ensemble, to tell where these disagree: ``.disagreement`` of the answer, whose
                 labels it does not change. It takes four times as long, or more.
+            precision: ``"bf16"`` convolves in bfloat16, which takes two thirds of the time on
+                processors that have it; the answer's warnings say so. See
+                ``docs/results/performance.md`` for the labels that change.
 
         Raises:
             WrongTask: this model does not segment.
-            InvalidParameter: an unknown `refine`, or one that the model's labels do not suit.
+            InvalidParameter: an unknown `precision`, an unknown `refine`, or one that the model's
+                labels do not suit.
             CapsMedError: the image cannot be read, or the model cannot take it.
         """
         known_refinement(refine)
+        known_precision(precision)
         read = self.read(image, "image")
-        with reporting_to(progress):
+        with reporting_to(progress), computed_in(precision, device_of(self.network)):
             answer = self.segmenter(read, disagreement)
+        if precision == "bf16":
+            answer = replace(answer, warnings=(*answer.warnings, NOTE))
         return refined(read, answer) if refine else answer
 
     def uncertainty(

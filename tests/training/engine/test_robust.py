@@ -230,9 +230,7 @@ def test_out_of_memory_in_one_of_several_processes_says_what_to_do(
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr("training.engine.memory.idist.get_world_size", lambda: 2)
-    message = (
-        r"out of memory in process 0 of 2: delete .*run and start again with \w+ \w+ -> \w+"
-    )
+    message = r"out of memory in process 0 of 2: delete .*run and start again with \w+ \w+ -> \w+"
     with pytest.raises(InvalidParameter, match=message):
         with_less_memory(recipe(discs, batch_size=4), RunFolder(tmp_path / "run"), False, too_large)
 
