@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import ray
 import typer
@@ -20,7 +17,7 @@ from ray.serve.context import _get_global_client
 from api.access.keys import default_path
 from api.access.listening import is_loopback
 from api.cluster.replica import application
-from api.cluster.serve import check_http, environment, longest_request, private_files
+from api.cluster.serve import check_http, environment, longest_request
 from api.cluster.size import Size
 from api.settings import Settings
 from api.startup import checked
@@ -63,29 +60,12 @@ def _connected(joined: bool) -> Iterator[None]:
     """A connection to the cluster; to a new one on this machine if there is none to join."""
     if joined:
         ray.init(log_to_driver=False)
-        try:
-            yield
-        finally:
-            ray.shutdown()
-        return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with tempfile.TemporaryDirectory(prefix="caps-med-") as folder:
-        _require_token(Path(folder) / "token")
-        os.environ.update(private_files(Path(folder)))
-        ray.init(include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES)
-        try:
-            yield
-        finally:
-            ray.shutdown()
-
-
-def _require_token(path: Path) -> None:
-    """Let only this user's processes call the new cluster, unless the environment has a rule."""
-    if "RAY_AUTH_MODE" in os.environ:
-        return
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_hex(32))
-    os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)})
+    else:
+        ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES)
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def _check_nodes(host: str) -> None:
@@ -124,9 +104,16 @@ def _deploy(settings: Settings, host: str, port: int, without_keys: bool, size: 
     try:
         serve.run(app, name=APPLICATION, route_prefix="/")
     except RuntimeError as error:
-        message = serve.status().applications[APPLICATION].message
-        raise InvalidParameter(f"the replicas do not start: {message}") from error
+        raise InvalidParameter(f"the replicas do not start: {_reason()}") from error
     return f"http://{options.host}:{options.port}"
+
+
+def _reason() -> str:
+    """Why replicas do not start: the last line of what they raised."""
+    application = serve.status().applications[APPLICATION]
+    messages = [deployment.message for deployment in application.deployments.values()]
+    lines = "\n".join([application.message, *messages]).strip().splitlines()
+    return lines[-1] if lines else "see their logs"
 
 
 def _free_port(host: str) -> int:

@@ -73,7 +73,10 @@ def _check_files(settings: Settings) -> None:
 def application(settings: Settings, size: Size, without_keys: bool) -> serve.Application:
     """The Serve application with these settings."""
     threads = settings.threads or max(1, int(size.num_cpus))  # Ray hides the CPUs of the others
-    settings = settings.model_copy(update={"inference_only": True, "threads": threads})
+    own: dict[str, object] = {"inference_only": True, "threads": threads}
+    if "trusted_proxies" not in settings.model_fields_set:
+        own["trusted_proxies"] = ()  # Ray's HAProxy passes on what clients say they are
+    settings = settings.model_copy(update=own)
     scaling = {
         "min_replicas": size.min_replicas,
         "max_replicas": size.most,

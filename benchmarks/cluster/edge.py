@@ -23,7 +23,7 @@ frontend edge
     default_backend nodes
 backend nodes
     option httpchk GET /-/healthz
-    default-server check inter 500ms fall 2 rise 1 on-marked-down shutdown-sessions
+    default-server check inter 500ms fall 4 rise 1
 {servers}
 """
 

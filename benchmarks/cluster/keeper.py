@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -56,17 +58,27 @@ def main() -> None:
     """Start a node and keep it until standard input ends."""
     if ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
+    words: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(words,), daemon=True).start()
     try:
         _start(sys.argv[1:])
         signal.signal(signal.SIGCHLD, _reap)
         gcs = _Gcs()
         orders = {"kill-gcs": gcs.kill, "start-gcs": gcs.start}
         print("up", flush=True)
-        for line in sys.stdin:
-            orders[line.strip()]()
+        while True:
+            orders[words.get()]()
             print("done", flush=True)
     finally:
         _kill_all()
+
+
+def _listen(words: queue.SimpleQueue[str]) -> None:
+    """Pass the words on; at the end of standard input, even while the node starts, end it all."""
+    for line in sys.stdin:
+        words.put(line.strip())
+    _kill_all()
+    os._exit(0)
 
 
 def _start(arguments: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -58,6 +59,25 @@ def test_a_node_and_the_control_store_are_killed() -> None:
         folder = token.parent
     assert not any(process.is_running() for process in left)
     assert not folder.exists()
+
+
+def test_nothing_is_left_by_a_test_that_is_killed_while_a_node_starts() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", INTERRUPTED]
+        environment = {**os.environ, "TMPDIR": folder}
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as starting:
+            parent, found = psutil.Process(starting.pid), set[psutil.Process]()
+            while not any("ray.scripts.scripts" in " ".join(_command(p)) for p in found):
+                assert starting.poll() is None
+                found.update(parent.children(recursive=True))
+            starting.kill()
+        until(lambda: not any(process.is_running() for process in found))
+
+
+def _command(process: psutil.Process) -> list[str]:
+    with suppress(psutil.NoSuchProcess):
+        return process.cmdline()
+    return []
 
 
 def test_nothing_is_left_by_a_test_that_is_killed() -> None:

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
-from fastapi.testclient import TestClient
 
 from api.access.keys import KeyStore
-from api.app import create_app
 from api.cluster import build
 from api.cluster.size import read_size
-from api.settings import Settings
 from benchmarks.cluster.nodes import Cluster, free_ports
-from benchmarks.cluster.pictures import pictures
-from benchmarks.cluster.replicas import serve_cluster, serve_ports
+from benchmarks.cluster.replicas import serve_cluster
 from caps_med.errors import InvalidParameter
 from tests.cluster.waiting import PATIENCE, until
 
@@ -73,7 +65,7 @@ def test_a_serve_configuration_cannot_open_a_service_without_keys(
 ) -> None:
     (port,), keys = free_ports(1), tmp_path / "keys.db"
     address = f"http://127.0.0.1:{port}"
-    config = {
+    config: dict[str, Any] = {
         "proxy_location": "EveryNode",
         "http_options": {"host": "0.0.0.0", "port": port},  # noqa: S104 - what is tested
         "applications": [
@@ -90,9 +82,10 @@ def test_a_serve_configuration_cannot_open_a_service_without_keys(
     with serve_cluster(dashboard=True, draining_seconds=1) as nodes:
         application = _deployed(nodes, config)
         until(lambda: application()["status"] == "DEPLOY_FAILED")
-        assert "there are no keys" in application()["message"]
+        assert "there are no keys" in application()["deployments"]["caps-med"]["message"]
         assert httpx.get(f"{address}/v1/models").status_code != 200
         _, key = KeyStore(keys).create("test", ["infer"])
+        config["applications"][0]["args"]["min_replicas"] = 1  # Serve passes over what is as it was
         application = _deployed(nodes, config)
         until(lambda: application()["status"] == "RUNNING")
         with httpx.Client(base_url=address, timeout=PATIENCE) as client:
@@ -121,46 +114,3 @@ def _deployed(nodes: Cluster, config: dict[str, Any]) -> Callable[[], dict[str, 
         return found
 
     return application
-
-
-def test_without_a_cluster_it_starts_one_and_ends_its_requests_first(models: Path) -> None:
-    (port,), (picture,) = free_ports(1), pictures(1, 900)
-    address, url = f"http://127.0.0.1:{port}", f"/v1/models/{MODEL}/segment"
-    with TestClient(create_app(Settings(models=models, preload=(MODEL,)))) as plain:
-        expected = plain.post(url, files={"image": picture})
-    with tempfile.TemporaryDirectory(prefix="caps-") as folder, ThreadPoolExecutor(1) as pool:
-        log = Path(folder) / "log"
-        environment = {
-            **os.environ, **serve_ports(1), "RAY_TMPDIR": folder, "TMPDIR": folder,
-            "CAPS_MED_PRELOAD": f'["{MODEL}"]', "CAPS_MED_KEYS": f"{folder}/keys.db",
-        }  # fmt: skip
-        environment.pop("RAY_ADDRESS", None)
-        command = [str(COMMAND), "serve", "--cluster", "--port", str(port), "--models", str(models)]
-        with log.open("wb") as file:
-            server = subprocess.Popen(command, env=environment, stderr=file, stdout=file)
-        try:
-            until(lambda: f"caps_med on {address}" in log.read_text() or server.poll() is not None)
-            assert server.poll() is None, log.read_text()
-            asking = pool.submit(
-                httpx.post, address + url, files={"image": picture}, timeout=PATIENCE
-            )
-            until(lambda: "caps_med_request_memory_bytes 0.0" not in _metrics(address))
-            processes = psutil.Process(server.pid).children(recursive=True)
-            server.send_signal(signal.SIGTERM)
-            assert asking.result().content == expected.content
-            assert server.wait(PATIENCE) == 0, log.read_text()
-            until(lambda: not any(process.is_running() for process in processes))
-        finally:
-            _kill(server.pid)
-
-
-def _kill(pid: int) -> None:
-    """End a process and all that it started."""
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        for one in (process, *process.children(recursive=True)):
-            one.kill()
-
-
-def _metrics(address: str) -> str:
-    return httpx.get(f"{address}/metrics", timeout=PATIENCE).text

@@ -147,7 +147,7 @@ def test_a_request_has_one_id_and_the_client_does_not_choose_it(deployed: Deploy
     answer = httpx.get(f"{deployed.address}/healthz", headers=steering, timeout=PATIENCE)
     assert answer.status_code == 200
     (identity,) = answer.headers.get_list("X-Request-ID")
-    assert len(identity) == 32 and identity != "mine"
+    assert identity != "mine"
 
 
 def test_heads_are_bounded(deployed: Deployed) -> None:
