@@ -48,6 +48,7 @@ def connected(address: str, echo: bool = False) -> Iterator[None]:
     """
     require_extra("scale", "training several networks at a time")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_COLOR_PREFIX", "0")  # logs are read as plain text, too
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # no GPU for a share of none
     if address == LOCAL:
         _lock_local()
