@@ -52,6 +52,7 @@ def serve_on_cluster(
         if joined:
             return
         _until_asked_to_stop()
+        serve.delete(APPLICATION)  # its requests end first, while the proxies are there
         serve.shutdown()
 
 

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
+from fastapi.testclient import TestClient
 
 from api.access.keys import KeyStore
+from api.app import create_app
 from api.cluster import build
 from api.cluster.size import read_size
+from api.settings import Settings
 from benchmarks.cluster.nodes import Cluster, free_ports
-from benchmarks.cluster.replicas import serve_cluster
+from benchmarks.cluster.pictures import pictures
+from benchmarks.cluster.replicas import serve_cluster, serve_ports
 from caps_med.errors import InvalidParameter
 from tests.cluster.waiting import PATIENCE, until
 
@@ -114,3 +122,46 @@ def _deployed(nodes: Cluster, config: dict[str, Any]) -> Callable[[], dict[str, 
         return found
 
     return application
+
+
+def test_without_a_cluster_it_starts_one_and_ends_its_requests_first(models: Path) -> None:
+    (port,), (picture,) = free_ports(1), pictures(1, 900)
+    address, url = f"http://127.0.0.1:{port}", f"/v1/models/{MODEL}/segment"
+    with TestClient(create_app(Settings(models=models, preload=(MODEL,)))) as plain:
+        expected = plain.post(url, files={"image": picture})
+    with tempfile.TemporaryDirectory(prefix="caps-") as folder, ThreadPoolExecutor(1) as pool:
+        log = Path(folder) / "log"
+        environment = {
+            **os.environ, **serve_ports(1), "RAY_TMPDIR": folder,
+            "CAPS_MED_PRELOAD": f'["{MODEL}"]', "CAPS_MED_KEYS": f"{folder}/keys.db",
+        }  # fmt: skip
+        environment.pop("RAY_ADDRESS", None)
+        command = [str(COMMAND), "serve", "--cluster", "--port", str(port), "--models", str(models)]
+        with log.open("wb") as file:
+            server = subprocess.Popen(command, env=environment, stderr=file, stdout=file)
+        try:
+            until(lambda: f"caps_med on {address}" in log.read_text() or server.poll() is not None)
+            assert server.poll() is None, log.read_text()
+            asking = pool.submit(
+                httpx.post, address + url, files={"image": picture}, timeout=PATIENCE
+            )
+            until(lambda: "caps_med_request_memory_bytes 0.0" not in _metrics(address))
+            processes = psutil.Process(server.pid).children(recursive=True)
+            server.send_signal(signal.SIGTERM)
+            assert asking.result().content == expected.content
+            assert server.wait(PATIENCE) == 0, log.read_text()
+            until(lambda: not any(process.is_running() for process in processes))
+        finally:
+            _kill(server.pid)
+
+
+def _kill(pid: int) -> None:
+    """End a process and all that it started."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            one.kill()
+
+
+def _metrics(address: str) -> str:
+    return httpx.get(f"{address}/metrics", timeout=PATIENCE).text
