@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TypeVar, cast
 
 import ignite.distributed as idist
 import torch
 from torch import nn
+from torch.distributed import PrefixStore, Store
+from torch.distributed.rendezvous import register_rendezvous_handler, rendezvous
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 Result = TypeVar("Result")
@@ -17,6 +19,8 @@ Result = TypeVar("Result")
 #: How long a process waits for another one. The first alone prepares the data, validates and
 #: publishes, which can take longer than PyTorch's 10 (NCCL) and 30 minutes (Gloo).
 PATIENCE = timedelta(hours=2)
+#: How the processes find each other, see `_rendezvous`.
+_MEETING = "restartable-env"
 
 
 def launched() -> bool:
@@ -38,13 +42,28 @@ def in_parallel(work: Callable[[], Result]) -> Result:
         idist.sync()
         return work()
     backend = "nccl" if torch.cuda.is_available() else "gloo"
-    idist.initialize(backend, timeout=PATIENCE)
+    idist.initialize(backend, init_method=f"{_MEETING}://", timeout=PATIENCE)
     try:
         result = work()
         idist.barrier()  # the first process publishes while the others are done
         return result
     finally:
         idist.finalize()
+
+
+def _rendezvous(url: str, timeout: timedelta, **_: object) -> Iterator[tuple[Store, int, int]]:
+    """PyTorch's ``env://``, with what the processes write apart from what those before them wrote.
+
+    After a restart, the store of ``torchrun`` still has the addresses of the processes that ended.
+    Only on one machine do all processes know how often they have been started.
+    """
+    store, rank, processes = next(rendezvous("env://", timeout=timeout))
+    if os.environ.get("GROUP_WORLD_SIZE") == "1":
+        store = PrefixStore(f"start-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    yield store, rank, processes
+
+
+register_rendezvous_handler(_MEETING, _rendezvous)
 
 
 def first() -> bool:
