@@ -18,8 +18,8 @@ from caps_med.errors import InvalidParameter
 AUDIT = "caps_med.audit"
 #: Facts in the audit log.
 AUDITED = (
-    "request", "who", "model", "version", "input_sha256", "archive", "stored", "job", "project",
-    "image",
+    "request", "who", "model", "version", "input_sha256", "idempotency_sha256", "archive",
+    "stored", "job", "project", "image",
 )  # fmt: skip
 
 log = logging.getLogger("caps_med.api")

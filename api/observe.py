@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 import traceback
@@ -35,6 +36,8 @@ class Observe:
             return
         identity, start, status = given_id(scope) or uuid.uuid4().hex, time.perf_counter(), 0
         facts = record.begin(request=identity)
+        if key := Headers(scope=scope).get("Idempotency-Key"):  # any text: only its hash is kept
+            facts["idempotency_sha256"] = hashlib.sha256(key.encode()).hexdigest()
 
         async def noting(message: Message) -> None:
             nonlocal status
@@ -67,7 +70,11 @@ class Observe:
         self.metrics.requests.labels(route, model, outcome).inc()
         self.metrics.request_seconds.labels(route).observe(seconds)
         line = {**facts, "method": method, "milliseconds": round(1000 * seconds, 1)}
-        for content in ("input_sha256", "warnings"):  # they say something of the image
+        for content in (
+            "input_sha256",
+            "idempotency_sha256",
+            "warnings",
+        ):  # they say something of the input
             line.pop(content, None)
         log.info("answered", extra={"facts": line})
 

@@ -215,7 +215,7 @@ class Client:
         parts = {} if archive is None else {"archive": archive}
         answer = self._send(
             "POST", "/v1/training-jobs", data=form, files=_files(parts),
-            headers={"Idempotency-Key": token or uuid4().hex}, repeatable=True,
+            headers={"Idempotency-Key": token} if token else _named({}), repeatable=True,
         )  # fmt: skip
         job: dict[str, Any] = answer.json()
         return job
@@ -286,7 +286,7 @@ class Client:
             files=_files(parts),
             data=form,
             params={} if format is None else {"format": format},
-            headers=_asynchronous() if wait else {},
+            headers=_named({"Prefer": "respond-async"} if wait else {}),
             repeatable=True,
         )
         if answer.status_code != httpx.codes.ACCEPTED:
@@ -327,9 +327,9 @@ class Client:
         return answer
 
 
-def _asynchronous() -> dict[str, str]:
-    """The headers for an answer in the background, one job however often the request is sent."""
-    return {"Prefer": "respond-async", "Idempotency-Key": uuid4().hex}
+def _named(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of a request that is one, however often it is sent: one job, one audit key."""
+    return {**headers, "Idempotency-Key": uuid4().hex}
 
 
 def _files(

@@ -6,7 +6,6 @@ import itertools
 import json
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -66,8 +65,8 @@ def survive(models: Path, folder: Path, model: str, requests: int) -> dict[str, 
         folder: for the audit log.
 
     Returns:
-        Requests that were `lost`, or `audited_twice` as answered, and of each event the seconds
-        until as many replicas answered again, and the longest pause between two answers.
+        Requests that were `lost`, `answered_again` or `audited_twice`, and of each event the
+        seconds until as many replicas answered again, and the longest pause between two answers.
     """
     audit, port = folder / "audit.jsonl", free_ports(1)[0]
     settings = {"preload": f'["{model}"]', "audit_log": audit, "rate_per_minute": 10**9}
@@ -90,7 +89,7 @@ def survive(models: Path, folder: Path, model: str, requests: int) -> dict[str, 
         "answered": len(clients.times),
         "lost": len(clients.lost),
         "errors": clients.lost[:5],
-        "audited_twice": _twice(audit),
+        **_repeated(audit),
         "events": outages,
     }
 
@@ -137,11 +136,17 @@ def _recovery(nodes: Cluster, event: Callable[[], None], clients: _Clients) -> d
     return {"replicas_again_s": round(replaced, 1), "longest_pause_s": round(max(pauses), 1)}
 
 
-def _twice(audit: Path) -> int:
-    """How many pictures have two records of an answer."""
-    records = map(json.loads, audit.read_text().splitlines())
-    answered = Counter(r["input_sha256"] for r in records if r["outcome"] == "200")
-    return sum(count > 1 for count in answered.values())
+def _repeated(audit: Path) -> dict[str, int]:
+    """Of pictures that were each asked for once: how many have several records of an answer, and
+    how many of several requests, as their keys tell these apart."""
+    records = [json.loads(line) for line in audit.read_text().splitlines()]
+    answered = [r for r in records if r["outcome"] == "200"]
+    pictures = {r["input_sha256"] for r in answered}
+    requests = {(r["input_sha256"], r["idempotency_sha256"]) for r in answered}
+    return {
+        "answered_again": len(answered) - len(pictures),
+        "audited_twice": len(requests) - len(pictures),
+    }
 
 
 def _until_answered(clients: _Clients, count: int) -> None:

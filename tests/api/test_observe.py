@@ -40,7 +40,8 @@ def test_logs_are_lines_of_json_and_the_audit_log_a_file(
     audit = tmp_path / "audit.jsonl"
     logs.configure(audit)
     with TestClient(create_app(Settings(models=models, preload=()))) as client:
-        answer = client.post(SEGMENT, files={"image": ("jane_doe.png", picture)})
+        named = {"Idempotency-Key": "for Jane Doe"}
+        answer = client.post(SEGMENT, files={"image": ("jane_doe.png", picture)}, headers=named)
         client.post(SEGMENT, files={"image": ("jane_doe.png", b"no image")})
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     answered = [line for line in lines if line["message"] == "answered"]
@@ -54,6 +55,7 @@ def test_logs_are_lines_of_json_and_the_audit_log_a_file(
         "model": "tiny-segmentation",
         "version": 1,
         "input_sha256": hashlib.sha256(picture).hexdigest(),
+        "idempotency_sha256": hashlib.sha256(b"for Jane Doe").hexdigest(),
         "outcome": "200",
     }
     assert wanted.items() <= first.items()
