@@ -104,12 +104,11 @@ def published(source: Source, task: str, models: Path) -> None:
 
 
 def served(models: Path, task: str, file: Path | list[Path]) -> Tensor:
-    """The first input of the network while it answers to a file, or to one for each channel."""
+    """The inputs of the network while it answers to a file, or to one for each channel."""
     model, seen = caps_med.load_model("tiny", models), []
     with model.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])):
         model.segment(file) if task == "segmentation" else model.synthesize(file)
-    (one,) = seen
-    return torch.as_tensor(one)
+    return torch.cat([torch.as_tensor(one) for one in seen])
 
 
 def check_equal(seen: Tensor, trained: Tensor) -> None:

@@ -28,9 +28,6 @@ ATOMS = EDGE * EDGE
 _SPREAD = 0.1
 #: A parent's cost counts its share of the children this many times (Gritzman 2019).
 _MASS_SCALE = 100
-#: `beta_a` times the last λ before training: class capsules are about half active then, as the
-#: authors advise (OpenReview, HJWLfGWRb). Gritzman's code has -1.4 on average.
-_FIRST_LOGIT = -1.5
 
 
 class PoseMatrices(NamedTuple):
@@ -87,7 +84,7 @@ class _RoutedByEM(nn.Module):
         nn.init.normal_(self.weight, std=_SPREAD * (EDGE / edge) ** 0.5)
         self.weight.data.diagonal(dim1=-2, dim2=-1).add_(1)
         self.beta_u = nn.Parameter(torch.ones(out_types))
-        self.beta_a = nn.Parameter(torch.full((out_types,), _FIRST_LOGIT))
+        self.beta_a = nn.Parameter(torch.zeros(out_types))
 
     @property
     def _votes_of_position(self) -> int:

@@ -159,7 +159,8 @@ def test_a_volume_ends_between_two_slices_when_its_caller_has_left(
 ) -> None:
     monkeypatch.setattr(passes, "PASS_POSITIONS", 16 * 16)
     model = caps_med.load_model(NAME, models)
-    volume = MedicalImage(np.zeros((1, 16, 16, 8), np.uint8))
+    noise = np.random.default_rng(1).integers(0, 9, (1, 16, 16, 8), np.uint8)
+    volume = MedicalImage(noise)  # a constant slice would be computed once
     begun, release = threading.Event(), threading.Event()
     seen: list[bool] = []
 

@@ -9,7 +9,6 @@ from unittest.mock import patch
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sklearn.datasets import load_digits
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
@@ -192,17 +191,6 @@ def test_vector_poses_have_transformation_matrices_of_16_by_16() -> None:
     torch.testing.assert_close(vector(image), matrix(image))
     with pytest.raises(InvalidParameter, match="pose='quaternion': must be one of"):
         MatrixCapsules(1, 3, pose="quaternion")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_matrix_capsules_of_classes_are_half_active_before_training(seed: int) -> None:
-    """Hinton et al. on OpenReview: from there activations can rise and fall."""
-    digits = torch.from_numpy(load_digits().images[:8] / 16).float().unsqueeze(1)
-    torch.manual_seed(seed)
-    network = MatrixCapsules(1, 10, (24, 24), width=32, types=(8, 16, 16), iterations=2)
-    with torch.no_grad():
-        found = network(digits.repeat_interleave(3, 2).repeat_interleave(3, 3)).mean(0)
-    assert ((found > 0.25) & (found < 0.6)).all(), found
 
 
 def test_activations_of_matrix_capsules_are_told_for_every_layer() -> None:
