@@ -22,6 +22,9 @@ from caps_med.inference.provenance import header_text
 
 log = logging.getLogger("caps_med.api")
 
+#: Facts that say something of the input, which the log of answers leaves out.
+_OF_THE_INPUT = ("input_sha256", "idempotency_sha256", "warnings")
+
 
 class Observe:
     """ASGI middleware for request ids, metrics, logs and spans; an exception becomes a bare 500."""
@@ -70,11 +73,7 @@ class Observe:
         self.metrics.requests.labels(route, model, outcome).inc()
         self.metrics.request_seconds.labels(route).observe(seconds)
         line = {**facts, "method": method, "milliseconds": round(1000 * seconds, 1)}
-        for content in (
-            "input_sha256",
-            "idempotency_sha256",
-            "warnings",
-        ):  # they say something of the input
+        for content in _OF_THE_INPUT:
             line.pop(content, None)
         log.info("answered", extra={"facts": line})
 
