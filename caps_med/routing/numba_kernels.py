@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 
 from caps_med.routing.numba_cache import cache_on_disk
 from caps_med.routing.numba_lanes import LANES, exp, maximum, spread, sqrt
-from caps_med.routing.numba_memory import load, load_transposed, store, store_transposed
+from caps_med.routing.numba_memory import (
+    load,
+    load_4,
+    load_8,
+    load_16,
+    store,
+    store_4,
+    store_8,
+    store_16,
+)
 from caps_med.routing.squash import EPSILON
 
 Array = NDArray[Any]
@@ -29,7 +38,7 @@ Array = NDArray[Any]
 LINE = 64
 #: SHA-256 of `numba_lanes` and `numba_memory`. Numba's cache on disk watches this file alone, so a
 #: change of those must be written here, or old machine code keeps running; a test compares.
-LANES_SHA256 = "5465595a58a8712f2478432b612c27bde053848e0e31b33b601080804e3d2109"
+LANES_SHA256 = "e26968174d028004319749a29bf5037ec162b5676eb73ef212d9ab644d116939"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -181,8 +190,12 @@ def _load_atoms(
     A = lanes.shape[-2]
     whole = A - A % LANES
     for a in range(0, whole, LANES):
-        load_transposed(source, first + a, rows, stride, lanes, (*index, a))
-    for a in range(whole, A):
+        load_16(source, first + a, rows, stride, lanes, (*index, a))
+    if A & 8:
+        load_8(source, first + whole, rows, stride, lanes, (*index, whole))
+    if A & 4:
+        load_4(source, first + whole + (A & 8), rows, stride, lanes, (*index, whole + (A & 8)))
+    for a in range(A - A % 4, A):
         for p in range(LANES):
             place = (*index, a, p)
             lanes[place] = source[first + stride * rows[p] + a]
@@ -196,8 +209,12 @@ def _store_atoms(
     A = lanes.shape[-2]
     whole = A - A % LANES
     for a in range(0, whole, LANES):
-        store_transposed(lanes, (*index, a), target, first + a, rows, stride)
-    for a in range(whole, A):
+        store_16(lanes, (*index, a), target, first + a, rows, stride)
+    if A & 8:
+        store_8(lanes, (*index, whole), target, first + whole, rows, stride)
+    if A & 4:
+        store_4(lanes, (*index, whole + (A & 8)), target, first + whole + (A & 8), rows, stride)
+    for a in range(A - A % 4, A):
         for p in range(LANES):
             place = (*index, a, p)
             target[first + stride * rows[p] + a] = lanes[place]

@@ -1,7 +1,7 @@
-"""Lanes in memory: loaded and stored, as they are or transposed sixteen by sixteen.
+"""Lanes in memory: loaded and stored, as they are or transposed.
 
-`load` and `store` take arrays whose last axis is the position. `load_transposed` and
-`store_transposed` take votes and capsules as they lie in memory, a position's atoms side by side.
+`load` and `store` take arrays whose last axis is the position. `load_16`, `store_16` and those of
+fewer columns take votes and capsules as they lie in memory, a position's numbers side by side.
 """
 
 from __future__ import annotations
@@ -39,60 +39,73 @@ def store(typing: Untyped, array: Untyped, index: Untyped, lanes: Untyped) -> Un
     return types.none(array, index, lanes), build
 
 
-@intrinsic
-def load_transposed(
-    typing: Untyped,
-    source: Untyped,
-    column: Untyped,
-    rows: Untyped,
-    stride: Untyped,
-    target: Untyped,
-    index: Untyped,
-) -> Untyped:
-    """Sixteen columns of sixteen rows of `source` as lanes, one column after the other.
+def _transposed_loader(width: int) -> Untyped:
+    """See `TRANSPOSED`."""
 
-    Row p starts at ``column + stride * rows[p]`` of the flat `source`; the first column's lanes
-    go to ``target[*index]``. The sixteen rows after these are fetched into the cache meanwhile:
-    there are too few in one piece for the processor to see what comes next.
-    """
+    @intrinsic
+    def load_transposed(
+        typing: Untyped,
+        source: Untyped,
+        column: Untyped,
+        rows: Untyped,
+        stride: Untyped,
+        target: Untyped,
+        index: Untyped,
+    ) -> Untyped:
+        def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
+            ahead = builder.mul(args[3], args[3].type(LANES))
+            vectors = []
+            for start in _row_starts(context, builder, sig.args[2], *args[1:4]):
+                vectors.append(_load(context, builder, sig.args[0], args[0], start, width))
+                _prefetch(context, builder, sig.args[0], args[0], builder.add(start, ahead))
+            first = _place(context, builder, sig.args[4], *args[4:6])
+            for k, vector in enumerate(_zipped(builder, vectors, LANES)):
+                place = builder.add(first, first.type(k * LANES))
+                _store(context, builder, sig.args[4], args[4], place, vector)
+            return context.get_dummy_value()
 
-    def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
-        ahead = builder.mul(args[3], args[3].type(LANES))
-        vectors = []
-        for start in _row_starts(context, builder, sig.args[2], *args[1:4]):
-            vectors.append(_load(context, builder, sig.args[0], args[0], start))
-            _prefetch(context, builder, sig.args[0], args[0], builder.add(start, ahead))
-        first = _place(context, builder, sig.args[4], *args[4:6])
-        for k, vector in enumerate(_transpose(builder, vectors)):
-            place = builder.add(first, first.type(k * LANES))
-            _store(context, builder, sig.args[4], args[4], place, vector)
-        return context.get_dummy_value()
+        return types.none(source, types.intp, rows, types.intp, target, index), build
 
-    return types.none(source, types.intp, rows, types.intp, target, index), build
+    return load_transposed
 
 
-@intrinsic
-def store_transposed(
-    typing: Untyped,
-    source: Untyped,
-    index: Untyped,
-    target: Untyped,
-    column: Untyped,
-    rows: Untyped,
-    stride: Untyped,
-) -> Untyped:
-    """The reverse of `load_transposed`, from lanes in `source` to rows of `target`."""
+def _transposed_storer(width: int) -> Untyped:
+    """See `TRANSPOSED`."""
 
-    def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
-        first = _place(context, builder, sig.args[0], *args[:2])
-        places = (builder.add(first, first.type(k * LANES)) for k in range(LANES))
-        vectors = [_load(context, builder, sig.args[0], args[0], place) for place in places]
-        starts = _row_starts(context, builder, sig.args[4], *args[3:6])
-        for start, vector in zip(starts, _transpose(builder, vectors), strict=True):
-            _store(context, builder, sig.args[2], args[2], start, vector)
-        return context.get_dummy_value()
+    @intrinsic
+    def store_transposed(
+        typing: Untyped,
+        source: Untyped,
+        index: Untyped,
+        target: Untyped,
+        column: Untyped,
+        rows: Untyped,
+        stride: Untyped,
+    ) -> Untyped:
+        def build(context: Untyped, builder: Untyped, sig: Untyped, args: Untyped) -> Untyped:
+            first = _place(context, builder, sig.args[0], *args[:2])
+            places = (builder.add(first, first.type(k * LANES)) for k in range(width))
+            vectors = [_load(context, builder, sig.args[0], args[0], place) for place in places]
+            pieces = _split(builder, _zipped(builder, vectors, width), width)
+            starts = _row_starts(context, builder, sig.args[4], *args[3:6])
+            for start, piece in zip(starts, pieces, strict=True):
+                _store(context, builder, sig.args[2], args[2], start, piece)
+            return context.get_dummy_value()
 
-    return types.none(source, index, target, types.intp, rows, types.intp), build
+        return types.none(source, index, target, types.intp, rows, types.intp), build
+
+    return store_transposed
+
+
+#: ``load_transposed(source, column, rows, stride, target, index)`` takes so many columns of sixteen
+#: rows of `source` as lanes, one column after the other. Row p starts at
+#: ``column + stride * rows[p]`` of the flat `source`; the first column's lanes go to
+#: ``target[*index]``. The sixteen rows after these are fetched into the cache meanwhile: there are
+#: too few in one piece for the processor to see what comes next.
+load_16, load_8, load_4 = (_transposed_loader(width) for width in (16, 8, 4))
+#: ``store_transposed(source, index, target, column, rows, stride)`` is the reverse, from lanes in
+#: `source` to rows of `target`.
+store_16, store_8, store_4 = (_transposed_storer(width) for width in (16, 8, 4))
 
 
 def _row_starts(
@@ -110,15 +123,35 @@ def _row_starts(
     return starts
 
 
-def _transpose(builder: Untyped, vectors: list[Untyped]) -> list[Untyped]:
-    """Sixteen vectors of sixteen, rows to columns, by four rounds of zipping the halves."""
-    half = LANES // 2
-    zipped = [place for k in range(LANES) for place in (k, k + LANES)]
-    low, high = indices(zipped[:LANES]), indices(zipped[LANES:])
-    for _ in range(LANES.bit_length() - 1):
+def _zipped(builder: Untyped, vectors: list[Untyped], count: int) -> list[Untyped]:
+    """Rows to columns, or back: the halves of the list are zipped until each vector holds `count`.
+
+    Sixteen vectors, of sixteen numbers or fewer, become as many vectors of sixteen as each had
+    numbers; with `count` below sixteen it is the reverse, for `_split` to finish.
+    """
+    for _ in range(count.bit_length() - 1):
+        half = len(vectors) // 2
         pairs = zip(vectors[:half], vectors[half:], strict=True)
-        vectors = [builder.shuffle_vector(*pair, part) for pair in pairs for part in (low, high)]
+        vectors = [part for pair in pairs for part in _zip(builder, *pair)]
     return vectors
+
+
+def _zip(builder: Untyped, x: Untyped, y: Untyped) -> list[Untyped]:
+    """The numbers of two vectors in turn, in vectors of sixteen at most."""
+    length = x.type.count
+    turns = [place for k in range(length) for place in (k, k + length)]
+    parts = [turns[start : start + LANES] for start in range(0, len(turns), LANES)]
+    return [builder.shuffle_vector(x, y, indices(part)) for part in parts]
+
+
+def _split(builder: Untyped, vectors: list[Untyped], width: int) -> list[Untyped]:
+    """Vectors of sixteen in pieces of `width`."""
+    starts = range(0, LANES, width)
+    return [
+        builder.shuffle_vector(vector, vector, indices([*range(start, start + width)]))
+        for vector in vectors
+        for start in starts
+    ]
 
 
 def _place(
@@ -143,12 +176,17 @@ def _pointer(
 
 
 def _load(
-    context: Untyped, builder: Untyped, kind: Untyped, array: Untyped, place: Untyped
+    context: Untyped,
+    builder: Untyped,
+    kind: Untyped,
+    array: Untyped,
+    place: Untyped,
+    width: int = LANES,
 ) -> Untyped:
-    lanes = context.get_value_type(Lanes(kind.dtype))
+    vector = ir.VectorType(context.get_value_type(kind.dtype), width)
     pointer = _pointer(context, builder, kind, array, place)
     return builder.load(
-        builder.bitcast(pointer, lanes.as_pointer()), align=kind.dtype.bitwidth // 8
+        builder.bitcast(pointer, vector.as_pointer()), align=kind.dtype.bitwidth // 8
     )
 
 
