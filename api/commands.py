@@ -106,7 +106,7 @@ def _on_cluster(
     max_replicas: int | None,
 ) -> None:
     require_extra("scale", "serve --cluster")
-    from api.cluster.local import ray_environment
+    from api.cluster.command import serve_on_cluster
     from api.cluster.size import read_size
 
     if tls_cert is not None:
@@ -117,7 +117,4 @@ def _on_cluster(
         )
     given = {"min_replicas": min_replicas, "max_replicas": max_replicas}
     size = read_size({name: value for name, value in given.items() if value is not None})
-    with ray_environment():
-        from api.cluster.command import serve_on_cluster
-
-        serve_on_cluster(settings, host, port, without_keys, size)
+    serve_on_cluster(settings, host, port, without_keys, size)

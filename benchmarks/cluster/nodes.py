@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import random
-import secrets
 import shutil
 import socket
 import subprocess
@@ -26,6 +25,7 @@ from typing import IO
 import psutil
 
 from benchmarks.cluster import keeper
+from caps_med.ray_connection import write_token
 
 _ROOT = Path(__file__).resolve().parents[2]
 #: Bytes of shared memory of a node. Our bodies do not pass through it.
@@ -132,7 +132,7 @@ class Cluster:
             "RAY_ADDRESS": self.address,
             "RAY_API_SERVER_ADDRESS": self.dashboard,
             "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(_token(folder)),
+            "RAY_AUTH_TOKEN_PATH": str(write_token(folder / "token")),
         }
         self._environment = {**os.environ, **self.environment, **(environment or {})}
         del self._environment["RAY_ADDRESS"]  # `ray start --head` refuses it
@@ -195,14 +195,6 @@ def cluster(
             nodes.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _token(folder: Path) -> Path:
-    """A new file with the token of a cluster, for its owner alone to read."""
-    path = folder / "token"
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_hex(32))
-    return path
 
 
 def _called(process: psutil.Process) -> str:

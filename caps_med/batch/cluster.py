@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import pickle
-import secrets
-import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from caps_med.batch.actions import Action
@@ -19,15 +14,14 @@ from caps_med.batch.cases import Case
 from caps_med.batch.records import Records
 from caps_med.batch.table import CaseResult
 from caps_med.batch.workers import ENDED, CaseListener, Numbered, run_case
-from caps_med.errors import InvalidParameter
-from caps_med.extras import require_extra
+from caps_med.ray_connection import connected
 
 #: Cases that are handed to a worker at a time, so many for each that the cluster can run at once.
 BLOCK, _BLOCKS_EACH = 16, 4
 #: How often a case is begun whose process or node ends; from the second time on by itself.
 _ATTEMPTS = 3
-#: Shared memory of a cluster that is started here: images do not pass through it.
-_OBJECT_STORE_BYTES = 100 * 2**20
+#: What fails comes as an exception; the rest of Ray's own messages is of no use here.
+_QUIET = {"RAY_BACKEND_LOG_LEVEL": "fatal"}
 
 
 @dataclass(frozen=True)
@@ -35,58 +29,12 @@ class Cluster:
     """A Ray cluster.
 
     Attributes:
-        address: of its head, such as ``10.0.0.1:6379``; "auto" for that of this machine or of
-            ``RAY_ADDRESS``; "local" to start one on this machine, for as long as the batch lasts.
+        address: see `caps_med.ray_connection.connected`.
         cpus: cores of each worker.
     """
 
     address: str = "auto"
     cpus: int = 1
-
-    @contextmanager
-    def connected(self) -> Iterator[dict[str, float]]:
-        """Its resources, while this process is connected to it.
-
-        Raises:
-            MissingExtra: Ray is not installed.
-            InvalidParameter: no cluster answers, or it does not accept the token.
-        """
-        require_extra("scale", "a cluster")
-        # what fails comes as an exception; the rest of Ray's own messages is of no use here
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-        with ExitStack() as stack:
-            new = {}
-            if self.address == "local":
-                stack.enter_context(_private_token())
-                new = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
-            import ray
-
-            try:
-                ray.init(self.address, log_to_driver=False, logging_level=logging.ERROR, **new)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise InvalidParameter(
-                    f"no Ray cluster answers at {self.address!r}: start one with `ray start "
-                    "--head`, name its head with --cluster HOST:6379, or --cluster local for one "
-                    "on this machine; a cluster with a token wants its RAY_AUTH_TOKEN_PATH here"
-                ) from error
-            stack.callback(ray.shutdown)
-            yield ray.cluster_resources()
-
-
-@contextmanager
-def _private_token() -> Iterator[None]:
-    """Let only this user's processes call the new cluster, unless the environment has a rule."""
-    if "RAY_AUTH_MODE" in os.environ:
-        yield
-        return
-    with tempfile.TemporaryDirectory(prefix="caps-med-") as folder:  # its owner's alone
-        path = Path(folder, "token")
-        path.write_text(secrets.token_hex(32))
-        os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)})
-        try:
-            yield
-        finally:
-            del os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN_PATH"]
 
 
 def run_on_cluster(
@@ -103,12 +51,15 @@ def run_on_cluster(
     workers read the inputs and write the outputs themselves, with the credentials of their node.
 
     Raises:
-        MissingExtra, InvalidParameter: see `Cluster.connected`.
+        MissingExtra, ClusterError: see `caps_med.ray_connection.connected`.
         KeyboardInterrupt: Ctrl-C; the workers stop.
     """
     if not cases:
         return
-    with cluster.connected() as resources:
+    with connected(cluster.address, "a batch on a cluster", environment=_QUIET):
+        import ray
+
+        resources = ray.cluster_resources()
         pool = _Pool(action, records, cluster, finish, _gpus(resources), jobs or _room(resources))
         waiting = pool.run(cases, _block_size(len(cases), pool.workers))
         for _ in range(1, _ATTEMPTS):

@@ -10,9 +10,10 @@ from typing import Any
 from rich.console import Console
 
 from caps_med.bundles import Bundle
-from training.cluster.connection import connected, share_of
+from caps_med.ray_connection import connected
 from training.cluster.member import RETRIES, Member
 from training.cluster.progress import progress_bar
+from training.cluster.share import share_of
 from training.engine.run_folder import RunFolder
 from training.tasks.pipeline import Prepared, TrainRequest, prepare, publish_trained, train_folds
 
@@ -34,7 +35,7 @@ def train_folds_together(request: TrainRequest, address: str, console: Console) 
     """
     prepared = prepare(request, console)
     members = _members(prepared)
-    with connected(address):
+    with connected(address, "training folds side by side"):
         _train_all(members, console)
     finished = replace(prepared, request=replace(request, resume=True))
     trained = train_folds(finished, Console(quiet=True))  # loads what is trained

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from caps_med.errors import CapsMedError
-from training.cluster.connection import connected
+from caps_med.ray_connection import connected
 
 #: Attempts after a process or node was lost.
 RETRIES = 3
@@ -60,7 +60,7 @@ def run_command(
     config = {"arguments": list(arguments), "checkpoint": str(checkpoint), "home": str(home)}
     refused = home / _REFUSED
     refused.unlink(missing_ok=True)
-    with connected(address, echo=True):
+    with connected(address, "training in several processes", echo=True):
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
 

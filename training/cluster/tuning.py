@@ -19,9 +19,10 @@ from rich.console import Console
 from caps_med.bundles import Bundle
 from caps_med.cli.tables import print_table
 from caps_med.errors import CapsMedError
-from training.cluster.connection import ClusterError, connected, share_of
+from caps_med.ray_connection import ClusterError, connected
 from training.cluster.member import RETRIES, Member
 from training.cluster.progress import progress_bar
+from training.cluster.share import share_of
 from training.cluster.trials import State, Trial, TrialsFolder
 from training.engine.run_folder import RunFolder, Stateful
 from training.tasks.overrides import build_recipe
@@ -58,7 +59,7 @@ def tune(request: TrainRequest, count: int, address: str, console: Console) -> B
     fixed = {*request.overrides, *(("network",) if "start_from" in request.overrides else ())}
     folder.start(draw(prepared.recipe, fixed, count, prepared.recipe.seed), request.resume)
     members = [_member(prepared, folder, trial) for trial in folder.read()]
-    with connected(address), _shown(folder, members, console):
+    with connected(address, "--tune"), _shown(folder, members, console):
         trials = _outcomes(_tuner(members, folder, request.resume).fit(), folder.read())
     folder.write(trials)
     _print(trials, console)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from caps_med.errors import InvalidParameter
-from training.cluster.connection import ClusterError
+from caps_med.ray_connection import ClusterError
 from training.cluster.trials import Trial, TrialsFolder
 from training.cluster.tuning import best_of
 
