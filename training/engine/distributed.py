@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 import ignite.distributed as idist
 import torch
 from torch import nn
-from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import register_rendezvous_handler, rendezvous
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
