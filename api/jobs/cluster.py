@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from api.jobs.executor import FolderExecutor
+from api.jobs.executor import FolderExecutor, StartRefused
 from api.jobs.files import read_json
 from api.jobs.job import Job
 from api.jobs.locks import holder
@@ -31,12 +31,33 @@ log = logging.getLogger("caps_med.jobs")
 
 #: Seconds for one answer of the cluster's head.
 TIMEOUT = 10.0
+_UNAUTHORIZED = 401
 #: CPUs of the process that starts and follows the processes of a job that has several.
 _DRIVER_CPUS = 0.1
 
 
+#: Answers to what is wrong with the job itself: it would be refused again.
+_WRONG_JOB = (400, 413, 422)
+#: Ray's names of what may keep it from starting a job; whether another attempt would be of no use.
+_NOT_STARTED = {
+    "RUNTIME_ENV_SETUP_FAILURE": True,
+    "JOB_ENTRYPOINT_COMMAND_START_ERROR": True,
+    "JOB_SUPERVISOR_ACTOR_START_FAILURE": False,
+    "JOB_SUPERVISOR_ACTOR_START_TIMEOUT": False,  # no node had room
+    "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE": False,
+}
+
+
 class ClusterUnavailable(RuntimeError):
-    """The cluster did not answer, or refused: what becomes of its jobs is not known."""
+    """The cluster did not answer, or refused: what becomes of its jobs is not known.
+
+    Attributes:
+        status: of its answer; None if there was none.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class _UnknownSubmission(LookupError):
@@ -86,10 +107,19 @@ class RayExecutor(FolderExecutor):
         """See `Executor.submit`; the id of this start is in the job's spec before Ray knows it.
 
         Raises:
-            ClusterUnavailable: see there.
+            StartRefused: the cluster refuses the job, or the service's token.
+            ClusterUnavailable: there was no answer: whether the job starts, `alive` will tell.
         """
         submission = f"caps-med-{job.id}-{uuid.uuid4().hex[:8]}"  # Ray takes none twice
         self.write_spec(job, submission=submission, share=vars(self._share))
+        try:
+            self._submit(job, submission)
+        except ClusterUnavailable as error:
+            if error.status is None:
+                raise
+            raise StartRefused(str(error), permanent=error.status in _WRONG_JOB) from error
+
+    def _submit(self, job: Job, submission: str) -> None:
         several, share = self._share.processes > 1, self._share
         words = f"exec {shlex.join(self.command(job))}"
         self._client.submit_job(
@@ -136,6 +166,19 @@ class RayExecutor(FolderExecutor):
         log.warning("job %s on the cluster: %s", job.id, details.message)
         status = details.driver_exit_code
         return None if status in (0, BUSY) else status
+
+    def refused(self, job: Job) -> StartRefused | None:
+        """See `Executor.refused`; a job that waits for room is given up by Ray after some time.
+
+        Raises:
+            ClusterUnavailable: see there.
+        """
+        details = self._details(job)
+        if details is None or details.error_type not in _NOT_STARTED:
+            return None
+        lines = (details.message or details.error_type).strip().splitlines()
+        reason = f"the Ray cluster at {self._address} did not start it: {lines[0]}"
+        return StartRefused(reason, permanent=_NOT_STARTED[details.error_type])
 
     def cancel(self, job: Job, hard: bool = False) -> None:
         """See `Executor.cancel`; Ray itself kills what does not end in three seconds.
@@ -188,15 +231,17 @@ def _client(address: str) -> JobSubmissionClient:
                 ) from error
             except AuthenticationError as error:
                 raise ClusterUnavailable(
-                    f"the Ray cluster at {address} refuses the service's token: set "
-                    "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the file of the cluster's token"
+                    f"the Ray cluster at {address} refuses the service's token: set RAY_AUTH_MODE="
+                    "token and RAY_AUTH_TOKEN_PATH to the file of the cluster's token",
+                    _UNAUTHORIZED,
                 ) from error
             if answer.status_code == 404 and endpoint.startswith("/api/jobs/"):
                 raise _UnknownSubmission(endpoint)
             if answer.status_code >= 400:
                 raise ClusterUnavailable(
                     f"the Ray cluster at {address} answered {answer.status_code}: "
-                    f"{answer.text.strip().splitlines()[-1:]}"
+                    f"{(answer.text.strip().splitlines() or ['nothing'])[-1]}",
+                    answer.status_code,
                 )
             return answer
 

@@ -19,6 +19,18 @@ from api.processes import import_path, module_command
 WORKER = module_command("api.jobs.worker")
 
 
+class StartRefused(RuntimeError):
+    """A job's process was not started; the message says why.
+
+    Attributes:
+        permanent: whether another attempt of the same job would end the same way.
+    """
+
+    def __init__(self, reason: str, permanent: bool = False) -> None:
+        super().__init__(reason)
+        self.permanent = permanent
+
+
 class Executor(Protocol):
     """What the supervisor needs of the place where jobs run."""
 
@@ -27,7 +39,11 @@ class Executor(Protocol):
         """Whether processes go on when the service ends; the next service finds them."""
 
     def submit(self, job: Job) -> None:
-        """Start the job's process, which resumes from a checkpoint if there is one."""
+        """Start the job's process, which resumes from a checkpoint if there is one.
+
+        Raises:
+            StartRefused: it is not started.
+        """
 
     def alive(self, job: Job) -> bool:
         """Whether its process is running, started by this server or an earlier one."""
@@ -37,6 +53,9 @@ class Executor(Protocol):
 
     def crashed(self, job: Job) -> int | None:
         """The exit status of a process that failed by itself; None for any other."""
+
+    def refused(self, job: Job) -> StartRefused | None:
+        """Why a process that was to start has ended before it did; None for any other."""
 
     def cancel(self, job: Job, hard: bool = False) -> None:
         """Ask the process to end; with `hard`, kill it."""
@@ -163,6 +182,10 @@ class LocalExecutor(FolderExecutor):
         process = self._processes.pop(job.id, None)
         status = None if process is None else process.poll()
         return None if status in (None, 0, BUSY) else status
+
+    def refused(self, job: Job) -> StartRefused | None:
+        """See `Executor.refused`: a process of this machine starts at once."""
+        return None
 
     def cancel(self, job: Job, hard: bool = False) -> None:
         """See `Executor.cancel`."""

@@ -6,10 +6,12 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from api.jobs.executor import Executor
+from api.jobs.backoff import Backoff
+from api.jobs.executor import Executor, StartRefused
 from api.jobs.files import JobFiles, read_json, size_of
 from api.jobs.job import FINAL, Job
 from api.jobs.locks import FileLock, holder
@@ -60,6 +62,7 @@ class Supervisor:
         self._began = time.time(), time.monotonic()
         self._counted: dict[str, float] = {}
         self._cancelled: dict[str, float] = {}
+        self._backoff = Backoff()
 
     def tick(self) -> None:
         """Start, follow and finish jobs; do nothing while another server holds the lock."""
@@ -70,7 +73,7 @@ class Supervisor:
         if time.monotonic() - self._cleaned > CLEANUP_SECONDS:
             self._clean_up()
         free = self._at_once - len(self.store.in_states("running", "cancelling"))
-        for job in self.store.in_states("queued")[: max(0, free)]:
+        for job in self._backoff.in_turn(self.store.in_states("queued"), free):
             self._start(job)
 
     def stop(self) -> None:
@@ -115,7 +118,23 @@ class Supervisor:
         if self.store.move(job, "running", started=time.time()):
             log.info("job %s starts", job.id)
             self._counted[job.id] = time.monotonic()
-            self.executor.submit(job)
+            try:
+                self.executor.submit(job)
+            except StartRefused as refusal:
+                self._refused(replace(job, state="running"), refusal)
+
+    def _refused(self, job: Job, refusal: StartRefused) -> None:
+        """Try a job again later whose start was refused, or fail it where that is of no use."""
+        reason = str(refusal)
+        if refusal.permanent:
+            self._finish(job, "failed", code="not_started", error=reason)
+            return
+        self._backoff.refused(job)
+        if job.error != reason:  # not at each attempt
+            log.warning("job %s is not started, and tried again later: %s", job.id, reason)
+            with JobFiles(self.root / job.id).log.open("a", encoding="utf-8") as lines:
+                lines.write(f"not started, and tried again later: {reason}\n")
+        self.store.move(job, "queued", error=reason, seconds=self._ran(job), started=None)
 
     def _follow(self, job: Job) -> None:
         if not self.executor.alive(job):
@@ -123,11 +142,19 @@ class Supervisor:
             return
         if self.executor.pending(job):
             self._counted[job.id] = time.monotonic()  # it does not run yet
+        else:
+            self._runs(job)
         if job.state == "cancelling":
             since = self._cancelled.setdefault(job.id, time.monotonic())
             self.executor.cancel(job, hard=time.monotonic() - since > GRACE)
         elif self._ran(job) > self._seconds:
             self._fail_running(job, "too_long", f"it ran for more than {self._seconds:g} s")
+
+    def _runs(self, job: Job) -> None:
+        """What was told of its start is over."""
+        self._backoff.runs(job)
+        if job.error and not job.code:
+            self.store.move(job, job.state, error=None)
 
     def _fail_running(self, job: Job, code: str, error: str) -> None:
         """Kill the process of a running job, which then fails with this error."""
@@ -146,6 +173,8 @@ class Supervisor:
             self._finish(job, "failed", code=result["code"], error=result["error"])
         elif job.code:
             self._finish(job, "failed")
+        elif (refusal := self.executor.refused(job)) is not None:
+            self._refused(job, refusal)
         elif crashed is not None and job.crashes + 1 >= MOST_CRASHES:
             error = f"its process crashed {MOST_CRASHES} times, the last time with status {crashed}"
             self._finish(job, "failed", code="crashed", error=error)
@@ -159,6 +188,7 @@ class Supervisor:
             log.info("job %s %s", job.id, state)
             self._cancelled.pop(job.id, None)
             self._counted.pop(job.id, None)
+            self._backoff.forget(job)
             JobFiles(self.root / job.id).clear(job)
 
     def _result(self, job: Job) -> dict[str, Any] | None:

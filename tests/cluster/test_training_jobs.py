@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from api.jobs.cluster import ClusterUnavailable, RayExecutor, Share
+from api.jobs.cluster import RayExecutor, Share
 from api.jobs.executor import JobLimits
 from api.jobs.files import JobFiles
 from api.jobs.job import Job, Options
@@ -112,12 +112,8 @@ def test_a_cluster_that_refuses_the_token_is_told(nodes: Cluster, tmp_path: Path
     wrong = tmp_path / "token"
     wrong.write_text("0" * 64)
     said = apart(nodes, "check_one_run", tmp_path, RAY_AUTH_TOKEN_PATH=str(wrong))
+    assert "StartRefused: the Ray cluster at" in said
     assert "refuses the service's token: set RAY_AUTH_MODE=token" in said
-
-
-def test_a_head_that_does_not_answer_leaves_jobs_as_they_are(tmp_path: Path) -> None:
-    with pytest.raises(ClusterUnavailable, match="is it running, and is CAPS_MED_JOBS_RAY"):
-        check_one_run(tmp_path, "http://127.0.0.1:9")
 
 
 def test_several_processes_train_one_network(nodes: Cluster, discs: Path, tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""What a cluster's refusals mean for a job: tried again, or failed, and why."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.jobs.cluster import ClusterUnavailable
+from api.jobs.executor import StartRefused
+from tests.cluster.test_training_jobs import Place
+
+
+@contextmanager
+def head(submitting: tuple[int, str], job: dict[str, Any] | None = None) -> Iterator[str]:
+    """The address of a stand-in for the dashboard of a head.
+
+    Args:
+        submitting: status and text of its answer to a new job.
+        job: what it says of a job; None for a lost connection.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/api/version":
+                version = {"version": "4", "ray_version": "2.60.0", "ray_commit": "", "session": ""}
+                self.reply(200, json.dumps(version))
+            elif job is not None:
+                self.reply(200, json.dumps(job))
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.reply(*submitting)
+
+        def reply(self, status: int, text: str) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "permanent"),
+    [
+        (400, "Traceback\nTypeError: runtime_env['env_vars'] must be a dict", True),
+        (500, "No available agent to submit job, please try again later.", False),
+        (503, "", False),
+    ],
+)
+def test_an_answer_that_refuses_a_job(
+    status: int, text: str, permanent: bool, tmp_path: Path
+) -> None:
+    with head((status, text)) as address:
+        place = Place(tmp_path, address, "")
+        last = text.splitlines()[-1] if text else "nothing"
+        with pytest.raises(StartRefused, match=f"answered {status}: ") as raised:
+            place.executor.submit(place.job)
+    assert str(raised.value).endswith(last)
+    assert raised.value.permanent == permanent
+
+
+@pytest.mark.parametrize(
+    ("kind", "permanent"),
+    [
+        ("JOB_SUPERVISOR_ACTOR_START_TIMEOUT", False),
+        ("RUNTIME_ENV_SETUP_FAILURE", True),
+        ("JOB_SUPERVISOR_ACTOR_DIED", None),
+    ],
+)
+def test_a_job_that_was_accepted_and_did_not_start(
+    kind: str, permanent: bool | None, tmp_path: Path
+) -> None:
+    job = {
+        "type": "SUBMISSION", "entrypoint": "", "status": "FAILED", "error_type": kind,
+        "message": "because of this\nand a traceback", "submission_id": "x",
+    }  # fmt: skip
+    with head((200, '{"job_id": "x", "submission_id": "x"}'), job) as address:
+        place = Place(tmp_path, address, "")
+        place.executor.submit(place.job)
+        assert not place.executor.alive(place.job)
+        refusal = place.executor.refused(place.job)
+    if permanent is None:  # of a lost node: it is started again at once
+        assert refusal is None
+    else:
+        assert str(refusal).endswith("did not start it: because of this")
+        assert refusal is not None and refusal.permanent == permanent
+
+
+def test_without_an_answer_it_is_not_known_whether_the_job_starts(tmp_path: Path) -> None:
+    with pytest.raises(
+        ClusterUnavailable, match="is it running, and is CAPS_MED_JOBS_RAY"
+    ) as raised:
+        place = Place(tmp_path, "http://127.0.0.1:9", "")
+        place.executor.submit(place.job)
+    assert raised.value.status is None
