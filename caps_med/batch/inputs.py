@@ -20,7 +20,7 @@ from caps_med.batch.places import (
     objects_below,
     place_of,
 )
-from caps_med.batch.series import Series, is_dicom, series_of
+from caps_med.batch.series import Header, Series, header_of, series_of
 from caps_med.errors import InvalidInput
 from caps_med.images import CODECS, Kind
 
@@ -85,23 +85,20 @@ def find_cases(
     """
     paths = _expanded(inputs)
     root = _common_folder(paths)
-    found: dict[Place, None] = {}
-    skipped: list[Skipped] = []
     walked = [
         (file, path)
         for path in paths
         for file in (_walk(path, leave_out) if path.is_dir() else [path])
     ]
-    reasons = each(lambda pair: _why_not(*pair), walked, lambda pair: pair[0])
-    for (file, _), reason in zip(walked, reasons, strict=True):
-        if reason:
-            skipped.append(Skipped(_below(root, file), reason))
-        else:
-            found[file] = None
-    files = list(found)
-    are_dicom = each(is_dicom, files, lambda file: file)
-    dicom = [file for file, is_one in zip(files, are_dicom, strict=True) if is_one]
-    images = [file for file, is_one in zip(files, are_dicom, strict=True) if not is_one]
+    looks = each(lambda pair: _look(*pair), walked, lambda pair: pair[0])
+    found = {file: look for (file, _), look in zip(walked, looks, strict=True) if look.is_input}
+    skipped = [
+        Skipped(_below(root, file), look.reason)
+        for (file, _), look in zip(walked, looks, strict=True)
+        if not look.is_input
+    ]
+    dicom = [(file, look.header) for file, look in found.items() if look.header is not None]
+    images = [file for file, look in found.items() if look.header is None]
     series, others = series_of(dicom, kind)
     skipped += [Skipped(_below(root, file), reason) for file, reason in others]
     cases = [*_picture_cases(images, root, channels), *_series_cases(series, root)]
@@ -178,31 +175,56 @@ def _walk_here(folder: Path, hidden: Path | None) -> Iterator[Path]:
         yield from (here / name for name in sorted(files))
 
 
-def _why_not(file: Place, given: Place) -> str:
-    """Why a file is no input; empty if it is one.
+@dataclass(frozen=True)
+class _Look:
+    """What a look at a file finds.
+
+    Attributes:
+        reason: why it is no input; empty if it is one.
+        header: of a DICOM file.
+    """
+
+    reason: str
+    header: Header | None = None
+
+    @property
+    def is_input(self) -> bool:
+        return not self.reason
+
+
+def _look(file: Place, given: Place) -> _Look:
+    """One look at a file: of a store, one request.
+
+    An image is known by its suffix, as DICOM whatever its name, or if it was named, by its content
+    (and a zip, for a series).
 
     Args:
         given: the folder in which it was found, or the file itself if it was named.
     """
-    if file == given:
-        return "" if _is_image(file, by_content=True) else "not an image"
-    if {"", ".", ".."} & set(_parts(given, file)):
+    named = file == given
+    if not named and (reason := _unfit(file, given)):
+        return _Look(reason)
+    header = header_of(file)
+    if header is None and not split_suffix(file.name)[1] and not (named and _is_image(file)):
+        return _Look("not an image")
+    return _Look("", header)
+
+
+def _unfit(file: Place, folder: Place) -> str:
+    """Why a file in a folder is no input, whatever its content; empty if it may be one."""
+    if {"", ".", ".."} & set(_parts(folder, file)):
         return "a name that leads out of the folder"
     if file.name.startswith("."):
         return "hidden"
-    if file.is_symlink() and not file.resolve().is_relative_to(given.resolve()):
+    if file.is_symlink() and not file.resolve().is_relative_to(folder.resolve()):
         return "a link out of the folder"
     if not file.is_file():
         return "a link to a folder" if file.is_dir() else "not a file"
-    return "" if _is_image(file, by_content=False) else "not an image"
+    return ""
 
 
-def _is_image(file: Place, *, by_content: bool) -> bool:
-    """By its suffix, as DICOM whatever its name, or by its content (and a zip, for a series)."""
-    if split_suffix(file.name)[1] or is_dicom(file):
-        return True
-    if not by_content:
-        return False
+def _is_image(file: Place) -> bool:
+    """By its content."""
     start = head_of(file, _START)
     zipped = file.suffix.lower() == ".zip"
     return zipped or any(codec.recognises(start) for codec in CODECS.values())

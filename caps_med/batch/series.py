@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-from caps_med.batch.places import each, head_of, opened
+from caps_med.batch.places import head_of, opened
 from caps_med.images import Kind
 from caps_med.images.codecs import dicom_layout
 
 if TYPE_CHECKING:
     from caps_med.batch.places import Place
 
-_TAGS = [
+_TAGS = (
+    "SOPClassUID",
+    "Modality",
     "SeriesInstanceUID",
     "SeriesNumber",
     "ImagePositionPatient",
-    "Modality",
     "Rows",
-    "SOPClassUID",
-]
+)
+#: Bytes that nearly always hold these elements: of a store, one request.
+_START = 2**14
+
+#: Those of `_TAGS` that a file has, by name; none of a file that cannot be parsed.
+Header: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,54 @@ def is_dicom(file: Place) -> bool:
         return False
 
 
-def series_of(files: Sequence[Place], kind: Kind) -> tuple[list[Series], list[tuple[Place, str]]]:
+def header_of(file: Place) -> Header | None:
+    """What tells to which series a file belongs; None if it does not begin like DICOM.
+
+    Whatever its name. What does not begin with it is read from the file as a whole.
+    """
+    try:
+        start = head_of(file, _START)
+    except OSError:  # reading it says why
+        return None
+    if not dicom_layout.recognises(start):
+        return None
+    header = _parsed(io.BytesIO(start), whole=len(start) < _START)
+    if header is None:
+        try:
+            with opened(file) as content:
+                header = _parsed(content, whole=True)
+        except OSError:
+            header = None
+    return header or {}
+
+
+def _parsed(content: BinaryIO, whole: bool) -> Header | None:
+    """The elements; None if they cannot be parsed, or do not all come before the end of a part."""
+    from pydicom.filereader import read_partial
+    from pydicom.tag import BaseTag, Tag
+
+    tags = [Tag(name) for name in _TAGS]
+    past = False
+
+    def is_past(tag: BaseTag, *_: object) -> bool:
+        nonlocal past
+        past = past or tag > max(tags)
+        return past
+
+    try:
+        read = read_partial(content, is_past, specific_tags=list(tags))
+        found = {name: read.get(name) for name in _TAGS if name in read}
+    except Exception:  # pydicom raises several types for broken files
+        return None
+    if not (past or whole):
+        return None
+    number = re.sub(r"[^0-9]", "", str(found.get("SeriesNumber", "")))
+    return {**found, "SeriesNumber": number}
+
+
+def series_of(
+    files: Sequence[tuple[Place, Header]], kind: Kind
+) -> tuple[list[Series], list[tuple[Place, str]]]:
     """DICOM files by folder and series, and those that are skipped with the reason.
 
     Pictures without a position, such as radiographs, are no volume together: each is by itself. So
@@ -58,8 +111,8 @@ def series_of(files: Sequence[Place], kind: Kind) -> tuple[list[Series], list[tu
     labels: dict[tuple[Place, str], str] = {}
     single: list[Series] = []
     skipped: list[tuple[Place, str]] = []
-    for file, header in zip(files, each(_header, files, lambda file: file), strict=True):
-        if header is None or "SOPClassUID" not in header:
+    for file, header in files:
+        if "SOPClassUID" not in header:
             single.append(Series(file.parent, (file,), file.stem))
         elif "Rows" not in header:
             skipped.append((file, "DICOM without a picture"))
@@ -75,17 +128,3 @@ def series_of(files: Sequence[Place], kind: Kind) -> tuple[list[Series], list[tu
         Series(folder, tuple(group), labels[folder, uid]) for (folder, uid), group in groups.items()
     ]
     return [*series, *single], skipped
-
-
-def _header(file: Place) -> dict[str, Any] | None:
-    """The elements that decide; None if the file cannot be parsed."""
-    import pydicom
-
-    try:
-        with opened(file) as content:
-            read = pydicom.dcmread(content, stop_before_pixels=True, specific_tags=list(_TAGS))
-        found = {tag: read.get(tag) for tag in _TAGS if tag in read}
-    except Exception:  # pydicom raises several types for broken files
-        return None
-    number = re.sub(r"[^0-9]", "", str(found.get("SeriesNumber", "")))
-    return {**found, "SeriesNumber": number}

@@ -7,7 +7,9 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pydicom
 import pytest
+from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from caps_med.batch import Case, Found, find_cases
 from caps_med.batch.cases import with_unambiguous_names
@@ -131,6 +133,20 @@ def test_a_study_is_a_case_for_each_series(tmp_path: Path) -> None:
     sizes = {case.name: len(case.files) for case in found.cases}
     assert sizes == {"both/series4": 2, "both/series5": 2, "broken": 1, "t1": 2}
     assert names(find_cases([study / "t1"])) == ["t1"]
+
+
+@pytest.mark.parametrize("deflated", [False, True])
+def test_a_header_that_is_longer_than_what_is_read_first(deflated: bool, tmp_path: Path) -> None:
+    for number in range(2):
+        made = pydicom.dcmread(io.BytesIO(slice_file(SeriesNumber="7")))
+        made.ImagePositionPatient = [0, 0, 2.5 * number]
+        made.add_new((0x0009, 0x0010), "LO", "somebody")
+        made.add_new((0x0009, 0x1001), "OB", np.random.default_rng(number).bytes(40_000))
+        if deflated:
+            made.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+        made.save_as(tmp_path / f"{number}")
+    (case,) = find_cases([tmp_path]).cases
+    assert len(case.files) == 2
 
 
 def test_channels_in_files_of_their_own_are_one_case(tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ from PIL import Image
 from benchmarks.cluster.batch_driver import computed
 from benchmarks.cluster.nodes import Cluster, cluster
 from benchmarks.cluster.s3 import s3_server
+from caps_med.batch import find_cases
 from tests.cluster.waiting import until
+from tests.images.dicom_files import slice_file
 
 COMMAND = (sys.executable, "-c", "from caps_med.cli import main; main()")
 DRIVER = (sys.executable, "-m", "benchmarks.cluster.batch_driver")
@@ -105,6 +107,32 @@ def test_s3_on_a_cluster_as_a_folder_on_one_machine(
         assert store.cat_file(f"scans/out/{name}") == (here / name).read_bytes()
     again = ("-i", "s3://scans/in", "-o", "s3://scans/out", "--resume")  # on this machine
     assert "12 cases done, 12 of them before; 1 failed" in call(COMMAND, s3, *segment, *again)
+
+
+def test_the_files_of_series_in_a_store_cost_a_request_each(
+    s3: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import s3fs
+
+    for name, value in s3.items():
+        monkeypatch.setenv(name, value)
+    store, calls = s3fs.S3FileSystem(), Counter[str]()
+    store.mkdir("studies")
+    for series, suffix in (("1.2", ""), ("1.3", ".dcm")):
+        for number in range(8):
+            file = slice_file(SeriesInstanceUID=series, ImagePositionPatient=[0, 0, number])
+            store.pipe_file(f"studies/in/{series}/IM{number}{suffix}", file)
+    ask = s3fs.S3FileSystem._call_s3
+
+    async def counted(self: Any, method: str, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        calls[method] += 1
+        return await ask(self, method, *given, **named)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", counted)
+    s3fs.S3FileSystem.clear_instance_cache()
+    found = find_cases(["s3://studies/in"])
+    assert [len(case.files) for case in found.cases] == [8, 8]
+    assert calls["get_object"] == 16 and calls.total() < 24
 
 
 def test_a_batch_that_is_interrupted_killed_and_loses_a_node(
