@@ -12,7 +12,10 @@ from typing import Any
 from api.jobs.job import Job
 
 #: Files of a finished run that are kept; prepared data and weights are not.
-_KEPT = ("recipe.json", "scores.jsonl", "progress.jsonl", "pictures", "report.html")
+_KEPT = (
+    "recipe.json", "scores.jsonl", "progress.jsonl", "learning-rate.csv", "learning-rate.png",
+    "pictures", "report.html",
+)  # fmt: skip
 
 
 class JobFiles:

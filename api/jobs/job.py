@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -33,7 +33,7 @@ class Options(BaseModel):
     batch_size: int | None = Field(default=None, ge=1, le=256)
     crop: int | None = Field(default=None, ge=64, le=1024, multiple_of=8)
     image_size: int | None = Field(default=None, ge=8, le=1024)
-    learning_rate: float | None = Field(default=None, ge=1e-7, le=1)
+    learning_rate: Annotated[float, Field(ge=1e-7, le=1)] | Literal["auto"] | None = None
     atoms: int | None = Field(default=None, ge=1, le=64)
     patience: int | None = Field(default=None, ge=0, le=10_000)
     network: str | None = None

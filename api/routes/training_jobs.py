@@ -74,7 +74,10 @@ async def chosen_options(
     image_size: Annotated[
         int | None, Form(description="Classification: edge to which images are brought.")
     ] = None,
-    learning_rate: Annotated[float | None, Form(description="Its maximum.")] = None,
+    learning_rate: Annotated[
+        float | Literal["auto"] | None,
+        Form(description="Its maximum; auto finds one before training."),
+    ] = None,
     atoms: Annotated[int | None, Form(description="Atoms of the first capsules.")] = None,
     network: Annotated[
         str | None, Form(description="One of `networks` of the task; see the list of jobs.")

@@ -138,9 +138,7 @@ def _attempt(
     source = hippocampus.source(list(samples))
     network = initial_network(recipe, source, None).train()
     assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
-    optimizer = torch.optim.Adam(
-        network.parameters(), lr=recipe.learning_rate, fused=device.type == "cuda"
-    )
+    optimizer = torch.optim.Adam(network.parameters(), lr=recipe.rate, fused=device.type == "cuda")
     rates, watch = schedule(optimizer, recipe), CollapseWatch(cell.steps)
     masked, loss_function = takes_mask(network), loss_of(recipe, network)
     level, shift = LEVELS[cell.level]

@@ -162,10 +162,10 @@ def test_the_networks_offered_are_those_of_the_recipes(server: Running) -> None:
     }
 
 
-def test_the_network_reaches_the_command() -> None:
-    options = Options.model_validate({"network": "unet"})
+def test_the_network_and_a_rate_to_be_found_reach_the_command() -> None:
+    options = Options.model_validate({"network": "unet", "learning_rate": "auto"})
     job = Job("a" * 32, 1, "queued", "segmentation", "x", "mni152", False, options, None, 0.0)
-    assert "--network=unet" in job.command(resume=False)
+    assert {"--network=unet", "--learning-rate=auto"} <= set(job.command(resume=False))
 
 
 #: Options of the command that are not for clients: places and processes of the server, other files,
@@ -227,6 +227,9 @@ def test_bad_requests(client: Client, discs: Path) -> None:
     refused(lambda: train("segmentation", "x", data="nope"), 422, "invalid_parameter")
     refused(lambda: train("segmentation", "x"), 422, "invalid_parameter")
     refused(lambda: train("x", "x", data="discs"), 422, "invalid_parameter")
+    rate = {"data": "discs", "learning_rate": "fast"}
+    error = refused(lambda: train("segmentation", "x", **rate), 422, "invalid_parameter")
+    assert "auto" in str(error)
     refused(lambda: train("segmentation", "x", data="discs", crop=65), 422, "invalid_parameter")
     refused(lambda: train("segmentation", "x", b"no archive"), 415, "unsupported_format")
     start = {"start_from": "../../x"}

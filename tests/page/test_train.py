@@ -46,6 +46,8 @@ def test_what_the_form_offers_and_takes(opened: Callable[..., Page]) -> None:
     assert form.evaluate(sent) is None
     form.locator("[name=randomize]").check()
     assert form.evaluate(sent) == "true"
+    form.locator("[name=learning_rate]").check()
+    assert form.evaluate("form => new FormData(form).get('learning_rate')") == "auto"
     form.locator("[name=task]").select_option("synthesis")
     expect(form.locator("[name=randomize]")).to_have_count(0)
     expect(form.locator("[name=network] option")).to_have_text(["capspix2pix (default)", "pix2pix"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +53,29 @@ Epochs = Annotated[int | None, typer.Option(help="Epochs.", min=1)]
 Steps = Annotated[int | None, typer.Option(help="Optimizer steps per epoch.", min=1)]
 Batch = Annotated[int | None, typer.Option(help="Crops per step.", min=1)]
 Crop = Annotated[int | None, typer.Option(help="Edge of a crop, a multiple of 16.", min=32)]
-Rate = Annotated[float | None, typer.Option(help="Peak learning rate.", min=1e-7)]
+
+
+def _rate(text: str) -> float | str:
+    """A learning rate, or ``auto``."""
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if text == "auto":
+        return text
+    if not 1e-7 <= rate < math.inf:
+        raise typer.BadParameter(f"{text!r} is neither a number from 1e-7 on nor auto")
+    return rate
+
+
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        help="Peak learning rate; auto finds one before training.",
+        parser=_rate,
+        metavar="RATE|auto",
+    ),
+]
 StartFrom = Annotated[str | None, typer.Option(help="Model whose weights initialize the network.")]
 Atoms = Annotated[int | None, typer.Option(help="Atoms of the first capsules.", min=1)]
 Patience = Annotated[

@@ -158,8 +158,8 @@ def _exhausted(best: Best, trainer: SupervisedTrainer, recipe: Recipe) -> bool:
 def _attach_training(trainer: SupervisedTrainer, run: TrainingRun) -> None:
     """Seeds, checks for NaN, the learning rate, and ``loss``, the epoch's mean."""
     device = distributed.device()
-    trainer.add_event_handler(Events.EPOCH_STARTED, _seed, run.recipe.seed)
-    trainer.add_event_handler(Events.GET_BATCH_COMPLETED, _check_images, run.names)
+    trainer.add_event_handler(Events.EPOCH_STARTED, seed_epoch, run.recipe.seed)
+    trainer.add_event_handler(Events.GET_BATCH_COMPLETED, check_images, run.names)
     losses = _Losses(run.names)
     every = Events.ITERATION_COMPLETED(every=STEPS_PER_LOOK[device.type])
     trainer.add_event_handler(Events.ITERATION_COMPLETED, losses.add)
@@ -169,13 +169,19 @@ def _attach_training(trainer: SupervisedTrainer, run: TrainingRun) -> None:
     Average(lambda output: output["loss"], device=device).attach(trainer, "loss")
 
 
-def _seed(engine: Engine, seed: int) -> None:
+def seed_epoch(engine: Engine, seed: int) -> None:
+    """Seed the crops and the networks' randomness by the epoch that begins."""
     epoch = engine.state.epoch
     engine.data_loader.sampler.epoch = epoch
     torch.manual_seed(seed * 1_000_003 + epoch + 7919 * idist.get_rank())
 
 
-def _check_images(engine: Engine, names: Callable[[int], str]) -> None:
+def check_images(engine: Engine, names: Callable[[int], str]) -> None:
+    """Look at the images of a batch.
+
+    Raises:
+        LossNotFinite: one has a NaN or an infinite value; the message names the cases.
+    """
     batch = engine.state.batch
     if not batch["image"].is_floating_point() or bool(torch.isfinite(batch["image"]).all()):
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,9 @@ class ProgressReporter:
     """Shows a run to people and programs; with several processes only the first has one.
 
     In the run folder: ``progress.jsonl``, a line every two seconds (epoch, epochs, step, steps,
-    loss, score, seconds_left, time); ``tensorboard/``; ``pictures/``. On the console: a bar and a
-    line per epoch. In MLflow, if requested (`training.engine.mlflow`).
+    loss, score, seconds_left, time; other lines are those of `training.engine.rate_finder`);
+    ``tensorboard/``; ``pictures/``. On the console: a bar and a line per epoch. In MLflow, if
+    requested (`training.engine.mlflow`).
 
     Args:
         folder: of the run.
@@ -138,7 +139,6 @@ class ProgressReporter:
         step, timed = engine.state.iteration, engine.state.iteration - self.done - 1
         left = (self._written - self._started) / timed * (self.total - step) if timed else None
         line: dict[str, Any] = {
-            "time": time.time(),
             "epoch": engine.state.epoch,
             "epochs": self.recipe.epochs,
             "step": step,
@@ -147,5 +147,10 @@ class ProgressReporter:
             "score": self.score,
             "seconds_left": left,
         }
-        with (self.folder.path / "progress.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        write_progress(self.folder, line)
+
+
+def write_progress(folder: RunFolder, line: Mapping[str, Any]) -> None:
+    """Add a line with the time to the progress of a run."""
+    with (folder.path / "progress.jsonl").open("a") as file:
+        file.write(json.dumps({"time": time.time(), **line}) + "\n")

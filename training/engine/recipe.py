@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.tasks import Task
+from caps_med.errors import InvalidParameter
 from caps_med.networks import CapsuleNetwork
 from training.data.cases import Instances
 from training.data.prepare import Preparation
 
 #: Smaller crops show too little of an image.
 MIN_CROP = 32
+#: A learning rate that is found before training, see `training.engine.rate_finder`.
+AUTO: Final = "auto"
+LearningRate = float | Literal["auto"]
 #: Edge of a crop; every network here halves it three times.
 Crop = Annotated[int, Field(ge=8, multiple_of=8)]
 
@@ -28,6 +32,7 @@ class Recipe(BaseModel, ABC):
         epochs, steps: epochs, and optimizer steps in each.
         batch_size: images or crops per step.
         learning_rate: peak; linear warm-up over the first 5 % of the steps, then cosine decay.
+            ``auto`` until it is found (`training.engine.rate_finder`).
         patience: epochs without a better score after which the run ends; 0 disables early stopping.
         keep: ``best`` keeps the weights of the epoch with the best score, ``last`` those of the
             last epoch; with `patience`, always the best.
@@ -42,7 +47,7 @@ class Recipe(BaseModel, ABC):
     epochs: int
     steps: int
     batch_size: int
-    learning_rate: float
+    learning_rate: LearningRate
     seed: int
     start_from: str | None = None
     patience: int = 0
@@ -85,6 +90,20 @@ class Recipe(BaseModel, ABC):
     def completed(self, source: Any) -> Self:  # noqa: ANN401
         """The recipe with the values that follow from the data to train on."""
         return self
+
+    @property
+    def rate(self) -> float:
+        """The learning rate as a number.
+
+        Raises:
+            InvalidParameter: it has not been found yet.
+        """
+        if isinstance(self.learning_rate, str):
+            raise InvalidParameter(
+                f"learning_rate={self.learning_rate}: it is found when training begins; give a "
+                "number here"
+            )
+        return self.learning_rate
 
     @property
     def casts_votes(self) -> bool:

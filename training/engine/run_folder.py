@@ -11,7 +11,7 @@ import torch
 
 from caps_med.errors import InvalidParameter
 from training.atomic import write_text
-from training.engine.recipe import Recipe, merged
+from training.engine.recipe import AUTO, Recipe, merged
 
 
 class Stateful(Protocol):
@@ -34,6 +34,7 @@ class RunFolder:
         self.path = path
         self.checkpoint, self.best = path / "checkpoint.pt", path / "best.pt"
         self.recipe, self.scores = path / "recipe.json", path / "scores.jsonl"
+        self.rates, self.rates_plot = path / "learning-rate.csv", path / "learning-rate.png"
         self.data = path / "data"
 
     def fold(self, number: int) -> RunFolder:
@@ -90,6 +91,8 @@ class RunFolder:
         """
         self._require_started()
         recipe = self.read_recipe(kind)
+        if overrides.get("learning_rate") == AUTO and self.rates.exists():
+            overrides = {**overrides, "learning_rate": recipe.learning_rate}  # which was found
         self._require_same(recipe, kind.model_validate(merged(recipe.model_dump(), overrides)))
         return recipe
 

@@ -159,17 +159,18 @@ def publish_trained(
 
     Args:
         held_out: groups of cases that it never saw.
-        scores: the folder whose scores the report shows; None for the request's first.
+        scores: the folder whose recipe the model's card has, and whose scores its report shows;
+            None for the request's first.
         trials: of the search that found its recipe, one row for each.
     """
-    request, task = prepared.request, prepared.task
+    request, task, run = prepared.request, prepared.task, scores or prepared.request.first_folder
+    recipe = run.read_recipe(task.recipe)  # after a restart, or with less memory, another one
     bundle = publish(
-        prepared.repository, request.name, trained, prepared.recipe, request.command,
+        prepared.repository, request.name, trained, recipe, request.command,
         prepared.statement, request.candidate, trials,
     )  # fmt: skip
     if task.report is not None and not isinstance(request.dataset, LabelMapData):
-        logged = (scores or request.first_folder).logged()
-        _report(request, task, bundle, held_out, logged, console)
+        _report(request, task, bundle, held_out, run.logged(), console)
     return bundle
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from training.engine.recipe import MIN_CROP
+from training.engine.recipe import AUTO, MIN_CROP
 from training.tasks.segmentation import SegmentationRecipe
 from training.tasks.segmentation_networks import CHOICES, NetworkName
 
@@ -54,7 +54,8 @@ def _drawn(
     crop = crops[rng.integers(len(crops))]
     if "network" in fixed:
         network = recipe.network
-    rate = recipe.learning_rate if network == recipe.network else CHOICES[network].rate
+    planned = network == recipe.network and recipe.learning_rate != AUTO
+    rate = recipe.rate if planned else CHOICES[network].rate
     found: Mapping[str, Any] = {
         "network": network,
         "learning_rate": float(f"{rate * factor:.2e}"),

@@ -25,6 +25,7 @@ from training.engine.collapse import RESTARTS, CollapseWatch, until_it_finds
 from training.engine.initial import initial_network
 from training.engine.loop import Best, TrainingRun, run_epochs, schedule
 from training.engine.memory import with_less_memory
+from training.engine.rate_finder import with_found_rate
 from training.engine.recipe import Crop, CropRecipe
 from training.engine.run_folder import RunFolder
 from training.engine.sampling import DrawnDataset, epoch_loader, share_of_batch
@@ -139,7 +140,7 @@ class SegmentationRecipe(CropRecipe):
         return self.model_copy(
             update={
                 "seed": self.seed + _NEXT_SEED * self.restarts,
-                "learning_rate": self.learning_rate / 2**self.restarts,
+                "learning_rate": self.rate / 2**self.restarts,
             }
         )
 
@@ -185,6 +186,9 @@ def train_segmentation(
     """
     if distributed.first():
         folder.open(recipe, resume)
+    recipe = with_found_rate(
+        recipe, folder, lambda r: _assembled(source, r, folder, workers, models)[:2]
+    )
 
     def attempt(restarts: int) -> tuple[SegmentationNetwork, Best]:
         current = recipe.model_copy(update={"restarts": restarts})
@@ -215,9 +219,24 @@ def _train(
     models: Path | None,
 ) -> tuple[SegmentationNetwork, Best]:
     recipe = recipe.started()
+    trainer, run, network = _assembled(source, recipe, folder, workers, models)
+    if recipe.restarts < RESTARTS:
+        CollapseWatch(recipe.epochs * recipe.steps).attach(trainer)
+    best = run_epochs(trainer, run, resume)
+    return network.eval(), best
+
+
+def _assembled(
+    source: Source,
+    recipe: SegmentationRecipe,
+    folder: RunFolder,
+    workers: int,
+    models: Path | None,
+) -> tuple[SupervisedTrainer, TrainingRun, SegmentationNetwork]:
+    """The trainer of a network that has not learned anything, its run, and the network."""
     device, network = distributed.device(), initial_network(recipe, source, models)
     assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
-    optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
+    optimizer = torch.optim.Adam(network.parameters(), lr=recipe.rate)
     trainer = SupervisedTrainer(
         device=device,
         max_epochs=recipe.epochs,
@@ -241,10 +260,7 @@ def _train(
         picture=lambda: validation_picture(network, shown),
         names=source.training_name,
     )
-    if recipe.restarts < RESTARTS:
-        CollapseWatch(recipe.epochs * recipe.steps).attach(trainer)
-    best = run_epochs(trainer, run, resume)
-    return network.eval(), best
+    return trainer, run, network
 
 
 def _batches(source: Source, recipe: SegmentationRecipe, workers: int) -> Iterable[Any]:

@@ -2,16 +2,17 @@
 import { formatted } from './catalog.svelte.js';
 import type { Task } from './tasks.js';
 
+interface Progress { phase?: string; epoch?: number; epochs?: number; step?: number; steps?: number; loss?: number; score?: number }
 export interface Job {
   id: string; state: string; task: Task; name: string; created: string; position: number | null;
-  seconds_left: number | null; progress: Record<string, number>; scores: Record<string, number>[];
+  seconds_left: number | null; progress: Progress; scores: Record<string, number>[];
   model: string | null; error: string | null; report?: boolean;
 }
 export const OVER = ['succeeded', 'failed', 'cancelled'];
 
 /** How far it is, as people read it. */
-export const standing = ({ state, position, seconds_left, error, progress: { epoch, epochs, loss } }: Job): string => [
-  state, position && `place ${position} in the queue`, epoch && `epoch ${epoch} of ${epochs ?? '?'}`,
+export const standing = ({ state, position, seconds_left, error, progress: { phase, epoch, epochs, loss } }: Job): string => [
+  state, position && `place ${position} in the queue`, phase, epoch && `epoch ${epoch} of ${epochs ?? '?'}`,
   state === 'running' && loss !== undefined && `loss ${formatted(loss, 4)}`, seconds_left && `about ${formatted(seconds_left, 2)} s left`, error].filter(Boolean).join(' · ');
 
 /** Which part of it is done, from 0 to 1. */

@@ -19,6 +19,7 @@ from training.engine.graphs import capture
 from training.engine.initial import initial_network
 from training.engine.loop import Best, TrainingRun, run_epochs, schedule
 from training.engine.memory import with_less_memory
+from training.engine.rate_finder import with_found_rate
 from training.engine.run_folder import RunFolder, Stateful
 from training.tasks.classification.batches import batch_loader, prepared
 from training.tasks.classification.objective import Objective
@@ -41,6 +42,9 @@ def train_classification(
     """
     if distributed.first():
         folder.open(recipe, resume)
+    recipe = with_found_rate(
+        recipe, folder, lambda r: _assembled(source, r, folder, workers, models)[:2]
+    )
     return with_less_memory(
         recipe, folder, resume, lambda r, on: _train(source, r, folder, on, workers, models)
     )
@@ -54,12 +58,26 @@ def _train(
     workers: int,
     models: Path | None,
 ) -> tuple[ClassificationNetwork, Best]:
+    trainer, run, published = _assembled(source, recipe, folder, workers, models)
+    best = run_epochs(trainer, run, resume)
+    _order_convolutions(published, torch.contiguous_format)
+    return published.eval(), best
+
+
+def _assembled(
+    source: ClassifiedSource,
+    recipe: ClassificationRecipe,
+    folder: RunFolder,
+    workers: int,
+    models: Path | None,
+) -> tuple[SupervisedTrainer, TrainingRun, ClassificationNetwork]:
+    """The trainer of a network that has not learned anything, its run, and the one to publish."""
     device, network = distributed.device(), initial_network(recipe, source, models)
     assert isinstance(network, ClassificationNetwork)  # noqa: S101 - of this recipe
     _order_convolutions(network, torch.channels_last)
     optimizer = torch.optim.AdamW(
         network.parameters(),
-        lr=recipe.learning_rate,
+        lr=recipe.rate,
         weight_decay=recipe.weight_decay,
         fused=device.type == "cuda" or None,
     )
@@ -101,9 +119,7 @@ def _train(
         validate=lambda: recipe.held_out_scores(published, source),
         names=source.training_name,
     )
-    best = run_epochs(trainer, run, resume)
-    _order_convolutions(published, torch.contiguous_format)
-    return published.eval(), best
+    return trainer, run, published
 
 
 def _order_convolutions(network: nn.Module, order: torch.memory_format) -> None:

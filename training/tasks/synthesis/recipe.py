@@ -13,7 +13,7 @@ from caps_med.layers.convolutional import Upsampling
 from caps_med.networks import CapsuleNetwork, SynthesisNetwork
 from caps_med.networks.capspix2pix import BorderPadding
 from training.data.samples import Source, evenly
-from training.engine.recipe import Crop, CropRecipe
+from training.engine.recipe import Crop, CropRecipe, LearningRate
 from training.evaluation.validation import synthesis_scores
 from training.tasks.synthesis.noise import has_fibres, noise_lengths
 from training.transforms import Augmentation
@@ -88,7 +88,7 @@ class SynthesisRecipe(CropRecipe):
     batch_size: int = 4
     crop: Crop = 128
     atoms: int = 16
-    learning_rate: float = 5e-3
+    learning_rate: LearningRate = 5e-3
     task: ClassVar[Task] = "synthesis"
     before: ClassVar[Mapping[str, Any]] = {"fibres": True}
 

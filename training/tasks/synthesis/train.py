@@ -22,6 +22,7 @@ from training.data.samples import Source
 from training.engine import distributed
 from training.engine.initial import Weights, initial_network
 from training.engine.loop import Best, TrainingRun, run_epochs, schedule
+from training.engine.rate_finder import with_found_rate
 from training.engine.run_folder import RunFolder
 from training.engine.sampling import DrawnDataset, EpochSampler, epoch_loader
 from training.tasks.synthesis.adversary import Adversary
@@ -52,6 +53,23 @@ def train_synthesis(
     judge = _judge(recipe, source, models)
     if distributed.first():
         folder.open(recipe, resume)
+    recipe = with_found_rate(
+        recipe, folder, lambda r: _assembled(source, r, folder, judge, workers, models)[:2]
+    )
+    trainer, run, kept = _assembled(source, recipe, folder, judge, workers, models)
+    best = run_epochs(trainer, run, resume)
+    return kept.eval(), best
+
+
+def _assembled(
+    source: Source,
+    recipe: SynthesisRecipe,
+    folder: RunFolder,
+    judge: SegmentationNetwork | None,
+    workers: int,
+    models: Path | None,
+) -> tuple[SupervisedTrainer, TrainingRun, SynthesisNetwork]:
+    """The trainer of networks that have not learned anything, its run, and the one to keep."""
     device = distributed.device()
     generator = initial_network(
         recipe, source, models, lambda weights, own: _other_noise(weights, own, source)
@@ -67,7 +85,7 @@ def train_synthesis(
     adversary = Adversary(
         discriminator.to(device), recipe.adversarial_loss, recipe.discriminator_rate
     )
-    optimizer = Adam(generator.parameters(), lr=recipe.learning_rate, betas=(0.5, 0.999))
+    optimizer = Adam(generator.parameters(), lr=recipe.rate, betas=(0.5, 0.999))
     dataset = DrawnDataset(
         source.training,
         synthesis_transforms(source, recipe.crop, recipe.augmentation),
@@ -116,8 +134,7 @@ def train_synthesis(
         validate=lambda: recipe.held_out_scores(kept, source),
         names=source.training_name,
     )
-    best = run_epochs(trainer, run, resume)
-    return kept.eval(), best
+    return trainer, run, kept
 
 
 def _averaged(generator: SynthesisNetwork, decay: float) -> AveragedModel | None:
