@@ -40,6 +40,7 @@ from api.routes import (
     swagger,
     synthesize,
 )
+from api.routes.added import ROUTERS
 from api.routes.common import known_parameters
 from api.settings import Settings
 from api.uploads import BodyLimit
@@ -98,6 +99,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         archives, images, samples,
     ):  # fmt: skip
         app.include_router(router.router)
+    for added in ROUTERS.values():
+        app.include_router(added)
     if settings.inference_only:
         elsewhere.install(app)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -17,6 +18,9 @@ class ModelSummary(BaseModel):
     name: str = Field(examples=["brain-t1-tissue"])
     version: int = Field(examples=[1])
     task: str = Field(examples=["segmentation"])
+    takes: Literal["image", "labels"] = Field(
+        description="What it is applied to.", examples=["image"]
+    )
     channels: list[str] = Field(
         description="Of the image that the model takes, in this order; none of a label map.",
         examples=[["FLAIR", "T1"]],
@@ -44,6 +48,7 @@ class ModelSummary(BaseModel):
             name=bundle.name,
             version=bundle.version,
             task=card.task,
+            takes="image" if card.takes_images else "labels",
             channels=card.shown_channels if card.takes_images else [],
             labels=card.labels,
             colors=card.shown_colors,

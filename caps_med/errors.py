@@ -139,6 +139,12 @@ class ArchiveDenied(CapsMedError):
     code = "archive_denied"
 
 
+class InvalidPlugin(CapsMedError):
+    """An installed package adds something to caps_med that cannot be imported."""
+
+    code = "invalid_plugin"
+
+
 class MissingExtra(CapsMedError, ImportError):
     """An extra is not installed; the message has the install command."""
 

@@ -1,4 +1,4 @@
-"""The options of each task's training jobs; a new task is added here.
+"""The options of each task's training jobs; other packages add those of their tasks.
 
 Written down here: recipes would import the training engine into the service.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from caps_med.registers import Register
 
 #: Options of training on crops of images with label maps.
 _OF_CROPS = ("crop", "atoms", "instances", "labels", "channels", "code")
@@ -30,7 +32,8 @@ class TaskOptions:
         return {*self.choices, *self.others}
 
 
-TASKS: Mapping[str, TaskOptions] = {
+#: Other packages add theirs through the entry-point group ``caps_med.job_options``.
+TASKS: Register[TaskOptions] = Register("caps_med.job_options", {
     "segmentation": TaskOptions(
         {
             "network": (
@@ -64,4 +67,4 @@ TASKS: Mapping[str, TaskOptions] = {
         },
         ("image_size", "iterations", "validation"),
     ),
-}  # fmt: skip
+})  # fmt: skip

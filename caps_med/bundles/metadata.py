@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from caps_med._version import __version__
-from caps_med.bundles.tasks import TASKS, Port, Task
+from caps_med.bundles.tasks import TASKS, Port, Task, TaskDetails
 from caps_med.errors import InvalidParameter
 from caps_med.images import LabelCode, Normalization, Plane, label_palette
 from caps_med.images.channels import COLOURS
@@ -185,6 +185,7 @@ class ModelCard(Statement):
         channel_names: of the image, in the order in which they are given; may be empty.
         normalization: applied to each image or volume as a whole.
         classification: of a classification model, else None; it holds its own normalization.
+        details: of a model of an added task, what its `TaskTraits.details` describes.
         temperature: of a segmentation model: probabilities are proportional to ``score ** (1 /
             temperature)``, fitted on held-out images; None leaves the scores as they are.
         statistics: of the images of the training, to tell those that are unlike them; None where
@@ -194,7 +195,7 @@ class ModelCard(Statement):
 
     task: Task
     network: NetworkSpec
-    labels: Annotated[dict[LabelId, str], Field(min_length=2)]
+    labels: dict[LabelId, str]
     colors: dict[LabelId, Color] = {}
     plane: Plane = "axial"
     spacing_mm: tuple[Millimetres, Millimetres] | None = None
@@ -205,6 +206,7 @@ class ModelCard(Statement):
     channel_names: tuple[str, ...] = ()
     normalization: Normalization = Normalization()
     classification: ClassificationSpec | None = None
+    details: dict[str, Any] = {}
     temperature: Temperature | None = None
     statistics: ImageStatistics | None = None
     scores: dict[str, float] = {}
@@ -217,8 +219,18 @@ class ModelCard(Statement):
         return dict(sorted(labels.items()))
 
     @model_validator(mode="after")
+    def _suits_its_task(self) -> Self:
+        fewest = TASKS[self.task].fewest_labels
+        if len(self.labels) < fewest:
+            raise ValueError(f"labels: {self.task} models have at least {fewest}")
+        if self.details and TASKS[self.task].details is None:
+            raise ValueError(f"details: {self.task} models have none")
+        _ = self.task_details
+        return self
+
+    @model_validator(mode="after")
     def _has_its_section(self) -> Self:
-        for task, traits in TASKS.items():
+        for task, traits in TASKS.builtin.items():
             own, section = task == self.task, traits.section
             if section and own != (getattr(self, section) is not None):
                 raise ValueError(f"{task} models, and no others, have a section {section}")
@@ -228,9 +240,17 @@ class ModelCard(Statement):
         return self
 
     @property
+    def task_details(self) -> TaskDetails | None:
+        """`details` as the model's task describes them; None for a built-in task."""
+        described = TASKS[self.task].details
+        return None if described is None else described.model_validate(self.details)
+
+    @property
     def preprocessing_text(self) -> str:
         """The preprocessing in one line, for the provenance of an answer."""
-        return str(self.classification.pictures if self.classification else self.preprocessing)
+        own = self.classification or self.task_details
+        pictures = None if own is None else own.pictures
+        return str(pictures or self.preprocessing)
 
     @property
     def input_channels(self) -> int:
@@ -370,10 +390,11 @@ def _data_formats(card: ModelCard) -> list[dict[str, Any]]:
 
 
 def _data_format(card: ModelCard, port: Port, image: Sequence[str]) -> dict[str, Any]:
-    """MONAI's description of a port; `image` names the channels of one that holds an image."""
+    """MONAI's description of a port; `image` names the channels of one that is an image."""
     arguments = _arguments(card)
     size = list(arguments.get("image_size") or ["8*n"] * _dims(card))
-    channels = image if port.format == "magnitude" else card.labels.values()
+    pictured = port.format == "magnitude" and port.spatial
+    channels = image if pictured else card.labels.values()
     return {
         "type": "image" if port.spatial else port.format,
         "dtype": "float32",

@@ -1,12 +1,26 @@
-"""The tasks of models: what the metadata of a bundle say of each. A new one is added here."""
+"""The tasks of models: what the metadata of a bundle say of each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any
 
-Task = Literal["segmentation", "synthesis", "classification"]
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from caps_med.preprocessing import PicturePreprocessing
+from caps_med.registers import Register
+
+
+class TaskDetails(BaseModel):
+    """The base of what the card says of models of an added task alone.
+
+    Attributes:
+        pictures: how an image becomes the network's input; None if by the card's `preprocessing`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pictures: PicturePreprocessing | None = None
 
 
 @dataclass(frozen=True)
@@ -33,15 +47,20 @@ class TaskTraits:
         takes, gives: of their networks.
         section: the section of the card that these models, and no others, have; None for none.
         optional: fields of the card that no other models have.
+        fewest_labels: labels that a model has at least; of classes there are two or more.
+        details: of an added task, what `ModelCard.details` holds; None for nothing.
     """
 
     takes: Port
     gives: Port
     section: str | None = None
     optional: tuple[str, ...] = ()
+    fewest_labels: int = 2
+    details: type[TaskDetails] | None = None
 
 
-TASKS: Mapping[Task, TaskTraits] = {
+#: Other packages add tasks through the entry-point group ``caps_med.tasks``.
+TASKS: Register[TaskTraits] = Register("caps_med.tasks", {
     "segmentation": TaskTraits(
         Port("magnitude", "in_channels"), Port("probabilities", "out_channels"),
         optional=("temperature",),
@@ -53,4 +72,18 @@ TASKS: Mapping[Task, TaskTraits] = {
         Port("magnitude", "in_channels"), Port("probabilities", "out_channels", spatial=False),
         section="classification",
     ),
-}  # fmt: skip
+})  # fmt: skip
+
+
+def _known(task: str) -> str:
+    if task not in TASKS:
+        raise ValueError(f"must be one of {', '.join(TASKS)}")
+    return task
+
+
+def _list_tasks(schema: dict[str, Any]) -> None:
+    schema["enum"] = list(TASKS)
+
+
+#: The name of a task.
+Task = Annotated[str, AfterValidator(_known), Field(json_schema_extra=_list_tasks)]

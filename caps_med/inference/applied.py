@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
+
+from torch import Tensor
 
 from caps_med.bundles import ModelCard
 from caps_med.bundles.tasks import Task
@@ -44,6 +46,10 @@ class AppliedNetwork(ABC, Generic[N]):
         self.network, self.card, self.provenance = network, card, provenance
         self.limits = limits
 
+    @abstractmethod
+    def __call__(self, source: MedicalImage, /) -> Any:  # noqa: ANN401 - each task has its own
+        """What the model answers to an image or a label map."""
+
     @property
     @abstractmethod
     def channels(self) -> int:
@@ -65,6 +71,17 @@ class ImageReader(AppliedNetwork[N]):
 
         Raises:
             InvalidInput: the network does not take it.
+        """
+
+    @abstractmethod
+    def shown(self, image: MedicalImage, slice: int | None = None) -> tuple[Tensor, int | None]:
+        """The network's input ``[D, C, H, W]`` and which D it is that `slice` of an image became.
+
+        Args:
+            slice: of a volume; None for the middle one, which may be answered by None.
+
+        Raises:
+            InvalidInput, InvalidParameter: as for a call.
         """
 
     @abstractmethod

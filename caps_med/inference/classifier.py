@@ -137,6 +137,10 @@ class Classifier(ImageReader[ClassificationNetwork]):
         """
         return unit_pictures(torch.from_numpy(self.spec.pictures(image, slice).copy()))[None]
 
+    def shown(self, image: MedicalImage, slice: int | None = None) -> tuple[Tensor, int | None]:
+        """See `ImageReader.shown`."""
+        return self.prepare(self.match_channels(image), slice), 0
+
     def try_out(self, size: Sequence[int]) -> None:
         """See `AppliedNetwork.try_out`."""
         network = self.network

@@ -96,7 +96,7 @@ class Model:
 
     @property
     def task(self) -> Task:
-        """``segmentation``, ``synthesis`` or ``classification``."""
+        """``segmentation``, ``synthesis``, ``classification``, or one that a package has added."""
         return self.bundle.card.task
 
     @property
@@ -116,6 +116,29 @@ class Model:
         if isinstance(network, ClassificationNetwork):
             return network.reconstructs
         return isinstance(network, SegCaps) and network.spatial_dims == 2
+
+    def __call__(
+        self,
+        source: ImageSource,
+        *,
+        progress: Progress | None = None,
+        **options: Any,  # noqa: ANN401 - each task has its own
+    ) -> Any:  # noqa: ANN401 - each task has its own
+        """What the model answers to an image, or of a synthesis model to a label map.
+
+        For programs that apply models of any task; `segment`, `synthesize` and `classify` are the
+        same for one task, with types.
+
+        Args:
+            source, progress: see `segment`.
+            options: of the task, such as ``seed=`` of synthesis.
+
+        Raises:
+            CapsMedError: the image cannot be read, or the model cannot take it.
+        """
+        read = self.read(source, self.reads)
+        with reporting_to(progress):
+            return self.inferer(read, **options)
 
     def segment(
         self,
@@ -387,18 +410,14 @@ class Model:
             origin = self.provenance.with_seed(seed)
             prepared = self.synthesizer.prepare(self.read(source, "labels"))
             return self._synthesis_features(origin, prepared, layer, slice, z)
-        read = self.read(source, "image")
-        if isinstance(self.network, ClassificationNetwork):
-            picture = self.classifier.prepare(self.classifier.match_channels(read), slice)
-            found, labels = explorer(picture, self.network.capsules, layer), self.bundle.card.labels
-        else:
-            network = self.segmenter.network
-            slices = self.segmenter.prepare(read).slices
-            found = explorer(slices, network.capsules, layer, slice)
-            types = self.layers[-1].types if self.layers else network.out_channels
-            labels = self.bundle.card.capsule_labels(types)
-        last = self.layers and self.layers[-1].name in found.layers
-        return replace(found, classes=tuple(labels.values())) if last else found
+        shown, at = self.image_reader.shown(self.read(source, "image"), slice)
+        found = explorer(shown, self.network.capsules, layer, at)
+        last = self.layers[-1] if self.layers else None
+        if last is None or last.name not in found.layers:
+            return found
+        labels = self.bundle.card.capsule_labels(last.types)
+        named = len(labels) == last.types  # the last capsules of an added task may be no classes
+        return replace(found, classes=tuple(labels.values())) if named else found
 
     def _synthesis_features(
         self,

@@ -223,6 +223,10 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         """
         return self._prepared(self.match_channels(image))
 
+    def shown(self, image: MedicalImage, slice: int | None = None) -> tuple[Tensor, int | None]:
+        """See `ImageReader.shown`."""
+        return self.prepare(image).slices, slice
+
     def _prepared(self, image: MedicalImage) -> PreparedSlices:
         return self.card.preprocessing.network_input(image, self.limits)
 

@@ -54,6 +54,14 @@ class CapsuleNetwork(nn.Module):
         """The network whose layers are shown: of an ensemble the first member."""
         return self
 
+    def capsules(self, *inputs: Any) -> OrderedDict[str, Tensor]:  # noqa: ANN401 - each network has its own
+        """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation.
+
+        Raises:
+            InvalidParameter: the network has none.
+        """
+        raise InvalidParameter(f"a {type(self).__name__} has no capsules to show")
+
     def check(self, *inputs: Any) -> None:  # noqa: ANN401 - each network has its own
         """Refuse inputs that the network cannot take.
 

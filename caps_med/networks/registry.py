@@ -1,4 +1,7 @@
-"""The closed list of networks that a bundle may name; nothing else is ever built from a file."""
+"""The closed list of networks that a bundle may name; nothing else is ever built from a file.
+
+Installed packages add networks of their own through the entry-point group ``caps_med.networks``.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,16 @@ from typing import Any
 from caps_med.networks.base import CapsuleNetwork
 from caps_med.networks.ensemble import ClassificationEnsemble, Ensemble
 from caps_med.networks.single import SINGLE_NETWORKS, build_from
+from caps_med.registers import Register
 
-NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
-    **SINGLE_NETWORKS,
-    "Ensemble": Ensemble,
-    "ClassificationEnsemble": ClassificationEnsemble,
-}
+NETWORKS: Register[type[CapsuleNetwork]] = Register(
+    "caps_med.networks",
+    {
+        **SINGLE_NETWORKS,
+        "Ensemble": Ensemble,
+        "ClassificationEnsemble": ClassificationEnsemble,
+    },
+)
 
 
 def build_network(name: str, arguments: Mapping[str, Any]) -> CapsuleNetwork:

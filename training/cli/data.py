@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -31,11 +31,10 @@ from training.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from training.data import ClassifiedDataset, Dataset
+    from training.data import Dataset
     from training.data.check.card import DataCard
     from training.data.classified.check import ClassCard
-
-AnyDataset: TypeAlias = "Dataset | ClassifiedDataset"
+    from training.data.interface import CheckedData
 
 data = typer.Typer(no_args_is_help=True, help="Look at labelled images, or make some.")
 console = Console()
@@ -66,11 +65,11 @@ def check_data(
 
     Example: caps-med data check DIR --out report
     """
-    from training.data.opening import open_any
+    from training.tasks.opening import open_to_check
 
     if out is not None:
         require_outside(out, path)
-    dataset = open_any(
+    dataset = open_to_check(
         path,
         track=partial(progress_bar, what="reading"),
         interpretation=interpretation_of(binary, instances, labels, channels),
@@ -165,7 +164,7 @@ def labels(
     console.print(f"{counted(count, 'label map')} in {out}", highlight=False, soft_wrap=True)
 
 
-def _print(dataset: AnyDataset) -> None:
+def _print(dataset: CheckedData) -> None:
     console.print(f"[bold]{escape(dataset.name)}[/bold]: {escape(dataset.layout)}", highlight=False)
     if dataset.error:
         console.print(dataset.error, markup=False, highlight=False, soft_wrap=True)
@@ -184,7 +183,7 @@ def _print(dataset: AnyDataset) -> None:
     )
 
 
-def _print_findings(dataset: AnyDataset) -> None:
+def _print_findings(dataset: CheckedData) -> None:
     from training.data.check.check import by_code
 
     rows: list[tuple[Cell, ...]] = []
@@ -196,15 +195,18 @@ def _print_findings(dataset: AnyDataset) -> None:
     print_table(console, ("code", "file", "what", "fix"), rows, "Findings")
 
 
-def _print_card_of(dataset: AnyDataset) -> None:
-    from training.data import Dataset
+def _print_card_of(dataset: CheckedData) -> None:
+    from training.data import ClassifiedDataset, Dataset
 
     if dataset.card is None:
         return
-    if isinstance(dataset, Dataset):
+    if isinstance(dataset, Dataset) and dataset.card is not None:
         _print_card(dataset.card, dataset)
-    else:
+    elif isinstance(dataset, ClassifiedDataset) and dataset.card is not None:
         _print_class_card(dataset.card)
+    else:  # of an added task
+        rows = [(k.replace("_", " "), str(v)) for k, v in dataset.card.model_dump().items()]
+        print_table(console, ("", ""), rows, "Data card")
 
 
 def _print_class_card(card: ClassCard) -> None:
@@ -233,7 +235,7 @@ def _print_card(card: DataCard, dataset: Dataset) -> None:
     print_table(console, ("label", "name", *numbers), rows, "Classes", numbers)
 
 
-def _as_dict(dataset: AnyDataset) -> dict[str, Any]:
+def _as_dict(dataset: CheckedData) -> dict[str, Any]:
     """All that the check found, for JSON."""
     return {
         "data": str(dataset.data),
@@ -246,7 +248,7 @@ def _as_dict(dataset: AnyDataset) -> dict[str, Any]:
     }
 
 
-def _write(dataset: AnyDataset, out: Path) -> None:
+def _write(dataset: CheckedData, out: Path) -> None:
     """``card.json``, ``findings.json`` and ``cases.png``."""
     out.mkdir(parents=True, exist_ok=True)
     findings = [found.model_dump() for found in dataset.findings]

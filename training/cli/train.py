@@ -102,6 +102,11 @@ _NOT_RECIPE = ("tune", "cluster",
                "name", "models", "runs", "resume", "recipe_file", "settings", "workers", "dims",
                "folds", "data", "input_description", "license", "candidate", "binary", "instances",
                "labels", "channels", "randomize", "code")  # fmt: skip
+#: Of the options that a command may lack.
+_DEFAULTS: Mapping[str, Any] = {
+    "models": None, "runs": Path("runs"), "resume": False, "recipe_file": None, "settings": None,
+    "workers": 0, "input_description": None, "license": None, "candidate": False,
+}  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -198,7 +203,7 @@ def segmentation(
       caps-med train segmentation --data my-scans --name my-organ --tune 16
       torchrun --nproc-per-node 2 --no-python caps-med train segmentation --data ... --name ...
     """
-    _run("segmentation", locals())
+    train_task("segmentation", locals())
 
 
 @train.command("synthesis")
@@ -251,7 +256,7 @@ def synthesis(
 
     Example: caps-med train synthesis --data mni152 --name my-t1
     """
-    _run("synthesis", locals())
+    train_task("synthesis", locals())
 
 
 @train.command("classification")
@@ -307,11 +312,19 @@ def classification(
       caps-med train classification --data /usr/share/datasets/fashion-mnist --name fashion
       caps-med train classification --data lesions.csv --name lesions --network capsnet
     """
-    _run("classification", locals())
+    train_task("classification", locals())
 
 
-def _run(task: str, options: Mapping[str, Any]) -> None:
-    """Train with the options of a command; on Ctrl-C print how to resume."""
+def train_task(task: str, options: Mapping[str, Any]) -> None:
+    """Train with the options of a command; on Ctrl-C print how to resume.
+
+    Args:
+        options: ``data`` and ``name``, and any others of the commands here; those with other names
+            are recipe values.
+
+    Raises:
+        CapsMedError: see `training.tasks.pipeline.train`.
+    """
     from caps_med.bundles.metadata import checked_statement
     from training.engine import distributed
     from training.engine.recipe import merged
@@ -319,6 +332,7 @@ def _run(task: str, options: Mapping[str, Any]) -> None:
     from training.tasks.overrides import read_overrides
     from training.tasks.pipeline import TrainRequest, train
 
+    options = {**_DEFAULTS, **options}
     flags = {k: v for k, v in options.items() if k not in _NOT_RECIPE and v is not None}
     if (edge := flags.pop("image_size", None)) is not None:
         flags["preparation"] = {"size": [edge, edge]}

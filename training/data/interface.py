@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Sized
+from pathlib import Path
 from typing import Any, Protocol, Self
 
-from caps_med.images import LabelCode
+from pydantic import BaseModel
+
+from caps_med.images import LabelCode, MedicalImage
 from training.data.check.findings import Finding
 
 
@@ -35,6 +38,30 @@ class TrainingData(Protocol):
     @property
     def trainable(self) -> bool:
         """Whether there are no errors."""
+
+
+class CheckedData(TrainingData, Protocol):
+    """A data set as `caps-med data check` shows it."""
+
+    @property
+    def layout(self) -> str:
+        """How its files are laid out, in words."""
+
+    @property
+    def error(self) -> str:
+        """Why nothing could be read; empty if something was."""
+
+    @property
+    def card(self) -> BaseModel | None:
+        """What the data are; None if nothing was read."""
+
+    @property
+    def strangers(self) -> Sequence[Path]:
+        """Files that are no images."""
+
+    @property
+    def sheet(self) -> MedicalImage | None:
+        """A contact sheet."""
 
 
 class TrainingSource(Protocol):

@@ -5,13 +5,15 @@ Apart from `training.tasks.registry`, which uses it: a check of data needs no tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from caps_med.registers import Register
 from training.data import open_classified, open_dataset
-from training.data.interface import TrainingData
+from training.data.interface import CheckedData, TrainingData
 from training.data.interpretation import Interpretation
+from training.data.opening import Track, open_any
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,13 @@ class Opening:
     Attributes:
         open: by path, or by the name of a registered data set.
         registered: whether it takes the registered data sets, which have label maps.
+        find: of an added task, its data at a path, or None where there are other data; the built-in
+            tasks' data are told apart by `training.data.opening.open_any`.
     """
 
     open: Callable[[str | Path, Understanding], TrainingData]
-    registered: bool
+    registered: bool = False
+    find: Callable[[Path], CheckedData | None] | None = None
 
 
 def _labelled_images(data: str | Path, understood: Understanding) -> TrainingData:
@@ -57,11 +62,12 @@ def _classified_images(data: str | Path, _: Understanding) -> TrainingData:
     return open_classified(data)
 
 
-OPENINGS: Mapping[str, Opening] = {
+#: Other packages add theirs through the entry-point group ``caps_med.task_data``.
+OPENINGS: Register[Opening] = Register("caps_med.task_data", {
     "segmentation": Opening(_images_or_label_maps, registered=True),
     "synthesis": Opening(_labelled_images, registered=True),
-    "classification": Opening(_classified_images, registered=False),
-}
+    "classification": Opening(_classified_images),
+})  # fmt: skip
 
 
 def open_data(task: str, data: str | Path, understood: Understanding) -> TrainingData:
@@ -71,3 +77,20 @@ def open_data(task: str, data: str | Path, understood: Understanding) -> Trainin
         InvalidInput: there are none.
     """
     return OPENINGS[task].open(data, understood)
+
+
+def open_to_check(
+    path: Path, track: Track = iter, interpretation: Interpretation | None = None
+) -> CheckedData:
+    """The data at a path, of whatever task they are.
+
+    Args:
+        track, interpretation: see `open_any`.
+
+    Raises:
+        InvalidInput: the path does not exist.
+    """
+    for opening in OPENINGS.values():
+        if opening.find is not None and (found := opening.find(path)) is not None:
+            return found
+    return open_any(path, track, interpretation)

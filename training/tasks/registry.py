@@ -1,4 +1,4 @@
-"""The tasks that can be trained; a new one is added here.
+"""The tasks that can be trained; other packages add theirs.
 
 A task's recipe names its network, builds it and scores it (`training.engine.recipe.Recipe`); its
 entry below adds what surrounds the recipe; `training.tasks.opening` opens its data.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from caps_med.registers import Register
 from training.data.interface import TrainingSource
 from training.engine.recipe import Recipe
 from training.tasks.classification.evaluation import evaluate_classification
@@ -55,8 +56,9 @@ class Task:
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """Names of the networks that can be trained."""
-        return get_args(self.recipe.model_fields["network"].annotation)
+        """Names of the networks that can be trained; none if the recipe leaves no choice."""
+        choice = self.recipe.model_fields.get("network")
+        return () if choice is None else get_args(choice.annotation)
 
 
 def _segmentation_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - passed on
@@ -71,7 +73,8 @@ def _classification_report(path: Path, **found: Any) -> None:  # noqa: ANN401 - 
     training_report(path, **found)
 
 
-TASKS: Mapping[str, Task] = {
+#: Other packages add tasks through the entry-point group ``caps_med.training_tasks``.
+TASKS: Register[Task] = Register("caps_med.training_tasks", {
     "segmentation": Task(
         SegmentationRecipe, plan_for, load_segmentation, train_segmentation, evaluate_segmentation,
         _segmentation_report,
@@ -83,4 +86,4 @@ TASKS: Mapping[str, Task] = {
         ClassificationRecipe, plan_classification, load, train_classification,
         evaluate_classification, _classification_report, attacked=True,
     ),
-}  # fmt: skip
+})  # fmt: skip

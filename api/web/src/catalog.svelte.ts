@@ -4,7 +4,7 @@ import { json, Problem } from './service.svelte.js';
 import { TASKS, type Task } from './tasks.js';
 
 export interface Model {
-  name: string; version: number; task: Task; channels: string[]; labels: Record<string, string>; scores: Record<string, number>;
+  name: string; version: number; task: string; takes: Kind; channels: string[]; labels: Record<string, string>; scores: Record<string, number>;
   colors: Record<string, Color>;
   description: string; input_description: string; data: string; license: string; size_bytes: number;
 }
@@ -20,12 +20,14 @@ export interface Sample {
 /** A file to look at; `original`: the image that a label map is of, `channels`: the files of all channels. */
 export interface Picked { content: Blob; name: string; original?: Blob; channels?: Blob[] }
 
+const NONE_CHOSEN = Object.fromEntries(Object.keys(TASKS).map((task) => [task, ''])) as Record<Task, string>;
+
 class Catalog {
   /** Preloaded ones first. */
   models = $state.raw<Model[]>([]);
   samples = $state.raw<Sample[]>([]);
   /** The model chosen for each task. */
-  chosen = $state(Object.fromEntries(Object.keys(TASKS).map((task) => [task, ''])) as Record<Task, string>);
+  chosen = $state<Record<Task, string> & Record<string, string>>({ ...NONE_CHOSEN });
   /** The last image that was segmented, its label map, and a label map to synthesize from. */
   image = $state.raw<Picked>();
   labels = $state.raw<Picked>();
@@ -55,8 +57,9 @@ export const catalog = new Catalog();
 
 /** What the capsules of a layer are called: those of the last one of a segmenter or classifier stand for its labels. */
 export function capsuleNames(model: Detail, { name, types }: Layer): string[] {
-  const last = TASKS[model.task].takes === 'image' && name === model.layers.at(-1)?.name;
+  const last = model.takes === 'image' && name === model.layers.at(-1)?.name;
   const labels = last ? Object.values(model.labels).slice(types === 1 ? 1 : 0) : [];
+  if (labels.length !== types) labels.length = 0; // capsules that are no classes
   return Array.from({ length: types }, (_, j) => labels[j] ?? `type ${j}`);
 }
 

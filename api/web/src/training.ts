@@ -1,10 +1,9 @@
 /** A training job, as the service tells of it. */
 import { formatted } from './catalog.svelte.js';
-import type { Task } from './tasks.js';
 
 interface Progress { phase?: string; epoch?: number; epochs?: number; step?: number; steps?: number; loss?: number; score?: number }
 export interface Job {
-  id: string; state: string; task: Task; name: string; created: string; position: number | null;
+  id: string; state: string; task: string; name: string; created: string; position: number | null;
   seconds_left: number | null; progress: Progress; scores: Record<string, number>[];
   model: string | null; error: string | null; report?: boolean;
 }

@@ -16,6 +16,7 @@ import { asField, between, stepped } from '../src/region.js';
 import { call, Problem } from '../src/service.svelte.js';
 import { deltas, nearest } from '../src/strip.svelte.js';
 import { within } from '../src/viewer.js';
+import { traitsOf } from '../src/tasks.js';
 import { fillWithPercents, uncertaintyColors } from '../src/uncertainty.js';
 import { unlessStopped, Work } from '../src/work.svelte.js';
 
@@ -150,13 +151,22 @@ describe('files of channels', () => {
 });
 
 describe('capsules', () => {
-  const model = { task: 'segmentation', labels: { 0: 'background', 1: 'axon' }, layers: [{ name: 'first' }, { name: 'last' }] };
+  const model = { takes: 'image', labels: { 0: 'background', 1: 'axon' }, layers: [{ name: 'first' }, { name: 'last' }] };
   const names = (name: string, types: number) =>
     capsuleNames(model as unknown as Detail, { name, types, atoms: 16, stride: 1 });
   it('of the last layer are called as its labels, the only one as the only class', () => {
     expect(names('first', 3)).toEqual(['type 0', 'type 1', 'type 2']);
     expect(names('last', 2)).toEqual(['background', 'axon']);
     expect(names('last', 1)).toEqual(['axon']);
+    expect(names('last', 3)).toEqual(['type 0', 'type 1', 'type 2']);
+  });
+});
+
+describe('a task of another package', () => {
+  it('has no view, and says what it can', () => {
+    expect(traitsOf('counting')).toEqual({ score: 'score', data: 'the data of this task', batch: 'Images' });
+    expect(traitsOf('constructor').view).toBeUndefined();
+    expect(traitsOf('synthesis').view).toBe('Synthesize');
   });
 });
 

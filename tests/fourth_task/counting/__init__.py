@@ -1,0 +1,1 @@
+"""The task counting: how many cells an image shows."""
