@@ -18,6 +18,7 @@ import numpy as np
 from caps_med.errors import InvalidInput
 from training.data.cases import FileRef, Unpaired
 from training.data.classified.arrays import ArrayRef, names_in, read_array
+from training.data.classified.figshare import figshare_tumours
 from training.data.classified.images import PARTS, ClassifiedImages, Found, Part, collected, natural
 from training.data.classified.norb import small_norb
 from training.data.layouts.described import GROUP_KEYS, IMAGE_KEYS, read_json, read_rows
@@ -45,6 +46,7 @@ Supported layouts of images with classes:
                                           alone of its kind in the folder, or give its path
   train-images-idx3-ubyte.gz + train-labels-idx1-ubyte.gz (MNIST, Fashion-MNIST)
   smallnorb-...-training-dat.mat + ...-cat.mat + ...-info.mat (smallNORB)
+  1.mat, 2.mat, ... with cjdata           brain tumour slices as published on figshare
   pathmnist.npz                           MedMNIST: train_images, train_labels, ..."""
 
 Layout = Callable[[Path], ClassifiedImages | None]
@@ -166,7 +168,9 @@ def class_folders(folder: Path) -> ClassifiedImages | None:
 
 
 #: The first layout that applies is used; those in `CERTAIN` can be nothing else.
-CERTAIN: tuple[Layout, ...] = (idx_files, small_norb, medmnist, class_list)
+CERTAIN: tuple[Layout, ...] = (
+    idx_files, small_norb, figshare_tumours, medmnist, class_list,
+)  # fmt: skip
 LAYOUTS: tuple[Layout, ...] = (*CERTAIN, list_inside, class_folders)
 
 
