@@ -17,6 +17,7 @@ from monai.handlers import LrScheduleHandler
 from monai.optimizers import WarmupCosineSchedule
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
 from caps_med.errors import CapsMedError
 from caps_med.wording import counted
@@ -68,8 +69,10 @@ class FinishedEpochs:
         self.trainer.state.iteration = state["epoch"] * self.trainer.state.epoch_length
 
 
-def schedule(optimizer: Optimizer, recipe: Recipe) -> WarmupCosineSchedule:
-    """Learning rate: linear warm-up, then cosine decay to a hundredth of the peak."""
+def schedule(optimizer: Optimizer, recipe: Recipe) -> LambdaLR:
+    """The learning rate from step to step, see `Recipe`."""
+    if recipe.schedule == "exponential":
+        return LambdaLR(optimizer, lambda step: recipe.decay ** (step // recipe.steps))
     total = recipe.epochs * recipe.steps
     return WarmupCosineSchedule(
         optimizer,
@@ -95,7 +98,7 @@ class TrainingRun:
     folder: RunFolder
     recipe: Recipe
     parts: Mapping[str, Stateful]
-    schedules: Mapping[str, WarmupCosineSchedule]
+    schedules: Mapping[str, LambdaLR]
     validate: Callable[[], Mapping[str, float]]
     picture: Callable[[], Tensor] | None = None
     names: Callable[[int], str] = str

@@ -95,8 +95,15 @@ class ProgressReporter:
             global_step_transform=lambda engine, _: engine.state.iteration,
         )
         self.mlflow.attach(trainer)
+        trainer.add_event_handler(Events.EPOCH_COMPLETED, self._add_histograms)
         if picture:
             trainer.add_event_handler(Events.EPOCH_COMPLETED, self._save_picture, picture)
+
+    def _add_histograms(self, engine: Engine) -> None:
+        """The weights of the network after an epoch."""
+        for name, weights in engine.network.named_parameters():
+            tag = f"weights/{name.replace('.', '/')}"
+            self.board.add_histogram(tag, weights.detach().float().cpu(), engine.state.iteration)
 
     def print(self, text: str) -> None:
         """Print a line above the bar."""

@@ -31,8 +31,10 @@ class Recipe(BaseModel, ABC):
         data: a registered data set or a folder.
         epochs, steps: epochs, and optimizer steps in each.
         batch_size: images or crops per step.
-        learning_rate: peak; linear warm-up over the first 5 % of the steps, then cosine decay.
-            ``auto`` until it is found (`training.engine.rate_finder`).
+        learning_rate: its peak; ``auto`` until it is found (`training.engine.rate_finder`).
+        schedule: ``cosine``: linear warm-up over the first 5 % of the steps, then cosine decay to a
+            hundredth; ``exponential``: from the peak, times `decay` after each epoch.
+        decay: of the exponential schedule.
         patience: epochs without a better score after which the run ends; 0 disables early stopping.
         keep: ``best`` keeps the weights of the epoch with the best score, ``last`` those of the
             last epoch; with `patience`, always the best.
@@ -53,6 +55,8 @@ class Recipe(BaseModel, ABC):
     patience: int = 0
     keep: Literal["best", "last"] = "best"
     recompute_votes: bool = False
+    schedule: Literal["cosine", "exponential"] = "cosine"
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.9
 
     task: ClassVar[Task]
     #: What fields meant that the recipe on disk of an older version lacks, if not their default.

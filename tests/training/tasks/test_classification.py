@@ -350,6 +350,11 @@ class TestObjective:
             losses.append(objective(image, target).item())
         assert losses == sorted(losses) and losses[0] < losses[-1]
 
+    def test_the_margin_rises_as_in_the_published_code(self) -> None:
+        network = MatrixCapsules(1, 3, (8, 8), width=4, types=(2, 2, 2))
+        rising = Objective(network, "spread", margin="sigmoid").spread_margin
+        assert [round(rising(done), 3) for done in (0, 0.5, 1)] == [0.214, 0.595, 0.976]
+
 
 def test_the_temperature_of_overconfident_scores_is_found() -> None:
     generator = torch.Generator().manual_seed(0)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from caps_med.losses import MarginLoss, SpreadLoss, linear_margin
+from caps_med.losses import MarginLoss, SpreadLoss, linear_margin, sigmoid_margin
 from caps_med.networks import ClassificationNetwork, ConvolutionalClassifier
-from training.tasks.classification.recipe import Loss
+from training.tasks.classification.recipe import Loss, Margin
 
 #: Scores are kept above this under a logarithm.
 _LEAST_SCORE = 1e-7
+#: Steps over which the published sigmoid rises; here it rises over the training, however long.
+_PUBLISHED_STEPS = 400_000
+#: Progress of the training -> margin of the spread loss.
+_MARGINS: Mapping[Margin, Callable[[float], float]] = {
+    "linear": linear_margin,
+    "sigmoid": lambda progress: sigmoid_margin(round(progress * _PUBLISHED_STEPS)),
+}
 
 
 class Objective(nn.Module):
@@ -27,6 +34,7 @@ class Objective(nn.Module):
         reconstruction_weight: of the mean squared error of the image that the capsules of the true
             classes stand for.
         class_weights: one for each class, or None.
+        margin: how the margin of the spread loss rises.
         precision: of the network's numbers; losses are computed in float32.
 
     Attributes:
@@ -40,9 +48,10 @@ class Objective(nn.Module):
         reconstruction_weight: float = 0.0,
         class_weights: Sequence[float] | None = None,
         precision: torch.dtype = torch.float32,
+        margin: Margin = "linear",
     ) -> None:
         super().__init__()
-        self.precision = precision
+        self.precision, self.spread_margin = precision, _MARGINS[margin]
         self.network, self.kind, self.progress = network, loss, 0.0
         self.reconstruction_weight, self.class_weights = reconstruction_weight, class_weights
         self.margin = MarginLoss(class_weights=class_weights, sum_classes=True)
@@ -75,7 +84,7 @@ class Objective(nn.Module):
             logits = scores.clamp_min(_LEAST_SCORE).log()
             loss = F.cross_entropy(logits, target.argmax(1), weights)
         else:
-            spread = SpreadLoss(linear_margin(self.progress), self.class_weights)
+            spread = SpreadLoss(self.spread_margin(self.progress), self.class_weights)
             loss = spread(scores, target.argmax(1))
         return loss
 

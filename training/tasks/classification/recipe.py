@@ -26,6 +26,7 @@ from training.tasks.classification.augmentation import PictureAugmentation
 #: Evenly spaced training images whose statistics the model's card keeps.
 STATISTICS_OF = 1000
 Loss = Literal["margin", "spread", "cross_entropy"]
+Margin = Literal["linear", "sigmoid"]
 Network = Literal["efficient", "capsnet", "matrix", "cnn", "resnet"]
 
 #: Name in the registry of networks.
@@ -73,6 +74,8 @@ class ClassificationRecipe(Recipe):
         steps: optimizer steps of an epoch; 0 goes once through the training images.
         loss: ``margin``, ``spread`` or ``cross_entropy``, of capsules that of their scores scaled
             to add up to 1.
+        margin: of the spread loss, which rises from 0.2 to 0.9 over the training: ``linear``, or
+            ``sigmoid``, as in the code of Hinton et al.
         reconstruction_weight: of the mean squared error of the reconstruction by the capsules of
             the true classes; 0 trains without a decoder.
         weight_decay: of AdamW.
@@ -96,6 +99,7 @@ class ClassificationRecipe(Recipe):
 
     network: Network = "efficient"
     loss: Loss
+    margin: Margin = "linear"
     reconstruction_weight: Annotated[float, Field(ge=0)] = 0.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     weight_average: Annotated[float, Field(ge=0, lt=1)] = 0.0

@@ -89,6 +89,7 @@ def _assembled(
         recipe.reconstruction_weight,
         recipe.class_weights,
         torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32,
+        recipe.margin,
     ).to(device)
     shared = distributed.wrapped(objective)
     # the margin of the spread loss changes from step to step, and EM routing reads numbers
