@@ -13,6 +13,7 @@ from caps_med.wording import counted
 
 if TYPE_CHECKING:
     from caps_med.inference import Model
+    from caps_med.inference.parameters import LayerParameters
 
 models_app = typer.Typer(no_args_is_help=True, help="List, verify and manage models.")
 
@@ -47,10 +48,19 @@ def list_models(as_json: AsJson = False, models: Models = None) -> None:
 
 
 @models_app.command("show")
-def show_model(name: Name, as_json: AsJson = False, models: Models = None) -> None:
+def show_model(
+    name: Name,
+    as_json: AsJson = False,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="All layers with weights, and their parameters.")
+    ] = False,
+    models: Models = None,
+) -> None:
     """Show what a model takes, its labels, scores, origin and capsule layers.
 
-    Example: caps-med models show brain-t1-tissue
+    Examples:
+      caps-med models show brain-t1-tissue
+      caps-med models show digits --layers
     """
     from caps_med.inference.passes import device_of
     from caps_med.routing import active_backend
@@ -78,6 +88,25 @@ def show_model(name: Name, as_json: AsJson = False, models: Models = None) -> No
     rows = [(one.name, str(one.types), str(one.atoms), str(one.stride)) for one in loaded.layers]
     numbers = ("capsule types", "atoms", "stride")
     print_table(console, ("layer", *numbers), rows, right=numbers)
+    if layers:
+        _print_parameters(loaded)
+
+
+def _parameters(model: Model) -> list[LayerParameters]:
+    from caps_med.inference.parameters import parameters_of
+
+    return parameters_of(model.network)
+
+
+def _print_parameters(model: Model) -> None:
+    """The layers with weights, as the summary of a Keras model lists them."""
+    found = _parameters(model)
+    rows = [(one.name, one.type, ", ".join(one.shapes), f"{one.parameters:,}") for one in found]
+    total = sum(one.parameters for one in found)
+    rows.append(("all", "", "", f"{total:,}"))
+    print_table(
+        console, ("weights of", "type", "shapes", "parameters"), rows, right=("parameters",)
+    )
 
 
 def _shown(model: Model, routing: str) -> dict[str, Any]:
@@ -86,6 +115,7 @@ def _shown(model: Model, routing: str) -> dict[str, Any]:
         "preprocessing": model.provenance.preprocessing,
         "routing": routing,
         "layers": [dict(info.__dict__) for info in model.layers],
+        "parameters": [dict(one.__dict__) for one in _parameters(model)],
     }
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -284,6 +285,10 @@ def test_models(models: Path) -> None:
     shown = call("models", "show", "tiny-synthesis@1", "--models", models)
     assert "convcaps10" in shown and "takes: not stated" in shown
     assert "licence: not stated" in shown
+    shown = call("models", "show", "digits", "--layers")
+    assert re.search(
+        r"decoder.layers.0 .* Linear .* weight 512x\d+, bias 512 .* \d\d,\d{3} ", shown
+    )
     verified = call("models", "verify", "tiny-synthesis", "--models", models)
     assert "tiny-synthesis@1: valid" in verified
 
@@ -297,6 +302,9 @@ def test_models_as_json(models: Path) -> None:
     }
     shown = json.loads(call("models", "show", "tiny-synthesis", "--json", "--models", models))
     assert shown["layers"][-1]["name"] == "convcaps10"
+    network = caps_med.load_model("tiny-synthesis", models).network
+    counted = sum(one["parameters"] for one in shown["parameters"])
+    assert counted == sum(weights.numel() for weights in network.parameters())
     verified = json.loads(call("models", "verify", "tiny-synthesis", "--json", "--models", models))
     assert verified["weights_sha256"] == shown["weights_sha256"]
 
