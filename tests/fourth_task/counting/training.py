@@ -77,7 +77,7 @@ def train_counting(
     """Train as the recipe says, and return the network with its best weights."""
     folder.open(recipe, resume)
     network = initial_network(recipe, source, models)
-    optimizer = torch.optim.Adam(network.parameters(), recipe.learning_rate)
+    optimizer = torch.optim.Adam(network.parameters(), recipe.rate)
     size = recipe.steps * recipe.batch_size
     trainer = SupervisedTrainer(
         device=distributed.device(),
