@@ -166,7 +166,9 @@ def test_it_is_evaluated(caps_med_command: typer.Typer, trained: str, workplace:
 
 def test_the_service_answers_and_lists_it(trained: str, workplace: Path) -> None:
     content = (workplace / "data" / "5.png").read_bytes()
-    settings = Settings(models=workplace / "models", jobs=workplace / "jobs", preload=("cells",))
+    settings = Settings(
+        models=workplace / "models", jobs_folder=workplace / "jobs", preload=("cells",)
+    )
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
         answer = client.post("/v1/models/cells/count", files={"image": content})
         assert answer.status_code == 200, answer.text

@@ -115,7 +115,7 @@ def test_capsules_of_a_meta_tensor_are_meta_tensors(
     if not network.layers:
         pytest.skip("a network without capsules")
     with torch.no_grad():
-        layers = network.capsules(*(MetaTensor(x) for x in inputs))  # type: ignore[operator]
+        layers = network.capsules(*(MetaTensor(x) for x in inputs))
     assert {type(layer) for layer in layers.values()} == {MetaTensor}
 
 

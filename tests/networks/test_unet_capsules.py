@@ -81,7 +81,7 @@ def test_the_ablation_has_the_same_shapes_and_no_capsules(name: str) -> None:
     assert shapes[0] == shapes[1]
     assert len(shapes[0]) == len(capsules.layers) - 1
     with pytest.raises(InvalidParameter, match=f"a {name} has no capsules to show"):
-        plain.capsules(image)  # type: ignore[operator]
+        plain.capsules(image)
 
 
 @pytest.mark.parametrize("name", ["ConvCaps", "UCaps"])
@@ -102,7 +102,7 @@ def test_with_the_label_the_lengths_of_the_class_capsules_are_returned() -> None
     with torch.no_grad():
         answer, lengths = network(image, torch.zeros(2, 3, 16, 24))
         assert torch.equal(answer, network(image))
-        capsules = network.capsules(image)["classes"]  # type: ignore[operator]
+        capsules = network.capsules(image)["classes"]
     torch.testing.assert_close(lengths, capsules.norm(dim=2), atol=1e-5, rtol=0)
 
 

@@ -74,12 +74,13 @@ def schedule(optimizer: Optimizer, recipe: Recipe) -> LambdaLR:
     if recipe.schedule == "exponential":
         return LambdaLR(optimizer, lambda step: recipe.decay ** (step // recipe.steps))
     total = recipe.epochs * recipe.steps
-    return WarmupCosineSchedule(
+    cosine: LambdaLR = WarmupCosineSchedule(
         optimizer,
         warmup_steps=max(1, round(WARM_UP * total)),
         t_total=total,
         end_lr=optimizer.param_groups[0]["lr"] / 100,
     )
+    return cosine
 
 
 @dataclass

@@ -13,7 +13,7 @@ def rates(**values: object) -> list[float]:
     """Of four epochs of five steps, from a peak of 1."""
     settings = {"data": "", "seed": 0, "epochs": 4, "steps": 5, "learning_rate": 1.0, **values}
     recipe = ClassificationRecipe.model_validate(settings)
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], recipe.learning_rate)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], recipe.rate)
     steps, found = schedule(optimizer, recipe), []
     for _ in range(recipe.epochs * recipe.steps):
         found.append(optimizer.param_groups[0]["lr"])
