@@ -45,8 +45,14 @@ NETWORKS: Mapping[str, tuple[str, float | None]] = {
     "unet-2e-3": ("unet", 2e-3),
     "convcaps": ("convcaps", None),
     "convcaps-plain": ("convcaps-plain", None),
+    "onlycaps": ("onlycaps", None),
+    "onlycaps-plain": ("onlycaps-plain", None),
+    "segcaps-plain": ("segcaps-plain", None),
 }
-TITLES = ("SegCaps", "BasicUNet", "BasicUNet, 2e-3", "ConvCaps", "ConvCaps without capsules")
+TITLES = (
+    "SegCaps", "BasicUNet", "BasicUNet, 2e-3", "ConvCaps", "ConvCaps without capsules", "OnlyCaps",
+    "OnlyCaps without capsules", "SegCaps without capsules",
+)  # fmt: skip
 
 
 def main() -> None:

@@ -37,8 +37,8 @@ TASKS: Register[TaskOptions] = Register("caps_med.job_options", {
     "segmentation": TaskOptions(
         {
             "network": (
-                "convcaps", "convcaps-plain", "ucaps", "ucaps-plain", "segcaps",
-                "segcaps-normalized", "unet",
+                "convcaps", "convcaps-plain", "ucaps", "ucaps-plain", "onlycaps", "onlycaps-plain",
+                "segcaps", "segcaps-normalized", "segcaps-plain", "unet",
             ),
             "dims": ("2d", "2.5d", "3d"),
             "loss": (

@@ -17,6 +17,7 @@ from caps_med.layers.matrix import (
     PrimaryMatrixCapsules,
 )
 from caps_med.layers.primary import PrimaryCapsules
+from caps_med.layers.unit import UnitCapsule, UnitSquash
 
 __all__ = [
     "ClassMatrixCapsules",
@@ -29,6 +30,8 @@ __all__ = [
     "PrimaryCapsules",
     "PrimaryMatrixCapsules",
     "SelfAttentionCapsules",
+    "UnitCapsule",
+    "UnitSquash",
     "VoteNorm",
     "join_types",
     "recompute_votes",

@@ -19,6 +19,7 @@ from caps_med.layers.spatial import (
     pad_same,
     transposed_conv_type,
 )
+from caps_med.layers.unit import UnitCapsule
 from caps_med.routing import Routing, route
 
 Padding = Literal["symmetric", "tensorflow", "replicate"]
@@ -248,7 +249,7 @@ def recompute_votes(network: nn.Module, enabled: bool = True) -> None:
     Votes are most of what training keeps; convolving again costs about a forward pass per step.
     """
     for layer in network.modules():
-        if isinstance(layer, _CapsuleLayer):
+        if isinstance(layer, (_CapsuleLayer, UnitCapsule)):
             layer.recompute_votes = enabled
 
 

@@ -26,6 +26,7 @@ from caps_med.networks.discriminators import (
 from caps_med.networks.efficient_capsnet import EfficientCapsNet
 from caps_med.networks.ensemble import ENSEMBLES, ClassificationEnsemble, Ensemble
 from caps_med.networks.matrix_capsules import MatrixCapsules
+from caps_med.networks.onlycaps import OnlyCaps
 from caps_med.networks.pix2pix import Pix2Pix
 from caps_med.networks.registry import NETWORKS, build_network
 from caps_med.networks.segcaps import SegCaps
@@ -53,6 +54,7 @@ __all__ = [
     "Ensemble",
     "LayerInfo",
     "MatrixCapsules",
+    "OnlyCaps",
     "PatchDiscriminator",
     "Pix2Pix",
     "ResNet",

@@ -46,6 +46,7 @@ class ConvBlock(nn.Sequential):
         stride: 1 keeps the size, 2 halves it.
         dilation: of the kernel.
         activation: None for a leaky rectifier of slope 0.1.
+        transposed: whether the convolution is; then kernel 4 and stride 2 double the size.
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class ConvBlock(nn.Sequential):
         stride: int = 1,
         dilation: int = 1,
         activation: nn.Module | None = None,
+        transposed: bool = False,
     ) -> None:
-        conv = conv_type(spatial_dims)(
+        kind = transposed_conv_type(spatial_dims) if transposed else conv_type(spatial_dims)
+        conv = kind(
             in_channels,
             out_channels,
             kernel_size,
@@ -71,10 +74,10 @@ class ConvBlock(nn.Sequential):
 
 
 class PlainCapsule(nn.Module):
-    """What remains of a `ConvCapsule` without capsules: a `ConvBlock` of the same width.
+    """What remains of a capsule layer without capsules: a `ConvBlock` of the same width.
 
-    Arguments and shapes as for `ConvCapsule`. Every input channel reaches every output channel,
-    so it has `in_types` times the weights.
+    Arguments and shapes as for `ConvCapsule`, or, `transposed`, `DeconvCapsule`. Every input
+    channel reaches every output channel, so it has `in_types` times the weights.
     """
 
     def __init__(
@@ -86,12 +89,14 @@ class PlainCapsule(nn.Module):
         out_atoms: int,
         kernel_size: int,
         stride: int = 1,
+        transposed: bool = False,
     ) -> None:
         super().__init__()
         self.out_types, self.out_atoms, self.stride = out_types, out_atoms, stride
         self.block = ConvBlock(
-            spatial_dims, in_types * in_atoms, out_types * out_atoms, kernel_size, stride
-        )
+            spatial_dims, in_types * in_atoms, out_types * out_atoms, kernel_size, stride,
+            transposed=transposed,
+        )  # fmt: skip
 
     def forward(self, capsules: Tensor) -> Tensor:
         """``[B, I, A_in, *S]`` -> ``[B, J, A, *S']``."""

@@ -28,6 +28,7 @@ from caps_med.networks.base import (
     check_input,
 )
 from caps_med.networks.batching import sample_by_sample
+from caps_med.networks.blocks import PlainCapsule
 from caps_med.routing import Routing
 
 Variant = Literal["r3", "r1"]
@@ -67,6 +68,9 @@ class SegCaps(SegmentationNetwork):
         padding: see `caps_med.layers.ConvCapsule`.
         normalize: bring the votes of every layer to one scale, which makes the network easier to
             train (deviation; see `caps_med.layers.VoteNorm`).
+        capsules: False replaces every capsule layer by a convolution of the same width (with
+            instance normalization and a leaky rectifier), and the lengths by a convolution of 1:
+            the ablation that tells what routing contributes, without reconstruction or `layers`.
 
     Input ``[B, in_channels, *S]`` with each axis a multiple of 8; output capsule lengths
     ``[B, out_channels, *S]`` in [0, 1). With the defaults and ``out_channels=1``: 1,425,649
@@ -87,6 +91,7 @@ class SegCaps(SegmentationNetwork):
         atoms: int = 16,
         padding: Padding = "symmetric",
         normalize: bool = False,
+        capsules: bool = True,
     ) -> None:
         super().__init__()
         if variant not in get_args(Variant):
@@ -100,6 +105,7 @@ class SegCaps(SegmentationNetwork):
             out_channels,
         )
         self.variant, self.padding, self.normalize = variant, padding, normalize
+        self.has_capsules = capsules
         a = atoms
         self.conv1 = conv_type(spatial_dims)(
             in_channels, a, 5, padding=2 if padding == "symmetric" else 0
@@ -117,12 +123,17 @@ class SegCaps(SegmentationNetwork):
         self.deconv_cap_2_2 = self._conv("deconv_cap_2_2", (8, a), (4, a))
         self.deconv_cap_3_1 = self._deconv("deconv_cap_3_1", (4, a), (2, a))
         self.seg_caps = self._conv("seg_caps", (3, a), (out_channels, a), kernel_size=1)
-        self.reconstruction = self._reconstruction_head(out_channels * a, 4 * a)
-        self.layers = self._layer_infos(a)
+        if capsules:
+            self.reconstruction = self._reconstruction_head(out_channels * a, 4 * a)
+            self.layers = self._layer_infos(a)
+        else:
+            self.head = conv_type(spatial_dims)(out_channels * a, out_channels, 1)
 
     @sample_by_sample
     def forward(self, image: Tensor, mask: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
         """Capsule lengths ``[B, out_channels, *S]``; with a mask also the reconstruction.
+
+        Without capsules: probabilities, a sigmoid for one class, else a softmax.
 
         Args:
             image: ``[B, in_channels, *S]``.
@@ -131,13 +142,19 @@ class SegCaps(SegmentationNetwork):
         Returns:
             Lengths, or lengths and reconstruction ``[B, in_channels, *S]``.
         """
-        capsules = self.capsules(image)["seg_caps"]
+        capsules = self._run(image)["seg_caps"]
+        if not self.has_capsules:
+            logits: Tensor = self.head(capsules.flatten(1, 2))
+            return logits.sigmoid() if self.out_channels == 1 else logits.softmax(1)
         lengths = capsule_lengths(capsules)
         return lengths if mask is None else (lengths, self.reconstruct(capsules, mask))
 
     @sample_by_sample
     def capsules(self, image: Tensor) -> OrderedDict[str, Tensor]:
-        """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation."""
+        """See `SegmentationNetwork.capsules`; those of the classes are the last."""
+        return self._run(image) if self.has_capsules else super().capsules(image)
+
+    def _run(self, image: Tensor) -> OrderedDict[str, Tensor]:
         found = OrderedDict(conv1=self.first(image))
         for name, below in INPUTS.items():
             layer = self.get_submodule(name)
@@ -175,7 +192,9 @@ class SegCaps(SegmentationNetwork):
 
     def _conv(
         self, name: str, below: Shape, above: Shape, kernel_size: int = 5, stride: int = 1
-    ) -> ConvCapsule:
+    ) -> ConvCapsule | PlainCapsule:
+        if not self.has_capsules:
+            return PlainCapsule(self.spatial_dims, *below, *above, kernel_size, stride)
         return ConvCapsule(
             self.spatial_dims,
             *below,
@@ -187,7 +206,9 @@ class SegCaps(SegmentationNetwork):
             normalize=self.normalize,
         )
 
-    def _deconv(self, name: str, below: Shape, above: Shape) -> DeconvCapsule:
+    def _deconv(self, name: str, below: Shape, above: Shape) -> DeconvCapsule | PlainCapsule:
+        if not self.has_capsules:
+            return PlainCapsule(self.spatial_dims, *below, *above, 4, 2, transposed=True)
         return DeconvCapsule(
             self.spatial_dims, *below, *above, self._routing(name), normalize=self.normalize
         )

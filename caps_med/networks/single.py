@@ -17,6 +17,7 @@ from caps_med.networks.convcaps import ConvCaps
 from caps_med.networks.convolutional import ConvNet, ResNet
 from caps_med.networks.efficient_capsnet import EfficientCapsNet
 from caps_med.networks.matrix_capsules import MatrixCapsules
+from caps_med.networks.onlycaps import OnlyCaps
 from caps_med.networks.pix2pix import Pix2Pix
 from caps_med.networks.segcaps import SegCaps
 from caps_med.networks.transforming import TransformingAutoencoder
@@ -26,6 +27,7 @@ SINGLE_NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
     "SegCaps": SegCaps,
     "ConvCaps": ConvCaps,
     "UCaps": UCaps,
+    "OnlyCaps": OnlyCaps,
     "CapsPix2Pix": CapsPix2Pix,
     "Pix2Pix": Pix2Pix,
     "UNet": UNet,

@@ -11,9 +11,11 @@ from torch import Tensor
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule
 from caps_med.networks import CapsuleNetwork, SegCaps, build_network, capsule_lengths
+from caps_med.networks.blocks import PlainCapsule
 from tests.contract.networks import (
     CapsuleNetworkContract,
     Inputs,
+    NetworkContract,
     TracedNetworkContract,
     assert_close,
 )
@@ -48,6 +50,32 @@ class TestSegCapsR1WithTensorFlowPadding(SegCapsContract):
 
 class TestSegCapsWithNormalizedVotes(SegCapsContract):
     arguments: Mapping[str, object] = {"normalize": True}
+
+
+class TestPlainSegCaps(NetworkContract):
+    """The ablation: convolutions in place of capsules."""
+
+    name = "SegCaps"
+    channels = "in_channels"
+    small: Mapping[str, object] = {"atoms": 4}
+    arguments: Mapping[str, object] = {"capsules": False}
+    inputs = SegCapsContract.inputs
+
+
+def test_the_ablation_has_the_same_widths_and_no_capsules() -> None:
+    plain, capsules = SegCaps(atoms=4, out_channels=3, capsules=False), SegCaps(atoms=4)
+    assert plain.layers == ()
+    assert not any(isinstance(m, (ConvCapsule, DeconvCapsule)) for m in plain.modules())
+    for name, child in capsules.named_children():
+        if isinstance(child, (ConvCapsule, DeconvCapsule)) and name != "seg_caps":
+            own = plain.get_submodule(name)
+            assert isinstance(own, PlainCapsule)
+            assert (own.out_types, own.out_atoms) == (child.out_types, child.out_atoms)
+            assert own.stride == child.stride
+    answer = plain(torch.rand(1, 1, 16, 16))
+    torch.testing.assert_close(answer.sum(1), torch.ones(1, 16, 16))
+    with pytest.raises(InvalidParameter, match="a SegCaps has no capsules to show"):
+        plain.capsules(torch.rand(1, 1, 16, 16))
 
 
 def test_normalized_votes_keep_dark_images_from_vanishing() -> None:

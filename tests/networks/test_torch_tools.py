@@ -22,6 +22,7 @@ NETWORKS: Mapping[str, tuple[dict[str, Any], tuple[int, int]]] = {
     "Pix2Pix": ({"width": 8}, (16, 16)),
     "ConvCaps": ({"atoms": 2}, (16, 16)),
     "UCaps": ({"atoms": 1}, (16, 16)),
+    "OnlyCaps": ({"atoms": 8}, (16, 16)),
     "UNet": ({"features": (4, 4, 4, 4, 4, 4)}, (32, 32)),
     "CapsNet": ({"width": 16, "primary_types": 2}, (28, 28)),
     "MatrixCapsules": ({"width": 8, "types": (3, 4, 5)}, (28, 28)),

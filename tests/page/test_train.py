@@ -37,8 +37,8 @@ def test_what_the_form_offers_and_takes(opened: Callable[..., Page]) -> None:
     form = page.locator("#train form")
     form.locator("summary").click()
     expect(form.locator("[name=network] option")).to_have_text(
-        ["convcaps (default)", "convcaps-plain", "ucaps", "ucaps-plain", "segcaps",
-         "segcaps-normalized", "unet"]
+        ["convcaps (default)", "convcaps-plain", "ucaps", "ucaps-plain", "onlycaps",
+         "onlycaps-plain", "segcaps", "segcaps-normalized", "segcaps-plain", "unet"]
     )  # fmt: skip
     expect(form.locator("[name=start_from] option", has_text="brain-t1-tissue")).to_have_count(1)
     expect(form.locator("[name=start_from]")).not_to_contain_text("brain-t1-synthesis")

@@ -124,7 +124,8 @@ def segmentation(
     network: Annotated[
         str | None,
         typer.Option(
-            help="convcaps, ucaps, segcaps, or to compare with: convcaps-plain, ucaps-plain, unet."
+            help="convcaps, ucaps, onlycaps, segcaps, segcaps-normalized; to compare with: unet, "
+            "convcaps-plain, ucaps-plain, onlycaps-plain, segcaps-plain, without capsules."
         ),
     ] = None,
     dims: Annotated[

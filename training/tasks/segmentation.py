@@ -51,7 +51,8 @@ class SegmentationRecipe(CropRecipe):
         network: see `training.tasks.segmentation_networks.CHOICES`.
         features: channels of the U-Net's five scales and last layer; None for MONAI's default.
         learning_rate: its peak; the default depends on the network.
-        atoms: of the first capsules; None for the network's own (SegCaps and ConvCaps 16, UCaps 4).
+        atoms: of the first capsules; None for the network's own (SegCaps and ConvCaps 16, OnlyCaps
+            12, UCaps 4).
         variant: of SegCaps: ``r3`` or ``r1``.
         loss: see `caps_med.losses.CapsuleSegmentationLoss`.
         class_weights: for the weighted losses.
@@ -118,7 +119,8 @@ class SegmentationRecipe(CropRecipe):
             arguments["atoms"] = self.atoms
         if choice.name == "SegCaps":
             arguments["variant"] = self.variant
-            arguments |= {"normalize": True} if self.restarts else {}
+            capsules = choice.arguments.get("capsules", True)
+            arguments |= {"normalize": True} if self.restarts and capsules else {}
         if choice.name == "UNet" and self.features is not None:
             arguments["features"] = list(self.features)
         return NetworkSpec(name=choice.name, arguments=arguments)

@@ -9,8 +9,9 @@ from typing import Any, Literal
 from caps_med.bundles import NetworkSpec
 
 NetworkName = Literal[
-    "convcaps", "convcaps-plain", "ucaps", "ucaps-plain", "segcaps", "segcaps-normalized", "unet"
-]
+    "convcaps", "convcaps-plain", "ucaps", "ucaps-plain", "onlycaps", "onlycaps-plain",
+    "segcaps", "segcaps-normalized", "segcaps-plain", "unet",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,9 @@ _DISTINGUISHING = ("normalize", "capsules")
 CHOICES: Mapping[NetworkName, Choice] = {
     "segcaps": Choice("SegCaps", 5e-3, {"atoms": 16}),
     "segcaps-normalized": Choice("SegCaps", 5e-3, {"atoms": 16, "normalize": True}),
+    "segcaps-plain": Choice("SegCaps", 2e-3, {"atoms": 16, "capsules": False}),
+    "onlycaps": Choice("OnlyCaps", 2e-3),
+    "onlycaps-plain": Choice("OnlyCaps", 2e-3, {"capsules": False}),
     "ucaps": Choice("UCaps", 2e-3),
     "ucaps-plain": Choice("UCaps", 2e-3, {"capsules": False}),
     "convcaps": Choice("ConvCaps", 2e-3),

@@ -1,0 +1,123 @@
+"""Capsule layers without routing iterations: depthwise votes of unit length, and their squashes.
+
+Bonheur et al. 2022, "OnlyCaps-Net, a Capsule Only Based Neural Network for 2D and 3D Semantic
+Segmentation" (MICCAI, pages 340-349; code in savinienb/OnlyCaps-Net).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from caps_med.errors import InvalidParameter
+from caps_med.layers.spatial import conv_type, transposed_conv_type
+
+#: What becomes of the sum of the votes: ``"soft"``, its direction with a length that a softmax over
+#: the types gives; ``"unit"``, its direction alone; ``"none"``, the sum.
+UnitSquash = Literal["soft", "unit", "none"]
+
+#: Added to a squared length under the root.
+_EPSILON = 1e-6
+#: The routing bias before training, and the spread of the weights; their scale does not matter.
+_BIAS, _SPREAD = 0.1, 0.1
+
+
+def unit(vectors: Tensor, dim: int) -> Tensor:
+    """Vectors of length one along `dim`; zero stays zero, with a finite gradient.
+
+    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), 1)
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    return vectors * torch.rsqrt(vectors.square().sum(dim, keepdim=True) + _EPSILON)
+
+
+def soft_squash(capsules: Tensor) -> Tensor:
+    """Directions of capsules ``[B, J, A, *S]``, their lengths by a softmax over the types."""
+    lengths = torch.sqrt(capsules.square().sum(2, keepdim=True) + _EPSILON)
+    return capsules / lengths * lengths.softmax(1)
+
+
+class UnitCapsule(nn.Module):
+    """Capsules by unit routing: the sum of all votes, each brought to length one, and a bias.
+
+    Votes are depthwise separable: a kernel for each pair of types, the same for all atoms, then a
+    matrix over the atoms.
+
+    Deviations: a vote has length one over its atoms, as in the paper (the published code divides
+    by the norm over the output types); the matrix is one for each pair of types (the published
+    code mixes all types in groups of its own, with `in_types` times `out_types` as many weights in
+    each); 2-D as well.
+
+    Args:
+        spatial_dims: 2 or 3.
+        in_types: input capsule types I.
+        in_atoms: atoms of an input capsule.
+        out_types: output capsule types J.
+        out_atoms: atoms A of an output capsule.
+        kernel_size: edge of the kernel.
+        stride: 1 keeps the size, 2 halves it; of a transposed convolution 2 doubles it.
+        transposed: whether the depthwise convolution is transposed; then kernel 4 and stride 2.
+        squash: of the sum, see `UnitSquash`.
+
+    >>> layer = UnitCapsule(2, 3, 8, out_types=4, out_atoms=6, kernel_size=5, stride=2)
+    >>> layer(torch.rand(1, 3, 8, 16, 16)).shape
+    torch.Size([1, 4, 6, 8, 8])
+    """
+
+    #: See `caps_med.layers.recompute_votes`.
+    recompute_votes: bool = False
+
+    def __init__(
+        self,
+        spatial_dims: int,
+        in_types: int,
+        in_atoms: int,
+        out_types: int,
+        out_atoms: int,
+        kernel_size: int = 5,
+        stride: int = 1,
+        transposed: bool = False,
+        squash: UnitSquash = "soft",
+    ) -> None:
+        super().__init__()
+        if squash not in get_args(UnitSquash):
+            raise InvalidParameter(f"squash={squash!r}: must be one of {get_args(UnitSquash)}")
+        self.in_types, self.out_types, self.out_atoms = in_types, out_types, out_atoms
+        self.stride, self.squash = stride, squash
+        kind = transposed_conv_type(spatial_dims) if transposed else conv_type(spatial_dims)
+        self.depthwise = kind(
+            in_types, in_types * out_types, kernel_size, stride,
+            padding=(kernel_size - 1) // 2, groups=in_types, bias=False,
+        )  # fmt: skip
+        self.matrices = nn.Parameter(torch.empty(in_types, out_types, out_atoms, in_atoms))
+        self.bias = nn.Parameter(torch.full((out_types, out_atoms), _BIAS))
+        nn.init.normal_(self.depthwise.weight, std=_SPREAD)
+        nn.init.normal_(self.matrices, std=_SPREAD)
+
+    def votes(self, capsules: Tensor) -> Tensor:
+        """Votes ``[B, I, J, A, *S']`` of length one of the capsules ``[B, I, A_in, *S]``."""
+        atoms = capsules.transpose(1, 2)
+        maps = self.depthwise(atoms.flatten(0, 1))  # [B * A_in, I * J, *S']
+        size = maps.shape[2:]
+        maps = maps.unflatten(0, atoms.shape[:2]).unflatten(2, (self.in_types, self.out_types))
+        found = torch.einsum("bcijs,ijac->bijas", maps.flatten(4), self.matrices)
+        return torch.unflatten(unit(found, 3), 4, size)
+
+    def forward(self, capsules: Tensor) -> Tensor:
+        """``[B, I, A_in, *S]`` -> ``[B, J, A, *S']``."""
+        if self.recompute_votes and torch.is_grad_enabled():
+            result: Tensor = checkpoint(self._routed, capsules, use_reentrant=False)
+            return result
+        return self._routed(capsules)
+
+    def _routed(self, capsules: Tensor) -> Tensor:
+        votes = self.votes(capsules)
+        ones = (1,) * (votes.ndim - 4)
+        found = votes.sum(1) + self.bias.view(1, self.out_types, self.out_atoms, *ones)
+        if self.squash == "none":
+            return found
+        return soft_squash(found) if self.squash == "soft" else unit(found, 2)

@@ -1,0 +1,70 @@
+"""Unit routing: depthwise votes against a loop over pairs of types, lengths, recomputation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from caps_med.errors import InvalidParameter
+from caps_med.layers import UnitCapsule, recompute_votes
+from caps_med.layers.unit import soft_squash, unit
+
+
+def layer(**arguments: object) -> UnitCapsule:
+    torch.manual_seed(0)
+    shape = {"in_types": 3, "in_atoms": 4, "out_types": 2, "out_atoms": 5}
+    return UnitCapsule(2, **shape, **arguments).double()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_votes_and_their_sum_are_those_of_a_loop(transposed: bool) -> None:
+    edge = 4 if transposed else 5
+    one = layer(kernel_size=edge, stride=2, transposed=transposed, squash="none")
+    capsules = torch.randn(2, 3, 4, 6, 8, dtype=torch.float64)
+    votes = one.votes(capsules)
+    convolve = F.conv_transpose2d if transposed else F.conv2d
+    weights = one.depthwise.weight.unflatten(0, (3, -1)).flatten(1, 2)  # [I, J, *kernel]
+    for i in range(3):
+        for j in range(2):
+            kernel = weights[i, j][None, None]
+            maps = [
+                convolve(capsules[:, i, a, None], kernel, stride=2, padding=(edge - 1) // 2)
+                for a in range(4)
+            ]
+            vote = torch.einsum("bchw,ac->bahw", torch.cat(maps, 1), one.matrices[i, j])
+            length = (vote.square().sum(1, keepdim=True) + 1e-6).sqrt()
+            torch.testing.assert_close(votes[:, i, j], vote / length)
+    size = (12, 16) if transposed else (3, 4)
+    assert votes.shape == (2, 3, 2, 5, *size)
+    torch.testing.assert_close(one(capsules), votes.sum(1) + one.bias[..., None, None])
+
+
+def test_unit_and_soft_squash_keep_the_direction() -> None:
+    capsules = torch.randn(1, 3, 4, 2, 2, dtype=torch.float64)
+    lengths = capsules.norm(dim=2)
+    for squashed, expected in (
+        (unit(capsules, 2), torch.ones_like(lengths)),
+        (soft_squash(capsules), lengths.softmax(1)),
+    ):
+        torch.testing.assert_close(squashed.norm(dim=2), expected, atol=1e-4, rtol=0)
+        cosine = F.cosine_similarity(squashed, capsules, dim=2)
+        torch.testing.assert_close(cosine, torch.ones_like(cosine))
+
+
+def test_recomputed_votes_give_the_same_gradients() -> None:
+    one, capsules = layer(), torch.randn(1, 3, 4, 8, 8, dtype=torch.float64)
+    found = []
+    for again in (False, True):
+        recompute_votes(one, again)
+        one.zero_grad()
+        one(capsules).square()[:, 0].sum().backward()
+        found.append([p.grad.clone() for p in one.parameters() if p.grad is not None])
+    assert len(found[0]) == 3
+    for kept, recomputed in zip(*found, strict=True):
+        assert torch.equal(kept, recomputed)
+
+
+def test_a_wrong_squash_is_named() -> None:
+    with pytest.raises(InvalidParameter, match="squash='hard': must be one of"):
+        layer(squash="hard")
