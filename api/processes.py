@@ -55,6 +55,22 @@ def limit_memory(size: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (used + size, used + size))
 
 
+def lower_priority(pid: int, nice: int) -> None:
+    """Have a process that has just been started in a session of its own give way to this one.
+
+    Its threads and children inherit the level, and Linux orders its disk requests by it. Where
+    Linux shares processors among sessions (autogroup, sched(7)), as many desktops and servers do,
+    the level of a process counts within its session alone, so that its session gets it as well.
+
+    Args:
+        nice: how far its priority is below that of this process, 0 to 19 (POSIX).
+    """
+    with suppress(ProcessLookupError):  # it has ended
+        os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + nice)
+    with suppress(OSError):  # a system without autogroups
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
+
+
 def write_no_core_file() -> None:
     """If this process crashes, leave no copy of its memory, which may hold scans (POSIX)."""
     if sys.platform != "win32":

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 
-from pydicom import dcmread
-
 from api.engine import Engine
 from caps_med.images import dicom_report, encode_image
 from caps_med.inference import Segmentation
@@ -52,6 +50,8 @@ async def stored(
 
 
 def _made(segmentation: Segmentation) -> Stored:
+    from pydicom import dcmread
+
     content = encode_image(segmentation, "dicom")
     header = dcmread(io.BytesIO(content), stop_before_pixels=True)
     return Stored(segmentation, content, header.SeriesInstanceUID, header.SOPInstanceUID)

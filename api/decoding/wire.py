@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, BinaryIO, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, get_args
 
-import nibabel as nib
 import numpy as np
-from nibabel.spatialimages import HeaderDataError
 
 from caps_med.images import FORMATS, MedicalImage
 from caps_med.images.dicom_origin import DicomOrigin
 from caps_med.images.image import Array
 from caps_med.images.label_codes import Coding, LabelCode, Laterality
 
+if TYPE_CHECKING:
+    import nibabel as nib
+
 _LONGEST_LINE = 2**20
 _DTYPES = frozenset("uifb")
-_HEADERS = {348: nib.Nifti1Header, 540: nib.Nifti2Header}
-
-
 #: What a malformed message raises in its reader.
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, HeaderDataError)
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 class Garbled(Exception):
@@ -179,7 +177,13 @@ def _code(of_type: list[str], laterality: str | None, category: list[str]) -> La
 def _header(text: str | None) -> nib.Nifti1Header | None:
     if text is None:
         return None
-    block = bytes.fromhex(text)
-    if len(block) not in _HEADERS:
+    import nibabel as nib
+    from nibabel.spatialimages import HeaderDataError
+
+    block, kinds = bytes.fromhex(text), {348: nib.Nifti1Header, 540: nib.Nifti2Header}
+    if len(block) not in kinds:
         raise Garbled("not a NIfTI header")
-    return _HEADERS[len(block)](block)
+    try:
+        return kinds[len(block)](block)
+    except HeaderDataError as error:
+        raise Garbled("an impossible NIfTI header") from error

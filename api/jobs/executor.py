@@ -14,7 +14,7 @@ from api.jobs.files import JobFiles, write_json
 from api.jobs.job import Job
 from api.jobs.locks import holder
 from api.jobs.worker import BUSY
-from api.processes import import_path, module_command
+from api.processes import import_path, lower_priority, module_command
 
 WORKER = module_command("api.jobs.worker")
 
@@ -149,9 +149,9 @@ class LocalExecutor(FolderExecutor):
 
     def submit(self, job: Job) -> None:
         """See `Executor.submit`."""
-        self.write_spec(job)
+        self.write_spec(job, nice=0)  # it has its priority from its start
         with self.files(job).log.open("ab") as log:
-            self._processes[job.id] = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 self.command(job),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -159,6 +159,8 @@ class LocalExecutor(FolderExecutor):
                 env=self._environment(),
                 start_new_session=True,
             )
+        lower_priority(process.pid, self._limits.nice)
+        self._processes[job.id] = process
 
     def _environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("CAPS_MED_", "OTEL_"))}

@@ -51,7 +51,10 @@ def main(folder: Path) -> int:
 
 
 def _limit(spec: dict[str, Any]) -> None:
-    """Set low priority and bounded memory, and write no core file, which could hold a scan."""
+    """Set low priority, unless this process has it already, and bounded memory.
+
+    Write no core file, which could hold a scan.
+    """
     os.nice(spec["nice"])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory := spec["memory_bytes"]:

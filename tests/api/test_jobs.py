@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -19,6 +20,7 @@ import caps_med
 import training.cli.train
 from api.jobs.files import JobFiles
 from api.jobs.job import Job, Options
+from api.jobs.locks import holder
 from api.jobs.tasks import TASKS as OPTIONS
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
@@ -268,6 +270,10 @@ def test_inference_answers_while_a_job_runs(
     write_tiny(tmp_path / "models", "tiny-segmentation", tiny_card("segmentation"))
     job = client.train("segmentation", "mine", data="discs", **LONG)
     until(lambda: client.job(job["id"])["state"] == "running")
+    until(lambda: holder(jobs_folder(tmp_path) / job["id"] / "lock") is not None)
+    worker = holder(jobs_folder(tmp_path) / job["id"] / "lock")
+    assert worker is not None
+    assert os.getpriority(os.PRIO_PROCESS, worker) == os.getpriority(os.PRIO_PROCESS, 0) + 10
     picture = next(discs.glob("images/*")).read_bytes()
     wanted = caps_med.load_model("tiny-segmentation", tmp_path / "models").segment(picture)
     for _ in range(5):

@@ -1,17 +1,38 @@
-"""The processes that the service starts import nothing from the folder it was started in."""
+"""The processes that the service starts give way, and import nothing from the folder around."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from api.processes import lower_priority
 from caps_med import load_model
 from caps_med.client import Client
 from caps_med.images import encode_image
 from tests.api.jobs import PATIENCE, TINY, zipped
 from tests.api.serving import serving
 from tests.conftest import tiny_card, write_tiny
+
+
+def test_another_session_gives_way() -> None:
+    waiting = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(waiting, stdin=subprocess.PIPE, start_new_session=True) as process:
+        lower_priority(process.pid, 7)
+        level, session = os.getpriority(os.PRIO_PROCESS, process.pid), _session(process.pid)
+        process.kill()
+    assert level == os.getpriority(os.PRIO_PROCESS, 0) + 7
+    assert session in (None, 7)
+    lower_priority(process.pid, 7)  # it has ended, which is no error
+
+
+def _session(pid: int) -> int | None:
+    """The nice level of a process' session; None where processors are not shared by sessions."""
+    file = Path(f"/proc/{pid}/autogroup")
+    return int(file.read_text().split()[-1]) if file.exists() else None
 
 
 @pytest.fixture

@@ -18,6 +18,9 @@ TORCH = {"torch", "monai", "ignite", "numba"}
 #: What a command that computes nothing needs none of, each a tenth of a second or more.
 LIBRARIES = {*TORCH, "scipy", "skimage", "sklearn", "matplotlib", "highdicom", "pydicom", "nibabel"}
 
+#: Modules of a service that is ready, without those of PyTorch and NumPy: a tenth more than it has.
+SERVICE_MODULES = 1450
+
 
 def modules_of(*arguments: str | Path) -> set[str]:
     """The modules that a process has imported when the command has ended."""
@@ -55,6 +58,27 @@ def test_models_are_listed_without_torch(tmp_path: Path) -> None:
     modules = modules_of("models", "list", "--models", tmp_path)
     assert "caps_med.bundles.metadata" in modules
     assert not modules & LIBRARIES
+
+
+def test_a_service_that_is_ready_has_imported_what_the_first_answer_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAPS_MED_MODELS", str(tmp_path))
+    monkeypatch.setenv("CAPS_MED_KEYS", str(tmp_path / "keys.db"))
+    code = (
+        "import asyncio, json, sys\nfrom api.app import create_app\napp = create_app()\n"
+        "async def until_ready():\n"
+        "    async with app.router.lifespan_context(app):\n"
+        "        while not app.state.engine.ready:\n            await asyncio.sleep(0.01)\n"
+        "        print('\\n' + json.dumps([*sys.modules]))\n"
+        "asyncio.run(until_ready())"
+    )
+    found = _last_line([sys.executable, "-c", code])
+    assert "caps_med.routing.numba_kernels" in found
+    assert not found & {*LIBRARIES, "sympy", "requests", "highdicom"} - {"torch", "numba", "scipy"}
+    assert not found & {"scipy.stats", "scipy.ndimage", "numba.np.linalg"}
+    others = [name for name in found if not name.startswith(("torch.", "numpy."))]
+    assert len(others) < SERVICE_MODULES
 
 
 def test_data_is_checked_without_torch(pictures: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
-from scipy import stats
 
 #: Confidence level of the intervals, and number of bootstrap resamples.
 CONFIDENCE, RESAMPLES = 0.95, 9999
@@ -111,6 +110,8 @@ def _interval(
         return None
     if np.ptp(values) == 0:  # all resamples are equal, for which BCa is undefined
         return float(values[0]), float(values[0])
+    from scipy import stats  # takes a second to import, and a service needs it late if at all
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         found = stats.bootstrap(

@@ -9,7 +9,6 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
 from caps_med.errors import InvalidInput
@@ -168,6 +167,8 @@ def _distance(inner: NDArray[np.bool_], spacing: tuple[float, float, float]) -> 
     """Tenths of a millimetre to the nearest inner voxel."""
     if not inner.any():
         return np.full(inner.shape, 255, np.uint8)
+    from scipy.ndimage import distance_transform_edt
+
     far = distance_transform_edt(~inner, sampling=spacing)
     steps: NDArray[np.uint8] = np.rint(np.minimum(far, FARTHEST) / _STEP).astype(np.uint8)
     return steps

@@ -72,7 +72,7 @@ class FieldNoise(NoiseSource):
         nn.init.normal_(self.fc_grain.weight, 0.0, 0.01)
         with torch.no_grad():
             amplitudes = torch.tensor(self.AMPLITUDES[: self.count])
-            self.fc_grain.bias.copy_(amplitudes.repeat(image_channels))
+            self.fc_grain.bias.view(image_channels, -1).copy_(amplitudes)
         basis = fixed_patterns(noise_size // 2, spatial_dims)
         self.register_buffer("patterns", basis, persistent=False)
 
