@@ -25,11 +25,13 @@ from api.jobs.locks import holder
 from benchmarks.kills import discs
 from benchmarks.load import TINY, Request, load, requests, write_tiny
 from benchmarks.options import benchmark_parser
-from benchmarks.serving import PATIENCE, Server, serving
+from benchmarks.serving import Server, serving
 from caps_med.client import Client
 
 #: What the median beside a job may be over the one without.
 MOST = 1.3
+#: Seconds until a job, which gives way to whatever else the machine does, has trained an epoch.
+PATIENCE = 900.0
 
 
 def main() -> None:

@@ -74,6 +74,7 @@ def _no_keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Whatever keys the user of this machine has made, the tests begin without."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CAPS_MED_KEYS", str(tmp_path_factory.mktemp("keys") / "keys.db"))
+        patch.setenv("CAPS_MED_JOB_NICE", "0")  # jobs are waited for
         yield
 
 

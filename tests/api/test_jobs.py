@@ -33,13 +33,16 @@ from tests.conftest import tiny_card, write_tiny
 from training.tasks.registry import TASKS
 
 LONG = {**TINY, "epochs": "10000"}
+#: How far the priority of jobs is below the service's here.
+NICE = 3
 
 
 @pytest.fixture
 def server(tmp_path: Path, discs: Path) -> Iterator[Running]:
     settings = Settings(
-        models=tmp_path / "models", preload=(), datasets={"discs": discs}, max_jobs_waiting=2
-    )
+        models=tmp_path / "models", preload=(), datasets={"discs": discs}, max_jobs_waiting=2,
+        job_nice=NICE,
+    )  # fmt: skip
     with running(settings) as found:
         yield found
 
@@ -273,7 +276,7 @@ def test_inference_answers_while_a_job_runs(
     until(lambda: holder(jobs_folder(tmp_path) / job["id"] / "lock") is not None)
     worker = holder(jobs_folder(tmp_path) / job["id"] / "lock")
     assert worker is not None
-    assert os.getpriority(os.PRIO_PROCESS, worker) == os.getpriority(os.PRIO_PROCESS, 0) + 10
+    assert os.getpriority(os.PRIO_PROCESS, worker) == os.getpriority(os.PRIO_PROCESS, 0) + NICE
     picture = next(discs.glob("images/*")).read_bytes()
     wanted = caps_med.load_model("tiny-segmentation", tmp_path / "models").segment(picture)
     for _ in range(5):
