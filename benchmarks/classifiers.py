@@ -1,7 +1,7 @@
 """Capsules that classify: EM routing and training steps, native against straightforward PyTorch.
 
-Rows of ``python -m benchmarks``. ``python -m benchmarks.classifiers NETWORK IMPLEMENTATION`` prints
-the peak memory of one step.
+Rows of ``python -m benchmarks``. ``python -m benchmarks.classifiers NETWORK IMPLEMENTATION BATCH``
+prints the peak memory of one step.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -21,6 +21,7 @@ import torch.nn.functional as F
 
 from benchmarks.measure import alternate, ratio, resident_megabytes
 from benchmarks.published import dense_published
+from benchmarks.subjects import without_routing
 from caps_med.layers import matrix
 from caps_med.losses import MarginLoss
 from caps_med.networks import CapsNet, ClassificationNetwork, MatrixCapsules
@@ -28,16 +29,30 @@ from caps_med.routing import route_em, use_backend
 
 Job = Callable[[], None]
 
-#: Images of 28 x 28 pixels in one step.
+#: Images of 28 x 28 pixels that EM routes at once.
 BATCH = 8
-#: What each network's own implementation is compared with.
-AGAINST = {"MatrixCapsules": "plain", "CapsNet": "published"}
+
+
+class Step(NamedTuple):
+    """A training step: the network, images of 28 x 28 pixels, and what it is compared with."""
+
+    network: str
+    batch: int
+    others: tuple[str, ...]
+
+
+#: ``floor`` is a step without routing, as in `benchmarks.subjects`.
+STEPS = (
+    Step("MatrixCapsules", BATCH, ("plain",)),
+    Step("CapsNet", BATCH, ("published", "floor")),
+    Step("CapsNet", 64, ("published", "floor")),
+)
 
 
 def classifier_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
     """EM routing of each layer, then steps and memory of the networks."""
     rows = [_routing_row(name, call, options) for name, call in routed_layers()]
-    return rows + [_step_row(network, options) for network in AGAINST]
+    return rows + [_step_row(step, options) for step in STEPS]
 
 
 def routed_layers() -> list[tuple[str, tuple[tuple[Any, ...], dict[str, Any]]]]:
@@ -69,8 +84,8 @@ def em_job(call: tuple[tuple[Any, ...], dict[str, Any]], backend: str, training:
     return run
 
 
-def step_job(network: str, implementation: str, batch: int = BATCH) -> Job:
-    """One Adam step on a batch."""
+def step_job(network: str, implementation: str, batch: int) -> Job:
+    """One Adam step on a batch of an implementation, see `implemented`."""
     torch.manual_seed(0)
     model: ClassificationNetwork = CapsNet() if network == "CapsNet" else MatrixCapsules()
     model.train()
@@ -88,15 +103,18 @@ def step_job(network: str, implementation: str, batch: int = BATCH) -> Job:
 
 
 def implemented(name: str) -> AbstractContextManager[object]:
-    """Ours inside the block; ``plain`` PyTorch operations; dense capsules the ``published`` way."""
+    """``ours`` inside the block; ``plain`` PyTorch operations; dense capsules the ``published``
+    way; ``floor``, see `benchmarks.subjects.without_routing`.
+    """
     if name == "plain":
         return use_backend("plain")
-    return dense_published() if name == "published" else nullcontext()
+    return dense_published() if name == "published" else without_routing(name)
 
 
-def peak_megabytes(network: str, implementation: str) -> float:
+def peak_megabytes(network: str, implementation: str, batch: int) -> float:
     """Peak resident memory of a step beyond the idle process that holds the network."""
-    command = [sys.executable, "-m", "benchmarks.classifiers", network, implementation]
+    what = (network, implementation, str(batch))
+    command = [sys.executable, "-m", "benchmarks.classifiers", *what]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(result.stdout.split()[-1])
 
@@ -113,16 +131,17 @@ def _routing_row(
     return _printed(row)
 
 
-def _step_row(network: str, options: argparse.Namespace) -> dict[str, Any]:
-    other = AGAINST[network]
-    row: dict[str, Any] = {"work": f"{network} step", "batch": BATCH}
-    jobs = {name: step_job(network, name) for name in ("ours", other)}
+def _step_row(step: Step, options: argparse.Namespace) -> dict[str, Any]:
+    network, batch, others = step
+    row: dict[str, Any] = {"work": f"{network} step", "batch": batch}
+    jobs = {name: step_job(network, name, batch) for name in ("ours", *others)}
     seconds = alternate(jobs, options.rounds, options.clock)
     row["training"] = {name: statistics.median(found) for name, found in seconds.items()}
-    row[f"training, ours/{other}"] = ratio(seconds, "ours", other)
+    row |= {f"training, ours/{other}": ratio(seconds, "ours", other) for other in others}
     if not options.no_memory:
-        row["peak_mb"] = {name: peak_megabytes(network, name) for name in ("ours", other)}
-        row[f"memory, ours/{other}"] = row["peak_mb"]["ours"] / row["peak_mb"][other]
+        peaks = {name: peak_megabytes(network, name, batch) for name in jobs}
+        row["peak_mb"] = peaks
+        row |= {f"memory, ours/{other}": peaks["ours"] / peaks[other] for other in others}
     return _printed(row)
 
 
@@ -132,9 +151,9 @@ def _printed(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _main(network: str, implementation: str) -> None:
-    step_job(network, implementation, 1)()  # code that loads on the first call
-    run = step_job(network, implementation)
+def _main(network: str, implementation: str, batch: str) -> None:
+    step_job(network, implementation, BATCH)()  # code that loads on the first call
+    run = step_job(network, implementation, int(batch))
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
     idle = resident_megabytes("VmRSS")
     run()

@@ -42,6 +42,7 @@ class PublishedLayer(nn.Module):
         super().__init__()
         self.conv, self.bias, self.routing = layer.conv, layer.bias, layer.routing
         self.out_types, self.out_atoms = layer.out_types, layer.out_atoms
+        self.vote_norm = layer.vote_norm
         self.same = (
             (layer.kernel_size, layer.stride)
             if isinstance(layer, ConvCapsule) and layer.padding == "tensorflow"
@@ -55,6 +56,8 @@ class PublishedLayer(nn.Module):
             maps = pad_same(maps, *self.same)
         maps = torch.unflatten(self.conv(maps), 1, (self.out_types, self.out_atoms))
         votes = torch.unflatten(maps, 0, capsules.shape[:2])
+        if self.vote_norm is not None:
+            votes = self.vote_norm(votes)
         return route_published(votes, self.bias, self.routing)
 
 

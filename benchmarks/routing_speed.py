@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 import statistics
@@ -20,13 +19,12 @@ from typing import Any, get_args
 import torch
 
 from benchmarks.classifiers import classifier_rows
-from benchmarks.measure import alternate, copy_rate, peak_megabytes, ratio
+from benchmarks.fields import field_rows
+from benchmarks.layers import routing_rows
+from benchmarks.measure import alternate, peak_megabytes, ratio
 from benchmarks.options import benchmark_parser
-from benchmarks.published import route_published
-from benchmarks.subjects import IMPLEMENTATIONS, OURS, Network, Work, job
-from caps_med.layers import ConvCapsule, DeconvCapsule
-from caps_med.networks import CapsPix2Pix, SegCaps
-from caps_med.routing import active_backend, route
+from benchmarks.subjects import IMPLEMENTATIONS, NETWORKS, OURS, Network, Work, job, shape_of
+from caps_med.routing import active_backend
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -40,7 +38,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 256, 512, 1024])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--networks", nargs="*", default=list(get_args(Network)))
+    parser.add_argument(
+        "--networks", nargs="*", choices=get_args(Network), default=get_args(Network)
+    )
     parser.add_argument("--works", nargs="+", default=list(get_args(Work)))
     parser.add_argument("--implementations", nargs="+", default=list(IMPLEMENTATIONS))
     parser.add_argument("--no-memory", action="store_true", help="time alone")
@@ -51,6 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--no-routing", action="store_true", help="networks alone")
     parser.add_argument("--no-classifiers", action="store_true", help="images to images alone")
+    parser.add_argument("--no-fields", action="store_true", help="without random fields")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     if options.quick:
@@ -65,6 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(json.dumps(results["machine"]))
     results["routing"] = [] if options.no_routing else routing_rows(min(options.sizes), options)
     results["classifiers"] = [] if options.no_classifiers else classifier_rows(options)
+    results["fields"] = [] if options.no_fields else field_rows(options)
     write(results, options.out)
     for network in options.networks:
         for size in options.sizes:
@@ -105,7 +107,10 @@ def network_row(
     jobs = {name: job(network, name, size, work) for name in options.implementations}
     seconds = alternate(jobs, options.rounds, options.clock)
     del jobs
-    row: dict[str, Any] = {"network": network, "size": size, "work": work, "implementations": {}}
+    shape = shape_of(NETWORKS[network](), size)
+    row: dict[str, Any] = {
+        "network": network, "size": size, "shape": shape, "work": work, "implementations": {},
+    }  # fmt: skip
     for name, times in seconds.items():
         entry = {"median_s": statistics.median(times), "min_s": min(times), "max_s": max(times)}
         if not options.no_memory:
@@ -113,7 +118,7 @@ def network_row(
         row["implementations"][name] = entry
         memory = f" {entry['peak_mb']:8.0f} MB" if "peak_mb" in entry else ""
         print(
-            f"{network:12}{size:5}² {work:9}{name:10}{entry['median_s']:9.3f} s "
+            f"{network:12}{shape!s:16}{work:9}{name:10}{entry['median_s']:9.3f} s "
             f"({entry['min_s']:.3f} to {entry['max_s']:.3f}){memory}",
             flush=True,
         )
@@ -123,92 +128,6 @@ def network_row(
     }
     print("   ", "  ".join(f"{k} {v:.2f}" for k, v in row["ratios"].items()), flush=True)
     return row
-
-
-def routing_rows(size: int, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Routing alone, forward and backward, on the votes of every layer of both networks."""
-    rate, rows = copy_rate(), []
-    print(f"copy rate {rate / 1e9:.1f} GB/s")
-    ours = [n for n in OURS if n in options.implementations and n not in ("recompute", "floor")]
-    for network in (SegCaps(), CapsPix2Pix()):
-        for name, layer, capsules in layer_inputs(network, size):
-            votes = layer.votes(capsules).detach()
-            rows.append(
-                routing_row(type(network).__name__, name, layer, votes, ours, rate, options)
-            )
-    for backend in ours:
-        for work in get_args(Work):
-            logs = [math.log(row[work][f"{backend}/published"]) for row in rows]
-            mean = math.exp(statistics.mean(logs))
-            print(f"routing {work}, {backend}/published, geometric mean {mean:.2f}", flush=True)
-    return rows
-
-
-def routing_row(
-    network: str,
-    name: str,
-    layer: ConvCapsule | DeconvCapsule,
-    votes: torch.Tensor,
-    backends: list[str],
-    rate: float,
-    options: argparse.Namespace,
-) -> dict[str, Any]:
-    """One layer's routing: ratios, and the share of the time that the memory's limit explains."""
-    row: dict[str, Any] = {"network": network, "layer": name, "votes": list(votes.shape)}
-    bias, routing = layer.bias, layer.routing
-    plain = votes.contiguous()
-    limit = 4 * (2 * votes.numel() + votes.numel() // votes.shape[1]) / rate
-
-    def run(backend: str, work: Work) -> None:
-        leaf = (plain if backend == "published" else votes).detach()
-        with torch.set_grad_enabled(work == "training"):
-            leaf.requires_grad_(work == "training")
-            fixed = bias if work == "training" or bias is None else bias.detach()
-            if backend == "published":
-                capsules = route_published(leaf, fixed, routing)
-            else:
-                capsules = route(leaf, fixed, routing, backend)
-            if work == "training":
-                torch.autograd.grad(capsules, leaf, torch.ones_like(capsules))
-
-    for work in get_args(Work):
-        jobs = {b: (lambda b=b, w=work: run(b, w)) for b in [*backends, "published"]}
-        seconds = alternate(jobs, options.rounds, options.clock)
-        row[work] = {f"{b}/published": ratio(seconds, b, "published") for b in backends}
-        if work == "forward":
-            row["of_copy_bandwidth"] = {
-                b: limit / statistics.median(seconds[b]) for b in [*backends, "published"]
-            }
-    shares = "  ".join(f"{b} {share:.0%}" for b, share in row["of_copy_bandwidth"].items())
-    print(f"{network:12}{name:16}{row['votes']!s:28} bandwidth {shares}", flush=True)
-    return row
-
-
-def layer_inputs(
-    network: SegCaps | CapsPix2Pix, size: int
-) -> list[tuple[str, ConvCapsule | DeconvCapsule, torch.Tensor]]:
-    """Every capsule layer that has something to route, with capsules of the size it sees."""
-    found, stride = [], 1
-    for name, layer in network.named_children():
-        if not isinstance(layer, (ConvCapsule, DeconvCapsule)):
-            continue
-        deconv = isinstance(layer, DeconvCapsule)
-        types, atoms = _types_in(network, name), layer.conv.in_channels
-        if types > 1:
-            edge = size // stride
-            found.append((name, layer, torch.rand(1, types, atoms, edge, edge)))
-        stride = stride // 2 if deconv else stride * layer.stride
-    return found
-
-
-def _types_in(network: SegCaps | CapsPix2Pix, name: str) -> int:
-    """Input types of a layer: those of the layer before, and of the skip where there is one."""
-    joined = {
-        "deconv_cap_1_2": 16, "deconv_cap_2_2": 8, "seg_caps": 3,
-        "convcaps8": 16, "convcaps9": 8, "convcaps10": 3,
-    }  # fmt: skip
-    names = [info.name for info in network.layers]
-    return joined.get(name) or network.layers[names.index(name) - 1].types
 
 
 def write(results: dict[str, Any], folder: Path) -> None:

@@ -6,31 +6,22 @@ import concurrent.futures
 import functools
 import multiprocessing
 import statistics
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from benchmarks.gpu.clock import Device, compare, free
+from benchmarks.layers import Votes, cast_votes
 from benchmarks.published import route_published
-from benchmarks.routing_speed import layer_inputs
 from caps_med.networks import CapsPix2Pix, SegCaps
-from caps_med.routing import Routing, route
+from caps_med.routing import route
 
 DTYPES = (torch.float32, torch.bfloat16)
 #: Images at once: the votes of most layers exceed the cache of a large GPU.
 BATCH = 4
 _COPIED = 2**29  # numbers
 _COMPILERS = 8
-
-
-class Layer(NamedTuple):
-    """What a capsule layer routes: votes ``[B, I, J, A, *S]`` in float32."""
-
-    name: str
-    routing: Routing
-    bias: Tensor | None
-    votes: Tensor
 
 
 def copy_rate(where: Device) -> float:
@@ -41,17 +32,14 @@ def copy_rate(where: Device) -> float:
     return 8 * source.numel() / (times.median("copy") / 1000)
 
 
-def layers(where: Device) -> list[Layer]:
+def layers(where: Device) -> list[Votes]:
     """Every layer that has something to route; of a tiny network the last alone."""
     atoms, size, batch = (4, 8, 1) if where.tiny else (16, 512, BATCH)
-    found = []
-    for network in (SegCaps(atoms=atoms), CapsPix2Pix(atoms=atoms)):
-        for name, layer, capsules in layer_inputs(network, size):
-            inputs = torch.rand(batch, *capsules.shape[1:], device=where.device)
-            with torch.no_grad():
-                votes = layer.to(where.device).votes(inputs)
-            bias = None if layer.bias is None else layer.bias.detach()
-            found.append(Layer(f"{type(network).__name__} {name}", layer.routing, bias, votes))
+    found = [
+        layer._replace(layer=f"{type(network).__name__} {layer.layer}")
+        for network in (SegCaps(atoms=atoms), CapsPix2Pix(atoms=atoms))
+        for layer in cast_votes(network, size, batch, where.device)
+    ]
     return found[-1:] if where.tiny else found
 
 
@@ -72,13 +60,13 @@ def measure_routing(where: Device, rate: float) -> dict[str, Any]:
     return {"rows": rows, "means": means}
 
 
-def measure(layer: Layer, dtype: torch.dtype, rate: float, where: Device) -> dict[str, Any]:
+def measure(layer: Votes, dtype: torch.dtype, rate: float, where: Device) -> dict[str, Any]:
     """Routing of one layer, forward and with its gradient, against the published way."""
     votes = layer.votes.to(dtype)
     plain = votes.contiguous()
     above = torch.randn_like(plain.select(1, 0))
     row: dict[str, Any] = {
-        "layer": layer.name, "votes": list(votes.shape), "dtype": str(dtype),
+        "layer": layer.layer, "votes": list(votes.shape), "dtype": str(dtype),
     }  # fmt: skip
     item, count = votes.element_size(), votes.numel()
     capsules = above.numel()
@@ -97,23 +85,23 @@ def measure(layer: Layer, dtype: torch.dtype, rate: float, where: Device) -> dic
         row[f"{work}/published"] = times.ratio("triton", "published")
         row[f"{work} of the copy rate"] = least[work] / rate / (times.median("triton") / 1000)
     figures = "  ".join(f"{k} {v:.2f}" for k, v in row.items() if isinstance(v, float))
-    print(f"   {layer.name:24}{row['dtype']:15}{figures}", flush=True)
+    print(f"   {layer.layer:24}{row['dtype']:15}{figures}", flush=True)
     return row
 
 
-def _route(layer: Layer, votes: Tensor, backend: str) -> Tensor:
+def _route(layer: Votes, votes: Tensor, backend: str) -> Tensor:
     if backend == "published":
         bias = None if layer.bias is None else layer.bias.to(votes.dtype)
         return route_published(votes, bias, layer.routing)
     return route(votes, layer.bias, layer.routing, backend)
 
 
-def _forward(layer: Layer, votes: Tensor, backend: str, above: Tensor) -> Tensor:
+def _forward(layer: Votes, votes: Tensor, backend: str, above: Tensor) -> Tensor:
     with torch.no_grad():
         return _route(layer, votes, backend)
 
 
-def _training(layer: Layer, votes: Tensor, backend: str, above: Tensor) -> Tensor:
+def _training(layer: Votes, votes: Tensor, backend: str, above: Tensor) -> Tensor:
     leaf = votes.detach().requires_grad_()
     return torch.autograd.grad(_route(layer, leaf, backend), leaf, above)[0]
 

@@ -3,7 +3,8 @@
 Sixteen positions at a time do all their iterations on votes that sit in the cache, so votes are
 read from memory once, and once more in the backward pass, which recomputes all the rest. Blocks of
 positions are distributed over as many threads as PyTorch has. A position's arithmetic is the same
-whatever the batch, the block or the number of threads.
+whatever the batch, the block or the number of threads. Where capsules have a single position, the
+samples of a batch are the positions.
 
 The kernels are compiled on a machine's first use, which takes some seconds; the result is kept on
 disk (`caps_med.routing.numba_cache`).
@@ -11,6 +12,7 @@ disk (`caps_med.routing.numba_cache`).
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +45,10 @@ def route_numba(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
     """`caps_med.routing.route` by native code; shapes and errors as there."""
     if routing.is_identity(votes.shape[1]):
         return route_eager(votes, bias, routing)
+    if len(votes) > 1 and math.prod(votes.shape[4:]) == 1:  # as of dense capsules
+        samples = votes.flatten(4).transpose(0, 4)
+        capsules = differentiable(_forward, _backward, samples, bias, routing)
+        return capsules.transpose(0, 3).unflatten(3, votes.shape[4:])
     return differentiable(_forward, _backward, votes, bias, routing)
 
 

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers import DenseCapsules
-from caps_med.routing import Routing, route, squash
+from caps_med.routing import Routing, numba_backend, route, squash, use_backend
+from caps_med.routing.numba_kernels import Array
 
 
 def test_equals_the_procedure_in_numpy() -> None:
@@ -76,3 +80,29 @@ def test_priors_of_another_shape_are_refused() -> None:
     votes = torch.rand(1, 3, 2, 4, 1)
     with pytest.raises(InvalidParameter, match=r"\(2, 3\): \[I, J\] = \(3, 2\) is needed"):
         route(votes, None, Routing(), priors=torch.zeros(2, 3))
+
+
+def test_a_batch_is_routed_natively_as_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one kernel for all samples, where Numba is installed, and with the same gradients."""
+    torch.manual_seed(0)
+    layer = DenseCapsules(40, 3, out_types=4, out_atoms=5)
+    capsules = torch.rand(6, 40, 3)
+    launches: list[tuple[int, ...]] = []
+    native = numba_backend._in_blocks
+
+    def counted(flat: Array, *rest: Any) -> list[Any]:  # noqa: ANN401
+        launches.append(flat.shape)
+        return native(flat, *rest)
+
+    def step() -> list[Tensor]:
+        leaf = capsules.clone().requires_grad_()
+        found = layer(leaf)
+        return [found, *torch.autograd.grad(found.square().sum(), (leaf, layer.weight))]
+
+    monkeypatch.setattr(numba_backend, "_in_blocks", counted)
+    with use_backend("numba"):
+        ours = step()
+    assert launches == [(1, 40, 6, 4, 5)] * 2
+    with use_backend("plain"):
+        expected = step()
+    torch.testing.assert_close(ours, expected)

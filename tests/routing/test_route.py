@@ -129,6 +129,28 @@ def test_native_routing_is_the_same_to_the_bit_wherever_a_position_lies(
         assert torch.equal(whole[..., 5:1143], part)
 
 
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("S", [(1,), (1, 1)])
+def test_samples_of_a_single_position_share_lanes_and_nothing_else(
+    S: tuple[int, ...], with_bias: bool
+) -> None:
+    """Native code routes them together; each is what it is alone, to the bit."""
+    case = Case("outputs", with_bias=with_bias, B=19, S=S)
+    votes, bias = case.inputs()
+    weights = torch.randn(case.B, case.J, case.A, *S)
+
+    def routed(part: slice, backend: Route) -> tuple[Tensor, Tensor]:
+        leaf = votes[part].clone().requires_grad_()
+        capsules = backend(leaf, bias, case.routing)
+        return capsules, torch.autograd.grad((capsules * weights[part]).sum(), leaf)[0]
+
+    together, expected = routed(slice(None), route_numba), routed(slice(None), route_plain)
+    alone = [routed(slice(i, i + 1), route_numba) for i in range(case.B)]
+    for whole, each, plain in zip(together, zip(*alone, strict=True), expected, strict=True):
+        assert torch.equal(whole, torch.cat(each))
+        torch.testing.assert_close(whole, plain)
+
+
 @pytest.mark.parametrize("backend", ["eager", "numba"])
 def test_one_output_type_leaves_nothing_to_choose(backend: str) -> None:
     """One iteration gives what five would."""
