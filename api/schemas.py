@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from caps_med.bundles import Bundle, ModelRepository
 from caps_med.bundles.metadata import Color
 from caps_med.inference import Model
+from caps_med.inference.precision import Precision
 
 
 class ModelSummary(BaseModel):
@@ -106,6 +107,10 @@ class ModelDetail(ModelSummary):
         description="Whether images can be drawn from its class capsules, by `manipulate`."
     )
     weights: Weights
+    precision: Precision = Field(
+        description="In which it segments: `fp32`, or `bf16`: convolutions in bfloat16. Set by the "
+        "operator."
+    )
     versions: list[int]
     candidates: list[int] = Field(description="Versions for which the bare name does not stand.")
 
@@ -130,6 +135,7 @@ class ModelDetail(ModelSummary):
                 seed=source.seed,
                 caps_med_version=source.caps_med_version,
             ),
+            precision=model.precision,
             versions=repository.versions(model.name),
             candidates=repository.candidates(model.name),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -28,6 +28,7 @@ class Settings(BaseSettings):
         max_inflated_bytes, max_voxels: bounds on a decompressed upload.
         workers: model calls that run at a time; on a GPU each has its own stream.
         threads: CPU threads of one model call; None for torch's default.
+        precision: in which models segment: ``fp32``, or ``bf16``, which convolves in bfloat16.
         max_queue: requests that may wait for one model; more are answered 503.
         max_batch: waiting requests of one size that share a pass.
         batch_on_gpu: batch on a GPU too, where answers then vary by rounding.
@@ -112,6 +113,7 @@ class Settings(BaseSettings):
     max_voxels: int = Field(default=2**27, gt=0)
     workers: int = Field(default=1, gt=0, le=64)
     threads: int | None = Field(default=None, gt=0, le=1024)
+    precision: Literal["fp32", "bf16"] = "fp32"
     max_queue: int = Field(default=64, gt=0)
     max_batch: int = Field(default=8, gt=0)
     batch_on_gpu: bool = False

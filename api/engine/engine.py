@@ -49,7 +49,9 @@ class Engine:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings, self.metrics = settings, metrics
         self.repository = ModelRepository(settings.models)
-        self.pool = ModelPool(settings.limits, settings.max_model_bytes, metrics)
+        self.pool = ModelPool(
+            settings.limits, settings.max_model_bytes, metrics, settings.precision
+        )
         self.decoders = DecodePool(
             settings.decoders,
             settings.memory_of_decoder,

@@ -13,6 +13,7 @@ from api.metrics import Metrics
 from caps_med.bundles import Bundle
 from caps_med.images import Limits
 from caps_med.inference import Model
+from caps_med.inference.precision import Precision
 
 log = logging.getLogger("caps_med.api")
 
@@ -25,9 +26,13 @@ class ModelPool:
     Args:
         limits: bounds on the images that the models read.
         max_bytes: weights that may be in memory; one larger model alone is still loaded.
+        precision: in which models segment.
     """
 
-    def __init__(self, limits: Limits, max_bytes: int, metrics: Metrics) -> None:
+    def __init__(
+        self, limits: Limits, max_bytes: int, metrics: Metrics, precision: Precision = "fp32"
+    ) -> None:
+        self._precision = precision
         self._limits, self._max_bytes, self._metrics = limits, max_bytes, metrics
         self._models: OrderedDict[str, Model] = OrderedDict()
         self._lock = threading.Lock()
@@ -44,7 +49,7 @@ class ModelPool:
         with loading:
             if model := self.loaded(bundle.reference):
                 return model
-            model = Model(bundle, self._limits)
+            model = Model(bundle, self._limits, precision=self._precision)
             self._add(model)
             log.info("loaded %s", bundle.reference)
             return model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -16,15 +16,29 @@ from torch.utils.flop_counter import FlopCounterMode
 from caps_med.networks import SynthesisNetwork, build_network
 from caps_med.routing import numba_backend
 
-#: Arguments and input size of each network: small, so that counting takes a moment.
-NETWORKS: Mapping[str, tuple[dict[str, Any], tuple[int, ...]]] = {
-    "SegCaps": ({"atoms": 4, "out_channels": 3}, (32, 32)),
-    "ConvCaps": ({"out_channels": 3}, (32, 32)),
-    "UCaps": ({"spatial_dims": 3, "out_channels": 3}, (16, 16, 16)),
-    "CapsPix2Pix": ({"atoms": 4, "label_channels": 3}, (32, 32)),
-    "CapsNet": ({"image_size": (20, 20), "decoder": False}, (20, 20)),
-    "MatrixCapsules": ({"image_size": (20, 20)}, (20, 20)),
-    "EfficientCapsNet": ({"image_size": (28, 28), "decoder": False}, (28, 28)),
+
+class Counted(NamedTuple):
+    """A network, and the size of its input ``[B, *S]``: small, so that counting takes a moment."""
+
+    network: str
+    arguments: dict[str, Any]
+    size: tuple[int, ...]
+
+
+_FIELD = {"atoms": 4, "label_channels": 3, "noise_source": "field"}
+NETWORKS: Mapping[str, Counted] = {
+    "SegCaps": Counted("SegCaps", {"atoms": 4, "out_channels": 3}, (1, 32, 32)),
+    "SegCaps-3D": Counted("SegCaps", {"spatial_dims": 3, "atoms": 4}, (1, 16, 16, 16)),
+    "ConvCaps": Counted("ConvCaps", {"out_channels": 3}, (1, 32, 32)),
+    "UCaps": Counted("UCaps", {"spatial_dims": 3, "out_channels": 3}, (1, 16, 16, 16)),
+    "CapsPix2Pix": Counted("CapsPix2Pix", {"atoms": 4, "label_channels": 3}, (1, 32, 32)),
+    "CapsPix2Pix, noise field": Counted("CapsPix2Pix", _FIELD, (1, 32, 32)),
+    "CapsNet": Counted("CapsNet", {"image_size": (20, 20), "decoder": False}, (1, 20, 20)),
+    "CapsNet, batch": Counted("CapsNet", {"image_size": (20, 20), "decoder": False}, (8, 20, 20)),
+    "MatrixCapsules": Counted("MatrixCapsules", {"image_size": (20, 20)}, (1, 20, 20)),
+    "EfficientCapsNet": Counted(
+        "EfficientCapsNet", {"image_size": (28, 28), "decoder": False}, (1, 28, 28)
+    ),
 }
 #: Operations that move values and compute nothing.
 _COPIES = ("aten.copy_", "aten.clone", "aten._to_copy", "aten.cat", "aten.constant_pad_nd")
@@ -55,12 +69,12 @@ class _Operations(TorchDispatchMode):
 
 def network_counts(name: str) -> dict[str, int]:
     """The counts of one network, forward and training."""
-    arguments, size = NETWORKS[name]
+    kind, arguments, (batch, *size) = NETWORKS[name]
     torch.manual_seed(0)
-    network = build_network(name, arguments)
-    inputs = [torch.rand(1, arguments.get("label_channels", 1), *size)]
+    network = build_network(kind, arguments)
+    inputs = [torch.rand(batch, arguments.get("label_channels", 1), *size)]
     if isinstance(network, SynthesisNetwork):
-        inputs.append(torch.randn(1, network.noise_size))
+        inputs.append(torch.randn(batch, network.noise_size))
 
     def forward() -> None:
         with torch.no_grad():

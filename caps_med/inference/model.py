@@ -37,7 +37,7 @@ from caps_med.inference.inspection import Inspection, inspect
 from caps_med.inference.manipulation import Manipulator
 from caps_med.inference.passes import cancellable, device_of
 from caps_med.inference.point import InputRecorder, Point
-from caps_med.inference.precision import NOTE, Precision, computed_in, known_precision
+from caps_med.inference.precision import Precision, known_precision
 from caps_med.inference.progress import Progress, part_of, reporting_to
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.refinement import Refinement, known_refinement, refined
@@ -63,6 +63,7 @@ class Model:
         bundle: its files.
         limits: bounds on the images that it reads.
         device: of its network; None for `default_device`.
+        precision: in which it segments, unless a call names another; see `segment`.
     """
 
     def __init__(
@@ -70,8 +71,11 @@ class Model:
         bundle: Bundle,
         limits: Limits = DEFAULT_LIMITS,
         device: str | torch.device | None = None,
+        precision: Precision = "fp32",
     ) -> None:
         self.bundle, self.limits = bundle, limits
+        segments = bundle.card.task == "segmentation"
+        self.precision: Precision = known_precision(precision) if segments else "fp32"
         network = bundle.load_network().to(device or default_device())
         self.network: CapsuleNetwork = cancellable(network)
         self.provenance = AnswerProvenance.of(bundle)
@@ -147,7 +151,7 @@ class Model:
         progress: Progress | None = None,
         refine: Refinement | None = None,
         disagreement: bool = False,
-        precision: Precision = "fp32",
+        precision: Precision | None = None,
     ) -> Segmentation:
         """The label map of an image, in the image's space and format.
 
@@ -164,7 +168,8 @@ class Model:
             disagreement: whether to segment the mirror images too, and with each network of an
                 ensemble, to tell where these disagree: ``.disagreement`` of the answer, whose
                 labels it does not change. It takes four times as long, or more.
-            precision: ``"bf16"`` convolves in bfloat16, which takes two thirds of the time on
+            precision: None for the model's own, ``"fp32"`` unless it was loaded with another.
+                ``"bf16"`` convolves in bfloat16, which takes two thirds of the time on
                 processors that have it; the answer's warnings say so. See
                 ``docs/results/performance.md`` for the labels that change.
 
@@ -175,12 +180,10 @@ class Model:
             CapsMedError: the image cannot be read, or the model cannot take it.
         """
         known_refinement(refine)
-        known_precision(precision)
+        segmenter = self.segmenter.in_precision(known_precision(precision or self.precision))
         read = self.read(image, "image")
-        with reporting_to(progress), computed_in(precision, device_of(self.network)):
-            answer = self.segmenter(read, disagreement)
-        if precision == "bf16":
-            answer = replace(answer, warnings=(*answer.warnings, NOTE))
+        with reporting_to(progress):
+            answer = segmenter(read, disagreement)
         return refined(read, answer) if refine else answer
 
     def uncertainty(
@@ -495,7 +498,7 @@ class Model:
     @property
     def segmenter(self) -> Segmenter:
         """Segments images; for segmentation models."""
-        return self._inferer(Segmenter)
+        return self._inferer(Segmenter).in_precision(self.precision)
 
     @property
     def synthesizer(self) -> Synthesizer:

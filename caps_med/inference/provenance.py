@@ -22,6 +22,8 @@ class AnswerProvenance:
 
     `input_description` says in words what the model takes, if that is stated.
 
+    `precision` is that of its convolutions, if it is not float32.
+
     For an interpolation, `to_seed` is the second seed and `position` runs from 0 to 1.
     """
 
@@ -34,6 +36,7 @@ class AnswerProvenance:
     to_seed: int | None = None
     position: float | None = None
     input_description: str | None = None
+    precision: str | None = None
 
     @classmethod
     def of(cls, bundle: Bundle) -> AnswerProvenance:
@@ -70,6 +73,7 @@ class AnswerProvenance:
             "to_seed": "Caps-Med-To-Seed",
             "position": "Caps-Med-Position",
             "input_description": "Caps-Med-Input-Description",
+            "precision": "Caps-Med-Precision",
         }
         found = {names[key]: str(value) for key, value in self.as_dict().items()}
         if self.input_description is not None:

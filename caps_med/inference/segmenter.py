@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +18,8 @@ from caps_med.images.blocks import blocks
 from caps_med.images.channels import COLOURS, as_picture, is_colour
 from caps_med.inference.applied import ImageReader
 from caps_med.inference.measures import LabelMeasures, measure_labels
-from caps_med.inference.passes import in_passes
+from caps_med.inference.passes import device_of, in_passes
+from caps_med.inference.precision import NOTE, Precision, computed_in
 from caps_med.inference.progress import part_of
 from caps_med.inference.provenance import AnswerProvenance, as_answer
 from caps_med.inference.resolution import coarser_than_training
@@ -152,6 +154,16 @@ class Segmenter(ImageReader[SegmentationNetwork]):
     """Apply a segmentation network to pictures and volumes of any size. See `AppliedNetwork`."""
 
     task, kind = "segmentation", SegmentationNetwork
+    #: In which the network computes; see `in_precision`.
+    precision: Precision = "fp32"
+
+    def in_precision(self, precision: Precision) -> Segmenter:
+        """The same in another precision; what it answers says so, if it is not float32."""
+        other = copy.copy(self)
+        other.precision = precision
+        named = None if precision == "fp32" else precision
+        other.provenance = replace(self.provenance, precision=named)
+        return other
 
     def __call__(self, image: MedicalImage, disagreement: bool = False) -> Segmentation:
         """Segment a picture `[C, H, W]` or a volume `[C, X, Y, Z]`.
@@ -287,7 +299,8 @@ class Segmenter(ImageReader[SegmentationNetwork]):
 
     def _applied(self, network: SegmentationNetwork, slices: Tensor) -> Tensor:
         margin = MARGIN if self.card.normalization.foreground_only else None
-        return in_passes(network, around_content(network, margin), slices)
+        with computed_in(self.precision, device_of(network)):
+            return in_passes(network, around_content(network, margin), slices)
 
     def _answer(self, image: MedicalImage, prepared: PreparedSlices, maps: Tensor) -> Segmentation:
         lengths = prepared.restore(maps)
@@ -304,6 +317,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
             warnings=(
                 *coarser_than_training(self.card, prepared.stack),
                 *unlike_training(self.card, prepared.slices),
+                *((NOTE,) if self.precision == "bf16" else ()),
             ),
         )
         return as_answer(

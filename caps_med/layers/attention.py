@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from caps_med.layers.dense import DenseVotes
+from caps_med.routing.layout import widen
 
 _EPSILON = 1e-12
 
@@ -18,8 +19,9 @@ def exponential_squash(capsules: Tensor, dim: int = -1) -> Tensor:
     >>> exponential_squash(torch.tensor([[3.0, 4.0]]))
     tensor([[0.5960, 0.7946]])
     """
-    length = (capsules.square().sum(dim, keepdim=True) + _EPSILON).sqrt()
-    return capsules * (-torch.expm1(-length) / length)
+    wide = widen(capsules)
+    length = (wide.square().sum(dim, keepdim=True) + _EPSILON).sqrt()
+    return (wide * (-torch.expm1(-length) / length)).to(capsules.dtype)
 
 
 class SelfAttentionCapsules(DenseVotes):

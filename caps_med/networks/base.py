@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule
+from caps_med.routing.layout import widen
 
 #: Kept under the root of a capsule's length, so that its gradient at zero is finite.
 _EPSILON = 1e-12
@@ -188,8 +189,8 @@ class SynthesisNetwork(CapsuleNetwork):
 
 
 def capsule_lengths(capsules: Tensor) -> Tensor:
-    """Euclidean length of each capsule: ``[B, J, A, *S]`` -> ``[B, J, *S]``."""
-    return torch.sqrt(capsules.square().sum(2) + _EPSILON)
+    """Euclidean length of each capsule: ``[B, J, A, *S]`` -> ``[B, J, *S]``, at least float32."""
+    return torch.sqrt(widen(capsules).square().sum(2) + _EPSILON)
 
 
 def check_input(

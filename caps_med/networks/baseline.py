@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from caps_med.errors import InvalidParameter
 from caps_med.networks.base import SegmentationNetwork, check_input
 from caps_med.networks.batching import sample_by_sample
+from caps_med.routing.layout import widen
 
 
 class UNet(SegmentationNetwork):
@@ -60,7 +61,7 @@ class UNet(SegmentationNetwork):
     @sample_by_sample
     def forward(self, image: Tensor) -> Tensor:
         """Probabilities ``[B, out_channels, *S]``."""
-        logits: Tensor = self.unet(image)
+        logits = widen(self.unet(image))
         return torch.sigmoid(logits) if self.out_channels == 1 else logits.softmax(1)
 
     def check(self, image: Tensor) -> None:

@@ -29,6 +29,7 @@ from caps_med.networks.base import Output, SynthesisNetwork
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.gan_layers import Shape, conv_capsule, deconv_capsule
 from caps_med.networks.noise import InputNoise, NoiseName, build_noise
+from caps_med.routing.layout import widen
 
 BorderPadding = Literal["zeros", "replicate"]
 
@@ -182,6 +183,7 @@ class CapsPix2Pix(SynthesisNetwork):
         return c
 
     def _activated(self, maps: Tensor) -> Tensor:
+        maps = widen(maps)
         return torch.sigmoid(maps) if self.output == "sigmoid" else torch.tanh(maps)
 
     def _first(self, label: Tensor, noise: Tensor) -> Tensor:

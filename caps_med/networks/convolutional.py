@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from caps_med.errors import InvalidParameter
 from caps_med.networks.classification import ClassificationNetwork
 from caps_med.networks.efficient_convolutions import EfficientConvolutions
+from caps_med.routing.layout import widen
 
 #: Probabilities of classes that exclude one another, or of each class alone.
 Activation = Literal["softmax", "sigmoid"]
@@ -43,7 +44,7 @@ class ConvolutionalClassifier(ClassificationNetwork):
         raise NotImplementedError
 
     def _classify(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.logits(image)
+        logits = widen(self.logits(image))
         scores = logits.softmax(1) if self.activation == "softmax" else logits.sigmoid()
         return scores, logits.new_zeros(*logits.shape, 0)
 

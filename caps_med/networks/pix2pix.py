@@ -26,6 +26,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.layers.spatial import conv_type, transposed_conv_type
 from caps_med.networks.base import Output, SynthesisNetwork
 from caps_med.networks.batching import sample_by_sample
+from caps_med.routing.layout import widen
 
 #: Channels of the levels on the way down, in units of the first level's.
 _LEVELS = (1, 2, 4, 8, 8, 8, 8, 8)
@@ -113,6 +114,7 @@ class Pix2Pix(SynthesisNetwork):
             beside = levels.pop()
             grown = up(maps, beside.shape[2:]) * next(kept, 1)
             maps = torch.cat((grown, beside), 1)
+        grown = widen(grown)
         return torch.sigmoid(grown) if self.output == "sigmoid" else torch.tanh(grown)
 
     def _kept(self, z: Tensor) -> Iterator[Tensor]:

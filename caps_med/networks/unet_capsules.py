@@ -14,6 +14,7 @@ from caps_med.networks.base import LayerInfo, SegmentationNetwork, capsule_lengt
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.blocks import Decoder, capsule_layer
 from caps_med.routing import Routing
+from caps_med.routing.layout import widen
 
 #: Capsule types and atoms of one layer.
 Shape = tuple[int, int]
@@ -60,7 +61,7 @@ class CapsuleUNet(SegmentationNetwork):
                 ``[B, types, *S / 8]`` are returned too, for `caps_med.losses.ClassCapsuleLoss`.
         """
         maps, capsules = self._encode(image)
-        logits: Tensor = self.head(self._decode(maps, capsules))
+        logits = widen(self.head(self._decode(maps, capsules)))
         answer = logits.sigmoid() if self.out_channels == 1 else logits.softmax(1)
         if mask is None:
             return answer

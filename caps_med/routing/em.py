@@ -94,7 +94,8 @@ def route_em(
             cost, so that layers of different width can share one temperature (Gritzman 2019).
 
     Returns:
-        Poses, activations and assignments in the votes' dtype; the arithmetic is at least float32.
+        Poses and assignments in the votes' dtype; activations, as all arithmetic, are at least
+        float32.
 
     Raises:
         InvalidParameter: shapes that do not belong together.
@@ -116,7 +117,7 @@ def route_em(
     shape = votes.shape[4:]
     return EMCapsules(
         poses.unflatten(-1, shape).to(votes.dtype),
-        active.unflatten(-1, shape).to(votes.dtype),
+        active.unflatten(-1, shape),
         assigned.unflatten(-1, shape).to(votes.dtype),
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from caps_med.routing.layout import widen
+
 #: Added to the squared length under the root, so that the gradient at the zero vector is finite.
 EPSILON = 1e-12
 
@@ -20,13 +22,15 @@ def squash(capsules: Tensor, dim: int = 2) -> Tensor:
         dim: the axis of the atoms.
 
     Returns:
-        A tensor of the same shape whose norm along ``dim`` is below one.
+        A tensor of the same shape and dtype whose norm along ``dim`` is below one; the arithmetic
+        is at least float32.
 
     >>> squash(torch.tensor([[3.0, 4.0]]), dim=1)
     tensor([[0.5769, 0.7692]])
     """
-    squared_length = capsules.square().sum(dim, keepdim=True)
-    return capsules * squash_scale(squared_length)
+    wide = widen(capsules)
+    squared_length = wide.square().sum(dim, keepdim=True)
+    return (wide * squash_scale(squared_length)).to(capsules.dtype)
 
 
 def squash_scale(squared_length: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from caps_med.bundles import ImageStatistics
 from caps_med.images import MedicalImage, encode_image, read_image
 from caps_med.images.codecs import dicom_seg
 from caps_med.inference import MAP_NAMES
+from caps_med.inference.precision import NOTE
 from tests.conftest import BUILT_IN_NAMES, tiny_card, write_tiny
 from tests.images.dicom_files import ECHOES, IDENTITY, slice_file, zipped_series, zipped_study
 
@@ -59,6 +60,26 @@ def test_a_volume_comes_back_in_its_space(client: TestClient, models: Path, volu
     np.testing.assert_array_equal(found.array, wanted.array)
     for name, value in wanted.provenance.headers().items():
         assert answer.headers[name] == value
+
+
+def test_the_operator_chooses_the_precision(
+    models: Path, volume: bytes, client: TestClient
+) -> None:
+    """Every answer says so, and the labels are those that Python computes in it."""
+    model = caps_med.load_model("tiny-segmentation", models)
+    settings = Settings(models=models, preload=(), training=False, projects=False, precision="bf16")
+    wanted = model.segment(volume, precision="bf16")
+    with TestClient(create_app(settings)) as other:
+        answer = other.post(SEGMENT, files={"image": volume})
+        numbers = other.post(SEGMENT, files={"image": volume}, params={"format": "json"}).json()
+        shown = other.get("/v1/models/tiny-segmentation").json()["precision"]
+        made = other.get("/v1/models/tiny-synthesis").json()["precision"]
+    np.testing.assert_array_equal(read_image(answer.content, kind="labels").array, wanted.array)
+    assert answer.headers["Caps-Med-Precision"] == numbers["provenance"]["precision"] == shown
+    assert (shown, made) == ("bf16", "fp32") and NOTE in numbers["warnings"]
+    default = client.post(SEGMENT, files={"image": volume})
+    assert "Caps-Med-Precision" not in default.headers
+    assert client.get("/v1/models/tiny-segmentation").json()["precision"] == "fp32"
 
 
 @pytest.mark.parametrize("source", ["nifti", "dicom"])

@@ -216,10 +216,11 @@ def test_spatial_axes_are_flattened_and_put_back() -> None:
 
 def test_half_precision_is_computed_in_float32() -> None:
     found = route_em(*case(dtype=torch.bfloat16), EMRouting(), overlapping())
-    assert found.poses.dtype == torch.bfloat16
+    assert found.poses.dtype == torch.bfloat16 and found.activations.dtype == torch.float32
     votes, activations, beta_u, beta_a = (x.float() for x in case(dtype=torch.bfloat16))
     wide = route_em(votes, activations, beta_u, beta_a, EMRouting(), overlapping())
     torch.testing.assert_close(found.poses, wide.poses.bfloat16())
+    torch.testing.assert_close(found.activations, wide.activations)
 
 
 def test_wrong_shapes_and_settings_are_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from caps_med.networks.base import capsule_lengths
 from caps_med.routing import squash
 
 
@@ -15,6 +16,17 @@ def test_length_becomes_a_probability(length: float) -> None:
     expected = length**2 / (1 + length**2)
     torch.testing.assert_close(squashed, expected * direction, rtol=1e-9, atol=1e-12)
     assert squashed.norm() < 1
+
+
+def test_half_precision_is_computed_in_float32() -> None:
+    """Only the rounding of the capsules remains, and none of their lengths."""
+    capsules = 3 * torch.randn(2, 3, 16, 40, generator=torch.Generator().manual_seed(0))
+    half = capsules.bfloat16()
+    found, exact = squash(half), squash(half.float())
+    assert found.dtype == torch.bfloat16 and torch.equal(found, exact.bfloat16())
+    lengths = capsule_lengths(half)
+    assert lengths.dtype == torch.float32
+    torch.testing.assert_close(lengths, capsule_lengths(half.float()), rtol=0, atol=0)
 
 
 def test_value_and_gradient_at_zero_are_finite() -> None:
