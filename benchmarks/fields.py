@@ -51,7 +51,7 @@ def _filtered(shape: tuple[int, int, int], scale: int, generator: torch.Generato
     axes = [torch.fft.fftfreq(n) for n in shape[:2]] + [torch.fft.rfftfreq(shape[2])]
     square = sum(axis.square() for axis in torch.meshgrid(*axes, indexing="ij"))
     response = torch.exp(-2 * (torch.pi * _SIGMA * scale) ** 2 * torch.as_tensor(square))
-    smooth = torch.fft.irfftn(torch.fft.rfftn(white) * response, shape)
+    smooth: Tensor = torch.fft.irfftn(torch.fft.rfftn(white) * response, shape)
     return smooth / smooth.std()
 
 
@@ -64,7 +64,10 @@ def _row(size: int, options: argparse.Namespace) -> dict[str, Any]:
         with torch.inference_mode():
             sliced_fields(network, z, size)
 
-    jobs = {"sliced": sliced, "filtered": lambda: filtered_fields(size)}
+    def filtered() -> None:
+        filtered_fields(size)
+
+    jobs = {"sliced": sliced, "filtered": filtered}
     seconds = alternate(jobs, options.rounds, options.clock)
     row: dict[str, Any] = {"work": "fields", "volume": [SLICES, size, size]}
     row["forward"] = {name: statistics.median(found) for name, found in seconds.items()}

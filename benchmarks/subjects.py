@@ -45,8 +45,9 @@ FEATURES_31M = (64, 128, 256, 512, 1024, 64)
 OURS = ("numba", "eager", "recompute", "floor")
 #: ``unet31m`` has 31 million parameters in 2-D, 92 in 3-D.
 IMPLEMENTATIONS = (*OURS, "published", "unet31m", "unet")
-#: Edges of volumes are multiples of this, as all networks need.
-_DIVISOR = 8
+#: Edges are multiples of the first, as all networks need, and at least the second: a U-Net halves
+#: them four times, and normalizes no single position.
+_DIVISOR, _LEAST = 8, 32
 
 
 def job(network: Network, implementation: str, size: int, work: Work) -> Callable[[], None]:
@@ -81,8 +82,8 @@ def shape_of(network: CapsuleNetwork, size: int) -> tuple[int, ...]:
     """A square of `size` pixels an edge, or a cube of about as many voxels; a classifier's own."""
     if isinstance(network, ClassificationNetwork):
         return network.image_size
-    edge = max(1, round(math.pow(size, 2 / network.spatial_dims) / _DIVISOR)) * _DIVISOR
-    return (edge,) * network.spatial_dims
+    edge = round(math.pow(size, 2 / network.spatial_dims) / _DIVISOR) * _DIVISOR
+    return (max(edge, _LEAST),) * network.spatial_dims
 
 
 def inputs_of(

@@ -47,8 +47,9 @@ def route_numba(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
         return route_eager(votes, bias, routing)
     if len(votes) > 1 and math.prod(votes.shape[4:]) == 1:  # as of dense capsules
         samples = votes.flatten(4).transpose(0, 4)
-        capsules = differentiable(_forward, _backward, samples, bias, routing)
-        return capsules.transpose(0, 3).unflatten(3, votes.shape[4:])
+        together = differentiable(_forward, _backward, samples, bias, routing)
+        capsules: Tensor = together.transpose(0, 3).unflatten(3, votes.shape[4:])
+        return capsules
     return differentiable(_forward, _backward, votes, bias, routing)
 
 
