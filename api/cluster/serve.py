@@ -18,16 +18,20 @@ from caps_med.errors import InvalidParameter
 #: Headers by which a client would steer Ray Serve: its deadline, whether it watches the client,
 #: the id of the request.
 _STEERING = (b"x-request-timeout-seconds", b"x-request-disconnect-disabled", b"x-request-id")
+#: Seconds for a node's proxy to start; Ray Serve itself waits as long for all of them.
+_PROXY_START_S = 60
 
 
 def environment(settings: Settings) -> dict[str, str]:
     """Environment variables of Serve's controller, proxies and replicas.
 
     HAProxy passes bodies on where Ray's own proxy would copy them through Python. Heads of requests
-    fit its buffer or are refused, and silent clients are cut off.
+    fit its buffer or are refused, and silent clients are cut off. A proxy that is slow to start,
+    on a busy machine, is waited for: Ray would end it after 5 s, and the deployment with it.
     """
     return {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": str(_PROXY_START_S),
         "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(MAX_HEAD_BYTES + 1024),  # HAProxy keeps 1 KiB of it
         "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S": str(math.ceil(settings.body_seconds)),
         "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": f"{__name__}:middlewares",

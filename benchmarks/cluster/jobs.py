@@ -27,7 +27,7 @@ class Service:
     """A service in a process of its own, which can be killed and started again.
 
     Args:
-        folder: empty; the models, the jobs and their database go here.
+        folder: empty, or of an earlier service; the models, the jobs and their database go here.
         nodes: where the jobs run.
         settings: more settings of the service.
     """
@@ -35,7 +35,7 @@ class Service:
     def __init__(self, folder: Path, nodes: Cluster, **settings: object) -> None:
         self.folder, self.nodes = folder, nodes
         self.models = folder / "models"
-        self.models.mkdir()
+        self.models.mkdir(exist_ok=True)
         self._settings: Mapping[str, object] = {
             "preload": "[]", "job_nice": 0, "jobs_at_once": 3, "jobs_ray": nodes.dashboard,
             "jobs_database": folder / "local" / "jobs.sqlite3", **settings,

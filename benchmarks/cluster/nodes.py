@@ -31,6 +31,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 #: Bytes of shared memory of a node. Our bodies do not pass through it.
 OBJECT_STORE_BYTES = 100 * 2**20
 _PORT_RANGE = range(20_000, 30_000)
+#: Ray's workers give way to all other processes (nice 15), which is of no use on machines of their
+#: own, as nodes are; here, whatever else the machine does would starve them.
+_AS_ALONE = {"RAY_worker_niceness": "0"}
 #: Of the services that a node runs besides its raylet.
 _PORTS = (
     "node-manager-port", "object-manager-port", "metrics-export-port", "runtime-env-agent-port",
@@ -134,7 +137,9 @@ class Cluster:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(write_token(folder / "token")),
         }
-        self._environment = {**os.environ, **self.environment, **(environment or {})}
+        self._environment = {
+            **os.environ, **self.environment, **_AS_ALONE, **(environment or {}),
+        }  # fmt: skip
         del self._environment["RAY_ADDRESS"]  # `ray start --head` refuses it
         if lasting:
             self._environment |= {

@@ -1,10 +1,11 @@
 """The service on a cluster: ``python -m benchmarks.cluster serving``.
 
 Beside a plain ``caps-med serve``: are the answers equal, what does a request cost more, what do
-replicas cost in memory and in time to start, and how much more do two answer than one. Then 1,000
-requests by `caps_med.client.Client` while a replica, a node, and the node of the proxy that the
-clients talk to are killed, and the head's control store (GCS) is killed and started again: none may
-be lost, none may be audited as answered twice. Exits with 1 if one is.
+replicas cost in memory and in time to start; how much more do two answer than one, where each has a
+core, where the processor's time goes, and what two processes without HTTP could do on this machine.
+Then 1,000 requests by `caps_med.client.Client` while a replica, a node, and the node of the proxy
+that the clients talk to are killed, and the head's control store (GCS) is killed and started again:
+none may be lost, none may be audited as answered twice. Exits with 1 if one is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,11 +25,13 @@ from typing import Any
 import httpx
 import psutil
 
+from benchmarks.cluster import throughput
+from benchmarks.cluster.alone import alone
 from benchmarks.cluster.faults import survive
 from benchmarks.cluster.nodes import Cluster, free_ports
+from benchmarks.cluster.parts import Meter
 from benchmarks.cluster.pictures import pictures
 from benchmarks.cluster.replicas import deploy, replicas, serve_cluster
-from benchmarks.cluster.throughput import answers_a_second
 from benchmarks.load import write_tiny
 from benchmarks.measure import alternate
 from benchmarks.options import benchmark_parser
@@ -38,12 +41,14 @@ MODEL = "tiny-segmentation"
 SETTINGS = {"preload": f'["{MODEL}"]', "threads": 1, "training": "false"}
 #: What a request may cost more at the median before this exits with 1, in milliseconds.
 MOST_OVERHEAD_MS = 1.0
-PARTS = ("beside", "scaling", "faults")
+PARTS = ("beside", "replicas", "faults")
+#: Clients of each replica under load: enough that its queue is never empty.
+_CLIENTS_EACH = 3
 
 
 @contextmanager
 def clustered(
-    models: Path, replicas_wanted: int
+    models: Path, replicas_wanted: int, settings: Mapping[str, object] = SETTINGS
 ) -> Iterator[tuple[Cluster, str, dict[str, float]]]:
     """A cluster with that many replicas, its address, and the seconds that it took to start."""
     (port,) = free_ports(1)
@@ -51,7 +56,7 @@ def clustered(
     with serve_cluster(workers=replicas_wanted) as nodes:
         up = time.monotonic()
         arguments = ["--port", str(port), "--min-replicas", str(replicas_wanted)]
-        done = deploy(nodes, models, arguments, SETTINGS)
+        done = deploy(nodes, models, arguments, settings)
         if done.returncode:
             raise RuntimeError(done.stderr)
         seconds = {"nodes_s": up - begin, "replicas_s": time.monotonic() - up}
@@ -136,13 +141,26 @@ def _pss(processes: list[psutil.Process]) -> float:
     return sum(process.memory_full_info().pss for process in processes) / 2**20
 
 
-def scaling(models: Path, seconds: float) -> dict[str, float]:
-    """Answers a second of one replica, of two, and their ratio."""
-    rates = {}
+def two_replicas(models: Path, seconds: float) -> dict[str, Any]:
+    """Answers a second of one replica and of two, and of as many processes without HTTP and Ray.
+
+    What replicas can be at best is what those are: `of_bound` is the share of it. With each rate
+    goes what an answer costs of the processor in each part.
+    """
+    settings = {**SETTINGS, "preload": f'["{throughput.MODEL}"]'}
+    found: dict[int, dict[str, Any]] = {}
     for count in (1, 2):
-        with clustered(models, count) as (_, address, _seconds):
-            rates[count] = answers_a_second(address, MODEL, 4 * count, seconds)
-    return {"one": rates[1], "two": rates[2], "ratio": rates[2] / rates[1]}
+        plain = alone(throughput.MODEL, throughput.SIZE, count, seconds / 2)
+        with clustered(models, count, settings) as (nodes, address, _):
+            load = throughput.throughput(address, Meter(nodes), _CLIENTS_EACH * count, seconds)
+        found[count] = {"rate": load.rate, "processor_ms": load.processor_ms, "alone": plain}
+    ratio = found[2]["rate"] / found[1]["rate"]
+    bound = found[2]["alone"]["rate"] / found[1]["alone"]["rate"]
+    return {
+        "model": throughput.MODEL, "pixels": throughput.SIZE, "one": found[1], "two": found[2],
+        "ratio": ratio, "bound": bound, "of_bound": ratio / bound,
+        "machine": throughput.machine(),
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -161,7 +179,7 @@ def main() -> None:
         write_tiny(models)
         measured: dict[str, Callable[[], Any]] = {
             "beside": lambda: beside(models, folder, options.rounds),
-            "scaling": lambda: scaling(models, options.seconds),
+            "replicas": lambda: two_replicas(models, options.seconds),
             "faults": lambda: survive(models, folder, MODEL, options.requests),
         }
         for part in options.parts:

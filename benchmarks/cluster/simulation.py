@@ -1,8 +1,9 @@
 """How far it goes: a discrete-event simulation: ``python -m benchmarks.cluster simulation``.
 
-Ten to a thousand replicas behind one edge, and as many workers of one batch. What each part costs
-is measured on this machine in a minute (processor time, so that other work does not disturb it) or
-read from ``--costs``; what cannot be measured here stands in `Costs` as an assumption.
+Ten to a thousand replicas behind one edge, and as many workers of one batch. What a request costs
+is read from the results of the serving benchmark (``--serving``); what else there is, is measured
+on this machine in a minute (processor time, so that other work does not disturb it) or read from
+``--costs``; what cannot be measured here stands in `Costs` as an assumption.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -33,6 +34,8 @@ SIZES = (10, 30, 100, 300, 1000)
 LOAD, REQUESTS, CASES_EACH = 0.8, 10_000, 5
 _SERIES = 1_000_000
 _DAY_S = 86_400
+#: Results of ``python -m benchmarks.cluster serving``.
+SERVING = Path(__file__).resolve().parents[1] / "results" / "cluster-serving.json"
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Costs:
         scan_calls: to the file system, for a look at a repository of eight models.
         series: a worker's, for a volume of 180 slices.
         edge_cores: assumed, of HAProxy.
+        overhead: that a request waits in proxies and Ray besides, without taking a core.
         store_calls_per_second: assumed, of a file server.
         store_bytes_per_second: assumed, of a store, 10 Gbit/s.
         series_bytes: assumed, in and out.
@@ -63,6 +67,7 @@ class Costs:
     scan_calls: float
     series: float
     edge_cores: int = 4
+    overhead: float = 0.0005
     store_calls_per_second: float = 20_000
     store_bytes_per_second: float = 1.25e9
     series_bytes: float = 60e6
@@ -71,6 +76,24 @@ class Costs:
 
 
 # What is measured.
+
+
+def as_served(costs: Costs, path: Path) -> Costs:
+    """The costs, with what the results of the serving benchmark have of them.
+
+    Args:
+        path: JSON by ``python -m benchmarks.cluster serving``: of its part ``replicas`` the
+            processor time of an answer in the replica and in HAProxy, of its part ``beside`` the
+            median difference to the plain service. A part that was not run changes nothing.
+    """
+    found = json.loads(path.read_text())
+    if "replicas" in found:
+        spent = found["replicas"]["one"]["processor_ms"]
+        costs = replace(costs, answer=spent["replica"] / 1000, edge=spent["proxy"] / 1000)
+    if "beside" in found:
+        waited = found["beside"]["overhead_ms"]["segment"]["difference"] / 1000
+        costs = replace(costs, overhead=max(0.0, waited - costs.edge))
+    return costs
 
 
 def measured() -> Costs:
@@ -244,6 +267,7 @@ def serving(costs: Costs, replicas: int, rng: np.random.Generator) -> dict[str, 
             yield core
             yield world.timeout(costs.edge)
             spent += costs.edge
+        yield world.timeout(costs.overhead)
         replica = yield free.get()  # the edge gives it to the one with the fewest connections
         yield world.timeout(rng.gamma(25, costs.answer / 25))  # a fifth of spread
         yield free.put(replica)
@@ -337,10 +361,12 @@ def main() -> None:
     """Print costs and tables as JSON."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--costs", type=Path, help="JSON with an object `costs` of an earlier run")
+    parser.add_argument("--serving", type=Path, default=SERVING, help="JSON of that benchmark")
     parser.add_argument("--json", type=Path, help="also write everything here")
     parser.add_argument("--figure", type=Path, help="draw what is in use here")
     asked = parser.parse_args()
     costs = Costs(**json.loads(asked.costs.read_text())["costs"]) if asked.costs else measured()
+    costs = as_served(costs, asked.serving)
     rng = np.random.default_rng(0)
     served = [serving(costs, size, rng) for size in SIZES]
     batches = [batch(costs, size, rng) for size in SIZES]

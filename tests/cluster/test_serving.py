@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,7 @@ from tests.cluster.waiting import PATIENCE, until
 
 MODEL = "tiny-segmentation"
 SIZE = 40  # of the pictures
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 #: Headers of an answer that differ from one answer to the next.
 VARYING = {"date", "server", "x-request-id"}
 
@@ -140,6 +143,33 @@ def test_the_answers_are_those_of_the_plain_service(deployed: Deployed, models: 
 
 def _steady(answer: httpx.Response) -> dict[str, str]:
     return {name: value for name, value in answer.headers.items() if name not in VARYING}
+
+
+def test_what_listens_is_in_the_table_of_the_docs(deployed: Deployed) -> None:
+    section = PAGE.read_text().partition("## Ports of a Ray cluster")[2].partition("\n## ")[0]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    allowed = {
+        (program, row[2])
+        for row in rows
+        for program in re.findall(r"`([^`]+)`", row[0])
+        if row[2] in ("all", "the node's address")
+    }
+    seen = set()
+    for node in (deployed.nodes.head, *deployed.nodes.workers):
+        for process in node.processes():
+            for socket in process.net_connections("tcp"):
+                address = ipaddress.ip_address(socket.laddr.ip.removeprefix("::ffff:"))
+                if socket.status == psutil.CONN_LISTEN and not address.is_loopback:
+                    where = "all" if address.is_unspecified else "the node's address"
+                    seen.add((_program(process, {name for name, _ in allowed}), where))
+    assert seen <= allowed
+    assert {"gcs_server", "raylet", "haproxy", "ray::"} <= {program for program, _ in seen}
+
+
+def _program(process: psutil.Process, known: set[str]) -> str:
+    """The longest of the names that its command has in it."""
+    called = " ".join((process.name(), *process.cmdline()))
+    return max((name for name in known if name in called), key=len, default=called)
 
 
 def test_a_request_has_one_id_and_the_client_does_not_choose_it(deployed: Deployed) -> None:
