@@ -63,19 +63,19 @@ class _EMRouting(torch.autograd.Function):
         ctx.save_for_backward(votes, activations, beta_u, beta_a, slots)
         ctx.settings = settings
         B, I, J, A, P = votes.shape
-        poses = votes.new_empty(B, J, A, P)
-        logits = votes.new_empty(B, J, P)
-        assigned = votes.new_empty(B, I, J, P)
         problem = _Problem(votes, activations, beta_u, beta_a, slots, settings)
+        # arrays: the threads are not in the caller's inference mode, and could not write tensors
+        shapes = (B, J, A, P), (B, J, P), (B, I, J, P)
+        poses, logits, assigned = (np.empty(shape, problem.votes.dtype) for shape in shapes)
 
         def work(b: int) -> None:
             kept = problem.iterate(b)
-            poses[b] = torch.from_numpy(kept.mean[-1]).view(J, A, P)
-            logits[b] = torch.from_numpy(kept.logits[-1])
-            assigned[b] = torch.from_numpy(kept.assigned[-1])
+            poses[b] = kept.mean[-1].reshape(J, A, P)
+            logits[b] = kept.logits[-1]
+            assigned[b] = kept.assigned[-1]
 
         thread_map(work, range(B))
-        return poses, logits, assigned
+        return torch.from_numpy(poses), torch.from_numpy(logits), torch.from_numpy(assigned)
 
     @staticmethod
     @once_differentiable

@@ -139,6 +139,16 @@ def test_gradients_equal_those_of_float64(positions: int, mass_scale: float) -> 
         assert (one.double() - true).norm() <= 2e-5 * true.norm()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_inference_mode_reaches_the_threads(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    inputs, routing = case(), EMRouting(2)
+    with torch.inference_mode():
+        found = route_em(*inputs, routing, overlapping())
+    for one, other in zip(found, route_em(*inputs, routing, overlapping()), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_samples_and_threads_do_not_change_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     votes, activations, beta_u, beta_a = case(batch=3, dtype=torch.float32)
     answers = []
