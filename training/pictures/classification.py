@@ -9,10 +9,29 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from training.pictures.figures import INK, svg
+from training.pictures.pixels import RGB, as_pixels, gray_or_rgb
+from training.pictures.sheet import Cell, sheet
 
 #: More classes than this are drawn without numbers.
 _NUMBERED = 20
 _LETTERS = 24
+#: Pairs in a row of `reconstruction_sheet`.
+_PAIRS = 4
+
+Pixels = NDArray[np.float32]
+Pair = tuple[str, Pixels, Pixels]
+
+
+def reconstruction_sheet(shown: Sequence[Pair]) -> RGB:
+    """Images and what was made of them, in pairs.
+
+    Args:
+        shown: caption, image ``[C, H, W]`` and reconstruction ``[C, h, w]`` in [0, 1].
+    """
+    cells = [
+        Cell(caption, (gray_or_rgb(given), gray_or_rgb(drawn))) for caption, given, drawn in shown
+    ]
+    return as_pixels(sheet(cells, _PAIRS))
 
 
 def confusion_matrix(counts: NDArray[np.int64], names: Sequence[str]) -> str:

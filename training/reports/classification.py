@@ -17,12 +17,12 @@ from training.evaluation.classification.evaluate import (
     evaluate_classification,
 )
 from training.evaluation.robustness.summary import RobustnessSummary
-from training.pictures.classification import confusion_matrix
+from training.pictures.classification import confusion_matrix, reconstruction_sheet
 from training.pictures.figures import curves
 from training.pictures.pixels import as_pixels, data_url
 from training.pictures.reliability import reliability
 from training.reports.differences import difference_measures
-from training.reports.page import Measure, Page, flat, model_facts, title_of, write_report
+from training.reports.page import Measure, Page, Picture, flat, model_facts, title_of, write_report
 from training.reports.robustness import robustness_figures, robustness_measures
 
 #: How to read a measure.
@@ -108,8 +108,29 @@ def _evaluated(evaluation: ClassificationEvaluation) -> dict[str, Any]:
         "columns": summary.models,
         "measures": [*measures(summary), *_of_classes(summary), *differences],
         "figures": figures,
+        "reconstructions": _drawn(evaluation),
         "recipe": flat(model.bundle.card.provenance.recipe),
     }
+
+
+def _drawn(evaluation: ClassificationEvaluation) -> Picture | None:
+    """Some images, each beside what the capsules of its answer draw."""
+    if not evaluation.reconstructions:
+        return None
+    pairs = [
+        (_caption(one.classes, one.answer), one.given, one.drawn)
+        for one in evaluation.reconstructions
+    ]
+    text = (
+        f"What {evaluation.summary.models[0]} is given of an image, and beside it what the "
+        "capsules of its answer draw."
+    )
+    return Picture(data_url(reconstruction_sheet(pairs)), text)
+
+
+def _caption(classes: Sequence[str], answer: str) -> str:
+    true = ", ".join(classes)
+    return true if answer in classes else f"{true}: answered {answer}"
 
 
 def measures(summary: ClassificationSummary) -> list[Measure]:

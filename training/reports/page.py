@@ -59,6 +59,7 @@ class Page:
         evaluation: of segmentation models.
         measures: of models, which `columns` names.
         figures: SVG elements below the measures.
+        reconstructions: some images, each beside its reconstruction.
         spread: an SVG element.
         legend: class -> color.
         examples: cases in pictures.
@@ -78,6 +79,7 @@ class Page:
     columns: Sequence[str] = ()
     measures: Sequence[Measure] = ()
     figures: str = ""
+    reconstructions: Picture | None = None
     spread: str = ""
     legend: Mapping[str, str] = field(default_factory=dict)
     examples: Sequence[Example] = ()

@@ -27,6 +27,7 @@ from training.evaluation.classification.measures import (
     resamples,
 )
 from training.evaluation.classification.ranking import ranked
+from training.reports.classification import classification_report
 
 #: Three images of class 0, two of class 1, one of class 2; two are wrong.
 TARGETS = np.eye(3, dtype=np.uint8)[[0, 0, 0, 1, 1, 2]]
@@ -210,6 +211,23 @@ def test_the_command_writes_cases_summary_and_report(
     page = (out / "report.html").read_text()
     assert "Confusion matrix" in page and "Reliability" in page
     assert "malignant" in page and "paired" in page
+
+
+def test_reconstructions_are_shown_beside_the_images(
+    data: Path, repository: Path, tmp_path: Path
+) -> None:
+    matrix, cnn = (caps_med.load_model(f"tiny-{kind}", repository) for kind in ("matrix", "cnn"))
+    found = evaluate_classification(open_classified(data), [matrix])
+    drawn = found.reconstructions
+    assert {one.classes for one in drawn} == {("benign",), ("malignant",), ("normal tissue",)}
+    assert len(drawn) <= 24 and drawn[0].given.shape == drawn[0].drawn.shape == (1, 20, 28)
+    name = next(image for image in open_classified(data).images if image.name == drawn[0].name)
+    answer = matrix.classify(open_classified(data).read(name))
+    assert answer.reconstruction is not None
+    np.testing.assert_array_equal(drawn[0].drawn, answer.reconstruction.array)
+    classification_report(tmp_path / "report.html", found)
+    assert "Reconstructions</h2>" in (tmp_path / "report.html").read_text()
+    assert not evaluate_classification(open_classified(data), [cnn]).reconstructions
 
 
 def test_models_of_other_tasks_or_classes_are_not_compared(

@@ -25,6 +25,7 @@ from training.evaluation.classification.measures import (
     measured,
     resamples,
 )
+from training.evaluation.classification.reconstructions import Reconstruction, reconstructions
 from training.evaluation.summary import Row, Summary
 
 #: Images of one pass.
@@ -123,12 +124,13 @@ class ClassificationRow(Row):
 
 @dataclass(frozen=True)
 class ClassificationEvaluation:
-    """The results, and the answers of each model for figures."""
+    """The results, and for figures the answers of each model and what the first one draws."""
 
     models: Sequence[Model]
     summary: ClassificationSummary
     rows: Sequence[ClassificationRow]
     answers: Sequence[Answers]
+    reconstructions: Sequence[Reconstruction] = ()
 
 
 def evaluate_classification(
@@ -173,7 +175,8 @@ def evaluate_classification(
         comparisons=tuple(_differences(models, found, len(images))),
     )
     rows = [row for m, a in zip(models, answers, strict=True) for row in _rows(m, a, images, names)]
-    return ClassificationEvaluation(models, summary, rows, answers)
+    drawn = reconstructions(dataset, images, models[0])
+    return ClassificationEvaluation(models, summary, rows, answers, drawn)
 
 
 def _targets(
