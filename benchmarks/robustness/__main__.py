@@ -11,6 +11,7 @@ import argparse
 import signal
 import sys
 import time
+from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -19,7 +20,10 @@ import torch
 
 from benchmarks.robustness.cells import Setting
 
-EXPERIMENTS = ("affine", "viewpoints", "overlap", "few_labels", "ablation", "transfer")
+EXPERIMENTS = (
+    "affine", "viewpoints", "overlap", "few_labels", "ablation", "transfer", "ablation_digits",
+    "transfer_digits",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -35,6 +39,8 @@ def main() -> None:
     for experiment in options.experiments:
         module = import_module(f"benchmarks.robustness.experiments.{experiment}")
         for cell in module.cells(options.networks, options.seeds):
+            if not fnmatch(cell.name, options.only):
+                continue
             started = time.monotonic()
             if cell.run(setting):
                 print(f"{cell.name}: {time.monotonic() - started:.0f} s", flush=True)
@@ -56,6 +62,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--networks", nargs="+", default=[], help="default: all of an experiment")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--minutes", type=float, default=24 * 60, help="then stop")
+    parser.add_argument("--only", default="*", help="names of cells: few_labels-100-*")
     parser.add_argument("--quick", action="store_true", help="hardly any data or steps")
     return parser.parse_args()
 

@@ -10,15 +10,23 @@ from pathlib import Path
 import pytest
 import yaml
 
+from api.jobs.tasks import TASKS as JOB_OPTIONS
+from api.routes.added import ROUTERS
 from caps_med import __version__
+from caps_med.bundles.tasks import TASKS as TRAITS
+from caps_med.inference.inferers import INFERERS
+from caps_med.networks import NETWORKS
+from training.tasks.opening import OPENINGS
+from training.tasks.registry import TASKS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PACKAGES = "caps_med|training|api|benchmarks|tests"
 DOTTED = re.compile(rf"(?<![\w./-])((?:{PACKAGES})(?:\.(?!(?:md|json)\b)[A-Za-z_]\w*)+)")
 FILE = re.compile(rf"(?<![\w./-])((?:{PACKAGES}|docs|docker)/[\w./-]*)")
-#: A logger and an entry-point group.
-NOT_MODULES = {"caps_med.audit", "caps_med.commands"}
+REGISTERS = (TRAITS, NETWORKS, INFERERS, OPENINGS, TASKS, JOB_OPTIONS, ROUTERS)
+#: A logger, and groups of entry points.
+NOT_MODULES = {"caps_med.audit", "caps_med.commands", *(one.group for one in REGISTERS)}
 
 
 def exists(name: str) -> bool:

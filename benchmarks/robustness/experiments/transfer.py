@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from benchmarks.robustness.cells import Cell, Setting
 from benchmarks.robustness.experiments import affine
 from benchmarks.robustness.learning import NETWORKS
+from caps_med.networks import ClassificationNetwork
 from training.evaluation.robustness.asking import answered
 
 EXPERIMENT = "transfer"
@@ -26,9 +28,15 @@ def cells(networks: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:
 def _measure(names: Sequence[str], seed: int, setting: Setting) -> Mapping[str, Any]:
     """Share of the digits right on both networks that the one's attack turns for the other."""
     networks = {name: affine.trained(setting, name, seed).network for name in names}
-    pictures, classes = affine.attacked(setting)
+    return rates_between(networks, *affine.attacked(setting))
+
+
+def rates_between(
+    networks: Mapping[str, ClassificationNetwork], pictures: Tensor, classes: Tensor
+) -> Mapping[str, Any]:
+    """The same of any networks, pictures ``[N, C, H, W]`` in [0, 1] and classes ``[N]``."""
     right = {name: answered(network, pictures) == classes for name, network in networks.items()}
-    rates: dict[str, dict[str, list[float | None]]] = {name: {} for name in names}
+    rates: dict[str, dict[str, list[float | None]]] = {name: {} for name in networks}
     for source, network in networks.items():
         for epsilon in EPSILONS:
             generator = torch.Generator().manual_seed(0)
