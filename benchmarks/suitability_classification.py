@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import caps_med
 from benchmarks.brain_slices import write_slices
@@ -27,7 +28,12 @@ from benchmarks.options import benchmark_parser
 from benchmarks.suitability import Images, as_image, heads, others, write_into_card
 from caps_med.images import MedicalImage
 from caps_med.inference import Model
-from caps_med.inference.suitability import own_slices, training_statistics, unlike_training
+from caps_med.inference.suitability import (
+    own_slices,
+    reconstruction_limit,
+    training_statistics,
+    unexplained,
+)
 from training.data.classified import ClassifiedDataset, open_classified
 from training.tasks.classification.recipe import STATISTICS_OF
 
@@ -48,6 +54,27 @@ def write_statistics(model: Model, dataset: ClassifiedDataset) -> None:
     found = training_statistics(itertools.chain.from_iterable(map(own_slices, pictures)))
     assert found is not None  # noqa: S101 - the images show something
     write_into_card(model, found)
+    if model.classifier.network.reconstructs:
+        write_reconstruction_error(model, dataset)
+
+
+def write_reconstruction_error(model: Model, dataset: ClassifiedDataset) -> None:
+    """Measure what reconstructions of training images lack, and write it into a model's card.
+
+    Not of held-out images as training does: which those were is not kept with the model.
+    """
+    classifier = model.classifier
+    pictures = torch.cat([*map(classifier.prepare, chosen(dataset, "train", STATISTICS_OF))])
+    with torch.inference_mode():
+        scores, capsules = classifier.network.classify_together(pictures)
+        answered = torch.zeros_like(scores).scatter(1, scores.argmax(1, keepdim=True), 1)
+        drawn = classifier.network.reconstruct(capsules, answered)
+    wanted = classifier.network.reconstruction_target(pictures)
+    path = model.bundle.path / "configs" / "metadata.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    limit = reconstruction_limit(unexplained(wanted, drawn))
+    document["caps_med"]["classification"]["reconstruction_error"] = limit
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def groups_of(data: dict[str, ClassifiedDataset], folders: dict[str, Path]) -> dict[str, Images]:
@@ -66,9 +93,8 @@ def groups_of(data: dict[str, ClassifiedDataset], folders: dict[str, Path]) -> d
 
 def is_told(model: Model, image: MedicalImage) -> bool:
     """Whether the model warns of the image."""
-    classifier = model.classifier
-    picture = classifier.prepare(classifier.match_channels(image))
-    return bool(unlike_training(classifier.card, picture))
+    matched = model.classifier.match_channels(image)
+    return len(model.classify(matched).warnings) > len(matched.warnings)
 
 
 def main() -> None:

@@ -136,11 +136,15 @@ class ClassificationSpec(_Section):
         exclusive: whether an image belongs to exactly one class; else to any number of them.
         temperature: probabilities of exclusive classes are proportional to ``score ** (1 /
             temperature)``; fitted on held-out images.
+        reconstruction_error: below it are reconstructions of 99 % of the held-out images, see
+            `caps_med.inference.suitability.unexplained`; None without a decoder, and in older
+            models.
     """
 
     pictures: PicturePreprocessing
     exclusive: bool = True
     temperature: Temperature = 1.0
+    reconstruction_error: Annotated[float, Field(gt=0)] | None = None
 
 
 Range = Annotated[tuple[FiniteFloat, FiniteFloat], Field(description="low, high")]

@@ -18,7 +18,11 @@ from caps_med.images import MedicalImage, with_channels
 from caps_med.inference.applied import ImageReader
 from caps_med.inference.passes import device_of
 from caps_med.inference.provenance import AnswerProvenance
-from caps_med.inference.suitability import unlike_training
+from caps_med.inference.suitability import (
+    unexplained,
+    unlike_reconstruction,
+    unlike_training,
+)
 from caps_med.networks import ClassificationNetwork, with_temperature
 from caps_med.preprocessing import unit_pictures
 
@@ -121,6 +125,11 @@ class Classifier(ImageReader[ClassificationNetwork]):
             drawn = None
             if self.network.reconstructs:
                 drawn = self.network.reconstruct(capsules, present).float().cpu()
+                errors = unexplained(self.network.reconstruction_target(pictures), drawn).tolist()
+                notes = [
+                    note or unlike_reconstruction(self.card, error)
+                    for note, error in zip(notes, errors, strict=True)
+                ]
         found = (scores.float().cpu(), probabilities.cpu(), capsules.float().cpu(), present.cpu())
         return [
             self._answer(

@@ -2,7 +2,8 @@
 
 A few statistics of the slices as the network takes them are compared with those of the training,
 which the model's card holds. They are coarse on purpose: each is easy to explain, and a warning
-names the one that differs most. How often they are right: ``python -m benchmarks.suitability``.
+names the one that differs most. A classifier with a decoder also compares the picture with what
+its capsules reconstruct. How often they are right: ``python -m benchmarks.suitability``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ NARROWEST: Mapping[str, float] = {
     "background": 0.12, "dark": 0.25, "middle": 0.12, "bright": 0.12, "contrast": 0.12,
     "roughness": 0.5,
 }  # fmt: skip
+#: A picture is told if its reconstruction leaves more of it unexplained than that of this share of
+#: the held-out pictures, times the factor.
+RECONSTRUCTED, FACTOR = 0.99, 1.25
 #: Quantiles of the training slices that make the range.
 RANGE = 0.05, 0.95
 #: Slices of an image that are looked at, and the widest part of one, in pixels.
@@ -116,6 +120,37 @@ def unlike_training(card: ModelCard, slices: Tensor) -> tuple[str, ...]:
     told = _TOLD[name].format(value=f"{value:.2f}", low=f"{low:.2f}", high=f"{high:.2f}")
     takes = f"; it takes {card.input_description}" if card.input_description else ""
     return (f"the image is unlike those that the model was trained on: {told}{takes}",)
+
+
+def unexplained(pictures: Tensor, reconstructions: Tensor) -> Tensor:
+    """The share ``[B]`` of each picture's variation that its reconstruction lacks.
+
+    The summed squared error over that of the picture's own mean: 0 for a perfect reconstruction, 1
+    for one as good as a single grey. Both are ``[B, C, *S]``.
+    """
+    wanted, found = pictures.flatten(1).float(), reconstructions.flatten(1).float()
+    own = (wanted - wanted.mean(1, keepdim=True)).square().sum(1)
+    return (wanted - found).square().sum(1) / own.clamp_min(1e-6)
+
+
+def reconstruction_limit(errors: Tensor) -> float | None:
+    """What the card keeps of the `unexplained` shares of held-out pictures; None without any."""
+    return round(float(errors.quantile(RECONSTRUCTED)), 4) or None if len(errors) else None
+
+
+def unlike_reconstruction(card: ModelCard, error: float) -> tuple[str, ...]:
+    """A warning if the capsules explain too little of a picture, or empty.
+
+    Args:
+        error: see `unexplained`.
+    """
+    usual = card.classification.reconstruction_error if card.classification else None
+    if usual is None or error <= FACTOR * usual:
+        return ()
+    return (
+        "the image is unlike those that the model was trained on: its reconstruction lacks "
+        f"{error:.2f} of its variation (of held-out images {RECONSTRUCTED:.0%} below {usual:.2f})",
+    )
 
 
 def _distances(known: ImageStatistics, values: FloatArray) -> Iterable[tuple[float, str, float]]:

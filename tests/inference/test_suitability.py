@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 import caps_med
 from caps_med import samples
 from caps_med.images import MedicalImage, read_image
+from caps_med.inference.classifier import Classifier
 from caps_med.inference.suitability import (
     LIMIT,
     own_slices,
+    reconstruction_limit,
     slice_statistics,
     training_statistics,
+    unexplained,
     unlike_training,
 )
 from tests.conftest import disc, tiny_card
@@ -159,3 +162,27 @@ def test_the_limit_is_counted_in_widths_of_the_range() -> None:
         moved = known.model_copy(update={"background": (low, low + 0.2)})
         found = unlike_training(card.model_copy(update={"statistics": moved}), slices)
         assert bool(found) is told
+
+
+def test_what_a_reconstruction_lacks_worked_out_by_hand() -> None:
+    picture = torch.tensor([0.0, 0.0, 1.0, 1.0]).view(1, 1, 2, 2)
+    drawn = torch.cat([picture, torch.full_like(picture, 0.5), picture / 2])
+    found = unexplained(picture.expand(3, 1, 2, 2), drawn)
+    torch.testing.assert_close(found, torch.tensor([0.0, 1.0, 0.5]))
+    assert torch.isfinite(unexplained(torch.zeros(1, 1, 2, 2), drawn[:1])).all()
+    assert reconstruction_limit(torch.linspace(0, 1, 101)) == pytest.approx(0.99)
+    assert reconstruction_limit(torch.empty(0)) is None
+
+
+@pytest.mark.parametrize(("usual", "told"), [(None, False), (10.0, False), (1e-3, True)])
+def test_a_picture_that_the_capsules_do_not_explain_is_told(
+    usual: float | None, told: bool
+) -> None:
+    classifier = caps_med.load_model("digits").classifier
+    spec = classifier.spec.model_copy(update={"reconstruction_error": usual})
+    card = classifier.card.model_copy(update={"classification": spec, "statistics": None})
+    (answer,) = Classifier(classifier.network, card, classifier.provenance).many(
+        [read_image(samples.DIGIT)]
+    )
+    assert any("its reconstruction lacks" in note for note in answer.warnings) is told
+    assert all(UNLIKE in note for note in answer.warnings)

@@ -77,6 +77,7 @@ def test_a_capsule_network_learns_digits(data: Path, tmp_path: Path) -> None:
     spec = bundle.card.classification
     assert spec is not None and spec.pictures.size == (8, 8) and spec.exclusive
     assert spec.pictures.normalization.window == (0.0, 255.0)
+    assert spec.reconstruction_error is not None and 0 < spec.reconstruction_error < 2
     assert list(bundle.card.labels.values()) == list("0123456789")
     model = caps_med.load_model("digits", tmp_path / "models")
     assert isinstance(model.network, EfficientCapsNet)

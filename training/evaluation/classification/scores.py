@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from caps_med.inference.classifier import PRESENT
+from caps_med.inference.suitability import unexplained
 from caps_med.networks import ClassificationNetwork
 from caps_med.preprocessing import unit_pictures
 from training.data.classified.source import Pictures
@@ -31,6 +34,30 @@ def answers(network: ClassificationNetwork, pictures: Pictures) -> Scores:
     network.train(training)
     scored: Scores = torch.cat(found).cpu().numpy()
     return scored
+
+
+def reconstruction_errors(
+    network: ClassificationNetwork, pictures: Pictures, exclusive: bool
+) -> Tensor:
+    """What reconstructions of the answered classes lack, ``[N]``; see `unexplained`.
+
+    Args:
+        network: has a decoder; its mode is restored afterwards.
+    """
+    device, training = next(network.parameters()).device, network.training
+    network.eval()
+    found, size = [], BATCH[device.type]
+    with torch.inference_mode():
+        for start in range(0, len(pictures), size):
+            batch, _ = pictures.batch(range(start, min(start + size, len(pictures))))
+            image = unit_pictures(torch.from_numpy(batch).to(device))
+            scores, capsules = network.classify_together(image)
+            best = torch.zeros_like(scores).scatter(1, scores.argmax(1, keepdim=True), 1)
+            present = best if exclusive else (scores >= PRESENT).to(scores.dtype)
+            drawn = network.reconstruct(capsules, present)
+            found.append(unexplained(network.reconstruction_target(image), drawn).cpu())
+    network.train(training)
+    return torch.cat(found) if found else torch.empty(0)
 
 
 def classification_scores(

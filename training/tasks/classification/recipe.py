@@ -13,14 +13,18 @@ from pydantic import Field, model_validator
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.tasks import Task
 from caps_med.errors import InvalidParameter
-from caps_med.inference.suitability import own_slices, training_statistics
+from caps_med.inference.suitability import own_slices, reconstruction_limit, training_statistics
 from caps_med.networks import CapsuleNetwork, ClassificationNetwork
 from caps_med.preprocessing import PicturePreprocessing
 from training.data.classified import ClassifiedSource
 from training.engine import distributed
 from training.engine.recipe import Recipe
 from training.evaluation.classification.calibration import fitted
-from training.evaluation.classification.scores import answers, classification_scores
+from training.evaluation.classification.scores import (
+    answers,
+    classification_scores,
+    reconstruction_errors,
+)
 from training.tasks.classification.augmentation import PictureAugmentation
 
 #: Evenly spaced training images whose statistics the model's card keeps.
@@ -180,6 +184,10 @@ class ClassificationRecipe(Recipe):
         values = source.card_values()
         scores = answers(network, source.validation)
         spec = fitted(values["classification"], scores, source.validation.chosen_targets)
+        if network.reconstructs:
+            errors = reconstruction_errors(network, source.validation, source.exclusive)
+            limit = reconstruction_limit(errors)
+            spec = spec.model_copy(update={"reconstruction_error": limit})
         shown = (picture[None] for picture in source.some_of_training(STATISTICS_OF))
         own = itertools.chain.from_iterable(map(own_slices, shown))
         return {**values, "classification": spec, "statistics": training_statistics(own)}
