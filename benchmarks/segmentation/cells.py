@@ -25,6 +25,7 @@ from training.data import Sample
 from training.engine.collapse import RESTARTS, Collapsed, CollapseWatch, until_it_finds
 from training.engine.initial import initial_network
 from training.engine.loop import schedule
+from training.tasks.classification.recipe import has_bfloat16
 from training.tasks.segmentation import SegmentationRecipe, loss_of, takes_mask
 from training.transforms import Augmentation
 
@@ -224,10 +225,10 @@ def dice(answer: Tensor, truth: Tensor) -> list[float | None]:
 
 
 def precision(network: SegmentationNetwork, device: torch.device) -> AbstractContextManager[Any]:
-    """bfloat16 on a GPU, but for deep capsules, which multiply its rounding."""
-    if device.type != "cuda" or isinstance(network, (SegCaps, UCaps)):
+    """bfloat16 where the device has it, but for deep capsules, which multiply its rounding."""
+    if isinstance(network, (SegCaps, UCaps)) or not has_bfloat16(device):
         return nullcontext()
-    return torch.autocast("cuda", torch.bfloat16)
+    return torch.autocast(device.type, torch.bfloat16)
 
 
 def _as_float(answer: Tensor | tuple[Tensor, Tensor]) -> Tensor | tuple[Tensor, Tensor]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import nibabel
 import numpy as np
 
-from caps_med.images import Normalization
+from caps_med.images import Normalization, SliceStack, read_image
 from training.data import Sample, Source
 
 #: Class index -> name.
@@ -19,15 +18,19 @@ CHOOSING = 20
 
 
 def read(folder: Path) -> dict[str, Sample]:
-    """Name -> sample, axes superior, anterior, right; intensities as a model normalizes them."""
+    """Name -> sample, axes and intensities as a model gets them.
+
+    Axes run to superior, posterior and left. The first figures were taken on volumes turned by 180
+    degrees about the first of them (superior, anterior, right).
+    """
     scale = Normalization()
     samples: dict[str, Sample] = {}
     for file in sorted((folder / "labelsTr").glob("*.nii.gz")):
-        image = np.asarray(nibabel.load(folder / "imagesTr" / file.name).dataobj, np.float32)
-        label = np.asarray(nibabel.load(file).dataobj).astype(np.uint8)
+        image = SliceStack.from_image(read_image(folder / "imagesTr" / file.name)).array[:, 0]
+        label = SliceStack.from_image(read_image(file, kind="labels")).array[:, 0]
         samples[file.name.removesuffix(".nii.gz")] = {
-            "image": scale.apply(image.T)[None],
-            "label": label.T[None],
+            "image": scale.apply(image.astype(np.float32))[None],
+            "label": label.astype(np.uint8)[None],
         }
     if not samples:
         raise SystemExit(f"{folder}: no labelsTr/*.nii.gz beside imagesTr")
