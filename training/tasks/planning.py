@@ -24,6 +24,7 @@ from training.randomization import Randomization
 from training.randomization.data import LabelMapData
 from training.randomization.source import load_random_source
 from training.tasks.segmentation import SegmentationRecipe
+from training.transforms import CONTEXT
 
 #: Slices, slices with neighbours as channels, whole volumes.
 DIMS = ("2d", "2.5d", "3d")
@@ -35,8 +36,9 @@ BYTES_A_POSITION = {2: 6_000, 3: 9_000}
 RECOMPUTED = 0.55
 #: Share of the memory that a step may take.
 MEMORY_SHARE = 0.4
-#: Largest crop edge and batch by kind of device, in 2-D and in 3-D.
+#: Largest crop edge and batch by kind of device, in 2-D and in 3-D; the smallest crop in 2-D.
 LARGEST_CROP = {("cpu", 2): 128, ("cuda", 2): 256, ("cpu", 3): 32, ("cuda", 3): 64}
+SMALLEST_CROP = 48
 LARGEST_BATCH = {"cpu": 4, "cuda": 16}
 #: Largest crop edge of pictures for a generator.
 SYNTHESIS_CROP = 64
@@ -195,6 +197,9 @@ def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None
         most = max(channel.all.maximum for channel in card.channels)
         window = Normalization(window=(0, 255 if most <= 255 else most))
         preparation = preparation.model_copy(update={"normalization": window})
+    if dims != "3d":  # no warp, so that a crop is cut from an image of its own size
+        crop = _crop_within(min(card.sizes.median[-2:]), device, 2)
+        planned |= _batch(crop, 2, device)
     if card.kind == "pictures":
         crop = min(crop, SYNTHESIS_CROP)
     return {
@@ -250,8 +255,17 @@ def _spacing(card: DataCard) -> tuple[float, float] | None:
 
 
 def _crop(card: DataCard, device: torch.device, spatial: int) -> int:
-    """A multiple of 16 that fits into most images and into the device's limit."""
-    return _crop_within(min(card.sizes.median[-spatial:]), device, spatial)
+    """A multiple of 16 that fits into most images and into the device's limit.
+
+    Of slices, what a crop is cut from is to fit, too (`CONTEXT`): around an image that is smaller
+    there would be zeros, which the statistics of instance normalization take in, and which are not
+    there when whole images are segmented.
+    """
+    edge = min(card.sizes.median[-spatial:])
+    if spatial == 3:
+        return _crop_within(edge, device, spatial)
+    fitting = round(edge / CONTEXT / 16) * 16
+    return max(SMALLEST_CROP, min(LARGEST_CROP[device.type, 2], fitting))
 
 
 def _crop_within(edge: float, device: torch.device, spatial: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import ignite.distributed as idist
 import torch
 from monai.engines import SupervisedTrainer
+from monai.inferers import SimpleInferer
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
@@ -25,6 +27,7 @@ from training.engine.collapse import RESTARTS, CollapseWatch, until_it_finds
 from training.engine.initial import initial_network
 from training.engine.loop import Best, TrainingRun, run_epochs, schedule
 from training.engine.memory import with_less_memory
+from training.engine.precision import Bfloat16Inferer, Precision, has_bfloat16
 from training.engine.rate_finder import with_found_rate
 from training.engine.recipe import Crop, CropRecipe
 from training.engine.run_folder import RunFolder
@@ -36,8 +39,9 @@ from training.randomization.source import RandomSource
 from training.tasks.segmentation_networks import CHOICES, NetworkName, name_of
 from training.transforms import Augmentation, segmentation_transforms
 
-#: Evenly spaced samples that are validated after each epoch; the model's card has the score of all.
-VALIDATED = 100
+#: Most and fewest samples that are validated after each epoch, and the share of the epoch's time
+#: that this may take; the model's card has the score of all.
+VALIDATED, FEWEST_VALIDATED, VALIDATION_SHARE = 100, 10, 0.1
 #: Evenly spaced training samples whose statistics the model's card keeps.
 STATISTICS_OF = 200
 #: Added to the seed for each restart.
@@ -68,6 +72,12 @@ class SegmentationRecipe(CropRecipe):
             normalized votes of a SegCaps.
         randomization: of label maps alone: how the images are drawn; None for labelled images.
         scheme: of label maps alone: what their ids mean.
+        precision: of convolutions on a processor; None is ``bfloat16`` where the processor computes
+            faster in it, for slices and the networks of which it is known to give the same Dice
+            (`training.tasks.segmentation_networks.Choice`). A GPU uses mixed precision.
+        validated: evenly spaced samples that are scored after each epoch; the model's card has the
+            score of all. None is at most `VALIDATED`, and no more than what makes a validation cost
+            a tenth of its epoch.
     """
 
     epochs: int = 10
@@ -91,6 +101,14 @@ class SegmentationRecipe(CropRecipe):
     restarts: int = Field(default=0, ge=0, le=RESTARTS)
     randomization: Randomization | None = None
     scheme: LabelScheme | None = None
+    precision: Precision | None = None
+    validated: int | None = Field(default=None, ge=1)
+
+    before: ClassVar[Mapping[str, Any]] = {
+        **CropRecipe.before,
+        "precision": "float32",
+        "validated": VALIDATED,
+    }
 
     @model_validator(mode="before")
     @classmethod
@@ -129,6 +147,23 @@ class SegmentationRecipe(CropRecipe):
     def casts_votes(self) -> bool:
         """Of all networks but the U-Net and the ablations without capsules."""
         return self.network != "unet" and CHOICES[self.network].arguments.get("capsules", True)
+
+    def completed(self, source: Source) -> SegmentationRecipe:
+        """With the precision of this processor, and the number of samples that are validated."""
+        values: dict[str, Any] = {}
+        device = distributed.device()
+        if self.precision is None and device.type == "cpu":
+            known = CHOICES[self.network].in_bfloat16 and source.spatial_dims == 2
+            values["precision"] = "bfloat16" if known and has_bfloat16(device) else "float32"
+        if self.validated is None and source.validation:
+            values["validated"] = self._affordable(source)
+        return self.model_copy(update=values)
+
+    def _affordable(self, source: Source) -> int:
+        """Samples whose forward passes cost a tenth of an epoch: three of them are a step's."""
+        size = math.prod(source.validation[0]["label"].shape)
+        crops = self.steps * self.batch_size * self.crop**source.spatial_dims
+        return max(FEWEST_VALIDATED, min(VALIDATED, int(3 * VALIDATION_SHARE * crops / size)))
 
     @classmethod
     def values_of(cls, spec: NetworkSpec) -> Mapping[str, Any]:
@@ -238,6 +273,8 @@ def _assembled(
     """The trainer of a network that has not learned anything, its run, and the network."""
     device, network = distributed.device(), initial_network(recipe, source, models)
     assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
+    network.whole_training_batches |= recipe.whole_batches
+    reduced = device.type == "cpu" and recipe.precision == "bfloat16"
     optimizer = torch.optim.Adam(network.parameters(), lr=recipe.rate)
     trainer = SupervisedTrainer(
         device=device,
@@ -251,14 +288,20 @@ def _assembled(
         ),
         decollate=False,
         amp=device.type == "cuda",
+        inferer=Bfloat16Inferer() if reduced else SimpleInferer(),
     )
-    shown = evenly(source.validation, VALIDATED)
+    shown = evenly(source.validation, recipe.validated or VALIDATED)
+
+    def validate() -> Mapping[str, float]:
+        with torch.autocast(device.type, torch.bfloat16, enabled=reduced):
+            return dice_scores(network, shown, source.labels)
+
     run = TrainingRun(
         folder=folder,
         recipe=recipe,
         parts={"network": network, "optimizer": optimizer},
         schedules={"schedule": schedule(optimizer, recipe)},
-        validate=lambda: dice_scores(network, shown, source.labels),
+        validate=validate,
         picture=lambda: validation_picture(network, shown),
         names=source.training_name,
     )

@@ -23,7 +23,8 @@ from benchmarks.robustness import mnist
 from benchmarks.robustness.cells import Cell, Setting
 from caps_med.losses import MarginLoss
 from caps_med.networks import ClassificationNetwork, ConvolutionalClassifier, build_network
-from training.tasks.classification.recipe import NETWORKS, RECONSTRUCTION, has_bfloat16
+from training.engine.precision import has_bfloat16
+from training.tasks.classification.recipe import NETWORKS, RECONSTRUCTION
 
 EXPERIMENT = "overlap"
 EDGE, SHIFT = 36, 4

@@ -25,7 +25,7 @@ from training.data import open_dataset
 from training.tasks import planning
 from training.tasks.overrides import build_recipe, read_overrides
 from training.tasks.pipeline import TrainRequest, train
-from training.tasks.planning import plan
+from training.tasks.planning import plan, plan_synthesis
 from training.tasks.segmentation import SegmentationRecipe
 from training.tasks.segmentation_networks import CHOICES, NetworkName
 
@@ -266,7 +266,7 @@ def test_votes_are_recomputed_before_the_batch_is_smaller(
     """`share`: of the memory that four crops with all votes take."""
     card = open_dataset(write_volumes(tmp_path, 3)).card
     assert card is not None
-    whole = 4 * 64**2 * planning.BYTES_A_POSITION[2] / planning.MEMORY_SHARE
+    whole = 4 * 48**2 * planning.BYTES_A_POSITION[2] / planning.MEMORY_SHARE
     monkeypatch.setattr(planning, "_memory", lambda device: share * whole)
     found = plan(card, CPU)
     assert (found["batch_size"], found["recompute_votes"]) == planned
@@ -278,7 +278,7 @@ def test_what_follows_from_volumes(tmp_path: Path) -> None:
     planned = plan(card, CPU)
     assert planned["preparation"].neighbours == 1
     assert planned["preparation"].spacing_mm == (1.0, 1.0)
-    assert planned["crop"] == 64
+    assert planned["crop"] == 48
     assert planned["augmentation"]["flip_rows"] == 0
     (weight,) = planned["class_weights"]
     assert weight > 1, "the ball is rarer than what surrounds it"
@@ -286,6 +286,20 @@ def test_what_follows_from_volumes(tmp_path: Path) -> None:
     assert thick is not None
     assert plan(thick, CPU)["preparation"].neighbours == 0
     assert plan(card, CPU, "3d")["preparation"].spatial_dims == 3
+
+
+@pytest.mark.parametrize(
+    ("edge", "crop"), [(20, 48), (64, 48), (90, 64), (128, 96), (181, 128), (512, 128)]
+)
+def test_what_a_crop_is_cut_from_fits_into_the_image(tmp_path: Path, edge: int, crop: int) -> None:
+    card = open_dataset(write_volumes(tmp_path, 3)).card
+    assert card is not None
+    sizes = card.sizes.model_copy(update={"median": (30, edge, 2 * edge)})
+    card = card.model_copy(update={"sizes": sizes})
+    assert plan(card, CPU)["crop"] == crop
+    # a generator's crops are not warped, and its discriminator needs 64 pixels
+    whole = max(64, min(128, edge // 16 * 16))
+    assert plan_synthesis(card, CPU)["crop"] == whole
 
 
 def test_hounsfield_units_get_one_window_and_masked_heads_their_foreground(tmp_path: Path) -> None:

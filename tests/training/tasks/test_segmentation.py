@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import Tensor, nn
 
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
 from training.data import load_source, open_dataset
+from training.engine.precision import Bfloat16Inferer
 from training.engine.run_folder import RunFolder
 from training.tasks.publish import publish
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
@@ -99,3 +102,69 @@ def test_starting_from_a_model(discs: Path, models: Path, tmp_path: Path, store:
     other = recipe(discs, start_from="tiny-synthesis")
     with pytest.raises(InvalidParameter, match=r"its network is a different one: missing"):
         train_segmentation(source, other, RunFolder(tmp_path / "c"), False, models=models)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_precision_follows_from_processor_and_network(
+    discs: Path, store: Path, monkeypatch: pytest.MonkeyPatch, fast: bool
+) -> None:
+    monkeypatch.setattr("training.tasks.segmentation.has_bfloat16", lambda _: fast)
+    source = load_source(open_dataset(discs), store)
+
+    def chosen(**values: str) -> str | None:
+        return recipe(discs, **values).completed(source).precision
+
+    assert chosen() == chosen(network="unet") == ("bfloat16" if fast else "float32")
+    assert chosen(network="segcaps") == chosen(precision="float32") == "float32"
+
+
+def test_a_run_of_an_older_version_is_resumed_as_it_was_trained(
+    discs: Path, tmp_path: Path, store: Path
+) -> None:
+    source, folder = load_source(open_dataset(discs), store), RunFolder(tmp_path / "run")
+    folder.write(recipe(discs).completed(source))
+    values = json.loads(folder.recipe.read_text())
+    newer = ("precision", "whole_batches", "validated")
+    folder.recipe.write_text(json.dumps({k: v for k, v in values.items() if k not in newer}))
+    before = folder.read_recipe(SegmentationRecipe).completed(source)
+    assert [getattr(before, name) for name in newer] == ["float32", False, 100]
+
+
+def test_a_validation_costs_a_tenth_of_its_epoch(discs: Path, store: Path) -> None:
+    source = load_source(open_dataset(discs), store)
+    pixels = source.validation[0]["label"].size
+    steps = 40 * pixels // (64 * 64)
+    chosen = recipe(discs, steps=steps, batch_size=1).completed(source)
+    assert chosen.validated == pytest.approx(0.3 * 40, abs=1)
+    assert recipe(discs, steps=1).completed(source).validated == 10
+    assert recipe(discs, steps=10**6).completed(source).validated == 100
+
+
+def test_training_in_bfloat16_answers_in_float32(
+    discs: Path, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Convolutions are in bfloat16; what the loss takes is not: its gradient would end near 1."""
+    source = load_source(open_dataset(discs), store)
+    answers: list[tuple[Tensor, ...]] = []
+    convolved: set[torch.dtype] = set()
+    computed = Bfloat16Inferer.__call__
+
+    def call(*args: Any, **named: Any) -> Any:  # noqa: ANN401
+        answers.append(computed(*args, **named))
+        return answers[-1]
+
+    monkeypatch.setattr(Bfloat16Inferer, "__call__", call)
+
+    def note(module: nn.Module, _: Any, answer: Any) -> None:  # noqa: ANN401
+        if module.training and isinstance(module, nn.Conv2d):
+            convolved.add(answer.dtype)
+
+    hook = nn.modules.module.register_module_forward_hook(note)
+    chosen = recipe(discs, precision="bfloat16", epochs=1)
+    network, _ = train_segmentation(source, chosen, RunFolder(tmp_path / "run"), resume=False)
+    hook.remove()
+    assert convolved == {torch.bfloat16}
+    assert {part.dtype for answer in answers for part in answer} == {torch.float32}
+    probabilities = torch.cat([answer[0].flatten() for answer in answers])
+    assert not torch.equal(probabilities, probabilities.bfloat16().float())
+    assert {p.dtype for p in network.parameters()} == {torch.float32}

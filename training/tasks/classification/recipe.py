@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-import torch
 from pydantic import Field, model_validator
 
 from caps_med.bundles import NetworkSpec
@@ -18,6 +17,7 @@ from caps_med.networks import CapsuleNetwork, ClassificationNetwork
 from caps_med.preprocessing import PicturePreprocessing
 from training.data.classified import ClassifiedSource
 from training.engine import distributed
+from training.engine.precision import Precision, has_bfloat16
 from training.engine.recipe import Recipe
 from training.evaluation.classification.calibration import fitted
 from training.evaluation.classification.scores import (
@@ -109,7 +109,7 @@ class ClassificationRecipe(Recipe):
     weight_average: Annotated[float, Field(ge=0, lt=1)] = 0.0
     iterations: Annotated[int, Field(ge=1, le=10)] | None = None
     arguments: Mapping[str, Any] = Field(default_factory=dict)
-    precision: Literal["float32", "bfloat16"] | None = None
+    precision: Precision | None = None
     class_weights: tuple[Annotated[float, Field(gt=0)], ...] | None = None
     score: Literal["accuracy", "balanced_accuracy", "auroc"] = "accuracy"
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
@@ -191,10 +191,3 @@ class ClassificationRecipe(Recipe):
         shown = (picture[None] for picture in source.some_of_training(STATISTICS_OF))
         own = itertools.chain.from_iterable(map(own_slices, shown))
         return {**values, "classification": spec, "statistics": training_statistics(own)}
-
-
-def has_bfloat16(device: torch.device) -> bool:
-    """Whether the device computes in bfloat16 faster than in float32."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.cpu._is_avx512_bf16_supported())

@@ -1,0 +1,39 @@
+"""Crops that are drawn from a seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor, get_track_meta
+from monai.transforms import Compose, RandRotated, ToTensord
+
+from training.engine.sampling import DrawnDataset
+
+
+def dataset() -> DrawnDataset:
+    pixels = np.random.default_rng(0).random((1, 16, 16), dtype=np.float32)
+    rotated = RandRotated("image", range_x=1.0, prob=1.0)
+    return DrawnDataset([{"image": pixels}], Compose([ToTensord("image"), rotated]), seed=1)
+
+
+def test_crops_carry_no_metadata_and_have_the_same_values() -> None:
+    found = dataset()[0, 3, 0]["image"]
+    assert type(found) is torch.Tensor
+    assert get_track_meta()
+    drawn = dataset()
+    drawn.transform.set_random_state(state=np.random.RandomState([1, 0, 3]))
+    recorded = drawn.transform(dict(drawn.samples[0]))["image"]
+    assert isinstance(recorded, MetaTensor)
+    assert torch.equal(found, recorded.as_tensor())
+
+
+def test_metadata_is_tracked_again_after_a_transform_that_fails() -> None:
+    drawn = DrawnDataset([{"image": np.zeros((1, 4, 4))}], Compose([_fail]), seed=1)
+    with pytest.raises(RuntimeError, match="broken"):
+        drawn[0, 0, 0]
+    assert get_track_meta()
+
+
+def _fail(_: object) -> None:
+    raise ValueError("broken")
