@@ -26,8 +26,8 @@ def sample_by_sample(method: Method) -> Method:
     routing amplify that rounding a thousandfold (observed: 1e-3 in an untrained generator's image),
     so an answer would depend on its neighbours. One at a time it does not, to the last bit, and on
     a CPU answers cost no more time so, and less memory; a training step does, see
-    `training.engine.recipe.CropRecipe`. On a GPU, and while a graph is traced, the batch stays
-    whole: there answers are equal up to rounding.
+    `training.tasks.segmentation.SegmentationRecipe`. On a GPU, and while a graph is traced, the
+    batch stays whole: there answers are equal up to rounding.
 
     A training network that looks at whole batches (`CapsuleNetwork.whole_training_batches`) keeps
     the batch whole. Subclasses of tensors, such as MONAI's MetaTensor, are computed as plain

@@ -133,16 +133,11 @@ class CropRecipe(Recipe):
         crop: edge of the crops in pixels, a multiple of 8.
         preparation: how a folder's images become samples; a registered data set has its own.
         instances: what the label ids of `data` are learned as; see `training.data.cases.Cases`.
-        whole_batches: whether a processor computes the crops of a batch at once, which takes less
-            time, rather than one after another.
     """
 
     crop: Crop
     preparation: Preparation | None = None
     instances: Instances | None = None
-    whole_batches: bool = True
-
-    before: ClassVar[Mapping[str, Any]] = {"whole_batches": False}
 
     def smaller(self) -> Self | None:
         """See `Recipe.smaller`; the crop shrinks when a batch is a single one."""

@@ -24,7 +24,6 @@ from training.randomization import Randomization
 from training.randomization.data import LabelMapData
 from training.randomization.source import load_random_source
 from training.tasks.segmentation import SegmentationRecipe
-from training.transforms import CONTEXT
 
 #: Slices, slices with neighbours as channels, whole volumes.
 DIMS = ("2d", "2.5d", "3d")
@@ -36,13 +35,15 @@ BYTES_A_POSITION = {2: 6_000, 3: 9_000}
 RECOMPUTED = 0.55
 #: Share of the memory that a step may take.
 MEMORY_SHARE = 0.4
-#: Largest crop edge and batch by kind of device, in 2-D and in 3-D; the smallest crop in 2-D.
+#: Largest crop edge and batch by kind of device, in 2-D and in 3-D.
 LARGEST_CROP = {("cpu", 2): 128, ("cuda", 2): 256, ("cpu", 3): 32, ("cuda", 3): 64}
-SMALLEST_CROP = 48
 LARGEST_BATCH = {"cpu": 4, "cuda": 16}
+#: Smallest crop edge that is planned, in 2-D and in 3-D; that of a generator in 2-D, whose
+#: discriminator needs it, and of images that are drawn from label maps.
+SMALLEST_CROP, LARGER_CROP = {2: 48, 3: 32}, 64
 #: Largest crop edge of pictures for a generator.
 SYNTHESIS_CROP = 64
-#: Epochs and steps per epoch; on a CPU about a quarter of an hour.
+#: Epochs and steps per epoch; on a CPU some minutes.
 LENGTH = {"cpu": (25, 25), "cuda": (60, 100)}
 #: Slices that are this many pixels apart are not used as neighbours.
 THICK = 3.0
@@ -150,7 +151,8 @@ def plan_random(
         raise InvalidParameter(f"--dims {dims}: the data are pictures, which have no neighbours")
     spatial = 3 if dims == "3d" else 2
     edges = [median(one.labels.shape[axis] for one in data.stacks) for axis in range(3)]
-    crop = _crop_within(min(edges[-spatial:]), device, spatial)
+    smallest = LARGER_CROP if spatial == 2 else SMALLEST_CROP[3]
+    crop = _crop_within(min(edges[-spatial:]), device, spatial, smallest)
     epochs, steps = LENGTH[device.type]
     return {
         "preparation": Preparation(
@@ -197,8 +199,8 @@ def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None
         most = max(channel.all.maximum for channel in card.channels)
         window = Normalization(window=(0, 255 if most <= 255 else most))
         preparation = preparation.model_copy(update={"normalization": window})
-    if dims != "3d":  # no warp, so that a crop is cut from an image of its own size
-        crop = _crop_within(min(card.sizes.median[-2:]), device, 2)
+    if dims != "3d":
+        crop = max(LARGER_CROP, crop)
         planned |= _batch(crop, 2, device)
     if card.kind == "pictures":
         crop = min(crop, SYNTHESIS_CROP)
@@ -257,21 +259,15 @@ def _spacing(card: DataCard) -> tuple[float, float] | None:
 def _crop(card: DataCard, device: torch.device, spatial: int) -> int:
     """A multiple of 16 that fits into most images and into the device's limit.
 
-    Of slices, what a crop is cut from is to fit, too (`CONTEXT`): around an image that is smaller
-    there would be zeros, which the statistics of instance normalization take in, and which are not
-    there when whole images are segmented.
+    Around an image smaller than its crop there are zeros, which the statistics of instance
+    normalization take in, and which are not there when whole images are segmented.
     """
     edge = min(card.sizes.median[-spatial:])
-    if spatial == 3:
-        return _crop_within(edge, device, spatial)
-    fitting = round(edge / CONTEXT / 16) * 16
-    return max(SMALLEST_CROP, min(LARGEST_CROP[device.type, 2], fitting))
+    return _crop_within(edge, device, spatial, SMALLEST_CROP[spatial])
 
 
-def _crop_within(edge: float, device: torch.device, spatial: int) -> int:
-    largest = LARGEST_CROP[device.type, spatial]
-    smallest = 32 if spatial == 3 else 64
-    return max(smallest, min(largest, int(edge) // 16 * 16))
+def _crop_within(edge: float, device: torch.device, spatial: int, smallest: int) -> int:
+    return max(smallest, min(LARGEST_CROP[device.type, spatial], int(edge) // 16 * 16))
 
 
 def _batch(crop: int, spatial: int, device: torch.device) -> dict[str, Any]:

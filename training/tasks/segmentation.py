@@ -75,6 +75,8 @@ class SegmentationRecipe(CropRecipe):
         precision: of convolutions on a processor; None is ``bfloat16`` where the processor computes
             faster in it, for slices and the networks of which it is known to give the same Dice
             (`training.tasks.segmentation_networks.Choice`). A GPU uses mixed precision.
+        whole_batches: whether a processor computes the crops of a batch at once, which takes less
+            time, rather than one after another.
         validated: evenly spaced samples that are scored after each epoch; the model's card has the
             score of all. None is at most `VALIDATED`, and no more than what makes a validation cost
             a tenth of its epoch.
@@ -102,11 +104,12 @@ class SegmentationRecipe(CropRecipe):
     randomization: Randomization | None = None
     scheme: LabelScheme | None = None
     precision: Precision | None = None
+    whole_batches: bool = True
     validated: int | None = Field(default=None, ge=1)
 
     before: ClassVar[Mapping[str, Any]] = {
-        **CropRecipe.before,
         "precision": "float32",
+        "whole_batches": False,
         "validated": VALIDATED,
     }
 

@@ -90,7 +90,7 @@ class SynthesisRecipe(CropRecipe):
     atoms: int = 16
     learning_rate: LearningRate = 5e-3
     task: ClassVar[Task] = "synthesis"
-    before: ClassVar[Mapping[str, Any]] = {**CropRecipe.before, "fibres": True}
+    before: ClassVar[Mapping[str, Any]] = {"fibres": True}
 
     network: Literal["capspix2pix", "pix2pix"] = "capspix2pix"
     noise_source: str = "field"
