@@ -76,14 +76,14 @@ def draw(curves: Sequence[Curve], variants: Sequence[str], file: Path) -> None:
                 [point.seconds for point in curve.points],
                 [point.test for point in curve.points],
                 color=f"C{networks.index(curve.network)}",
-                linestyle="-:"[variants.index(curve.variant) % 2],
+                linestyle=("-", ":", "--")[variants.index(curve.variant) % 3],
                 label=f"{curve.network}, {curve.variant}" if curve.seed == 0 else None,
             )
         if (wanted := target(curves, task)) is not None:
             axes.axhline(wanted, color="grey", linewidth=0.7)
             axes.set_ylim(wanted - 0.3, None)
         axes.set(title=task, xlabel="processor seconds of training")
+        axes.legend(fontsize=8)
     figure.axes[0].set_ylabel("Dice on test images")
-    figure.axes[0].legend(fontsize=8)
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=110)

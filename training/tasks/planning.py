@@ -259,8 +259,8 @@ def _spacing(card: DataCard) -> tuple[float, float] | None:
 def _crop(card: DataCard, device: torch.device, spatial: int) -> int:
     """A multiple of 16 that fits into most images and into the device's limit.
 
-    Around an image smaller than its crop there are zeros, which the statistics of instance
-    normalization take in, and which are not there when whole images are segmented.
+    Around an image smaller than its crop there are zeros, which are not there when whole images
+    are segmented.
     """
     edge = min(card.sizes.median[-spatial:])
     return _crop_within(edge, device, spatial, SMALLEST_CROP[spatial])

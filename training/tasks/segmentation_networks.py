@@ -23,8 +23,8 @@ class Choice:
         rate: default peak learning rate of Adam.
         arguments: what distinguishes it from others of the same class.
         has_atoms: whether it has an argument ``atoms``.
-        in_bfloat16: whether training in bfloat16 has been shown to give the same Dice; deep
-            capsules multiply its rounding.
+        in_bfloat16: whether training in bfloat16 has been compared with float32 and gave the same
+            Dice (docs/results/training.md); deep capsules multiply its rounding.
     """
 
     name: str
@@ -57,6 +57,6 @@ CHOICES: Mapping[NetworkName, Choice] = {
     "ucaps": Choice("UCaps", 2e-3),
     "ucaps-plain": Choice("UCaps", 2e-3, {"capsules": False}),
     "convcaps": Choice("ConvCaps", 2e-3, in_bfloat16=True),
-    "convcaps-plain": Choice("ConvCaps", 2e-3, {"capsules": False}, in_bfloat16=True),
-    "unet": Choice("UNet", 2e-3, has_atoms=False, in_bfloat16=True),
+    "convcaps-plain": Choice("ConvCaps", 2e-3, {"capsules": False}),
+    "unet": Choice("UNet", 2e-3, has_atoms=False),
 }

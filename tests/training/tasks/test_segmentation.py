@@ -114,8 +114,10 @@ def test_the_precision_follows_from_processor_and_network(
     def chosen(**values: str) -> str | None:
         return recipe(discs, **values).completed(source).precision
 
-    assert chosen() == chosen(network="unet") == ("bfloat16" if fast else "float32")
-    assert chosen(network="segcaps") == chosen(precision="float32") == "float32"
+    assert chosen() == ("bfloat16" if fast else "float32")
+    assert chosen(network="segcaps") == chosen(network="unet") == "float32"
+    assert chosen(precision="float32") == "float32"
+    assert chosen(network="unet", precision="bfloat16") == "bfloat16"
 
 
 def test_a_run_of_an_older_version_is_resumed_as_it_was_trained(
