@@ -12,9 +12,10 @@ time that this takes counts nowhere, and that of validation is kept apart. Tasks
   ``stardist/data/images``); tested on the right half.
 
 Variants are recipes: ``default`` is what is planned from the data, ``before`` what was planned
-before the training was made faster (now with faster transforms, of the same values), and ``--set NAME=VALUE``, with ``--variant NAME``, any other.
-To be reached are 98 % of the Dice that ConvCaps publishes with the recipe ``before``. Published
-weights are those of the best epoch on the samples that the training holds out.
+before the training was made faster (now with faster transforms, of the same values), and ``--set
+NAME=VALUE``, with ``--variant NAME``, any other. To be reached are 98 % of the Dice that ConvCaps
+publishes with the recipe ``before``. Published weights are those of the best epoch on the samples
+that the training holds out.
 
 Finished trainings are kept in ``--out`` and skipped; ``--show`` prints its table, ``--draw`` also
 draws its curves into ``docs/images/time-to-dice.png``.

@@ -144,8 +144,8 @@ def _timed(clock: _Clock, test: Sequence[Sample], points: list[Point]) -> Any:  
         before = points[-1].validating if points else 0.0
         points.append(
             Point(
-                seconds=round(seconds, 2),
-                validating=round(before + validating, 2),
+                seconds=round(seconds, 4),
+                validating=round(before + validating, 4),
                 validation=round(found["score"], 4),
                 test=round(tested["score"], 4),
             )

@@ -49,7 +49,11 @@ class ProgressReporter:
         self.score: float | None = None
         self.total = recipe.epochs * recipe.steps
         self._written, self._started = 0.0, time.monotonic()
-        self.board = TensorboardLogger(str(folder.path / "tensorboard"), purge_step=done + 1)
+        # files are named by the second: without a suffix a run that is resumed within one would
+        # overwrite what it had written before
+        self.board = TensorboardLogger(
+            str(folder.path / "tensorboard"), purge_step=done + 1, filename_suffix=f".{done}"
+        )
         self.mlflow = MLflowTracker(folder, recipe, self.print)
         self.bar = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
