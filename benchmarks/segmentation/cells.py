@@ -25,7 +25,7 @@ from training.data import Sample
 from training.engine.collapse import RESTARTS, Collapsed, CollapseWatch, until_it_finds
 from training.engine.initial import initial_network
 from training.engine.loop import schedule
-from training.tasks.classification.recipe import has_bfloat16
+from training.engine.precision import has_bfloat16
 from training.tasks.segmentation import SegmentationRecipe, loss_of, takes_mask
 from training.transforms import Augmentation
 
