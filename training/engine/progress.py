@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from ignite.engine import Engine, Events
 from ignite.handlers import TensorboardLogger
+from monai.engines import SupervisedTrainer
 from PIL import Image
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -24,6 +25,8 @@ from training.engine.run_folder import RunFolder
 
 #: Seconds between two lines of the progress file.
 INTERVAL_S = 2.0
+#: Where TensorBoard's bins for weights end; it refuses a histogram in which nothing lies.
+LARGEST_BIN = 1e20
 
 
 class ProgressReporter:
@@ -99,15 +102,18 @@ class ProgressReporter:
             global_step_transform=lambda engine, _: engine.state.iteration,
         )
         self.mlflow.attach(trainer)
-        trainer.add_event_handler(Events.EPOCH_COMPLETED, self._add_histograms)
+        if isinstance(trainer, SupervisedTrainer):
+            trainer.add_event_handler(Events.EPOCH_COMPLETED, self._add_histograms)
         if picture:
             trainer.add_event_handler(Events.EPOCH_COMPLETED, self._save_picture, picture)
 
-    def _add_histograms(self, engine: Engine) -> None:
-        """The weights of the network after an epoch."""
-        for name, weights in engine.network.named_parameters():
-            tag = f"weights/{name.replace('.', '/')}"
-            self.board.add_histogram(tag, weights.detach().float().cpu(), engine.state.iteration)
+    def _add_histograms(self, trainer: SupervisedTrainer) -> None:
+        """The weights of the network after an epoch, without NaN and those beyond the bins."""
+        for name, weights in trainer.network.named_parameters():
+            values = weights.detach().float().cpu()
+            if len(values := values[values.abs() < LARGEST_BIN]):
+                tag = f"weights/{name.replace('.', '/')}"
+                self.board.add_histogram(tag, values, trainer.state.iteration)
 
     def print(self, text: str) -> None:
         """Print a line above the bar."""

@@ -78,7 +78,8 @@ class DrawnSamples(Sequence[Sample]):
         if index not in self._kept:
             generator = torch.Generator().manual_seed(index)
             chosen = torch.tensor([index // self.each])
-            image, label = self.images(generator, 1, chosen)
+            with torch.autocast("cpu", enabled=False):  # whoever asks for them first
+                image, label = self.images(generator, 1, chosen)
             self._kept[index] = {"image": image[0].numpy(), "label": label[0].numpy()}
         return self._kept[index]
 

@@ -100,7 +100,7 @@ def test_pictures_are_drawn_from_pictures_of_labels(tmp_path: Path) -> None:
 
 def test_it_learns(volumes: Path, tmp_path: Path) -> None:
     bundle, _ = run(
-        volumes, tmp_path, network="unet", features=[8, 8, 8, 8, 8, 8], steps=40,
+        volumes, tmp_path, network="unet", features=[8, 8, 8, 8, 8, 8], steps=120,
         learning_rate=1e-2, randomization={"elastic": 2.0, "bias": 0.2, "related": 1.0},
     )  # fmt: skip
     scores = bundle.card.scores
