@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,17 +24,12 @@ Scores = NDArray[np.float64]
 
 def answers(network: ClassificationNetwork, pictures: Pictures) -> Scores:
     """Scores ``[N, J]`` of the network, whose mode is restored afterwards."""
-    device, training = next(network.parameters()).device, network.training
-    network.eval()
-    found, size = [], BATCH[device.type]
-    with torch.inference_mode():
-        for start in range(0, len(pictures), size):
-            batch, _ = pictures.batch(range(start, min(start + size, len(pictures))))
-            scores, _ = network.classify_together(unit_pictures(torch.from_numpy(batch).to(device)))
-            found.append(scores.double())
-    network.train(training)
-    scored: Scores = torch.cat(found).cpu().numpy()
-    return scored
+
+    def scores(image: Tensor) -> Tensor:
+        return network.classify_together(image)[0].double()
+
+    found: Scores = torch.cat(_of_batches(network, pictures, scores)).numpy()
+    return found
 
 
 def reconstruction_errors(
@@ -44,20 +40,31 @@ def reconstruction_errors(
     Args:
         network: has a decoder; its mode is restored afterwards.
     """
+
+    def error(image: Tensor) -> Tensor:
+        scores, capsules = network.classify_together(image)
+        best = torch.zeros_like(scores).scatter(1, scores.argmax(1, keepdim=True), 1)
+        present = best if exclusive else (scores >= PRESENT).to(scores.dtype)
+        drawn = network.reconstruct(capsules, present)
+        return unexplained(network.reconstruction_target(image), drawn)
+
+    found = _of_batches(network, pictures, error)
+    return torch.cat(found) if found else torch.empty(0)
+
+
+def _of_batches(
+    network: ClassificationNetwork, pictures: Pictures, measure: Callable[[Tensor], Tensor]
+) -> list[Tensor]:
+    """A measure of each batch of pictures ``[N, C, H, W]``, on the CPU; nothing is trained."""
     device, training = next(network.parameters()).device, network.training
     network.eval()
     found, size = [], BATCH[device.type]
     with torch.inference_mode():
         for start in range(0, len(pictures), size):
             batch, _ = pictures.batch(range(start, min(start + size, len(pictures))))
-            image = unit_pictures(torch.from_numpy(batch).to(device))
-            scores, capsules = network.classify_together(image)
-            best = torch.zeros_like(scores).scatter(1, scores.argmax(1, keepdim=True), 1)
-            present = best if exclusive else (scores >= PRESENT).to(scores.dtype)
-            drawn = network.reconstruct(capsules, present)
-            found.append(unexplained(network.reconstruction_target(image), drawn).cpu())
+            found.append(measure(unit_pictures(torch.from_numpy(batch).to(device))).cpu())
     network.train(training)
-    return torch.cat(found) if found else torch.empty(0)
+    return found
 
 
 def classification_scores(
