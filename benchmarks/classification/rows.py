@@ -118,6 +118,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "mnist10k", "matrix", "matrix",
         {"epochs": 30, "batch_size": 64, "augmentation": _SHIFTED, **_MEAN},
+        {"": {}, "affine": {"epochs": 50, "augmentation": _AFFINE}},
     ),
     # the built-in model `digits`: its reconstructions are looked at
     Row(
