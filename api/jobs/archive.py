@@ -30,9 +30,12 @@ class Readable(Protocol):
         """Up to `size` bytes."""
 
 
-#: By magic number. Not xz: the file would decide how much memory its reader takes.
+#: By magic number. Not xz: the file would decide how much memory its reader takes. An upload
+#: says of itself that it can be written, too, from which gzip would take its mode.
 _COMPRESSED: Mapping[bytes, Callable[..., Readable]] = {
-    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    b"\x1f\x8b": lambda file: gzip.GzipFile(
+        fileobj=file, mode="rb"
+    ),  # an upload may be written, too
     b"BZh": bz2.BZ2File,
 }
 _TAR_MAGIC, _TAR_AT = b"ustar", 257

@@ -9,6 +9,8 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import BinaryIO, cast
 
 import pytest
 
@@ -27,6 +29,14 @@ def tar_of(*members: tuple[tarfile.TarInfo, bytes], mode: str = "w") -> bytes:
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
     return buffer.getvalue()
+
+
+def uploaded(content: bytes) -> BinaryIO:
+    """A small upload as the service gets it: its `mode` says that it may be written."""
+    file = SpooledTemporaryFile(max_size=1 << 20)  # noqa: SIM115 - ends with the test
+    file.write(content)
+    file.seek(0)
+    return cast(BinaryIO, file)
 
 
 def tar_entry(name: str, kind: bytes = tarfile.REGTYPE, to: str = "") -> tarfile.TarInfo:
@@ -51,7 +61,7 @@ def encrypted() -> bytes:
 @pytest.mark.parametrize("pack", [zipped, tarred, lambda f: tarred(f, "w:bz2"),
                                   lambda f: tarred(f, "w")])  # fmt: skip
 def test_good_archives(discs: Path, tmp_path: Path, pack: Callable[[Path], bytes]) -> None:
-    count = unpack(io.BytesIO(pack(discs)), tmp_path / "out", LIMITS)
+    count = unpack(uploaded(pack(discs)), tmp_path / "out", LIMITS)
     wanted = {p.relative_to(discs): p.read_bytes() for p in discs.rglob("*.png")}
     found = {p.relative_to(tmp_path / "out"): p for p in (tmp_path / "out").rglob("*.png")}
     assert count == len(wanted) == 12
@@ -102,7 +112,7 @@ def test_bad_archives(tmp_path: Path, kind: str) -> None:
     content, error, message = BAD[kind]
     target = tmp_path / "deep" / "out"
     with pytest.raises(error, match=message):
-        unpack(io.BytesIO(content), target, LIMITS)
+        unpack(uploaded(content), target, LIMITS)
     outside = [p for p in tmp_path.rglob("*") if p.is_file() and target not in p.parents]
     assert outside == []
     assert sum(p.stat().st_size for p in target.rglob("*") if p.is_file()) <= LIMITS.max_bytes
@@ -110,5 +120,5 @@ def test_bad_archives(tmp_path: Path, kind: str) -> None:
 
 def test_what_systems_add_is_left_out(tmp_path: Path) -> None:
     content = zip_of(("__MACOSX/._a.png", b"x"), ("images/.DS_Store", b"x"), ("images/a", b"y"))
-    assert unpack(io.BytesIO(content), tmp_path / "out", LIMITS) == 1
+    assert unpack(uploaded(content), tmp_path / "out", LIMITS) == 1
     assert [p.name for p in (tmp_path / "out").rglob("*") if p.is_file()] == ["a"]
