@@ -164,6 +164,33 @@ def labels(
     console.print(f"{counted(count, 'label map')} in {out}", highlight=False, soft_wrap=True)
 
 
+@data.command("patches")
+def patches(
+    path: Annotated[Path, typer.Option("--data", help="Pictures with label maps.")],
+    out: Annotated[Path, typer.Option(help="Folder for the patches and list.json.")],
+    size: Annotated[int, typer.Option(help="Edge in pixels.", min=8, max=1024)] = 32,
+    seed: Annotated[int, typer.Option(help="Same seed, same background.", min=0)] = 0,
+) -> None:
+    """Images with classes: patches around nuclei that are alone or touch, and of background.
+
+    An object is a connected component of one label. Train classification on what is written.
+
+    Example: caps-med data patches --data nuclei --out patches --size 32
+    """
+    from training.data import open_dataset
+    from training.data.interpretation import Interpretation
+    from training.labelmaps.patches import write_patches
+
+    if out.exists() and any(out.iterdir()):
+        raise InvalidParameter(f"--out {out}: is not empty; name another folder")
+    require_outside(out, path)
+    dataset = open_dataset(path, interpretation=Interpretation("classes"))
+    track = partial(progress_bar, what="cutting")
+    counts = write_patches(dataset, out, size, seed, track)
+    said = ", ".join(f"{count} {name}" for name, count in counts.items())
+    print_line(console, f"{said}: {counted(sum(counts.values()), 'patch', 'patches')} in {out}")
+
+
 def _print(dataset: CheckedData) -> None:
     console.print(f"[bold]{escape(dataset.name)}[/bold]: {escape(dataset.layout)}", highlight=False)
     if dataset.error:

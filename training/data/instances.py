@@ -34,11 +34,11 @@ def touching_borders(ids: Array) -> Array:
     """Where objects ``[*S]`` touch: their pixels that have a neighbour of another object.
 
     Of `skimage.segmentation.find_boundaries` in mode ``outer`` the part inside the objects: the
-    rest lies in the background.
+    rest lies in the background. Of integers of 64 bits it takes the background for another object.
     """
     from skimage.segmentation import find_boundaries
 
-    return np.asarray(find_boundaries(ids, mode="outer") & (ids > 0))
+    return np.asarray(find_boundaries(ids.astype(np.int32), mode="outer") & (ids > 0))
 
 
 def separate_objects(ids: Array) -> int:

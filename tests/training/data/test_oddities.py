@@ -199,7 +199,9 @@ def test_borders_lie_where_objects_touch() -> None:
     touching = np.zeros_like(ids, dtype=bool)
     touching[1:4, 3:5] = True
     np.testing.assert_array_equal(touching_borders(ids), touching)
-    assert not touching_borders(np.pad(ids[:, :4], 1)).any()  # one object alone
+    for dtype in (np.uint8, np.uint16, np.int64, np.uint64):
+        alone = np.pad(ids[:, :4], 1).astype(dtype)  # one object
+        assert not touching_borders(alone).any()
     volume = np.stack([ids, ids * 0, ids])
     np.testing.assert_array_equal(touching_borders(volume)[0], touching)
     label = MedicalImage(ids[None], kind="labels")
