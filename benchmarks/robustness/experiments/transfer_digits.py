@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.robustness import small_digits
 from benchmarks.robustness.cells import Cell, Setting
-from benchmarks.robustness.experiments.ablation_digits import on_digits, trained
+from benchmarks.robustness.experiments.ablation_digits import BASE, on_digits, trained
 from benchmarks.robustness.experiments.transfer import rates_between
 from benchmarks.robustness.learning import NETWORKS
 from caps_med.networks import ClassificationNetwork
@@ -37,5 +37,5 @@ def _measure(names: Sequence[str], seed: int, setting: Setting) -> Mapping[str, 
 
 def _network(setting: Setting, name: str, seed: int) -> ClassificationNetwork:
     if name == "matrix":
-        return trained(setting, "full", seed).network
+        return trained(setting, BASE, seed).network
     return on_digits(setting, f"{EXPERIMENT}-{name}-{seed}", NETWORKS[name], seed).network
