@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import typer
 from fastapi.testclient import TestClient
@@ -23,27 +21,12 @@ from api.settings import Settings
 from caps_med.bundles import ModelRepository
 from caps_med.cli import models
 from caps_med.errors import InvalidBundle, InvalidPlugin, WrongTask
-from caps_med.images import MedicalImage, encode_image
 from caps_med.plugins import add_plugins
 from caps_med.registers import Register
+from tests.fourth_task.package import HERE, install, write_images
 from training.cli.train import train
 
-HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-
-
-def install(project: Path, folder: Path) -> None:
-    """What an installer writes beside the modules of a project, without building a wheel."""
-    described = tomllib.loads((project / "pyproject.toml").read_text())["project"]
-    name, version = described["name"], described["version"]
-    information = folder / f"{name}-{version}.dist-info"
-    information.mkdir(parents=True)
-    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    (information / "METADATA").write_text(text)
-    lines = []
-    for group, points in described["entry-points"].items():
-        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
-    (information / "entry_points.txt").write_text("\n".join(lines))
 
 
 @pytest.fixture(scope="module")
@@ -82,21 +65,6 @@ def trained(caps_med_command: typer.Typer, workplace: Path) -> str:
     done = run(caps_med_command, "train", "counting", *options)
     assert done.exit_code == 0, done.output
     return done.output
-
-
-def write_images(folder: Path, count: int = 24) -> None:
-    """Images with 0 to 5 bright squares apart from one another, and their list."""
-    folder.mkdir()
-    rng, lines = np.random.default_rng(0), ["image,count"]
-    for number in range(count):
-        pixels = rng.integers(0, 20, (1, 24, 24)).astype(np.uint8)
-        for place in rng.permutation(9)[: number % 6]:
-            row, column = 8 * (place // 3) + 2, 8 * (place % 3) + 2
-            pixels[:, row : row + 4, column : column + 4] = 220
-        image = MedicalImage(pixels, format="png")
-        (folder / f"{number}.png").write_bytes(encode_image(image, "png"))
-        lines.append(f"{number}.png,{number % 6}")
-    (folder / "counts.csv").write_text("\n".join(lines) + "\n")
 
 
 def test_the_check_of_data_knows_its_layout(caps_med_command: typer.Typer, workplace: Path) -> None:
