@@ -47,9 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     where = Device(device, options.tiny, options.seconds)
     if not where.cuda:
-        from caps_med.routing import triton_backend  # triton is not installed everywhere
+        from caps_med.routing import triton_backend, triton_em  # triton is not everywhere
 
-        triton_backend.PROGRAM_VOTES = 2**16  # the interpreter's time goes by programs
+        # the interpreter's time goes by programs
+        triton_backend.PROGRAM_VOTES = triton_em.TILE_VOTES = 2**16
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = where.cuda
     results: dict[str, Any] = {"machine": machine(where), "command": sys.argv, "failed": {}}

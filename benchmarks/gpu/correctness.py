@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -12,10 +13,14 @@ from torch import Tensor
 from benchmarks.gpu.clock import Device
 from caps_med.networks import SegCaps
 from caps_med.routing import Competition, Routing, route, use_backend
+from caps_med.routing.em import EMRouting, route_em
 from caps_med.routing.plain import route_plain
 
 #: Largest relative error ‖found - true‖ / ‖true‖ of capsules and of gradients.
 TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (2e-2, 5e-2)}
+
+#: The same of EM routing, which divides by small variances.
+EM_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,13 @@ PROBLEMS = (
     Problem((1, 2, 4, 16, 256, 256), iterations=2),
 )
 _TINY = (Problem((1, 3, 2, 5, 3, 2)),)
+#: Of EM routing: a layer of matrix capsules, one of many children, sizes that are no powers of two.
+EM_PROBLEMS = (
+    Problem((4, 72, 16, 16, 5, 5)),
+    Problem((2, 400, 10, 16, 1), iterations=2),
+    Problem((1, 7, 3, 12, 11, 9), iterations=5),
+)
+_TINY_EM = (Problem((1, 3, 2, 5, 3, 2), iterations=2),)
 
 
 def check_kernels(where: Device) -> dict[str, Any]:
@@ -47,6 +59,7 @@ def check_kernels(where: Device) -> dict[str, Any]:
             _TINY if where.tiny else PROBLEMS, get_args(Competition), TOLERANCES
         )
     ]
+    rows += [check_em(problem, where) for problem in (_TINY_EM if where.tiny else EM_PROBLEMS)]
     for row in rows:
         print("  ", row["problem"], *(f"{k} {v:.1e}" for k, v in row["errors"].items()), row["ok"])
     same = check_network(where)
@@ -81,6 +94,41 @@ def check(
         "problem": f"{competition} {problem.iterations}x {list(problem.shape)} {dtype}",
         "errors": errors,
         "ok": right,
+    }
+
+
+def check_em(problem: Problem, where: Device) -> dict[str, Any]:
+    """Relative errors of what EM routing finds, and of its gradients.
+
+    Every second slot is seen by the parents at all positions, every other by its own alone.
+    """
+    B, I, J, _, *S = problem.shape
+    generator = torch.Generator().manual_seed(sum(problem.shape))
+    slots = torch.arange(I * math.prod(S)).reshape(I, -1)
+    slots[::2] = slots[::2, :1]
+    children = slots.reshape(I, *S).to(where.device)
+    drawn = (
+        torch.randn(problem.shape, generator=generator),
+        torch.rand(B, I, 1, generator=generator).expand(-1, -1, math.prod(S)).reshape(B, I, *S),
+        torch.randn(J, generator=generator),
+        torch.randn(J, generator=generator),
+    )
+    routing = EMRouting(problem.iterations, temperature=0.1)
+    poison(where, 3 * drawn[0].numel())
+    answers = []
+    for backend, dtype in (("triton", torch.float32), ("eager", torch.float64)):
+        leaves = [x.to(where.device, dtype).requires_grad_() for x in drawn]
+        votes, activations, beta_u, beta_a = leaves
+        with use_backend(backend):
+            found = route_em(votes, activations, beta_u, beta_a, routing, children)
+        loss = torch.stack([part.square().sum() for part in found]).sum()
+        answers.append([*(part.detach() for part in found), *torch.autograd.grad(loss, leaves)])
+    names = ("poses", "activations", "assignments", "by_votes", "by_present", "by_u", "by_a")
+    errors = {n: relative(f, t) for n, f, t in zip(names, *answers, strict=True)}
+    return {
+        "problem": f"EM {problem.iterations}x {list(problem.shape)} torch.float32",
+        "errors": errors,
+        "ok": all(error <= EM_TOLERANCE for error in errors.values()),
     }
 
 

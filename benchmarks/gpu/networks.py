@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -76,13 +76,27 @@ def measure_images(
     return _measured(row, forwards, steps, where)
 
 
+#: Classifier -> a block in which its routing is written as in the papers' code.
+STRAIGHTFORWARD: Mapping[str, Callable[[], AbstractContextManager[object]]] = {
+    "CapsNet": dense_published,
+    "MatrixCapsules": functools.partial(use_backend, "eager"),
+}
+
+
+#: Arguments with which Triton's interpreter takes seconds.
+TINY_CLASSIFIERS: Mapping[str, Mapping[str, Any]] = {
+    "CapsNet": {"width": 8},
+    "MatrixCapsules": {"width": 8, "types": (2, 2, 2)},
+}
+
+
 def measure_classifier(
     kind: str, batch: int, precision: Precision, where: Device
 ) -> dict[str, Any]:
     """Forward pass and Adam step of a classifier of 28 x 28 images with ten classes."""
-    small: dict[str, Any] = {}
+    small: Mapping[str, Any] = {}
     if where.tiny:
-        batch, small = 2, {"width": 8} if kind == "CapsNet" else {}
+        batch, small = 2, TINY_CLASSIFIERS.get(kind, {})
     networks = (CapsNet, EfficientCapsNet, MatrixCapsules)
     build = next(network for network in networks if network.__name__ == kind)
     row: dict[str, Any] = {
@@ -103,18 +117,14 @@ def measure_classifier(
 
     forwards: dict[str, Job] = {}
     steps: dict[str, Job] = {}
-    for name in ("ours", "published") if kind == "CapsNet" else ("ours",):
+    straightforward = STRAIGHTFORWARD.get(kind)
+    for name in ("ours", "published") if straightforward else ("ours",):
         torch.manual_seed(0)
         network = build(**small).to(where.device)
-        block = functools.partial(_dense_routing, name)
+        block = straightforward if straightforward and name == "published" else nullcontext
         forwards[name] = functools.partial(_forward, network, [image], precision, block)
         steps[name] = step(network, [image], loss, precision, block)
     return _measured(row, forwards, steps, where)
-
-
-def _dense_routing(name: str) -> AbstractContextManager[object]:
-    """In the published way inside the block, or ours."""
-    return dense_published() if name == "published" else nullcontext()
 
 
 def step(
@@ -131,7 +141,7 @@ def step(
     def run() -> None:
         network.train()
         optimizer.zero_grad(set_to_none=True)
-        with block(), use_backend("triton"), _autocast(inputs, precision):
+        with use_backend("triton"), block(), _autocast(inputs, precision):
             output = network(*inputs)
         loss(output).backward()
         optimizer.step()
@@ -146,7 +156,7 @@ def _forward(
     block: Callable[[], AbstractContextManager[object]],
 ) -> Tensor:
     network.eval()
-    with torch.inference_mode(), block(), use_backend("triton"):
+    with torch.inference_mode(), use_backend("triton"), block():
         with _autocast(inputs, precision):
             result: Tensor = network(*inputs)
         return result

@@ -9,6 +9,7 @@ from typing import Any
 NETWORK_TARGETS = {
     "SegCaps": {"forward/published": 0.2, "training/published": 0.2, "training/unet31m": 0.5},
     "CapsPix2Pix": {"forward/published": 0.2, "training/published": 0.2},
+    "MatrixCapsules": {"forward/published": 0.2, "training/published": 0.2},
     "CapsNet": {"training/published": 0.5, "memory/published": 0.5},
 }
 #: Least share of the copy rate, and largest ratio, of routing alone.

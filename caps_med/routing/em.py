@@ -10,6 +10,7 @@ over all of its parents subtracted.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +20,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from caps_med.errors import InvalidParameter
-from caps_med.routing.backends import active_backend
+from caps_med.routing.backends import active_backend, named_backend
+from caps_med.routing.em_start import EMSettings, equal_assignments
 
 #: Variances are kept above this, and sums of assignments above `_LEAST_MASS`.
 VARIANCE_FLOOR = 5e-4
@@ -66,6 +68,12 @@ class EMCapsules(NamedTuple):
     assignments: Tensor
 
 
+#: Flat votes, activations, both costs and slots -> poses, logits of activations, assignments.
+Kernels = Callable[
+    [Tensor, Tensor, Tensor, Tensor, Tensor, EMSettings], tuple[Tensor, Tensor, Tensor]
+]
+
+
 def route_em(
     votes: Tensor,
     activations: Tensor,
@@ -77,7 +85,8 @@ def route_em(
 ) -> EMCapsules:
     """Route votes to matrix capsules.
 
-    By native code where the backend is ``numba``, the default on CPUs, and by PyTorch operations
+    By native code where the backend is ``numba``, the default on CPUs, by Triton kernels where it
+    is ``triton`` by name, as they have not been timed on a GPU yet, and by PyTorch operations
     otherwise: `caps_med.routing.use_backend` and ``CAPS_MED_ROUTING`` choose, see `active_backend`.
 
     Args:
@@ -108,8 +117,11 @@ def route_em(
     present = activations.to(wide).reshape(*activations.shape[:2], -1)
     slots = _slots(children, present)
     arguments = (flat, present, beta_u.to(wide), beta_a.to(wide), slots, routing, mass_scale)
-    if not torch.compiler.is_compiling() and active_backend(votes.device) == "numba":
-        poses, active, assigned = _iterate_natively(*arguments)
+    if (kernels := _kernels(flat)) is not None:
+        lambdas = tuple(routing.inverse_temperature(t) for t in range(routing.iterations))
+        settings = EMSettings(lambdas, VARIANCE_FLOOR, _LEAST_MASS, mass_scale)
+        poses, logits, assigned = kernels(*arguments[:5], settings)
+        active = logits.sigmoid()
     elif routing.recompute and torch.is_grad_enabled() and votes.requires_grad:
         poses, active, assigned = checkpoint(_iterate, *arguments, use_reentrant=False)
     else:
@@ -122,22 +134,20 @@ def route_em(
     )
 
 
-def _iterate_natively(
-    votes: Tensor,
-    activations: Tensor,
-    beta_u: Tensor,
-    beta_a: Tensor,
-    slots: Tensor,
-    routing: EMRouting,
-    mass_scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """`_iterate` by Numba's kernels."""
-    from caps_med.routing.numba_em import EMSettings, route_em_numba
+def _kernels(votes: Tensor) -> Kernels | None:
+    """The function with kernels that routes these votes; None for PyTorch operations."""
+    if torch.compiler.is_compiling():
+        return None
+    backend = active_backend(votes.device)
+    if backend == "numba":
+        from caps_med.routing.numba_em import route_em_numba
 
-    lambdas = tuple(routing.inverse_temperature(t) for t in range(routing.iterations))
-    settings = EMSettings(lambdas, VARIANCE_FLOOR, _LEAST_MASS, mass_scale)
-    poses, logits, assigned = route_em_numba(votes, activations, beta_u, beta_a, slots, settings)
-    return poses, logits.sigmoid(), assigned
+        return route_em_numba
+    if backend == "triton" and named_backend() == "triton" and votes.dtype == torch.float32:
+        from caps_med.routing.triton_em import route_em_triton
+
+        return route_em_triton
+    return None
 
 
 def _iterate(
@@ -150,7 +160,7 @@ def _iterate(
     mass_scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """EM on flat votes ``[B, I, J, A, P]``; slots ``[I * P]`` number the children."""
-    assigned = _equal_assignments(votes, slots)
+    assigned = equal_assignments(votes, slots)
     for iteration in range(routing.iterations):
         # M-step: each parent's Gaussian, from children weighted by their own activation.
         weights = assigned * activations.unsqueeze(2)
@@ -168,13 +178,6 @@ def _iterate(
             evidence = (F.logsigmoid(logits) - spread).unsqueeze(1) - distance
             assigned = _softmax_over_parents(evidence, slots)
     return mean, logits.sigmoid(), assigned
-
-
-def _equal_assignments(votes: Tensor, slots: Tensor) -> Tensor:
-    """``[B, I, J, P]``: one over the number of parents that the slot's child votes for."""
-    B, I, J, _, P = votes.shape
-    parents = torch.bincount(slots)[slots].reshape(I, 1, P).to(votes.dtype) * J
-    return (1 / parents).expand(I, J, P).expand(B, -1, -1, -1)
 
 
 def _softmax_over_parents(evidence: Tensor, slots: Tensor) -> Tensor:

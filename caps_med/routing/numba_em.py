@@ -13,17 +13,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from caps_med.routing.em_start import EMSettings
 from caps_med.routing.numba_backend import thread_map
 from caps_med.routing.numba_em_kernels import Array, backward_sample, forward_sample
-
-
-class EMSettings(NamedTuple):
-    """Inverse temperatures of the iterations, floors of variance and mass, scale of the mass."""
-
-    lambdas: tuple[float, ...]
-    variance_floor: float
-    least_mass: float
-    mass_scale: float
 
 
 def route_em_numba(

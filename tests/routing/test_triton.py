@@ -10,6 +10,8 @@ import sys
 import pytest
 import torch
 
+from caps_med.routing import use_backend
+from caps_med.routing.em import EMRouting, route_em
 from tests.routing.cases import Case
 
 needs_triton = pytest.mark.skipif(
@@ -57,7 +59,40 @@ def check_bfloat16(case: Case, device: str) -> None:
     assert (capsules.double() - expected).norm() / expected.norm() < 2e-2
 
 
+#: Shapes of votes of EM routing: more slots than one tile holds; positions of two blocks.
+EM_SHAPES = [(2, 6, 3, 4, 3), (1, 2049, 2, 1, 1), (1, 3, 2, 5, 40)]
+
+
+def check_em(shape: tuple[int, ...], device: str, iterations: int = 3) -> None:
+    """Answers and gradients against PyTorch operations in float64; some children are shared."""
+    B, I, J, _, P = shape
+    generator = torch.Generator().manual_seed(sum(shape))
+    children = torch.arange(I * P).reshape(I, P)
+    children[::2] = children[::2, :1]
+    sizes = (shape, (B, I, P), (J,), (J,))
+    inputs = [torch.randn(size, generator=generator) for size in sizes]
+    inputs[1] = inputs[1].sigmoid()
+    answers = []
+    for backend, dtype, where in (
+        ("triton", torch.float32, device),
+        ("plain", torch.double, "cpu"),
+    ):
+        leaves = [x.to(where, dtype).requires_grad_() for x in inputs]
+        votes, activations, beta_u, beta_a = leaves
+        routing, seen = EMRouting(iterations, 0.1), children.to(where)
+        with use_backend(backend):
+            found = route_em(votes, activations, beta_u, beta_a, routing, seen)
+        loss = torch.stack([part.square().sum() for part in found]).sum()
+        answers.append([*found, *torch.autograd.grad(loss, leaves, allow_unused=True)])
+    for one, true in zip(*answers, strict=True):
+        assert float((one.cpu().double() - true).norm()) <= 1e-4 * float(true.norm())
+
+
 def check_all() -> None:
+    for shape in EM_SHAPES:
+        print("EM", shape)
+        check_em(shape, "cpu")
+    check_em(EM_SHAPES[0], "cpu", iterations=1)
     for case in CASES:
         print(case)  # the last one printed is the one that failed
         check(case, "cpu")
@@ -84,3 +119,11 @@ def test_kernels_on_the_interpreter() -> None:
 def test_kernels_on_the_gpu(case: Case) -> None:
     check(case, "cuda")
     check_bfloat16(case, "cuda")
+
+
+@pytest.mark.gpu
+@needs_triton
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("shape", EM_SHAPES, ids=str)
+def test_em_kernels_on_the_gpu(shape: tuple[int, ...]) -> None:
+    check_em(shape, "cuda")
