@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -18,6 +19,9 @@ from caps_med.networks.single import SINGLE_NETWORKS, build_from
 #: A hostile file must not ask for thousands of networks.
 _LARGEST = 32
 
+#: What an average needs the members to have in common.
+_SHARED = ("spatial_dims", "in_channels", "out_channels", "image_size")
+
 N = TypeVar("N", bound=CapsuleNetwork)
 
 
@@ -30,21 +34,27 @@ class Ensemble(SegmentationNetwork):
         network: the members' name in the registry.
         members: how many there are, at most 32.
         arguments: of each member.
+        own: further arguments of each member, in their order, which take precedence: a fold that
+            started again may be another network. None if they are all alike.
 
     Raises:
-        InvalidParameter: the members are not segmentation networks, or too many.
+        InvalidParameter: the members are not segmentation networks, are too many, or do not take
+            and give the same.
     """
 
-    def __init__(self, network: str, members: int, arguments: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        network: str,
+        members: int,
+        arguments: dict[str, Any],
+        own: list[dict[str, Any]] | None = None,
+    ) -> None:
         super().__init__()
-        built = _members(SegmentationNetwork, network, members, arguments)
+        built = _members(SegmentationNetwork, network, members, arguments, own)
         first = built[0]
         self.members = nn.ModuleList(built)
-        self.spatial_dims, self.divisor, self.layers = (
-            first.spatial_dims,
-            first.divisor,
-            first.layers,
-        )
+        self.spatial_dims, self.layers = first.spatial_dims, first.layers
+        self.divisor = math.lcm(*(member.divisor for member in built))
         self.in_channels, self.out_channels = first.in_channels, first.out_channels
 
     @sample_by_sample
@@ -85,13 +95,21 @@ class ClassificationEnsemble(ClassificationNetwork):
         network: the members' name in the registry.
         members: how many there are, at most 32.
         arguments: of each member.
+        own: see `Ensemble`.
 
     Raises:
-        InvalidParameter: the members are not classification networks, or too many.
+        InvalidParameter: the members are not classification networks, are too many, or do not take
+            and give the same.
     """
 
-    def __init__(self, network: str, members: int, arguments: dict[str, Any]) -> None:
-        built = _members(ClassificationNetwork, network, members, arguments)
+    def __init__(
+        self,
+        network: str,
+        members: int,
+        arguments: dict[str, Any],
+        own: list[dict[str, Any]] | None = None,
+    ) -> None:
+        built = _members(ClassificationNetwork, network, members, arguments, own)
         first = built[0]
         super().__init__(first.in_channels, first.out_channels, first.image_size)
         del self.stem  # each member has its own
@@ -143,15 +161,27 @@ ENSEMBLES: Mapping[type[CapsuleNetwork], type[CapsuleNetwork]] = {
 }
 
 
-def _members(kind: type[N], network: str, members: int, arguments: dict[str, Any]) -> list[N]:
+def _members(
+    kind: type[N],
+    network: str,
+    members: int,
+    arguments: dict[str, Any],
+    own: list[dict[str, Any]] | None,
+) -> list[N]:
     """The networks of an ensemble, from untrusted arguments."""
     if not 1 <= members <= _LARGEST:
         raise InvalidParameter(f"members={members}: must be 1 to {_LARGEST}")
     if network.endswith("Ensemble"):
         raise InvalidParameter("an ensemble of ensembles: list the networks themselves")
-    built = [build_from(SINGLE_NETWORKS, network, arguments) for _ in range(members)]
+    if own is not None and len(own) != members:
+        raise InvalidParameter(f"own: {len(own)} entries for {members} members; give each one")
+    each = [arguments | further for further in own or [{}] * members]
+    built = [build_from(SINGLE_NETWORKS, network, one) for one in each]
     found = [member for member in built if isinstance(member, kind)]
     if len(found) < members:
         task = kind.__name__.removesuffix("Network").lower()
         raise InvalidParameter(f"network={network!r}: members must be {task} networks")
+    for name in _SHARED:
+        if len({getattr(member, name, None) for member in found}) > 1:
+            raise InvalidParameter(f"own: the members must have the same {name}")
     return found

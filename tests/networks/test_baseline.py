@@ -52,6 +52,35 @@ def test_an_ensemble_answers_with_the_mean_of_its_members() -> None:
     assert first.shape == (2, 3, 4, 16, 24)
 
 
+def test_members_of_an_ensemble_may_differ_in_their_arguments() -> None:
+    torch.manual_seed(0)
+    given = {"network": "SegCaps", "members": 2, "arguments": {"atoms": 2, "variant": "r1"},
+             "own": [{}, {"normalize": True}]}  # fmt: skip
+    ensemble = build_network("Ensemble", given).eval()
+    assert isinstance(ensemble, Ensemble)
+    plain, normalized = ensemble.networks
+    assert set(normalized.state_dict()) > set(plain.state_dict())
+    image = torch.rand(1, 1, 16, 16)
+    with torch.no_grad():
+        mean = (plain(image) + normalized(image)) / 2
+        torch.testing.assert_close(ensemble(image), mean)
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ([{}], "own: 1 entries for 2 members"),
+        ([{}, {"out_channels": 3}], "own: the members must have the same out_channels"),
+        ([{}, {"atoms": 5000}], "argument 'atoms' is 5000: at most 4096"),
+        ([{}, 1], "argument 'own.1': "),
+    ],
+)
+def test_members_that_cannot_be_averaged_are_refused(own: list[object], message: str) -> None:
+    given = {"network": "SegCaps", "members": 2, "arguments": {"atoms": 2}, "own": own}
+    with pytest.raises(InvalidParameter, match=message):
+        build_network("Ensemble", given)
+
+
 @pytest.mark.parametrize(
     ("network", "members", "arguments", "message"),
     [

@@ -28,14 +28,19 @@ R = TypeVar("R", bound=Recipe)
 
 
 class RunFolder:
-    """The folder of one run; its files are replaced atomically."""
+    """The folder of one run; its files are replaced atomically.
+
+    Attributes:
+        recipe: of the run as it came to be: found rates, restarts, less memory.
+        planned: of a cross-validation, the recipe that each of its folds starts with.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoint, self.best = path / "checkpoint.pt", path / "best.pt"
         self.recipe, self.scores = path / "recipe.json", path / "scores.jsonl"
         self.rates, self.rates_plot = path / "learning-rate.csv", path / "learning-rate.png"
-        self.data = path / "data"
+        self.data, self.planned = path / "data", path / "planned-recipe.json"
 
     def fold(self, number: int) -> RunFolder:
         """The folder of one network of a cross-validation, counted from 1."""
@@ -75,9 +80,9 @@ class RunFolder:
         for file in (self.checkpoint, self.best, self.scores):
             file.unlink(missing_ok=True)
 
-    def write(self, recipe: Recipe) -> None:
-        """Replace the run's recipe."""
-        write_text(self.recipe, recipe.model_dump_json(indent=2))
+    def write(self, recipe: Recipe, file: Path | None = None) -> None:
+        """Replace the run's recipe, or the one in `file`."""
+        write_text(file or self.recipe, recipe.model_dump_json(indent=2))
 
     def saved(self, kind: type[R], overrides: Mapping[str, Any]) -> R:
         """The recipe of the run that is here.
@@ -96,18 +101,21 @@ class RunFolder:
         self._require_same(recipe, kind.model_validate(merged(recipe.model_dump(), overrides)))
         return recipe
 
-    def read_recipe(self, kind: type[R]) -> R:
-        """The recipe on disk; fields that an older version did not have mean what they meant then.
+    def read_recipe(self, kind: type[R], file: Path | None = None) -> R:
+        """The run's recipe, or the one in `file`.
+
+        Fields that an older version did not have mean what they meant then.
 
         Raises:
             InvalidParameter: it is missing, or this version of caps_med cannot read it.
         """
+        file = file or self.recipe
         try:
-            values = json.loads(self.recipe.read_text())
+            values = json.loads(file.read_text())
             return kind.model_validate({**kind.before, **values})
         except (OSError, ValueError) as error:
             raise InvalidParameter(
-                f"{self.recipe} is not a recipe of this version of caps_med: start without "
+                f"{file} is not a recipe of this version of caps_med: start without "
                 "--resume, under another name"
             ) from error
 

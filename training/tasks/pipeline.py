@@ -139,6 +139,8 @@ def prepare(request: TrainRequest, console: Console) -> Prepared:
     with idist.one_rank_first():
         source = task.load(request.dataset, request.folder.data, recipe)
     recipe = recipe.completed(source)
+    if request.folds and not request.resume and distributed.first():
+        request.folder.write(recipe, request.folder.planned)
     statement = _statement(request, source.labels)
     if distributed.first():
         _print_plan(source, recipe, console)
@@ -165,9 +167,11 @@ def publish_trained(
     """
     request, task, run = prepared.request, prepared.task, scores or prepared.request.first_folder
     recipe = run.read_recipe(task.recipe)  # after a restart, or with less memory, another one
+    folds = [request.folder.fold(number) for number in range(1, len(trained) + 1)]
     bundle = publish(
         prepared.repository, request.name, trained, recipe, request.command,
         prepared.statement, request.candidate, trials,
+        [fold.read_recipe(task.recipe) for fold in folds] if len(trained) > 1 else (),
     )  # fmt: skip
     if task.report is not None and not isinstance(request.dataset, LabelMapData):
         _report(request, task, bundle, held_out, run.logged(), console)
@@ -213,7 +217,10 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
     dataset = request.dataset
     overrides = {**dataset.recipe_values, **request.overrides}
     if request.resume:
-        return request.first_folder.saved(task.recipe, overrides)
+        saved = request.first_folder.saved(task.recipe, overrides)
+        planned = request.folder.planned  # which runs of older versions lack
+        folds_to_come = request.folds and planned.exists()
+        return request.folder.read_recipe(task.recipe, planned) if folds_to_come else saved
     planned = task.plan(dataset, distributed.device(), request.dims)
     return build_recipe(task.recipe, [planned, _of_start(request, task), overrides])
 

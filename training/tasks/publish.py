@@ -35,6 +35,7 @@ def publish(
     statement: Statement | None = None,
     candidate: bool = False,
     trials: Sequence[Mapping[str, Any]] = (),
+    recipes: Sequence[Recipe] = (),
 ) -> Bundle:
     """Write a network, or those of a cross-validation as one `Ensemble`, with held-out scores.
 
@@ -45,6 +46,8 @@ def publish(
         statement: licence and suitable input; None states neither.
         candidate: see `write_bundle`.
         trials: of the search that found the recipe.
+        recipes: of each network its own, where they may differ: one that started again may be
+            another network.
 
     Returns:
         The new version; or the newest one if it is the same model, as after resuming a finished
@@ -57,7 +60,9 @@ def publish(
     network, source = trained[0]
     spec = recipe.network_spec(source)
     if len(trained) > 1:
-        network, spec = _ensemble([each for each, _ in trained], recipe, spec)
+        own = recipes or [recipe] * len(trained)
+        specs = [of.network_spec(on) for of, (_, on) in zip(own, trained, strict=True)]
+        network, spec = _ensemble([each for each, _ in trained], recipe, specs)
     card = _card(recipe, spec, trained, scores, command, statement or Statement(), trials)
     return _write(repository, name, network.cpu(), card, candidate)
 
@@ -83,17 +88,19 @@ def _means(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _ensemble(
-    networks: Sequence[CapsuleNetwork], recipe: Recipe, member: NetworkSpec
+    networks: Sequence[CapsuleNetwork], recipe: Recipe, members: Sequence[NetworkSpec]
 ) -> tuple[CapsuleNetwork, NetworkSpec]:
     kinds = [kind for kind in ENSEMBLES if isinstance(networks[0], kind)]
     if not kinds:
         raise InvalidParameter(f"folds: networks for {recipe.task} cannot form an ensemble")
     name = ENSEMBLES[kinds[0]].__name__
-    arguments = {
-        "network": member.name,
+    arguments: dict[str, Any] = {
+        "network": members[0].name,
         "members": len(networks),
-        "arguments": member.arguments,
+        "arguments": members[0].arguments,
     }
+    if any(member != members[0] for member in members):
+        arguments |= _apart([member.arguments for member in members])
     ensemble = build_network(name, arguments)
     ensemble.load_state_dict(
         {
@@ -103,6 +110,17 @@ def _ensemble(
         }
     )
     return ensemble, NetworkSpec(name=name, arguments=arguments)
+
+
+def _apart(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Arguments that all members have in common, and of each member its `own`."""
+    shared = {
+        key: value
+        for key, value in each[0].items()
+        if all(key in one and one[key] == value for one in each)
+    }
+    own = [{k: v for k, v in one.items() if k not in shared} for one in each]
+    return {"arguments": shared, "own": own}
 
 
 def _write(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from caps_med.images import Normalization, read_image
 from tests.training.data.pairs import LAYOUTS, Pairs, draw_pairs
 from training.cli.train import train as train_app
 from training.data import open_dataset
+from training.engine import collapse
 from training.tasks import planning
 from training.tasks.overrides import build_recipe, read_overrides
 from training.tasks.pipeline import TrainRequest, train
@@ -128,6 +130,33 @@ def test_folds_answer_together_and_every_case_is_held_out_once(discs: Path, tmp_
     assert again.card.scores == bundle.card.scores
     with pytest.raises(InvalidParameter, match="folds=7: 2 to 6 are possible"):
         train(request(discs, tmp_path / "other", folds=7), Console(quiet=True))
+
+
+def test_folds_that_start_again_answer_together_with_those_that_do_not(
+    discs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A SegCaps starts again with normalized votes, which are weights that others do not have."""
+    monkeypatch.setattr(collapse, "MIN_STEPS", 1)
+    looked = iter([True, False, False, False])
+
+    def collapsed(self: collapse.CollapseWatch, step: int, *_: object) -> bool:
+        return step == self.deadline and next(looked)
+
+    monkeypatch.setattr(collapse.CollapseWatch, "collapsed", collapsed)
+    given = {"network": "segcaps", "variant": "r1", "steps": 5, "atoms": 2, "crop": 32}
+    wanted = request(discs, tmp_path, folds=2, overrides=given)
+    bundle = train(wanted, Console(quiet=True))
+    assert bundle is not None
+    assert bundle.card.network.arguments["own"] == [{"normalize": True}, {}]
+    recipes = [wanted.folder.fold(k).read_recipe(SegmentationRecipe) for k in (1, 2)]
+    assert [recipe.restarts for recipe in recipes] == [1, 0]
+    model = caps_med.load_model("model", tmp_path / "models")
+    picture = discs / "images" / "case0.png"
+    assert model.segment(picture).spatial_shape == (72, 80)
+
+    shutil.rmtree(wanted.folder.fold(2).path)  # as after a kill in the first fold
+    again = train(replace(wanted, resume=True), Console(quiet=True))
+    assert again is not None and again.reference == bundle.reference  # the same model again
 
 
 def test_the_baseline_trains_and_serves_and_has_no_capsules(discs: Path, tmp_path: Path) -> None:
