@@ -17,6 +17,8 @@ _COLOURS = bytes.fromhex(
     "332288 88ccee 44aa99 117733 999933 ddcc77 cc6677 882255 aa4499"
 )
 _SHOWN_IDS = 10
+#: Label ids may differ so much from whole numbers.
+ROUNDING = 1e-3
 
 
 def label_palette(colours: Array | None = None) -> Array:
@@ -35,11 +37,19 @@ def label_palette(colours: Array | None = None) -> Array:
 def smallest_unsigned(ids: Array) -> Array:
     """`ids` in the smallest unsigned dtype that holds them.
 
+    Files that scale their numbers give 2.0000001 for 2, which is read as 2.
+
     Raises:
-        InvalidInput: an id is negative, or not a whole number.
+        InvalidInput: an id is negative, or further than `ROUNDING` from a whole number.
     """
-    if ids.dtype.kind == "f" and not np.array_equal(ids, np.round(ids)):
-        raise InvalidInput("label ids must be whole numbers: this looks like an image, not labels")
+    if ids.dtype.kind == "f":
+        whole = np.rint(ids)
+        if not np.allclose(ids, whole, rtol=0, atol=ROUNDING):
+            raise InvalidInput(
+                "label ids must be whole numbers: this looks like an image, or like labels that "
+                "were resampled by interpolation (take the nearest neighbour)"
+            )
+        ids = whole
     if ids.min() < 0:
         raise InvalidInput(f"label ids must not be negative, the smallest is {ids.min()}")
     if ids.max() > np.iinfo(np.uint32).max:

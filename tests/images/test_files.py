@@ -91,8 +91,14 @@ def test_labels_must_be_whole_and_not_negative() -> None:
 
     assert labels(3.0).array.dtype == np.uint8
     assert labels(300.0).array.dtype == np.uint16
-    with pytest.raises(InvalidInput, match="label ids must be whole numbers"):
-        labels(0.5)
+    for scaled in (2.0000001, 1.9999998, 2.0009):  # by the slope in a file's header
+        assert np.all(labels(scaled).array == 2)
+    assert np.all(labels(-1e-6).array == 0)
+    for fraction in (0.5, 1.998):
+        with pytest.raises(
+            InvalidInput, match=r"label ids must be whole numbers.*nearest neighbour"
+        ):
+            labels(fraction)
     with pytest.raises(InvalidInput, match="label ids must not be negative, the smallest is -1"):
         labels(-1.0)
     with pytest.raises(InvalidInput, match=r"label ids must be below 2\*\*32"):
