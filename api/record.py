@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
 
 Fact = str | int | float | None
@@ -21,6 +22,12 @@ def note(**facts: Fact) -> None:
     """Add facts to the record of this request, if there is one."""
     if (record := _FACTS.get()) is not None:
         record.update(facts)
+
+
+def note_warnings(warnings: Sequence[str]) -> None:
+    """Let the answer tell what is doubtful about it, in its header."""
+    if warnings:
+        note(warnings="; ".join(warnings))
 
 
 def facts() -> Facts:

@@ -121,12 +121,8 @@ def heads(folder: Path) -> dict[str, Images]:
 
 def others(hippocampus: Path) -> dict[str, Images]:
     """Images that show no whole head."""
-    import skimage.data
-
     rng = np.random.default_rng(1)
     y, x = np.mgrid[:200, :240]
-    photographs = {name: getattr(skimage.data, name)() for name in ("camera", "coins", "page")}
-    photographs["astronaut"] = skimage.data.astronaut().mean(-1)
     files = sorted((hippocampus / "imagesTr").glob("*.nii.gz"))[:20]
     drawn = {"noise": rng.normal(120, 40, (200, 240)), "gradient": (y + x) / 2}
     return {
@@ -135,10 +131,19 @@ def others(hippocampus: Path) -> dict[str, Images]:
         "digit and clothing": {
             path.name: read_image(path) for path in (samples.DIGIT, samples.CLOTHING)
         },
-        "grey photographs": {name: as_image(pixels) for name, pixels in photographs.items()},
+        "grey photographs": photographs(),
         "noise, a gradient": {name: as_image(pixels) for name, pixels in drawn.items()},
         "one value": {"empty": as_image(np.zeros((64, 64))), "full": as_image(np.ones((64, 64)))},
     }
+
+
+def photographs() -> Images:
+    """Grey photographs."""
+    import skimage.data
+
+    found = {name: getattr(skimage.data, name)() for name in ("camera", "coins", "page")}
+    found["astronaut"] = skimage.data.astronaut().mean(-1)
+    return {name: as_image(pixels) for name, pixels in found.items()}
 
 
 def as_image(pixels: NDArray[Any]) -> MedicalImage:

@@ -21,7 +21,7 @@ from api.engine.pool import ModelPool
 from api.engine.queue import ModelQueue, Places
 from api.engine.versions import Versions
 from api.metrics import Metrics
-from api.record import note
+from api.record import note, note_warnings
 from api.settings import Settings
 from api.streams import Streams
 from api.tracing import span
@@ -225,8 +225,7 @@ class Engine:
                 image = await to_thread.run_sync(fitting, image)
         if claim is not None and image.array is not parts[0].array:
             claim.add(image.array.nbytes)
-        if image.warnings:
-            note(warnings="; ".join(image.warnings))
+        note_warnings(image.warnings)
         return image
 
     async def run(self, stage: str, work: Callable[[], T]) -> T:

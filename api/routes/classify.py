@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from api.background import Work
 from api.encoding import file_response, json_response, npz_bytes
 from api.engine import Apply, Classify, costs
-from api.record import note
+from api.record import note_warnings
 from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import (
     EngineDependency,
@@ -68,8 +68,7 @@ async def classify(
 
 def encode(found: Classification, form: str) -> Response:
     """The answer as JSON; its warnings are sent along."""
-    if found.warnings:
-        note(warnings="; ".join(found.warnings))
+    note_warnings(found.warnings)
     return json_response(found.numbers(), found.provenance)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from api.background import Work
 from api.encoding import file_response, zip_bytes
 from api.engine import Apply, costs
+from api.record import note_warnings
 from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import (
     ChoiceDependency,
@@ -110,7 +111,8 @@ def encode(
     plane: Plane,
 ) -> Response:
     """The images in the form asked for; `own` is that of the files in a zip."""
-    first = images[0].provenance
+    first, warnings = images[0].provenance, images[0].warnings
+    note_warnings(warnings)
     if form == "zip":
         suffix = CODECS[own].suffixes[0]
         files = (
@@ -124,6 +126,7 @@ def encode(
         numbers=lambda: {
             "positions": [image.provenance.position for image in images],
             "mean_intensity": [round(float(as_written(one).array.mean()), 6) for one in images],
+            "warnings": list(warnings),
         },
         picture=lambda: strip(images, plane, capsules),
         arrays=lambda: _arrays(images, capsules),

@@ -13,7 +13,7 @@ from api.archives.storing import Stored, stored
 from api.background import Work
 from api.encoding import file_response, json_response, npz_bytes, zip_bytes
 from api.engine import Engine, Segment
-from api.record import note
+from api.record import note, note_warnings
 from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import EngineDependency, answers, problems
 from api.routes.source import RequiredSource, Source
@@ -131,7 +131,7 @@ def encode_stored(result: Stored, form: str, map: MapName | None = None) -> Resp
     """A segmentation that was stored; as DICOM SEG the stored one. Headers name it."""
     found = result.segmentation
     if form == "dicom" and not map:
-        _warn(found)
+        note_warnings(found.warnings)
         answer = file_response(result.content, form, found.provenance, "segmentation")
     else:
         answer = encode(found, form, map)
@@ -149,7 +149,7 @@ _STEMS = {"dicom-labelmap": "segmentation", "sr": "report"}
 
 def encode(result: Segmentation, form: str, map: MapName | None = None) -> Response:
     """A segmentation in the form asked for; its warnings are sent along."""
-    _warn(result)
+    note_warnings(result.warnings)
     if form == "json":
         return json_response(result.numbers(), result.provenance)
     if form in _OF_DICOM:
@@ -163,11 +163,6 @@ def encode(result: Segmentation, form: str, map: MapName | None = None) -> Respo
     if map:
         return file_response(encode_image(result.map_of(map), form), form, result.provenance, map)
     return file_response(encode_image(result, form), form, result.provenance, "segmentation")
-
-
-def _warn(result: Segmentation) -> None:
-    if result.warnings:
-        note(warnings="; ".join(result.warnings))
 
 
 def _all(result: Segmentation, map: MapName | None) -> Iterator[tuple[str, bytes]]:

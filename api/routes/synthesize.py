@@ -10,6 +10,7 @@ from fastapi import APIRouter, Form, Response
 from api.background import Work
 from api.encoding import file_response, json_response, npz_bytes, zip_bytes
 from api.engine import Synthesize
+from api.record import note_warnings
 from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import (
     ChoiceDependency,
@@ -62,12 +63,17 @@ async def synthesize(
 
 
 def encode(images: Sequence[SyntheticImage], form: str, own: str, plane: Plane) -> Response:
-    """Synthetic images in the form asked for; `own` is that of the files in a zip."""
+    """Synthetic images in the form asked for; `own` is that of the files in a zip.
+
+    Their warnings, which are those of the label map, are sent along.
+    """
+    note_warnings(images[0].warnings)
     first, seeds = images[0].provenance, [image.provenance.seed for image in images]
     if form == "json":
         means = [round(float(as_written(image).array.mean()), 6) for image in images]
         shape = list(images[0].spatial_shape)
-        return json_response({"seeds": seeds, "mean_intensity": means, "shape": shape}, first)
+        numbers = {"seeds": seeds, "mean_intensity": means, "shape": shape}
+        return json_response({**numbers, "warnings": list(images[0].warnings)}, first)
     if form == "npz":
         arrays = {
             f"seed{s}": as_written(image).array for s, image in zip(seeds, images, strict=True)

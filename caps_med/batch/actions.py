@@ -179,7 +179,7 @@ class SynthesizeFiles(Action):
             _save(image, folder, output, case, self.format)
             for image, output in zip(images, outputs, strict=True)
         ]
-        return CaseResult(case.name, case.input, outputs=dict(written), warnings=labels.warnings)
+        return CaseResult(case.name, case.input, outputs=dict(written), warnings=images[0].warnings)
 
     def _outputs(self, name: str) -> Iterator[tuple[int, str]]:
         """The outputs of a case by their seeds."""

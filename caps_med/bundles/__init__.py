@@ -11,6 +11,7 @@ from caps_med.bundles.bundle import Bundle
 from caps_med.bundles.metadata import (
     BundleMetadata,
     ImageStatistics,
+    LabelMapStatistics,
     ModelCard,
     NetworkSpec,
     Statement,
@@ -28,6 +29,7 @@ __all__ = [
     "Bundle",
     "BundleMetadata",
     "ImageStatistics",
+    "LabelMapStatistics",
     "ModelCard",
     "ModelRepository",
     "NetworkSpec",

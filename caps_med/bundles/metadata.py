@@ -169,6 +169,20 @@ class ImageStatistics(_Section):
     roughness: Range
 
 
+class LabelMapStatistics(_Section):
+    """Ranges of statistics of training slices; see `caps_med.inference.label_suitability`.
+
+    Attributes:
+        labelled: share of a slice that is not background.
+        borders: pairs of neighbouring pixels with different labels, for each labelled pixel.
+        shares: of the labelled pixels, of each label but the background, in their order.
+    """
+
+    labelled: Range
+    borders: Range
+    shares: tuple[Range, ...]
+
+
 class ModelCard(Statement):
     """The section ``caps_med`` of metadata.json: what inference needs and reports.
 
@@ -194,6 +208,7 @@ class ModelCard(Statement):
             temperature)``, fitted on held-out images; None leaves the scores as they are.
         statistics: of the images of the training, to tell those that are unlike them; None where
             they are not known.
+        label_statistics: of a generator: of the label maps of the training, likewise.
         scores: measured on held-out data, as named.
     """
 
@@ -213,6 +228,7 @@ class ModelCard(Statement):
     details: dict[str, Any] = {}
     temperature: Temperature | None = None
     statistics: ImageStatistics | None = None
+    label_statistics: LabelMapStatistics | None = None
     scores: dict[str, float] = {}
     description: str = ""
     provenance: WeightsProvenance
@@ -230,6 +246,13 @@ class ModelCard(Statement):
         if self.details and TASKS[self.task].details is None:
             raise ValueError(f"details: {self.task} models have none")
         _ = self.task_details
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_share_of_each_label(self) -> Self:
+        known = self.label_statistics
+        if known is not None and len(known.shares) != len(self.labels) - 1:
+            raise ValueError("label_statistics.shares: one for each label but the background")
         return self
 
     @model_validator(mode="after")

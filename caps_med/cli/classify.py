@@ -20,10 +20,10 @@ from caps_med.cli.options import (
     SliceIndex,
     VolumeIndex,
     console,
-    errors,
     say,
     say_input,
     say_json,
+    say_warnings,
 )
 from caps_med.cli.output import check_free
 from caps_med.cli.tables import print_table
@@ -85,8 +85,7 @@ def classify(
     if file is not None:
         file.write_text(json.dumps(numbers, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     say_input(loaded.bundle)
-    for note in found.warnings:
-        say(f"note: {note}", errors)
+    say_warnings(found.warnings)
     if json_:
         say_json(numbers)
         return

@@ -23,6 +23,7 @@ from caps_med.cli.options import (
     VolumeIndex,
     say,
     say_input,
+    say_warnings,
 )
 from caps_med.cli.output import check_file, check_free, check_picture
 from caps_med.cli.progress import progress_bar
@@ -103,6 +104,7 @@ def interpolate(
     part = "" if slice is None or slices == 1 else f", slice {slice} of 0 to {slices - 1}"
     say(f"{loaded.bundle.reference}, seed {seed} to {to_seed} in {steps} images{part} -> {out}")
     say_input(loaded.bundle)
+    say_warnings(images[0].warnings)
 
 
 def manipulate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -82,6 +83,12 @@ def say(text: str, to: Console = console) -> None:
 def say_json(document: object) -> None:
     """Print a document as indented JSON, as it is."""
     say(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def say_warnings(warnings: Iterable[str]) -> None:
+    """What is doubtful about an input or its answer."""
+    for warning in warnings:
+        say(f"note: {warning}", errors)
 
 
 def say_input(bundle: Bundle) -> None:

@@ -21,10 +21,10 @@ from caps_med.cli.options import (
     SeriesUID,
     VolumeIndex,
     console,
-    errors,
     say,
     say_input,
     say_json,
+    say_warnings,
 )
 from caps_med.cli.output import check_file, check_format, check_free
 from caps_med.cli.progress import progress_bar
@@ -240,8 +240,7 @@ def _segment_one(
     for name, path in beside.items():
         result.map_of(name).save(path)
     say_input(model.bundle)
-    for note in result.warnings:
-        say(f"note: {note}", errors)
+    say_warnings(result.warnings)
     if wanted.as_json:
         say_json(result.numbers())
         return

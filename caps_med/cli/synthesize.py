@@ -19,6 +19,7 @@ from caps_med.cli.options import (
     VolumeIndex,
     say,
     say_input,
+    say_warnings,
 )
 from caps_med.cli.output import check_file, check_format, seeded_path
 from caps_med.cli.progress import progress_bar
@@ -81,6 +82,8 @@ def synthesize(
     check_format(file, source, "image", channels)
     for current, path in paths.items():
         with progress_bar(f"synthesizing {path.name}") as progress:
-            loaded.synthesize(source, current, progress=progress).save(path)
+            image = loaded.synthesize(source, current, progress=progress)
+        image.save(path)
         say(f"{loaded.bundle.reference}, seed {current} -> {path}")
     say_input(loaded.bundle)
+    say_warnings(image.warnings)

@@ -9,6 +9,13 @@ from caps_med.images import SliceStack
 #: Colin27 the fluid around the brain grows by a fifth where the slices alone are twice as thick.
 COARSE = 1.2
 
+#: What comes of it, for labels that are found in an image and for an image of a label map.
+_FOUND = (
+    "thin structures come out too large; compare their volumes between images of one resolution "
+    "only"
+)
+_SYNTHETIC = "borders come out in steps, and thin structures are missing"
+
 
 def coarser_than_training(card: ModelCard, stack: SliceStack) -> tuple[str, ...]:
     """A warning for a volume whose voxels are much longer than those of the model's training.
@@ -24,10 +31,10 @@ def coarser_than_training(card: ModelCard, stack: SliceStack) -> tuple[str, ...]
     if all(mm <= COARSE * of for mm, of in zip(have, trained, strict=True)):
         return ()
     known = trained if card.slice_mm else card.spacing_mm
+    then = _FOUND if card.takes_images else _SYNTHETIC
     return (
         f"the voxels are {_mm(have[: len(known)])} (rows, columns{', slices' * (len(known) > 2)}), "
-        f"those of the training were {_mm(known)}: thin structures come out too large; compare "
-        "their volumes between images of one resolution only",
+        f"those of the training were {_mm(known)}: {then}",
     )
 
 

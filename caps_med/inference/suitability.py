@@ -156,9 +156,21 @@ def unlike_reconstruction(card: ModelCard, error: float) -> tuple[str, ...]:
 def _distances(known: ImageStatistics, values: FloatArray) -> Iterable[tuple[float, str, float]]:
     """How many widths of its range each statistic lies outside of it, its name and value."""
     for name, value in zip(_TOLD, values.tolist(), strict=True):
-        low, high = getattr(known, name)
-        found = value
-        if name == "roughness":
-            low, high, found = (float(np.log(max(x, 1e-4))) for x in (low, high, value))
-        outside = max(low - found, found - high, 0.0)
-        yield outside / max(high - low, NARROWEST[name]), name, value
+        usual, rough = getattr(known, name), name == "roughness"
+        yield widths_outside(value, usual, NARROWEST[name], logarithmic=rough), name, value
+
+
+def widths_outside(
+    value: float, usual: tuple[float, float], narrowest: float, *, logarithmic: bool = False
+) -> float:
+    """How many widths of a range a value lies outside of it.
+
+    Args:
+        usual: the range.
+        narrowest: a narrower range counts as so wide.
+        logarithmic: whether to measure natural logarithms.
+    """
+    low, high = usual
+    if logarithmic:
+        low, high, value = (float(np.log(max(x, 1e-4))) for x in (low, high, value))
+    return max(low - value, value - high, 0.0) / max(high - low, narrowest)

@@ -13,9 +13,11 @@ from torch import Tensor
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, match_labels
 from caps_med.inference.applied import AppliedNetwork
+from caps_med.inference.label_suitability import unlike_training_labels
 from caps_med.inference.passes import in_passes
 from caps_med.inference.progress import part_of
 from caps_med.inference.provenance import AnswerProvenance, as_answer
+from caps_med.inference.resolution import coarser_than_training
 from caps_med.networks import SynthesisNetwork, one_hot
 from caps_med.preprocessing import PreparedSlices
 
@@ -65,9 +67,12 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         network takes one label map. Raises as a single call does, for the first that fails.
         """
         noise = [self.noise(seed) for seed in seeds]
-        pixels = self._pixels(labels, noise)
+        known = [self.match(one) for one in labels]
+        prepared = [self._prepared(one) for one in known]
+        pixels = self._pixels(prepared, noise)
         sources = [self.provenance.with_seed(seed) for seed in seeds]
-        return [self._answer(*each) for each in zip(labels, pixels, sources, strict=True)]
+        answers = zip(known, prepared, pixels, sources, strict=True)
+        return [self._answer(*each) for each in answers]
 
     def try_out(self, size: Sequence[int]) -> None:
         """See `AppliedNetwork.try_out`."""
@@ -82,11 +87,13 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         Raises:
             InvalidParameter: fewer than two steps. What a call raises.
         """
-        images = []
-        for step, (source, z) in enumerate(self.noise_path(seed, to_seed, steps)):
+        images, path = [], self.noise_path(seed, to_seed, steps)
+        known = self.match(labels)
+        prepared = self._prepared(known)
+        for step, (source, z) in enumerate(path):
             with part_of(steps, step):
-                [pixels] = self._pixels([labels], [z])
-            images.append(self._answer(labels, pixels, source))
+                [pixels] = self._pixels([prepared], [z])
+            images.append(self._answer(known, prepared, pixels, source))
         return images
 
     def noise_path(
@@ -109,10 +116,9 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         return path
 
     def _pixels(
-        self, labels: Sequence[MedicalImage], noise: Sequence[Tensor]
+        self, prepared: Sequence[PreparedSlices], noise: Sequence[Tensor]
     ) -> list[NDArray[np.float32]]:
         """The images `[C, *S]` of label maps of equal size, with one noise vector `[1, Z]` each."""
-        prepared = [self.prepare(one) for one in labels]
         counts = [len(one.slices) for one in prepared]
         noise = [self.slice_noise(one, z) for one, z in zip(prepared, noise, strict=True)]
         maps = in_passes(
@@ -127,9 +133,20 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         return [one.restore(part).clip(0, 1) for one, part in zip(prepared, parts, strict=True)]
 
     def _answer(
-        self, labels: MedicalImage, pixels: NDArray[np.float32], source: AnswerProvenance
+        self,
+        labels: MedicalImage,
+        prepared: PreparedSlices,
+        pixels: NDArray[np.float32],
+        source: AnswerProvenance,
     ) -> SyntheticImage:
-        image = labels.with_array(pixels, kind="image")
+        image = labels.with_array(
+            pixels,
+            kind="image",
+            warnings=(
+                *coarser_than_training(self.card, prepared.stack),
+                *unlike_training_labels(self.card, prepared.slices),
+            ),
+        )
         return as_answer(SyntheticImage, image, provenance=source)
 
     def prepare(self, labels: MedicalImage) -> PreparedSlices:
@@ -140,11 +157,22 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
             InvalidInput: the network cannot take this label map.
             InputTooLarge: at the network's spacing it is over the limits.
         """
+        return self._prepared(self.match(labels))
+
+    def match(self, labels: MedicalImage) -> MedicalImage:
+        """The label map with the ids of the model, see `caps_med.images.match_labels`.
+
+        Raises:
+            UnknownLabel: an id that the model does not know.
+            InvalidInput: the network cannot take this label map.
+        """
         if labels.spatial_dims < self.network.spatial_dims:
             raise InvalidInput(
                 f"the label map is a picture: {self.provenance.model} takes volumes; send NIfTI"
             )
-        known = match_labels(labels, self.card.labels, binary=self.card.binary)
+        return match_labels(labels, self.card.labels, binary=self.card.binary)
+
+    def _prepared(self, known: MedicalImage) -> PreparedSlices:
         prepared = self.card.preprocessing.labels(known, self.limits)
         classes = np.searchsorted(list(self.card.labels), prepared.slices.numpy())
         return replace(prepared, slices=torch.from_numpy(classes).float())

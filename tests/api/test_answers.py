@@ -314,6 +314,16 @@ def test_an_image_unlike_the_training_is_told(tmp_path: Path) -> None:
     assert unquote(header) == warning
 
 
+@pytest.mark.parametrize("what", ["synthesize", "interpolate"])
+def test_a_label_map_that_does_not_suit_is_told(client: TestClient, what: str) -> None:
+    empty = MedicalImage(np.zeros((1, 16, 24), np.uint8), format="png", kind="labels")
+    path, files = f"/v1/models/tiny-synthesis/{what}", {"labels": encode_image(empty, "png")}
+    told = "the label map is empty: all of it is background"
+    answer = client.post(path, files=files, params={"format": "json"})
+    assert answer.json()["warnings"] == [told]
+    assert client.post(path, files=files).headers["Caps-Med-Warnings"] == told
+
+
 def test_how_sure_a_segmentation_is(client: TestClient, models: Path, volume: bytes) -> None:
     def asked(format: str | None = None, **data: str) -> httpx.Response:
         files, params = {"image": ("a.nii.gz", volume)}, {"format": format} if format else {}

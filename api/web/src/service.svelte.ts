@@ -100,6 +100,12 @@ export function post(path: string, fields: object, signal?: AbortSignal): Promis
   return call(withChoices(path, parts.map(([, value]) => value)), { method: 'POST', body, signal: signal ?? null });
 }
 
+/** What the service tells about an input and its answer; empty if it has nothing to tell. */
+export const warningsOf = (answer: Response): string => {
+  const told = decodeURIComponent(answer.headers.get('Caps-Med-Warnings') ?? '');
+  return told && `${told.charAt(0).toUpperCase()}${told.slice(1)}.`;
+};
+
 /** The address of a picture that the service has made. */
 export const picture = async (answer: Response | Promise<Response>): Promise<string> =>
   URL.createObjectURL(await (await answer).blob());
@@ -108,7 +114,7 @@ export const picture = async (answer: Response | Promise<Response>): Promise<str
 export const until = (address: string) => (): void => URL.revokeObjectURL(address);
 
 /** Pictures side by side, as the service has made them. */
-export const sheet = async (answer: Promise<Response>): Promise<ImageBitmap> => createImageBitmap(await (await answer).blob());
+export const sheet = async (answer: Response | Promise<Response>): Promise<ImageBitmap> => createImageBitmap(await (await answer).blob());
 
 /** Hear server-sent events until they end or are not wanted; by fetch, which unlike EventSource can send a key. */
 export async function hear(path: string, signal: AbortSignal, heard: Record<string, (data: never) => void>): Promise<void> {

@@ -13,7 +13,7 @@ import { measureOf, npz, part, RISING, SIGNED } from '../src/maps.js';
 import { colorsOf, OKABE_ITO } from '../src/palette.js';
 import { position } from '../src/readout.js';
 import { asField, between, stepped } from '../src/region.js';
-import { call, Problem } from '../src/service.svelte.js';
+import { call, Problem, warningsOf } from '../src/service.svelte.js';
 import { deltas, nearest } from '../src/strip.svelte.js';
 import { within } from '../src/viewer.js';
 import { traitsOf } from '../src/tasks.js';
@@ -32,6 +32,14 @@ describe('a job in the background', () => {
     const store = { getItem: () => '{"id":"a","name":"head.nii","model":"m"}' } as unknown as Storage;
     expect(leftBehind(store)?.model).toBe('m');
     expect(leftBehind({ getItem: () => null } as unknown as Storage)).toBeUndefined();
+  });
+});
+
+describe('what the service warns of', () => {
+  it('is a sentence, with what its header encodes', () => {
+    const answer = new Response(null, { headers: { 'Caps-Med-Warnings': 'the label map is 100 %25 gro%C3%9F' } });
+    expect(warningsOf(answer)).toBe('The label map is 100 % groß.');
+    expect(warningsOf(new Response())).toBe('');
   });
 });
 

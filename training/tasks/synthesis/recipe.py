@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from pydantic import model_validator
 
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.tasks import Task
+from caps_med.inference.label_suitability import training_label_statistics
+from caps_med.inference.suitability import own_slices
 from caps_med.layers.convolutional import Upsampling
 from caps_med.networks import CapsuleNetwork, SynthesisNetwork
 from caps_med.networks.capspix2pix import BorderPadding
@@ -33,6 +39,8 @@ GENTLE = Augmentation(
 )
 #: Held-out samples that are scored, evenly spaced: volumes have thousands of slices.
 VALIDATED = 256
+#: Evenly spaced training samples whose label maps' statistics the model's card keeps.
+STATISTICS_OF = 200
 #: Discriminators that need 4 x 4 positions at one sixteenth of the crop's size.
 MIN_CROP = {"convolutional": 64, "capsule": 64}
 #: Other defaults of pix2pix, as published (Isola et al. 2017: L1 and GAN loss 100 to 1).
@@ -169,9 +177,20 @@ class SynthesisRecipe(CropRecipe):
         return self.model_copy(update={"fibres": has_fibres(source)})
 
     def card_values(self, network: CapsuleNetwork, source: Source) -> Mapping[str, Any]:
-        """See `Recipe.card_values`: and how deep the random fields are."""
+        """See `Recipe.card_values`: how deep random fields are, and statistics of label maps."""
         noise = {"noise_mm": noise_lengths(source, bool(self.fibres))}
-        return {**super().card_values(network, source), **(noise if self._has_fields else {})}
+        labels = evenly(source.training, STATISTICS_OF)
+        shown = (torch.from_numpy(sample["label"]).float() for sample in labels)
+        volumes = source.spatial_dims == 3
+        stacks: Iterable[Iterable[NDArray[np.float32]]]
+        stacks = (own_slices(x.movedim(0, 1) if volumes else x[None]) for x in shown)
+        if not volumes:
+            stacks = [itertools.chain.from_iterable(stacks)]
+        return {
+            **super().card_values(network, source),
+            **(noise if self._has_fields else {}),
+            "label_statistics": training_label_statistics(stacks, len(source.labels)),
+        }
 
     @property
     def _has_fields(self) -> bool:
