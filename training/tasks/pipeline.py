@@ -218,9 +218,9 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
     overrides = {**dataset.recipe_values, **request.overrides}
     if request.resume:
         saved = request.first_folder.saved(task.recipe, overrides)
-        planned = request.folder.planned  # which runs of older versions lack
-        folds_to_come = request.folds and planned.exists()
-        return request.folder.read_recipe(task.recipe, planned) if folds_to_come else saved
+        file = request.folder.planned  # which runs of older versions lack
+        whole = request.folds and file.exists()
+        return request.folder.read_recipe(task.recipe, file) if whole else saved
     planned = task.plan(dataset, distributed.device(), request.dims)
     return build_recipe(task.recipe, [planned, _of_start(request, task), overrides])
 
