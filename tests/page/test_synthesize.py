@@ -125,6 +125,8 @@ def test_what_is_painted_arrives(opened: Callable[..., Page], server: Served) ->
     page = opened("synthesize")
     page.locator("#synthesize .blank").click()
     finest(page)
+    warnings = page.locator("#synthesize .warnings")
+    expect(warnings).to_have_text("The label map is empty: all of it is background.")
     empty = pixels(page, tile(1))
     page.locator("#synthesize .pen", has_text="white matter").click()
     page.locator("#synthesize .filled").check()
@@ -143,6 +145,7 @@ def test_what_is_painted_arrives(opened: Callable[..., Page], server: Served) ->
     assert drawn == [128 * 128 - drawn[3], 0, 0, drawn[3]]
     finest(page)
     assert pixels(page, tile(1)) != empty
+    expect(warnings).to_contain_text("0% of what is labelled is grey matter")
     blank = [128 * 128, 0, 0, 0]
     page.keyboard.press("Control+z")
     assert strokes(page) == blank
