@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 
 #: The measurements, each a module of this package with a function `main`.
-MEASUREMENTS = ("serving", "training", "batch", "simulation")
+MEASUREMENTS = ("serving", "training", "batch", "simulation", "upgrade")
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from typing import IO
 
 import torch
 
+from benchmarks.cluster.cores import own_cores
 from benchmarks.cluster.pictures import pictures
 from caps_med.allocator import keep_freed_memory
 from caps_med.inference import load_model
@@ -26,8 +27,13 @@ from caps_med.inference import load_model
 _PATIENCE_S = 120
 
 
-def alone(model: str, size: int, processes: int, seconds: float) -> dict[str, float]:
+def alone(
+    model: str, size: int, processes: int, seconds: float, share: float | None = None
+) -> dict[str, float]:
     """Answers a second of that many processes together, and processor time of each answer in ms.
+
+    Args:
+        share: of a core that each process has, see `own_cores`.
 
     Raises:
         RuntimeError: one of them fails; its errors are on standard error.
@@ -41,10 +47,11 @@ def alone(model: str, size: int, processes: int, seconds: float) -> dict[str, fl
         for process in running:
             if _stream(process.stdout).readline() != "ready\n":
                 raise RuntimeError("a process without HTTP did not start")
-        for process in running:
-            _stream(process.stdin).write("go\n")
-            _stream(process.stdin).flush()
-        said = [process.communicate(timeout=_PATIENCE_S + seconds)[0] for process in running]
+        with own_cores([[process.pid] for process in running], share):
+            for process in running:
+                _stream(process.stdin).write("go\n")
+                _stream(process.stdin).flush()
+            said = [process.communicate(timeout=_PATIENCE_S + seconds)[0] for process in running]
     finally:
         for process in running:
             process.kill()

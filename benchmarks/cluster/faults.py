@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from benchmarks.cluster.clients import Clients, repeated, until
 from benchmarks.cluster.edge import edge
 from benchmarks.cluster.nodes import Cluster, Node, free_ports
-from benchmarks.cluster.pictures import pictures
 from benchmarks.cluster.replicas import (
     PATIENCE,
     deploy,
@@ -25,39 +21,8 @@ from benchmarks.cluster.replicas import (
     serve_cluster,
     serve_ports,
 )
-from caps_med.client import Client
 
-CLIENTS, REPLICAS = 6, 2
-
-
-class _Clients:
-    """Clients that ask for a picture each, all different, until they are told to stop.
-
-    Attributes:
-        times: when each request was answered, by `time.monotonic`.
-        lost: errors of the others.
-    """
-
-    def __init__(self, address: str, model: str) -> None:
-        self._address, self._model = address, model
-        self.times: list[float] = []
-        self.lost: list[str] = []
-        self._numbers, self._stop = itertools.count(), threading.Event()
-
-    def run(self) -> None:
-        """Be one of them."""
-        with Client(self._address, tries=20) as client:
-            while not self._stop.is_set():
-                (picture,) = pictures(1, 64, seed=next(self._numbers))
-                try:
-                    client.segment(self._model, picture)
-                    self.times.append(time.monotonic())
-                except Exception as error:
-                    self.lost.append(f"{type(error).__name__}: {error}")
-
-    def stop(self) -> None:
-        """Let each finish its request."""
-        self._stop.set()
+REPLICAS = 2
 
 
 def survive(models: Path, folder: Path, model: str, requests: int) -> dict[str, Any]:
@@ -84,34 +49,28 @@ def survive(models: Path, folder: Path, model: str, requests: int) -> dict[str, 
             "node of the proxy": lambda: _replace(nodes, first),
             "control store": lambda: _restart(nodes),
         }
-        with edge([f"http://127.0.0.1:{port}", proxy_address(first)], folder) as address:
-            clients = _Clients(address, model)
+        with edge([f"http://127.0.0.1:{port}", proxy_address(first)], folder) as front:
+            clients = Clients(front.address, model)
             outages = _let_happen(events, nodes, clients, requests)
     return {
         "answered": len(clients.times),
         "lost": len(clients.lost),
         "errors": clients.lost[:5],
-        **_repeated(audit),
+        **repeated(audit),
         "events": outages,
     }
 
 
 def _let_happen(
-    events: Mapping[str, Callable[[], None]], nodes: Cluster, clients: _Clients, requests: int
+    events: Mapping[str, Callable[[], None]], nodes: Cluster, clients: Clients, requests: int
 ) -> dict[str, dict[str, float]]:
     """Spread the events over the requests; how long each was noticed."""
     outages, pause = {}, requests // (len(events) + 1)
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        running = [pool.submit(clients.run) for _ in range(CLIENTS)]
-        try:
-            for number, (name, event) in enumerate(events.items(), 1):
-                _until_answered(clients, number * pause)
-                outages[name] = _recovery(nodes, event, clients)
-            _until_answered(clients, requests)
-        finally:
-            clients.stop()
-        for future in running:
-            future.result()
+    with clients.asking():
+        for number, (name, event) in enumerate(events.items(), 1):
+            clients.until(number * pause)
+            outages[name] = _recovery(nodes, event, clients)
+        clients.until(requests)
     return outages
 
 
@@ -132,37 +91,12 @@ def _restart(nodes: Cluster) -> None:
     nodes.start_gcs()
 
 
-def _recovery(nodes: Cluster, event: Callable[[], None], clients: _Clients) -> dict[str, float]:
+def _recovery(nodes: Cluster, event: Callable[[], None], clients: Clients) -> dict[str, float]:
     """Let something happen; seconds until all replicas are there again, and the longest pause."""
     before, begin = len(clients.times), time.monotonic()
     event()
-    _until(lambda: len(replicas(nodes)) >= REPLICAS)
+    until(lambda: len(replicas(nodes)) >= REPLICAS)
     replaced = time.monotonic() - begin
-    _until_answered(clients, before + 2 * CLIENTS)
-    pauses = [b - a for a, b in itertools.pairwise([begin, *sorted(clients.times[before:])])]
-    return {"replicas_again_s": round(replaced, 1), "longest_pause_s": round(max(pauses), 1)}
-
-
-def _repeated(audit: Path) -> dict[str, int]:
-    """Of pictures that were each asked for once: how many have several records of an answer, and
-    how many of several requests, as their keys tell these apart."""
-    records = [json.loads(line) for line in audit.read_text().splitlines()]
-    answered = [r for r in records if r["outcome"] == "200"]
-    pictures = {r["input_sha256"] for r in answered}
-    requests = {(r["input_sha256"], r["idempotency_sha256"]) for r in answered}
-    return {
-        "answered_again": len(answered) - len(pictures),
-        "audited_twice": len(requests) - len(pictures),
-    }
-
-
-def _until_answered(clients: _Clients, count: int) -> None:
-    _until(lambda: len(clients.times) >= count)
-
-
-def _until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not true():
-        if time.monotonic() > end:
-            raise RuntimeError("waited in vain")
-        time.sleep(0.1)
+    clients.until(before + 2 * clients.count)
+    pause = clients.longest_pause(before, begin)
+    return {"replicas_again_s": round(replaced, 1), "longest_pause_s": round(pause, 1)}

@@ -9,7 +9,7 @@ from contextlib import suppress
 import psutil
 
 from benchmarks.cluster.nodes import Cluster
-from benchmarks.cluster.replicas import replicas
+from benchmarks.cluster.replicas import replicas, with_decoders
 
 #: What is neither a replica nor HAProxy, nor the clients, who are in this process.
 RAY = "ray"
@@ -24,7 +24,7 @@ class Meter:
     """
 
     def __init__(self, nodes: Cluster) -> None:
-        answering = {p.pid for one in replicas(nodes) for p in (one, *one.children(recursive=True))}
+        answering = {p.pid for one in replicas(nodes) for p in with_decoders(one)}
         self._parts: dict[psutil.Process, tuple[str, str]] = {}
         for node in (nodes.head, *nodes.workers):
             for process in node.processes():

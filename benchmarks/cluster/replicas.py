@@ -44,10 +44,17 @@ def serve_cluster(
     dashboard: bool = False,
     lasting: bool = False,
     draining_seconds: float = 30,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Cluster]:
-    """A head without CPUs, and workers for one replica each, until the block ends."""
+    """A head without CPUs, and workers for one replica each, until the block ends.
+
+    Args:
+        environment: of all nodes, besides this process'.
+    """
     with tempfile.TemporaryDirectory(prefix="caps-") as folder:
-        shared = {**private_files(Path(folder)), **serve_ports(draining_seconds)}
+        shared = {
+            **(environment or {}), **private_files(Path(folder)), **serve_ports(draining_seconds),
+        }  # fmt: skip
         with cluster([0], dashboard=dashboard, lasting=lasting, environment=shared) as nodes:
             for _ in range(workers):
                 nodes.add(environment=serve_ports(draining_seconds))
@@ -55,19 +62,24 @@ def serve_cluster(
 
 
 def deploy(
-    nodes: Cluster, models: Path, arguments: Sequence[str], settings: Mapping[str, object]
+    nodes: Cluster,
+    models: Path,
+    arguments: Sequence[str],
+    settings: Mapping[str, object],
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``caps-med serve --cluster`` and wait for its end.
 
     Args:
         settings: by their names in `api.settings.Settings`.
+        environment: of the command, besides this process'.
     """
     named = {f"CAPS_MED_{name.upper()}": str(value) for name, value in settings.items()}
     command = [sys.executable, "-c", _COMMAND, "serve", "--cluster", "--models", str(models)]
     keys = {"CAPS_MED_KEYS": str(models / "keys.db")}
-    environment = {**os.environ, **keys, **named, **nodes.environment}
+    given = {**os.environ, **keys, **named, **nodes.environment, **(environment or {})}
     return subprocess.run(
-        [*command, *arguments], env=environment, capture_output=True, text=True, timeout=PATIENCE
+        [*command, *arguments], env=given, capture_output=True, text=True, timeout=PATIENCE
     )
 
 
@@ -79,6 +91,11 @@ def replicas(nodes: Cluster) -> list[psutil.Process]:
 def replicas_of(node: Node) -> list[psutil.Process]:
     """The processes of a node's replicas."""
     return node.processes("ray::ServeReplica:caps-med:caps-med")
+
+
+def with_decoders(replica: psutil.Process) -> list[psutil.Process]:
+    """A replica's process and those that it has started to decode images."""
+    return [replica, *replica.children(recursive=True)]
 
 
 def proxy_address(node: Node) -> str:

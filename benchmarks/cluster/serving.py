@@ -27,11 +27,12 @@ import psutil
 
 from benchmarks.cluster import throughput
 from benchmarks.cluster.alone import alone
+from benchmarks.cluster.cores import own_cores
 from benchmarks.cluster.faults import survive
 from benchmarks.cluster.nodes import Cluster, free_ports
 from benchmarks.cluster.parts import Meter
 from benchmarks.cluster.pictures import pictures
-from benchmarks.cluster.replicas import deploy, replicas, serve_cluster
+from benchmarks.cluster.replicas import deploy, replicas, serve_cluster, with_decoders
 from benchmarks.load import write_tiny
 from benchmarks.measure import alternate
 from benchmarks.options import benchmark_parser
@@ -130,10 +131,9 @@ def _call(client: httpx.Client, name: str, picture: bytes) -> None:
 
 def _memory(plain: Server, nodes: Cluster) -> dict[str, float]:
     """Megabytes; pages that processes share are divided among them."""
-    found = replicas(nodes)
-    with_decoders = [p for one in found for p in (one, *one.children(recursive=True))]
+    answering = [p for one in replicas(nodes) for p in with_decoders(one)]
     everything = [p for node in (nodes.head, *nodes.workers) for p in node.processes()]
-    replica, total = _pss(with_decoders), _pss(everything)
+    replica, total = _pss(answering), _pss(everything)
     return {"plain": plain.megabytes(), "replica": replica, "ray": total - replica}
 
 
@@ -141,24 +141,35 @@ def _pss(processes: list[psutil.Process]) -> float:
     return sum(process.memory_full_info().pss for process in processes) / 2**20
 
 
-def two_replicas(models: Path, seconds: float) -> dict[str, Any]:
+def two_replicas(models: Path, seconds: float, share: float | None) -> dict[str, Any]:
     """Answers a second of one replica and of two, and of as many processes without HTTP and Ray.
 
     What replicas can be at best is what those are: `of_bound` is the share of it. With each rate
     goes what an answer costs of the processor in each part.
+
+    Args:
+        share: of a core that each replica, with its decoders, or process has to itself; then
+            `core_in_use` says how much of it the replicas used, 1 if nothing else held them up.
+            By default all share the machine's cores.
     """
     settings = {**SETTINGS, "preload": f'["{throughput.MODEL}"]'}
     found: dict[int, dict[str, Any]] = {}
     for count in (1, 2):
-        plain = alone(throughput.MODEL, throughput.SIZE, count, seconds / 2)
-        with clustered(models, count, settings) as (nodes, address, _):
+        plain = alone(throughput.MODEL, throughput.SIZE, count, seconds / 2, share)
+        with (
+            clustered(models, count, settings) as (nodes, address, _),
+            own_cores([[p.pid for p in with_decoders(one)] for one in replicas(nodes)], share),
+        ):
             load = throughput.throughput(address, Meter(nodes), _CLIENTS_EACH * count, seconds)
         found[count] = {"rate": load.rate, "processor_ms": load.processor_ms, "alone": plain}
+        if share:
+            used = load.rate * load.processor_ms["replica"] / 1000
+            found[count]["core_in_use"] = round(used / (share * count), 3)
     ratio = found[2]["rate"] / found[1]["rate"]
     bound = found[2]["alone"]["rate"] / found[1]["alone"]["rate"]
     return {
         "model": throughput.MODEL, "pixels": throughput.SIZE, "one": found[1], "two": found[2],
-        "ratio": ratio, "bound": bound, "of_bound": ratio / bound,
+        "core_share": share, "ratio": ratio, "bound": bound, "of_bound": ratio / bound,
         "machine": throughput.machine(),
     }  # fmt: skip
 
@@ -169,23 +180,30 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200, help="of one client's requests")
     parser.add_argument("--requests", type=int, default=1000, help="while processes are killed")
     parser.add_argument("--seconds", type=float, default=30, help="under load, for each count")
+    parser.add_argument(
+        "--core-share",
+        type=float,
+        help="of a core that each replica has to itself under load, such as 0.5 (Linux, root); "
+        "the result is kept as `replicas_with_cores`",
+    )
     parser.add_argument("--out", type=Path, help="JSON file of the results; others stay in it")
     options = parser.parse_args()
     found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="caps-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="caps-") as temporary:
+        folder = Path(temporary)
         models = folder / "models"
         models.mkdir()
         write_tiny(models)
         measured: dict[str, Callable[[], Any]] = {
             "beside": lambda: beside(models, folder, options.rounds),
-            "replicas": lambda: two_replicas(models, options.seconds),
+            "replicas": lambda: two_replicas(models, options.seconds, options.core_share),
             "faults": lambda: survive(models, folder, MODEL, options.requests),
         }
         for part in options.parts:
             load = os.getloadavg()[0]
-            found[part] = {**measured[part](), "load_before": round(load, 1)}
-            print(part, json.dumps(found[part], indent=1), flush=True)
+            name = "replicas_with_cores" if part == "replicas" and options.core_share else part
+            found[name] = {**measured[part](), "load_before": round(load, 1)}
+            print(name, json.dumps(found[name], indent=1), flush=True)
     if options.out:
         before = json.loads(options.out.read_text()) if options.out.exists() else {}
         options.out.write_text(json.dumps({**before, **found}, indent=1) + "\n")

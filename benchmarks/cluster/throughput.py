@@ -50,11 +50,13 @@ def throughput(address: str, meter: Meter, clients: int, seconds: float) -> Thro
 
     with ThreadPoolExecutor(clients) as pool:
         running = [pool.submit(ask) for _ in range(clients)]
-        time.sleep(seconds / 5)
-        before, begin = meter.read(), time.perf_counter()
-        time.sleep(seconds)
-        after, end = meter.read(), time.perf_counter()
-        stop.set()
+        try:
+            time.sleep(seconds / 5)
+            before, begin = meter.read(), time.perf_counter()
+            time.sleep(seconds)
+            after, end = meter.read(), time.perf_counter()
+        finally:
+            stop.set()
         for future in running:
             future.result()
     answers = sum(
