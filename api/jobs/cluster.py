@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 import shlex
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from api.jobs.executor import FolderExecutor, StartRefused
+from api.jobs.executor import FolderExecutor, PlaceUnavailable, StartRefused
 from api.jobs.files import read_json
 from api.jobs.job import Job
 from api.jobs.locks import holder
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("caps_med.jobs")
 
+Answer = TypeVar("Answer")
+
 #: Seconds for one answer of the cluster's head.
 TIMEOUT = 10.0
-_UNAUTHORIZED = 401
+_OK, _UNAUTHORIZED = 200, 401
 #: CPUs of the process that starts and follows the processes of a job that has several.
 _DRIVER_CPUS = 0.1
 
@@ -48,7 +51,7 @@ _NOT_STARTED = {
 }
 
 
-class ClusterUnavailable(RuntimeError):
+class ClusterUnavailable(PlaceUnavailable):
     """The cluster did not answer, or refused: what becomes of its jobs is not known.
 
     Attributes:
@@ -56,7 +59,7 @@ class ClusterUnavailable(RuntimeError):
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message, for_all=status is None)
         self.status = status
 
 
@@ -103,6 +106,24 @@ class RayExecutor(FolderExecutor):
     def _client(self) -> JobSubmissionClient:
         return _client(self._address)
 
+    def _ask(self, call: Callable[[JobSubmissionClient], Answer]) -> Answer:
+        """What the cluster answers to `call`.
+
+        Raises:
+            ClusterUnavailable: it does not answer, refuses, or is no Ray cluster.
+        """
+        try:
+            return call(self._client)
+        except (ClusterUnavailable, _UnknownSubmission):
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+            raise ClusterUnavailable(
+                f"what answers at {self._address} does not answer as Ray's dashboard does "
+                f"({type(error).__name__}): is CAPS_MED_JOBS_RAY its address, and is the Ray of "
+                "the cluster that of the service?",
+                _OK,
+            ) from error
+
     def submit(self, job: Job) -> None:
         """See `Executor.submit`; the id of this start is in the job's spec before Ray knows it.
 
@@ -122,13 +143,15 @@ class RayExecutor(FolderExecutor):
     def _submit(self, job: Job, submission: str) -> None:
         several, share = self._share.processes > 1, self._share
         words = f"exec {shlex.join(self.command(job))}"
-        self._client.submit_job(
-            entrypoint=f"{words} </dev/null >>{shlex.quote(str(self.files(job).log))} 2>&1",
-            submission_id=submission,
-            runtime_env={"env_vars": self._variables()},
-            metadata={"job": job.id, "model": job.name},
-            entrypoint_num_cpus=_DRIVER_CPUS if several else share.cpus,
-            entrypoint_num_gpus=0 if several else share.gpus,
+        self._ask(
+            lambda client: client.submit_job(
+                entrypoint=f"{words} </dev/null >>{shlex.quote(str(self.files(job).log))} 2>&1",
+                submission_id=submission,
+                runtime_env={"env_vars": self._variables()},
+                metadata={"job": job.id, "model": job.name},
+                entrypoint_num_cpus=_DRIVER_CPUS if several else share.cpus,
+                entrypoint_num_gpus=0 if several else share.gpus,
+            )
         )
 
     def _variables(self) -> dict[str, str]:
@@ -176,8 +199,8 @@ class RayExecutor(FolderExecutor):
         details = self._details(job)
         if details is None or details.error_type not in _NOT_STARTED:
             return None
-        lines = (details.message or details.error_type).strip().splitlines()
-        reason = f"the Ray cluster at {self._address} did not start it: {lines[0]}"
+        said = (details.message or "").strip() or details.error_type
+        reason = f"the Ray cluster at {self._address} did not start it: {said.splitlines()[0]}"
         return StartRefused(reason, permanent=_NOT_STARTED[details.error_type])
 
     def cancel(self, job: Job, hard: bool = False) -> None:
@@ -194,7 +217,7 @@ class RayExecutor(FolderExecutor):
         if self.pending(job):
             self.files(job).spec.unlink(missing_ok=True)
         with suppress(_UnknownSubmission):
-            self._client.stop_job(submission)
+            self._ask(lambda client: client.stop_job(submission))
 
     def _submission(self, job: Job) -> str | None:
         """The id of the latest start; None for none, or one on the service's own machine."""
@@ -205,7 +228,7 @@ class RayExecutor(FolderExecutor):
         if submission is None:
             return None
         try:
-            return self._client.get_job_info(submission)
+            return self._ask(lambda client: client.get_job_info(submission))
         except _UnknownSubmission:
             return None
 

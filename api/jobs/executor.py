@@ -31,8 +31,24 @@ class StartRefused(RuntimeError):
         self.permanent = permanent
 
 
+class PlaceUnavailable(RuntimeError):
+    """What becomes of a job is not known now, as the place where it runs does not say it.
+
+    Attributes:
+        for_all: whether it says nothing of other jobs, either.
+    """
+
+    def __init__(self, message: str, for_all: bool) -> None:
+        super().__init__(message)
+        self.for_all = for_all
+
+
 class Executor(Protocol):
-    """What the supervisor needs of the place where jobs run."""
+    """What the supervisor needs of the place where jobs run.
+
+    All but `submit` may raise `PlaceUnavailable`, and `submit` if it does not know whether the job
+    starts.
+    """
 
     @property
     def outlives_service(self) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from api.jobs.backoff import Backoff
-from api.jobs.executor import Executor, StartRefused
+from api.jobs.executor import Executor, PlaceUnavailable, StartRefused
 from api.jobs.files import JobFiles, read_json, size_of
 from api.jobs.job import FINAL, Job
 from api.jobs.locks import FileLock, holder
@@ -65,16 +65,29 @@ class Supervisor:
         self._backoff = Backoff()
 
     def tick(self) -> None:
-        """Start, follow and finish jobs; do nothing while another server holds the lock."""
+        """Start, follow and finish jobs; do nothing while another server holds the lock.
+
+        Raises:
+            PlaceUnavailable: what becomes of a job is not known; the others were followed unless
+                it is not known of any.
+        """
         if not self._lock.take():
             return
+        unknown: list[PlaceUnavailable] = []
         for job in self.store.in_states("running", "cancelling"):
-            self._follow(job)
+            try:
+                self._follow(job)
+            except PlaceUnavailable as error:
+                if error.for_all:
+                    raise
+                unknown.append(error)
         if time.monotonic() - self._cleaned > CLEANUP_SECONDS:
             self._clean_up()
         free = self._at_once - len(self.store.in_states("running", "cancelling"))
         for job in self._backoff.in_turn(self.store.in_states("queued"), free):
             self._start(job)
+        if unknown:
+            raise unknown[0]
 
     def stop(self) -> None:
         """Stop the processes; their jobs resume from their checkpoints when a server starts.

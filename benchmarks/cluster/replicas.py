@@ -79,8 +79,9 @@ def deploy(
     keys = {"CAPS_MED_KEYS": str(models / "keys.db")}
     given = {**os.environ, **keys, **named, **nodes.environment, **(environment or {})}
     return subprocess.run(
-        [*command, *arguments], env=given, capture_output=True, text=True, timeout=PATIENCE
-    )
+        [*command, *arguments], env=given, capture_output=True, text=True, timeout=PATIENCE,
+        cwd=models,  # Ray lets replicas import what lies where its caller is
+    )  # fmt: skip
 
 
 def replicas(nodes: Cluster) -> list[psutil.Process]:

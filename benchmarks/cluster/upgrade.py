@@ -61,8 +61,8 @@ def running(
         yield nodes, proxy_address(nodes.workers[0])
 
 
-def upgrade(folder: Path, requests: int) -> dict[str, Any]:
-    """Replace a cluster under load, a third of the requests before and after each step."""
+def upgrade(folder: Path, requests: int, count: int) -> dict[str, Any]:
+    """Replace a cluster while `count` clients ask, a third of the requests between the steps."""
     models, old_audit, new_audit = (folder / name for name in ("models", "old.jsonl", "new.jsonl"))
     models.mkdir()
     write_tiny(models)
@@ -72,7 +72,7 @@ def upgrade(folder: Path, requests: int) -> dict[str, Any]:
         edge([first], folder, shipped) as front,
         ExitStack() as later,  # what starts while the clients ask ends after them
     ):
-        clients = Clients(front.address, MODEL)
+        clients = Clients(front.address, MODEL, count)
         with clients.asking():
             clients.until(requests // 3)
             _, second = later.enter_context(running(models, new_audit, environment))
@@ -107,10 +107,11 @@ def main() -> None:
     """Print what came of it as JSON, and keep it if asked to."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--requests", type=int, default=600)
+    parser.add_argument("--clients", type=int, default=4, help="that ask at the same time")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="caps-") as folder:
-        found = upgrade(Path(folder), options.requests)
+        found = upgrade(Path(folder), options.requests, options.clients)
     text = json.dumps(found, indent=1)
     print(text)
     if options.json:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from api.jobs.backoff import FIRST, LONGEST
-from api.jobs.executor import StartRefused
+from api.jobs.executor import PlaceUnavailable, StartRefused
 from api.jobs.files import JobFiles
 from api.jobs.job import Job, Options
 from api.jobs.store import JobStore
@@ -24,6 +24,7 @@ class Refusing:
     Attributes:
         refusals: of each job, when it is submitted.
         ended: of each job, after it was accepted, see `Executor.refused`.
+        unknown: of each job that runs, and of which is not known whether it does.
     """
 
     outlives_service = True
@@ -32,6 +33,7 @@ class Refusing:
         self.asked: list[tuple[float, str]] = []
         self.refusals: dict[str, StartRefused] = {}
         self.ended: dict[str, StartRefused] = {}
+        self.unknown: dict[str, PlaceUnavailable] = {}
         self.now = 1000.0
 
     def submit(self, job: Job) -> None:
@@ -40,6 +42,8 @@ class Refusing:
             raise self.refusals[job.id]
 
     def alive(self, job: Job) -> bool:
+        if job.id in self.unknown:
+            raise self.unknown[job.id]
         return job.id not in self.ended
 
     def pending(self, job: Job) -> bool:
@@ -147,3 +151,28 @@ def test_a_job_that_is_accepted_but_never_begins(
     assert house.job().state == ("failed" if permanent else "queued")
     if not permanent:
         assert house.log().count("no node has 64 CPUs") == 1
+
+
+def test_a_job_of_which_nothing_is_known_does_not_hold_up_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House(tmp_path, monkeypatch, A, B, C)
+    house.go_on(1)
+    assert [house.job(one).state for one in (A, B, C)] == ["running", "running", "queued"]
+    house.place.unknown[A] = PlaceUnavailable("answered 500", for_all=False)
+    house.place.ended[B] = StartRefused("400", permanent=True)
+    with pytest.raises(PlaceUnavailable, match="answered 500"):  # the service logs it
+        house.supervisor.tick()
+    assert [house.job(one).state for one in (A, B, C)] == ["running", "failed", "running"]
+
+
+def test_nothing_is_asked_nor_started_where_nothing_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House(tmp_path, monkeypatch, A)
+    house.go_on(1)
+    house.store.add(B, "segmentation", "mine", "discs", False, Options())
+    house.place.unknown[A] = PlaceUnavailable("away", for_all=True)
+    with pytest.raises(PlaceUnavailable, match="away"):
+        house.supervisor.tick()
+    assert [house.job(one).state for one in (A, B)] == ["running", "queued"]

@@ -31,6 +31,16 @@ for number in range(2):
 print(path, path in os.environ.values())
 """
 
+#: A cluster that cannot start.
+ONCE = """
+from caps_med.ray_connection import ClusterError, connected
+try:
+    with connected("local", "the test"):
+        print("it started")
+except ClusterError as error:
+    print(error)
+"""
+
 
 def test_a_process_starts_one_cluster_after_the_other_that_nobody_else_can_use() -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -44,6 +54,17 @@ def test_a_process_starts_one_cluster_after_the_other_that_nobody_else_can_use()
     assert (first, second, refused) == ("0o600 42", "0o600 42", "True")
     path, still_there = last.split()
     assert still_there == "False" and not Path(path).parent.exists()
+
+
+def test_ray_that_cannot_start_here_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", ONCE], env={**os.environ, "RAY_TMPDIR": str(tmp_path / "file")},
+        capture_output=True, text=True, timeout=PATIENCE,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Ray does not start on this machine: ")
+    assert str(tmp_path / "file") in done.stdout
 
 
 def test_a_token_replaces_none(tmp_path: Path) -> None:

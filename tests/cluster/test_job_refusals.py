@@ -16,21 +16,25 @@ from api.jobs.cluster import ClusterUnavailable
 from api.jobs.executor import StartRefused
 from tests.cluster.test_training_jobs import Place
 
+VERSION = '{"version": "4", "ray_version": "2.60.0", "ray_commit": "", "session": ""}'
+
 
 @contextmanager
-def head(submitting: tuple[int, str], job: dict[str, Any] | None = None) -> Iterator[str]:
+def head(
+    submitting: tuple[int, str], job: dict[str, Any] | None = None, version: str = VERSION
+) -> Iterator[str]:
     """The address of a stand-in for the dashboard of a head.
 
     Args:
         submitting: status and text of its answer to a new job.
         job: what it says of a job; None for a lost connection.
+        version: what it says of itself.
     """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path == "/api/version":
-                version = {"version": "4", "ray_version": "2.60.0", "ray_commit": "", "session": ""}
-                self.reply(200, json.dumps(version))
+                self.reply(200, version)
             elif job is not None:
                 self.reply(200, json.dumps(job))
 
@@ -99,6 +103,41 @@ def test_a_job_that_was_accepted_and_did_not_start(
     else:
         assert str(refusal).endswith("did not start it: because of this")
         assert refusal is not None and refusal.permanent == permanent
+
+
+def test_a_job_that_did_not_start_for_a_reason_that_is_not_told(tmp_path: Path) -> None:
+    job = {
+        "type": "SUBMISSION", "entrypoint": "", "status": "FAILED", "message": " \n",
+        "error_type": "JOB_SUPERVISOR_ACTOR_START_FAILURE", "submission_id": "x",
+    }  # fmt: skip
+    with head((200, '{"job_id": "x", "submission_id": "x"}'), job) as address:
+        place = Place(tmp_path, address, "")
+        place.executor.submit(place.job)
+        refusal = place.executor.refused(place.job)
+    assert str(refusal).endswith("did not start it: JOB_SUPERVISOR_ACTOR_START_FAILURE")
+
+
+@pytest.mark.parametrize("version", ["<html>Sign in</html>", "{}", "[]", '{"ray_version": "1.0"}'])
+def test_what_is_no_ray_cluster_refuses_a_job(version: str, tmp_path: Path) -> None:
+    with head((200, "{}"), version=version) as address:
+        place = Place(tmp_path, address, "")
+        with pytest.raises(
+            StartRefused, match=r"as Ray's dashboard does .*CAPS_MED_JOBS"
+        ) as raised:
+            place.executor.submit(place.job)
+    assert not raised.value.permanent
+
+
+@pytest.mark.parametrize("job", [{}, {"type": "SUBMISSION", "status": "new in Ray 3"}])
+def test_what_is_said_of_a_job_in_other_words_tells_nothing_of_it(
+    job: dict[str, Any], tmp_path: Path
+) -> None:
+    with head((200, '{"job_id": "x", "submission_id": "x"}'), job) as address:
+        place = Place(tmp_path, address, "")
+        place.executor.submit(place.job)
+        with pytest.raises(ClusterUnavailable, match="as Ray's dashboard does") as raised:
+            place.executor.alive(place.job)
+    assert not raised.value.for_all
 
 
 def test_without_an_answer_it_is_not_known_whether_the_job_starts(tmp_path: Path) -> None:
