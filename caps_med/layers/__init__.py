@@ -7,7 +7,6 @@ from caps_med.layers.convolutional import (
     Padding,
     VoteNorm,
     join_types,
-    recompute_votes,
 )
 from caps_med.layers.dense import DenseCapsules
 from caps_med.layers.matrix import (
@@ -18,6 +17,7 @@ from caps_med.layers.matrix import (
 )
 from caps_med.layers.primary import PrimaryCapsules
 from caps_med.layers.unit import UnitCapsule, UnitSquash
+from caps_med.layers.voting import recompute_votes
 
 __all__ = [
     "ClassMatrixCapsules",

@@ -7,7 +7,6 @@ from typing import Literal, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers.initialization import initialize_votes
@@ -19,7 +18,7 @@ from caps_med.layers.spatial import (
     pad_same,
     transposed_conv_type,
 )
-from caps_med.layers.unit import UnitCapsule
+from caps_med.layers.voting import VotingLayer
 from caps_med.routing import Routing, route
 
 Padding = Literal["symmetric", "tensorflow", "replicate"]
@@ -33,12 +32,10 @@ SUM_LENGTH = 1.5
 _EPSILON = 1e-6
 
 
-class _CapsuleLayer(nn.Module):
+class _CapsuleLayer(VotingLayer):
     """Votes by a (transposed) convolution, capsules by routing; see the two layers below."""
 
     conv: Convolution
-    #: Drop the votes after the forward pass and convolve again in the backward pass.
-    recompute_votes: bool = False
 
     def __init__(self, spatial_dims: int, in_types: int, out_types: int, out_atoms: int,
                  routing: Routing, routing_bias: bool, normalize: bool) -> None:  # fmt: skip
@@ -61,13 +58,6 @@ class _CapsuleLayer(nn.Module):
         maps = torch.unflatten(maps, 1, (self.out_types, self.out_atoms))
         votes = torch.unflatten(maps, 0, capsules.shape[:2])
         return votes if self.vote_norm is None else self.vote_norm(votes)
-
-    def forward(self, capsules: Tensor) -> Tensor:
-        """``[B, I, A_in, *S]`` -> ``[B, J, A, *S']``."""
-        if self.recompute_votes and torch.is_grad_enabled():
-            result: Tensor = checkpoint(self._routed, capsules, use_reentrant=False)
-            return result
-        return self._routed(capsules)
 
     def _routed(self, capsules: Tensor) -> Tensor:
         return route(self.votes(capsules), self.bias, self.routing)
@@ -241,16 +231,6 @@ class DeconvCapsule(_CapsuleLayer):
             mode = "bilinear" if self.spatial_dims == 2 else "trilinear"
             maps = F.interpolate(maps, scale_factor=2.0, mode=mode)
         return super()._convolve(maps)
-
-
-def recompute_votes(network: nn.Module, enabled: bool = True) -> None:
-    """Train with less memory: no capsule layer of `network` keeps its votes for the backward pass.
-
-    Votes are most of what training keeps; convolving again costs about a forward pass per step.
-    """
-    for layer in network.modules():
-        if isinstance(layer, (_CapsuleLayer, UnitCapsule)):
-            layer.recompute_votes = enabled
 
 
 def join_types(*capsules: Tensor) -> Tensor:

@@ -10,10 +10,10 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers.spatial import conv_type, transposed_conv_type
+from caps_med.layers.voting import VotingLayer
 
 #: What becomes of the sum of the votes: ``"soft"``, its direction with a length that a softmax over
 #: the types gives; ``"unit"``, its direction alone; ``"none"``, the sum.
@@ -41,7 +41,7 @@ def soft_squash(capsules: Tensor) -> Tensor:
     return capsules / lengths * lengths.softmax(1)
 
 
-class UnitCapsule(nn.Module):
+class UnitCapsule(VotingLayer):
     """Capsules by unit routing: the sum of all votes, each brought to length one, and a bias.
 
     Votes are depthwise separable: a kernel for each pair of types, the same for all atoms, then a
@@ -67,9 +67,6 @@ class UnitCapsule(nn.Module):
     >>> layer(torch.rand(1, 3, 8, 16, 16)).shape
     torch.Size([1, 4, 6, 8, 8])
     """
-
-    #: See `caps_med.layers.recompute_votes`.
-    recompute_votes: bool = False
 
     def __init__(
         self,
@@ -106,13 +103,6 @@ class UnitCapsule(nn.Module):
         maps = maps.unflatten(0, atoms.shape[:2]).unflatten(2, (self.in_types, self.out_types))
         found = torch.einsum("bcijs,ijac->bijas", maps.flatten(4), self.matrices)
         return torch.unflatten(unit(found, 3), 4, size)
-
-    def forward(self, capsules: Tensor) -> Tensor:
-        """``[B, I, A_in, *S]`` -> ``[B, J, A, *S']``."""
-        if self.recompute_votes and torch.is_grad_enabled():
-            result: Tensor = checkpoint(self._routed, capsules, use_reentrant=False)
-            return result
-        return self._routed(capsules)
 
     def _routed(self, capsules: Tensor) -> Tensor:
         votes = self.votes(capsules)

@@ -27,6 +27,7 @@ from caps_med.networks import (
     EfficientCapsNet,
     MatrixCapsules,
     ResNet,
+    build_network,
 )
 from caps_med.preprocessing import PicturePreprocessing
 from tests.training.data.classified_files import Digits, class_folders, digits, idx
@@ -400,3 +401,25 @@ def test_the_command_trains_and_publishes(data: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(train_commands, ["classification", *map(str, options)])
     assert done.exit_code == 0, done.output
     assert caps_med.load_model("digits", tmp_path / "models").task == "classification"
+
+
+def test_a_card_asks_once_about_each_picture_held_out(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preparation = PicturePreprocessing(size=(8, 8))
+    source = load_classified(open_classified(data), tmp_path, preparation, 0.2, 0)
+    given = {"data": "x", "seed": 0, "preparation": preparation}
+    recipe = ClassificationRecipe.model_validate(given)
+    spec = recipe.network_spec(source)
+    network = build_network(spec.name, spec.arguments)
+    asked: list[int] = []
+    classify = type(network).classify_together
+
+    def counted(self: EfficientCapsNet, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        asked.append(len(image))
+        return classify(self, image)
+
+    monkeypatch.setattr(type(network), "classify_together", counted)
+    found = recipe.card_values(network, source)["classification"]
+    assert found.reconstruction_error is not None and found.temperature is not None
+    assert sum(asked) == len(source.validation)

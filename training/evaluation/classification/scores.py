@@ -25,46 +25,56 @@ Scores = NDArray[np.float64]
 def answers(network: ClassificationNetwork, pictures: Pictures) -> Scores:
     """Scores ``[N, J]`` of the network, whose mode is restored afterwards."""
 
-    def scores(image: Tensor) -> Tensor:
-        return network.classify_together(image)[0].double()
+    def scores(image: Tensor) -> tuple[Tensor]:
+        return (network.classify_together(image)[0],)
 
-    found: Scores = torch.cat(_of_batches(network, pictures, scores)).numpy()
-    return found
+    (found,) = _of_batches(network, pictures, scores)
+    return _as_array(found)
 
 
-def reconstruction_errors(
+def answers_and_errors(
     network: ClassificationNetwork, pictures: Pictures, exclusive: bool
-) -> Tensor:
-    """What reconstructions of the answered classes lack, ``[N]``; see `unexplained`.
+) -> tuple[Scores, Tensor]:
+    """Scores ``[N, J]``, and what reconstructions of the answered classes lack, ``[N]``.
+
+    Each picture is asked about once. For the second, see `unexplained`.
 
     Args:
         network: has a decoder; its mode is restored afterwards.
     """
 
-    def error(image: Tensor) -> Tensor:
+    def both(image: Tensor) -> tuple[Tensor, Tensor]:
         scores, capsules = network.classify_together(image)
         best = torch.zeros_like(scores).scatter(1, scores.argmax(1, keepdim=True), 1)
         present = best if exclusive else (scores >= PRESENT).to(scores.dtype)
         drawn = network.reconstruct(capsules, present)
-        return unexplained(network.reconstruction_target(image), drawn)
+        return scores, unexplained(network.reconstruction_target(image), drawn)
 
-    found = _of_batches(network, pictures, error)
-    return torch.cat(found) if found else torch.empty(0)
+    scores, errors = _of_batches(network, pictures, both)
+    return _as_array(scores), errors
 
 
 def _of_batches(
-    network: ClassificationNetwork, pictures: Pictures, measure: Callable[[Tensor], Tensor]
+    network: ClassificationNetwork,
+    pictures: Pictures,
+    measure: Callable[[Tensor], tuple[Tensor, ...]],
 ) -> list[Tensor]:
-    """A measure of each batch of pictures ``[N, C, H, W]``, on the CPU; nothing is trained."""
+    """Measures of pictures ``[N, C, H, W]`` batch by batch, on the CPU; nothing is trained."""
     device, training = next(network.parameters()).device, network.training
     network.eval()
     found, size = [], BATCH[device.type]
     with torch.inference_mode():
         for start in range(0, len(pictures), size):
             batch, _ = pictures.batch(range(start, min(start + size, len(pictures))))
-            found.append(measure(unit_pictures(torch.from_numpy(batch).to(device))).cpu())
+            measured = measure(unit_pictures(torch.from_numpy(batch).to(device)))
+            found.append([one.cpu() for one in measured])
     network.train(training)
-    return found
+    return [torch.cat(parts) for parts in zip(*found, strict=True)]
+
+
+def _as_array(scores: Tensor) -> Scores:
+    array: Scores = scores.double().numpy()
+    return array
 
 
 def classification_scores(

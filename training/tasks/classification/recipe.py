@@ -22,8 +22,8 @@ from training.engine.recipe import Recipe
 from training.evaluation.classification.calibration import fitted
 from training.evaluation.classification.scores import (
     answers,
+    answers_and_errors,
     classification_scores,
-    reconstruction_errors,
 )
 from training.tasks.classification.augmentation import PictureAugmentation
 
@@ -182,12 +182,14 @@ class ClassificationRecipe(Recipe):
         """Classes and preprocessing, the temperature that fits the images held out, statistics."""
         assert isinstance(network, ClassificationNetwork)  # noqa: S101 - of this recipe
         values = source.card_values()
-        scores = answers(network, source.validation)
-        spec = fitted(values["classification"], scores, source.validation.chosen_targets)
+        limit = None
         if network.reconstructs:
-            errors = reconstruction_errors(network, source.validation, source.exclusive)
+            scores, errors = answers_and_errors(network, source.validation, source.exclusive)
             limit = reconstruction_limit(errors)
-            spec = spec.model_copy(update={"reconstruction_error": limit})
+        else:
+            scores = answers(network, source.validation)
+        spec = fitted(values["classification"], scores, source.validation.chosen_targets)
+        spec = spec.model_copy(update={"reconstruction_error": limit})
         shown = (picture[None] for picture in source.some_of_training(STATISTICS_OF))
         own = itertools.chain.from_iterable(map(own_slices, shown))
         return {**values, "classification": spec, "statistics": training_statistics(own)}

@@ -1,0 +1,37 @@
+"""What capsule layers share whose votes are many times as large as what they take and give."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+
+class VotingLayer(nn.Module):
+    """A layer that casts votes and routes them to capsules."""
+
+    #: Drop the votes after the forward pass and compute them again in the backward pass.
+    recompute_votes: bool = False
+
+    def forward(self, capsules: Tensor) -> Tensor:
+        """``[B, I, A_in, *S]`` -> ``[B, J, A, *S']``."""
+        if self.recompute_votes and torch.is_grad_enabled():
+            result: Tensor = checkpoint(self._routed, capsules, use_reentrant=False)
+            return result
+        return self._routed(capsules)
+
+    @abstractmethod
+    def _routed(self, capsules: Tensor) -> Tensor:
+        """The capsules that the votes are routed to."""
+
+
+def recompute_votes(network: nn.Module, enabled: bool = True) -> None:
+    """Train with less memory: no capsule layer of `network` keeps its votes for the backward pass.
+
+    Votes are most of what training keeps; convolving again costs about a forward pass per step.
+    """
+    for layer in network.modules():
+        if isinstance(layer, VotingLayer):
+            layer.recompute_votes = enabled
