@@ -13,19 +13,16 @@ import os
 import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-
 from api.jobs.locks import holder
 from benchmarks.kills import discs
-from benchmarks.load import TINY, Request, load, requests, write_tiny
+from benchmarks.load import Asked, load, service_of_two_models
 from benchmarks.options import benchmark_parser
-from benchmarks.serving import Server, serving
+from benchmarks.serving import Server
 from caps_med.client import Client
 
 #: What the median beside a job may be over the one without.
@@ -44,19 +41,11 @@ def main() -> None:
     parser.add_argument("--nice", type=int, default=10, help="CAPS_MED_JOB_NICE")
     parser.add_argument("--threads", type=int, default=1, help="of one pass")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    with tempfile.TemporaryDirectory() as folder:
-        models = Path(folder) / "models"
-        models.mkdir()
-        write_tiny(models)
-        asked = requests(models, TINY, options.size, 4)
-        settings = {
-            "preload": str(list(TINY)).replace("'", '"'), "threads": options.threads,
-            "job_nice": options.nice,
-        }  # fmt: skip
-        log = Path(folder) / "server.log"
-        with serving(models, log, settings) as server, training(server, models) as worker:
-            ratios = [compare(server, worker, asked, n, options) for n in options.clients]
+    with (
+        service_of_two_models(options, 4, job_nice=options.nice) as asked,
+        training(asked.server, asked.models) as worker,
+    ):
+        ratios = [compare(asked, worker, n, options) for n in options.clients]
     sys.exit(0 if max(ratios) <= MOST else 1)
 
 
@@ -81,9 +70,7 @@ def training(server: Server, models: Path) -> Iterator[int]:
             client.wait(job)
 
 
-def compare(
-    server: Server, worker: int, asked: Sequence[Request], clients: int, options: argparse.Namespace
-) -> float:
+def compare(asked: Asked, worker: int, clients: int, options: argparse.Namespace) -> float:
     """The median latency beside the job over the one without."""
     found: dict[bool, list[float]] = {False: [], True: []}
     shares, ratios = [], []
@@ -92,7 +79,7 @@ def compare(
         for beside in (True, False) if number % 2 else (False, True):
             os.killpg(worker, signal.SIGCONT if beside else signal.SIGSTOP)
             start, used = time.perf_counter(), _processor_time(worker)
-            half[beside] = _latencies(server, asked, clients, options.requests)
+            half[beside] = _latencies(asked, clients, options.requests)
             if beside:
                 shares.append((_processor_time(worker) - used) / (time.perf_counter() - start))
         if number:  # the first round warms up
@@ -108,8 +95,8 @@ def compare(
     return ratio
 
 
-def _latencies(server: Server, asked: Sequence[Request], clients: int, count: int) -> list[float]:
-    tally = load(server.address, asked, count, clients)
+def _latencies(asked: Asked, clients: int, count: int) -> list[float]:
+    tally = load(asked.server.address, asked.requests, count, clients)
     if set(tally.outcomes) - {"right", "503 with Retry-After"}:
         raise RuntimeError(f"not all answers are right: {tally.outcomes}")
     return [seconds for times in tally.seconds.values() for seconds in times]

@@ -10,13 +10,15 @@ from __future__ import annotations
 import argparse
 import io
 import itertools
+import json
 import statistics
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -84,6 +86,42 @@ def write_tiny(root: Path) -> None:
             provenance=WeightsProvenance(command="benchmarks.load", data="none", seed=0),
         )
         write_bundle(ModelRepository(root), name, build_network(network, arguments), card)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A service of small models, and what to ask it.
+
+    Attributes:
+        models: its model repository.
+    """
+
+    server: Server
+    models: Path
+    requests: Sequence[Request]
+
+
+@contextmanager
+def service_of_two_models(
+    options: argparse.Namespace, count: int, names: tuple[str, str] = TINY, **settings: object
+) -> Iterator[Asked]:
+    """A service, ready, until the block ends; it and the direct calls have the same threads.
+
+    Args:
+        options: ``threads`` of one pass, and the ``size`` of a picture.
+        count: of different requests of either kind.
+        names: of a model that segments, and of one that synthesizes.
+        settings: more, by their names in `api.settings.Settings`.
+    """
+    torch.set_num_threads(options.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        models = Path(folder) / "models"
+        models.mkdir()
+        write_tiny(models)
+        asked = requests(models, names, options.size, count)
+        settings |= {"preload": json.dumps(names), "threads": options.threads}
+        with serving(models, Path(folder) / "server.log", settings) as server:
+            yield Asked(server, models, asked)
 
 
 def requests(models: Path, names: tuple[str, str], size: int, count: int) -> list[Request]:
@@ -214,20 +252,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of one pass, here and there")
     parser.add_argument("--rounds", type=int, default=20, help="of one client alone")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
     names = TINY if options.models == "tiny" else BUILT_IN
-    with tempfile.TemporaryDirectory() as folder:
-        models = Path(folder) / "models"
-        models.mkdir()
-        write_tiny(models)
-        asked = requests(models, names, options.size, 8)
-        settings = {
-            "preload": str(list(names)).replace("'", '"'), "max_queue": options.queue,
-            "max_batch": options.batch, "workers": options.workers, "threads": options.threads,
-            "training": "false",
-        }  # fmt: skip
-        with serving(models, Path(folder) / "server.log", settings) as server:
-            held = measure(server, asked, options)
+    settings = {
+        "max_queue": options.queue, "max_batch": options.batch, "workers": options.workers,
+        "training": "false",
+    }  # fmt: skip
+    with service_of_two_models(options, 8, names, **settings) as asked:
+        held = measure(asked.server, asked.requests, options)
     sys.exit(0 if held else 1)
 
 

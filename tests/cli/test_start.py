@@ -117,3 +117,12 @@ def test_a_segmentation_imports_what_it_needs_and_compiles_nothing_again(tmp_pat
     assert not [one for one in found if one.startswith("compiled")]
     assert not found & {"monai", "ignite", "sklearn", "matplotlib", "highdicom", "tifffile"}
     assert "numba.np.linalg" not in found  # of Numba only what runs compiled code
+
+
+def test_options_of_training_jobs_are_checked_without_torch() -> None:
+    code = (
+        "import json, sys\nfrom api.jobs.job import Options\n"
+        "assert Options(randomize=True, labels='freesurfer-tissue').label_maps\n"
+        "print(json.dumps([*sys.modules]))"
+    )
+    assert not _last_line([sys.executable, "-c", code]) & {*TORCH, "scipy"}
