@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -246,9 +247,17 @@ def _check_array(array: Array, kind: str) -> None:
 
 
 def _checked_affine(affine: Array) -> Array:
-    affine = np.array(affine, dtype=np.float64)
+    affine = np.array(affine, dtype=np.float64, order="C")
     if affine.shape != (4, 4):
         raise InvalidInput(f"affine must have shape (4, 4), got {affine.shape}")
+    _check_affine(affine.tobytes())
+    affine.setflags(write=False)
+    return affine
+
+
+@lru_cache(maxsize=256)  # an image passes its affine on to each image that is made of it
+def _check_affine(content: bytes) -> None:
+    affine = np.frombuffer(content).reshape(4, 4)
     if not np.isfinite(affine).all():
         raise InvalidInput("affine must be finite, it holds NaN or infinity: repair the header")
     if not np.array_equal(affine[3], [0, 0, 0, 1]):
@@ -256,5 +265,3 @@ def _checked_affine(affine: Array) -> Array:
     scales = np.linalg.svd(affine[:3, :3], compute_uv=False)
     if scales[-1] <= SINGULAR_RATIO * scales[0]:
         raise InvalidInput("affine is singular: it maps different voxels to one place")
-    affine.setflags(write=False)
-    return affine

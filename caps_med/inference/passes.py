@@ -88,9 +88,13 @@ def check_wanted() -> None:
 
 
 def cancellable(network: N) -> N:
-    """Have each layer of `network` ask, before it runs, whether the answer is still wanted."""
+    """Have each layer of `network` ask, before it runs, whether the answer is still wanted.
+
+    The innermost layers do: PyTorch calls a module without hooks on a shorter way.
+    """
     for module in network.modules():
-        module.register_forward_pre_hook(_check_wanted)
+        if not any(module.children()):
+            module.register_forward_pre_hook(_check_wanted)
     return network
 
 

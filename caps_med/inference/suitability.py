@@ -38,6 +38,7 @@ JUDGED, WINDOW = 64, 1024
 LEVELS = 64
 #: Slices with less than this share of other intensities show too little to be judged.
 CONTENT = 0.1
+_EMPTY = "the image is empty: all of it has one intensity"
 #: Statistic -> how it is told, with its value and range.
 _TOLD: Mapping[str, str] = {
     "background": "{value} of it is of one intensity (in training {low} to {high})",
@@ -65,7 +66,7 @@ def slice_statistics(slices: Iterable[NDArray[np.floating]]) -> FloatArray:
 
 def _statistics(picture: NDArray[np.floating]) -> FloatArray | None:
     values = np.asarray(picture, dtype=np.float32).clip(0, 1)
-    levels = np.rint(values * (LEVELS - 1)).astype(np.uint8)
+    levels = _levels(values)
     counts = np.bincount(levels.ravel(), minlength=LEVELS)
     others = values[levels != counts.argmax()]
     if others.size == 0:
@@ -74,6 +75,15 @@ def _statistics(picture: NDArray[np.floating]) -> FloatArray | None:
     roughness = np.mean([step.mean() for step in steps if step.size]) / values.std()
     quantiles = np.quantile(others, [0.1, 0.5, 0.9])
     return np.array([counts.max() / values.size, *quantiles, others.std(), roughness])
+
+
+def _levels(values: NDArray[np.float32]) -> NDArray[np.uint8]:
+    return np.rint(values * (LEVELS - 1)).astype(np.uint8)
+
+
+def _shows_something(picture: NDArray[np.floating]) -> bool:
+    levels = _levels(np.asarray(picture, dtype=np.float32).clip(0, 1))
+    return bool((levels != levels.flat[0]).any())
 
 
 def training_statistics(slices: Iterable[NDArray[np.floating]]) -> ImageStatistics | None:
@@ -108,11 +118,12 @@ def own_slices(slices: Tensor, neighbours: int = 0) -> Iterator[NDArray[np.float
 
 def unlike_training(card: ModelCard, slices: Tensor) -> tuple[str, ...]:
     """A warning if prepared slices ``[D, C, H, W]`` are unlike those of the training, or empty."""
-    found = slice_statistics(own_slices(slices, card.neighbours))
+    shown = own_slices(slices, card.neighbours)
+    if card.statistics is None:  # nothing to compare with, so none of the image's are computed
+        return () if any(map(_shows_something, shown)) else (_EMPTY,)
+    found = slice_statistics(shown)
     if not len(found):
-        return ("the image is empty: all of it has one intensity",)
-    if card.statistics is None:
-        return ()
+        return (_EMPTY,)
     distance, name, value = max(_distances(card.statistics, np.median(found, 0)))
     if distance <= LIMIT:
         return ()

@@ -21,7 +21,8 @@ def differentiable(
     forward: Forward, backward: Backward, votes: Tensor, bias: Tensor | None, routing: Routing
 ) -> Tensor:
     """`forward`, whose gradient is `backward`; only votes and bias are kept in between."""
-    if votes.requires_grad or (bias is not None and bias.requires_grad):
+    learned = votes.requires_grad or (bias is not None and bias.requires_grad)
+    if learned and torch.is_grad_enabled():
         capsules: Tensor = _Routing.apply(votes, bias, routing, forward, backward)  # type: ignore[no-untyped-call]  # PyTorch's own
         return capsules
     return forward(votes, bias, routing)

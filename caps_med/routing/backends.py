@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache, cached_property
 from importlib import import_module, util
 
 import torch
@@ -38,7 +39,7 @@ class Backend:
     missing: Callable[[torch.device], str | None]
     automatic: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def route(self) -> Route:
         """The function, imported when first asked for."""
         module = import_module(f"caps_med.routing.{self.module}")
@@ -46,18 +47,23 @@ class Backend:
         return function
 
 
+@cache  # the path of imports is searched anew each time: a tenth of a small layer's time
+def _installed(package: str) -> bool:
+    return util.find_spec(package) is not None
+
+
 def _never_missing(device: torch.device) -> str | None:
     return None
 
 
 def _numba_missing(device: torch.device) -> str | None:
-    if util.find_spec("numba") is None:
+    if not _installed("numba"):
         return "numba is not installed: pip install numba"
     return None if device.type == "cpu" else f"it runs on CPUs, not on {device.type!r}"
 
 
 def _triton_missing(device: torch.device) -> str | None:
-    if util.find_spec("triton") is None:
+    if not _installed("triton"):
         return f"triton is not installed: {install_command('triton')}"
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"it needs a CUDA device, not {device.type!r} (or TRITON_INTERPRET=1, for tests)"

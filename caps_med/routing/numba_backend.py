@@ -39,6 +39,8 @@ from caps_med.routing.numba_lanes import LANES
 
 #: Votes in one block: fixed, so that sums over positions do not depend on the number of threads.
 BLOCK_VOTES = 2**17
+#: The same where one thread routes forward: nothing is summed, and each call of a kernel costs.
+SINGLE_VOTES = 2**21
 
 
 def route_numba(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
@@ -57,7 +59,8 @@ def _forward(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
     capsules = widen(empty_capsules(votes))
     flat, wide_bias = _array(positions_last_but_two(votes)), _bias(votes, bias)
     target = _array(positions_last_but_one(capsules))
-    _in_blocks(flat, partial(forward_block, flat, wide_bias, target), routing)
+    size = BLOCK_VOTES if torch.get_num_threads() > 1 else SINGLE_VOTES
+    _in_blocks(flat, partial(forward_block, flat, wide_bias, target), routing, size)
     return capsules.to(votes.dtype)
 
 
@@ -88,10 +91,12 @@ def _bias(votes: Tensor, bias: Tensor | None) -> Array:
     return array
 
 
-def _in_blocks(flat: Array, kernel: Callable[..., Any], routing: Routing) -> list[Any]:
-    """What the kernel returns for each block of positions, in order."""
+def _in_blocks(
+    flat: Array, kernel: Callable[..., Any], routing: Routing, size: int = BLOCK_VOTES
+) -> list[Any]:
+    """What the kernel returns for each block of positions with `size` votes, in order."""
     B, I, N, J, A = flat.shape
-    step = max(1, BLOCK_VOTES // (I * J * A * LANES)) * LANES
+    step = max(1, size // (I * J * A * LANES)) * LANES
     blocks = [(b, n, min(n + step, N)) for b in range(B) for n in range(0, N, step)]
 
     def work(block: tuple[int, int, int]) -> Any:  # noqa: ANN401 - what the kernel returns

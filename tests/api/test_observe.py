@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from api import logs
+from api import logs, tracing
 from api.app import create_app
 from api.audit import AUDIT
 from api.settings import Settings
@@ -105,3 +105,12 @@ def test_metrics_hold_stages_queues_batches_and_memory(models: Path, picture: by
     assert "caps_med_models_loaded 1.0" in text
     assert "process_resident_memory_bytes" in text
     assert "nope" not in text
+
+
+def test_no_span_is_made_until_somebody_sets_a_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(trace, "get_tracer_provider", trace.ProxyTracerProvider)
+    monkeypatch.setattr(trace, "get_tracer", asked.append)
+    with tracing.span("predict") as attribute:
+        attribute("model", "tiny")
+    assert asked == []

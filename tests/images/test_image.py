@@ -91,3 +91,20 @@ def test_its_repr_is_one_short_line_without_values() -> None:
     )
     volume = MedicalImage(VOLUME, np.diag([2.0, 2.0, 3.0, 1.0]), kind="labels")
     assert repr(volume) == "<MedicalImage: labels 1 x 2 x 3 x 4 int16, 2 x 2 x 3 mm>"
+
+
+def test_an_affine_is_checked_once_for_all_images_that_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked: list[object] = []
+    svd = np.linalg.svd
+    monkeypatch.setattr(np.linalg, "svd", lambda a, **how: checked.append(a) or svd(a, **how))  # type: ignore[func-returns-value]
+    affine = np.diag([1.25, 1.375, 7.125, 1])
+    volume = MedicalImage(np.zeros((1, 2, 2, 2), np.uint8), affine)
+    volume.with_array(np.ones((1, 2, 2, 2), np.uint8))
+    assert len(checked) == 1
+    affine[0, 0] = 0
+    with pytest.raises(InvalidInput, match="affine is singular"):
+        MedicalImage(volume.array, affine)
+    with pytest.raises(InvalidInput, match="affine is singular"):
+        MedicalImage(volume.array, affine)

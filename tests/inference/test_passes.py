@@ -249,3 +249,17 @@ def test_work_that_is_not_wanted_ends_before_the_next_layer(models: Path) -> Non
     with passes.cancelled_unless(lambda: len(ran) < 3), pytest.raises(passes.Cancelled):
         model.features(image)
     assert len(ran) == 3
+
+
+def test_of_nested_layers_the_innermost_ask_whether_the_answer_is_wanted() -> None:
+    inner = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Sequential(torch.nn.ReLU()))
+    network, asked = passes.cancellable(inner), 0
+
+    def wanted() -> bool:
+        nonlocal asked
+        asked += 1
+        return True
+
+    with passes.cancelled_unless(wanted):
+        network(torch.zeros(1))
+    assert asked == 2

@@ -186,3 +186,17 @@ def test_a_picture_that_the_capsules_do_not_explain_is_told(
     )
     assert any("its reconstruction lacks" in note for note in answer.warnings) is told
     assert all(UNLIKE in note for note in answer.warnings)
+
+
+def test_no_statistics_are_computed_where_the_card_has_none(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = caps_med.load_model("tiny-segmentation", models)
+    assert model.bundle.card.statistics is None
+
+    def computed(*_: object) -> None:
+        raise AssertionError("statistics were computed")
+
+    monkeypatch.setattr(np, "quantile", computed)
+    picture, _ = disc(np.random.default_rng(0), 32)
+    assert model.segment(MedicalImage(picture[None])).warnings == ()

@@ -9,9 +9,18 @@ import torch
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
-from caps_med.routing import Competition, Routing, couplings, route, squash
+from caps_med.routing import (
+    Competition,
+    Routing,
+    couplings,
+    numba_backend,
+    route,
+    squash,
+)
+from caps_med.routing.autograd import _Routing
 from caps_med.routing.eager import route_eager
 from caps_med.routing.numba_backend import route_numba
+from caps_med.routing.numba_kernels import forward_block
 from caps_med.routing.plain import route_plain
 from tests.routing.cases import CASES, GRADIENT_CASES, Case
 
@@ -194,3 +203,42 @@ def test_routing_refuses_what_it_cannot_do() -> None:
         Routing(iterations=0)
     with pytest.raises(InvalidParameter, match=r"competition='all': must be one of \('outputs'"):
         Routing(competition="all")  # type: ignore[arg-type]
+
+
+def test_one_thread_routes_forward_in_few_calls_and_to_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = Case("outputs", with_bias=True, I=4, J=4, A=16, S=(64, 64))
+    votes, bias = case.inputs()
+    calls, before = [], torch.get_num_threads()
+
+    def counted(*arguments: object) -> None:
+        calls.append(arguments)
+        forward_block(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(numba_backend, "forward_block", counted)
+    found, counts = [], []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(route_numba(votes, bias, case.routing))
+            counts.append(len(calls))
+            calls.clear()
+    finally:
+        torch.set_num_threads(before)
+    assert counts == [case.B, case.B * votes[0].numel() // numba_backend.BLOCK_VOTES]
+    assert torch.equal(*found)
+
+
+def test_no_graph_is_prepared_where_no_gradient_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case("outputs", with_bias=True)
+    votes, bias = case.inputs()
+    learned = torch.nn.Parameter(bias) if bias is not None else None
+    expected = route_numba(votes, learned, case.routing).detach()
+
+    def prepared(*_: object) -> None:
+        raise AssertionError("an autograd function was called")
+
+    monkeypatch.setattr(_Routing, "apply", prepared)
+    with torch.inference_mode():
+        assert torch.equal(route_numba(votes, learned, case.routing), expected)

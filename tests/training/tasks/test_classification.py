@@ -412,14 +412,15 @@ def test_a_card_asks_once_about_each_picture_held_out(
     recipe = ClassificationRecipe.model_validate(given)
     spec = recipe.network_spec(source)
     network = build_network(spec.name, spec.arguments)
+    assert isinstance(network, EfficientCapsNet)
     asked: list[int] = []
-    classify = type(network).classify_together
+    classify = network.classify_together
 
-    def counted(self: EfficientCapsNet, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def counted(image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         asked.append(len(image))
-        return classify(self, image)
+        return classify(image)
 
-    monkeypatch.setattr(type(network), "classify_together", counted)
+    monkeypatch.setattr(network, "classify_together", counted)
     found = recipe.card_values(network, source)["classification"]
     assert found.reconstruction_error is not None and found.temperature is not None
     assert sum(asked) == len(source.validation)
