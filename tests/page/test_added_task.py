@@ -27,6 +27,7 @@ def counting(tmp_path: Path) -> Iterator[Served]:
             yield served
 
 
+@pytest.mark.slow
 def test_it_is_trained_listed_and_explored(
     opened: Callable[..., Page], counting: Served, tmp_path: Path
 ) -> None:

@@ -134,6 +134,7 @@ def test_networks_are_compared_at_equal_clean_accuracy(
     first = capsys.readouterr().out
     assert "| CapsNet, 3 iterations | 90.0 | 66.0 | 61.0 | 5.0 |" in first
     assert "| CNN | 10 | 2 | 95.5 | 70.0 |" in first
+    assert tables.among([0.1, 0.3], 10) == "20.0 [5.7, 51.0]", "Wilson's interval of 2 in 10"
     assert tables.spread([0.9, 0.92, 0.94]) == "92.0 [87.0, 97.0]", "t of two degrees, 4.303"
     monkeypatch.setattr("sys.argv", ["tables", *names])
     tables.main()

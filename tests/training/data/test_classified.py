@@ -97,6 +97,15 @@ def test_images_of_one_patient_stay_together() -> None:
         folds_of(strata, groups, 21, seed=1)
 
 
+def test_of_few_patients_one_is_held_out() -> None:
+    strata, groups = np.arange(30) % 2, [f"patient {number % 3}" for number in range(30)]
+    held_out = hold_out_share(strata, groups, 0.1, 0)
+    assert held_out.sum() == 10
+    assert len({group for group, out in zip(groups, held_out, strict=True) if out}) == 1
+    with pytest.raises(InvalidParameter, match=r"all images are of one patient.*add those of"):
+        hold_out_share(strata, ["one"] * 30, 0.1, 0)
+
+
 def test_a_choice_of_images_to_hold_out_follows_from_the_seed() -> None:
     strata, groups = np.arange(60) % 3, [""] * 60
     first, again, other = (hold_out_share(strata, groups, 0.1, seed) for seed in (0, 0, 1))

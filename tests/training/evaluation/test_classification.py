@@ -184,6 +184,19 @@ def test_a_model_against_itself_shows_no_difference(data: Path, repository: Path
     assert difference.value == pytest.approx(first - second, abs=1e-5)
 
 
+def test_of_one_patient_there_are_no_intervals(tmp_path: Path, repository: Path) -> None:
+    findings_folders(tmp_path, digits(9, kinds=3), digits(24, kinds=3, start=9))
+    for file in [*(tmp_path / "test").rglob("*.png")]:
+        (file.parent / "anna").mkdir(exist_ok=True)
+        file.rename(file.parent / "anna" / file.name)
+    models = [caps_med.load_model(f"tiny-{n}", repository) for n in ("efficient", "cnn")]
+    found = evaluate_classification(open_classified(tmp_path), models).summary
+    assert "all images are of one patient: there are no intervals" in found.notes
+    accuracy = found.scores[0].measures["accuracy"]
+    assert accuracy.value is not None and accuracy.interval is None
+    assert {c.verdict for c in found.comparisons} == {"too few cases"}
+
+
 def test_classes_that_the_model_does_not_know_are_told(tmp_path: Path, repository: Path) -> None:
     found = Digits(digits(4, kinds=2).pictures, digits(4, kinds=2).classes)
     folder = class_folders(tmp_path, found, found)

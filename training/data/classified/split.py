@@ -32,7 +32,7 @@ def hold_out_share(
 ) -> NDArray[np.bool_]:
     """About `share` of the images of each class, chosen by the seed, whole groups at a time.
 
-    A class of a single image is not held out.
+    A class of a single image is not held out. Of few groups one is, even if that is more.
 
     Args:
         strata: ``[N]``, see `strata_of`.
@@ -40,9 +40,18 @@ def hold_out_share(
 
     Returns:
         ``[N]``, True for an image that is held out.
+
+    Raises:
+        InvalidParameter: there is but one group.
     """
     if any(groups):
-        return np.equal(folds_of(strata, groups, max(2, round(1 / share)), seed), 0)
+        there = len({group or number for number, group in enumerate(groups)})
+        if there < 2:
+            raise InvalidParameter(
+                "all images are of one patient, so that none can be held out: add those of another "
+                "patient, or a validation part, or leave the patient away"
+            )
+        return np.equal(folds_of(strata, groups, max(2, min(round(1 / share), there)), seed), 0)
     generator, held_out = np.random.default_rng(seed), np.zeros(len(strata), bool)
     for stratum in np.unique(strata):
         members = generator.permutation(np.flatnonzero(strata == stratum))

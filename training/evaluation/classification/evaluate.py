@@ -289,6 +289,8 @@ def _notes(
         recipe = model.bundle.card.provenance.recipe
         if not test and recipe.get("data") == dataset.data:
             yield f"{model.bundle.reference} was trained on these images: its scores are too high"
+    if len(images) > 1 and len({image.group or image.name for image in images}) == 1:
+        yield "all images are of one patient: there are no intervals"
     if len(images) < ENOUGH:
         yield f"only {len(images)} images: intervals mean little"
 

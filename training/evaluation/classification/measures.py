@@ -127,6 +127,8 @@ def measured(answers: Answers, weights: Floats) -> Resampled:
 def resamples(groups: Sequence[str], seed: int, count: int | None = None) -> Floats:
     """``[1 + count, N]``: all images once, then how often each is drawn; whole groups are drawn.
 
+    Of a single group there is nothing to draw: ``[1, N]``, from which no interval follows.
+
     Args:
         groups: of the images; "" for an image on its own.
         count: `RESAMPLES` if it is None.
@@ -135,6 +137,8 @@ def resamples(groups: Sequence[str], seed: int, count: int | None = None) -> Flo
     names = [group or f"\0{i}" for i, group in enumerate(groups)]
     _, member = np.unique(names, return_inverse=True)
     total = int(member.max()) + 1
+    if total < 2:
+        count = 0
     generator = np.random.default_rng(seed)
     drawn = generator.multinomial(total, np.full(total, 1 / total), count)
     return np.concatenate([np.ones((1, len(names))), drawn[:, member]]).astype(float)
