@@ -20,12 +20,14 @@ import signal
 import sys
 from pathlib import Path
 
-from benchmarks.classification.results import collected, tables
+from benchmarks.classification.results import collected, draw, tables
 from benchmarks.classification.rows import ROWS
 from benchmarks.classification.run import run
 from benchmarks.options import benchmark_parser
 
-RESULTS = Path(__file__).parent.parent / "results" / "classification.json"
+_ROOT = Path(__file__).parent.parent.parent
+RESULTS = _ROOT / "benchmarks" / "results" / "classification.json"
+CURVES = _ROOT / "docs" / "images" / "classification-curves.png"
 
 
 def main() -> None:
@@ -37,11 +39,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[""], help="beginnings of cells' names")
     parser.add_argument("--minutes", type=int, default=0, help="stop after so many, 0: never")
     parser.add_argument("--brief", action="store_true", help="two steps of each, as a check")
-    parser.add_argument("--show", action="store_true", help=f"write {RESULTS.name}, print tables")
+    parser.add_argument(
+        "--show", action="store_true", help="write the results, print tables, draw curves"
+    )
     options = parser.parse_args()
     if options.show:
         found = collected(options.out)
         RESULTS.write_text(found.model_dump_json(indent=1) + "\n")
+        draw(found, CURVES)
         print(tables(found))
         return
     if options.data is None:

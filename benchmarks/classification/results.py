@@ -43,6 +43,7 @@ class RowResult(BaseModel):
         test: its accuracy on the test images, a seed each.
         accuracy: their mean, with the interval of resampled test images.
         parameters: without the decoder.
+        curves: of its seeds, the validation accuracy after each epoch.
         seconds: of one training, on average.
         devices: on which its chosen variant was trained.
     """
@@ -54,6 +55,7 @@ class RowResult(BaseModel):
     accuracy: Estimate
     parameters: int
     epochs: int
+    curves: list[list[float]]
     seconds: float
     devices: list[str]
     recipe: dict[str, object]
@@ -107,6 +109,7 @@ def _row(cells: Sequence[tuple[Path, Measured]]) -> RowResult:
         accuracy=estimate(weights @ right.mean(0) / weights.sum(1)),
         parameters=first.parameters,
         epochs=int(str(first.recipe["epochs"])),
+        curves=[[round(e["accuracy"], 4) for e in cell.epochs] for _, cell in chosen],
         seconds=round(float(np.mean([cell.seconds for _, cell in chosen])), 1),
         devices=sorted({cell.device for _, cell in chosen}),
         recipe={k: v for k, v in first.recipe.items() if k not in ("data", "seed")},
@@ -154,3 +157,28 @@ def tables(results: Results) -> str:
 def _percent(found: Estimate) -> str:
     low, high = found.interval or (float("nan"), float("nan"))
     return f"{100 * (found.value or 0):.2f} [{100 * low:.2f}, {100 * high:.2f}]"
+
+
+def draw(results: Results, file: Path) -> None:
+    """Validation accuracy over the epochs of the chosen variants, a panel for each data set."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import StrMethodFormatter
+
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    for (data, title), axes in zip(_TITLES.items(), figure.subplots(1, len(_TITLES)), strict=True):
+        rows = [row for row in results.rows if row.data == data]
+        for number, row in enumerate(rows):
+            for curve in row.curves:
+                label = row.name if curve is row.curves[0] else None
+                epochs = range(1, len(curve) + 1)
+                errors = [100 * (1 - accuracy) for accuracy in curve]
+                axes.semilogy(epochs, errors, color=f"C{number}", linewidth=0.9, label=label)
+        axes.set(title=title, xlabel="epoch", ylabel="errors of the held-out tenth, %")
+        axes.title.set_fontsize(9)
+        for formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            formatter(StrMethodFormatter("{x:g}"))
+        axes.tick_params(axis="y", which="both", labelsize=7)
+        axes.grid(True, which="both", linewidth=0.3)
+        axes.legend(fontsize=8)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=110)
