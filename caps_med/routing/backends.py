@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from importlib import import_module, util
 
 import torch
@@ -39,7 +39,7 @@ class Backend:
     missing: Callable[[torch.device], str | None]
     automatic: tuple[str, ...] = ()
 
-    @cached_property
+    @property
     def route(self) -> Route:
         """The function, imported when first asked for."""
         module = import_module(f"caps_med.routing.{self.module}")
