@@ -21,7 +21,8 @@ from torch.utils.checkpoint import checkpoint
 
 from caps_med.errors import InvalidParameter
 from caps_med.routing.backends import active_backend, named_backend
-from caps_med.routing.em_start import EMSettings, equal_assignments
+from caps_med.routing.em_autograd import Found
+from caps_med.routing.em_start import EMInputs, EMSettings, equal_assignments
 
 #: Variances are kept above this, and sums of assignments above `_LEAST_MASS`.
 VARIANCE_FLOOR = 5e-4
@@ -66,12 +67,6 @@ class EMCapsules(NamedTuple):
     poses: Tensor
     activations: Tensor
     assignments: Tensor
-
-
-#: Flat votes, activations, both costs and slots -> poses, logits of activations, assignments.
-Kernels = Callable[
-    [Tensor, Tensor, Tensor, Tensor, Tensor, EMSettings], tuple[Tensor, Tensor, Tensor]
-]
 
 
 def route_em(
@@ -120,7 +115,7 @@ def route_em(
     if (kernels := _kernels(flat)) is not None:
         lambdas = tuple(routing.inverse_temperature(t) for t in range(routing.iterations))
         settings = EMSettings(lambdas, VARIANCE_FLOOR, _LEAST_MASS, mass_scale)
-        poses, logits, assigned = kernels(*arguments[:5], settings)
+        poses, logits, assigned = kernels(EMInputs(*arguments[:5], settings))
         active = logits.sigmoid()
     elif routing.recompute and torch.is_grad_enabled() and votes.requires_grad:
         poses, active, assigned = checkpoint(_iterate, *arguments, use_reentrant=False)
@@ -134,7 +129,7 @@ def route_em(
     )
 
 
-def _kernels(votes: Tensor) -> Kernels | None:
+def _kernels(votes: Tensor) -> Callable[[EMInputs], Found] | None:
     """The function with kernels that routes these votes; None for PyTorch operations."""
     if torch.compiler.is_compiling():
         return None

@@ -17,6 +17,25 @@ class EMSettings(NamedTuple):
     mass_scale: float
 
 
+class EMInputs(NamedTuple):
+    """What is routed, in flat positions.
+
+    Attributes:
+        votes: ``[B, I, J, A, P]``, at least float32, as all others.
+        activations: ``[B, I, P]``.
+        beta_u, beta_a: ``[J]``.
+        slots: the child behind each slot ``[I * P]``, counted from 0.
+        settings: of the iterations.
+    """
+
+    votes: Tensor
+    activations: Tensor
+    beta_u: Tensor
+    beta_a: Tensor
+    slots: Tensor
+    settings: EMSettings
+
+
 def equal_assignments(votes: Tensor, slots: Tensor) -> Tensor:
     """``[B, I, J, P]``: one over the number of parents that the slot's child votes for."""
     B, I, J, _, P = votes.shape

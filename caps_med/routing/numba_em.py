@@ -6,94 +6,61 @@ activations and costs are kept for the backward pass.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from caps_med.routing.em_start import EMSettings
+from caps_med.routing.em_autograd import Found, differentiable_em
+from caps_med.routing.em_start import EMInputs
 from caps_med.routing.numba_backend import thread_map
 from caps_med.routing.numba_em_kernels import Array, backward_sample, forward_sample
 
 
-def route_em_numba(
-    votes: Tensor,
-    activations: Tensor,
-    beta_u: Tensor,
-    beta_a: Tensor,
-    slots: Tensor,
-    settings: EMSettings,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Poses ``[B, J, A, P]``, logits of activations ``[B, J, P]``, assignments ``[B, I, J, P]``.
-
-    Args:
-        votes: ``[B, I, J, A, P]``, float32 or float64, as all others.
-        activations: ``[B, I, P]``.
-        beta_u, beta_a: ``[J]``.
-        slots: the child behind each slot ``[I * P]``, counted from 0.
-        settings: of the iterations.
-    """
-    found: tuple[Tensor, Tensor, Tensor] = _EMRouting.apply(  # type: ignore[no-untyped-call]
-        votes, activations, beta_u, beta_a, slots, settings
-    )
-    return found
+def route_em_numba(inputs: EMInputs) -> Found:
+    """EM routing; `inputs` are float32 or float64."""
+    return differentiable_em(_forward, _backward, inputs)
 
 
-class _EMRouting(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401
-        votes: Tensor,
-        activations: Tensor,
-        beta_u: Tensor,
-        beta_a: Tensor,
-        slots: Tensor,
-        settings: EMSettings,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        ctx.save_for_backward(votes, activations, beta_u, beta_a, slots)
-        ctx.settings = settings
-        B, I, J, A, P = votes.shape
-        problem = _Problem(votes, activations, beta_u, beta_a, slots, settings)
-        # arrays: the threads are not in the caller's inference mode, and could not write tensors
-        shapes = (B, J, A, P), (B, J, P), (B, I, J, P)
-        poses, logits, assigned = (np.empty(shape, problem.votes.dtype) for shape in shapes)
+def _forward(inputs: EMInputs) -> tuple[Found, tuple[Tensor, ...]]:
+    B, I, J, A, P = inputs.votes.shape
+    problem = _Problem(inputs)
+    # arrays: the threads are not in the caller's inference mode, and could not write tensors
+    shapes = (B, J, A, P), (B, J, P), (B, I, J, P)
+    poses, logits, assigned = (np.empty(shape, problem.votes.dtype) for shape in shapes)
 
-        def work(b: int) -> None:
-            kept = problem.iterate(b)
-            poses[b] = kept.mean[-1].reshape(J, A, P)
-            logits[b] = kept.logits[-1]
-            assigned[b] = kept.assigned[-1]
+    def work(b: int) -> None:
+        kept = problem.iterate(b)
+        poses[b] = kept.mean[-1].reshape(J, A, P)
+        logits[b] = kept.logits[-1]
+        assigned[b] = kept.assigned[-1]
 
-        thread_map(work, range(B))
-        return torch.from_numpy(poses), torch.from_numpy(logits), torch.from_numpy(assigned)
+    thread_map(work, range(B))
+    found = torch.from_numpy(poses), torch.from_numpy(logits), torch.from_numpy(assigned)
+    return found, ()
 
-    @staticmethod
-    @once_differentiable
-    def backward(
-        ctx: Any,  # noqa: ANN401
-        by_poses: Tensor,
-        by_logits: Tensor,
-        by_assigned: Tensor,
-    ) -> tuple[Tensor | None, ...]:
-        votes, activations, beta_u, beta_a, slots = ctx.saved_tensors
-        B, I, J, A, P = votes.shape
-        problem = _Problem(votes, activations, beta_u, beta_a, slots, ctx.settings)
-        by_votes = votes.new_empty(B, I, J, A, P)
-        by_present, by_beta = votes.new_empty(B, I, P), votes.new_empty(B, 2, J)
 
-        def work(b: int) -> None:
-            kept = problem.iterate(b)
-            backward_sample(
-                *problem.of(b), problem.beta_u, problem.lambdas, problem.constants, *kept,
-                _own(by_poses[b].flatten(1)), _own(by_logits[b]), _own(by_assigned[b]),
-                by_votes[b].flatten(2).numpy(), by_present[b].numpy(), by_beta[b].numpy(),
-            )  # fmt: skip
+def _backward(
+    inputs: EMInputs, _: tuple[Tensor, ...], above: Found
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    votes, (by_poses, by_logits, by_assigned) = inputs.votes, above
+    B, I, J, A, P = votes.shape
+    problem = _Problem(inputs)
+    by_votes = votes.new_empty(B, I, J, A, P)
+    by_present, by_beta = votes.new_empty(B, I, P), votes.new_empty(B, 2, J)
 
-        thread_map(work, range(B))
-        by_costs = by_beta.sum(0)
-        return by_votes, by_present, by_costs[0], by_costs[1], None, None
+    def work(b: int) -> None:
+        kept = problem.iterate(b)
+        backward_sample(
+            *problem.of(b), problem.beta_u, problem.lambdas, problem.constants, *kept,
+            _own(by_poses[b].flatten(1)), _own(by_logits[b]), _own(by_assigned[b]),
+            by_votes[b].flatten(2).numpy(), by_present[b].numpy(), by_beta[b].numpy(),
+        )  # fmt: skip
+
+    thread_map(work, range(B))
+    by_costs = by_beta.sum(0)
+    return by_votes, by_present, by_costs[0], by_costs[1]
 
 
 class _Kept(NamedTuple):
@@ -109,15 +76,8 @@ class _Kept(NamedTuple):
 class _Problem:
     """The arrays behind the tensors of a batch."""
 
-    def __init__(
-        self,
-        votes: Tensor,
-        activations: Tensor,
-        beta_u: Tensor,
-        beta_a: Tensor,
-        slots: Tensor,
-        settings: EMSettings,
-    ) -> None:
+    def __init__(self, inputs: EMInputs) -> None:
+        votes, activations, beta_u, beta_a, slots, settings = inputs
         _, self.I, self.J, self.A, self.P = votes.shape
         self.votes = votes.detach().contiguous().flatten(3).numpy()
         self.present = activations.detach().contiguous().numpy()

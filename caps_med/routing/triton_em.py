@@ -21,9 +21,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from caps_med.routing.em_start import EMSettings, equal_assignments
+from caps_med.routing.em_autograd import Found, differentiable_em
+from caps_med.routing.em_start import EMInputs, equal_assignments
 
 #: Votes that one program holds at a time, and positions of a block at most.
 TILE_VOTES, MOST_POSITIONS = 2048, 32
@@ -43,89 +43,46 @@ class _Moments(NamedTuple):
     assigned: Tensor
 
 
-def route_em_triton(
-    votes: Tensor,
-    activations: Tensor,
-    beta_u: Tensor,
-    beta_a: Tensor,
-    slots: Tensor,
-    settings: EMSettings,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Poses ``[B, J, A, P]``, logits of activations ``[B, J, P]``, assignments ``[B, I, J, P]``.
-
-    Args:
-        votes: ``[B, I, J, A, P]``, float32, as all others.
-        activations: ``[B, I, P]``.
-        beta_u, beta_a: ``[J]``.
-        slots: the child behind each slot ``[I * P]``, counted from 0.
-        settings: of the iterations.
-    """
-    found: tuple[Tensor, Tensor, Tensor] = _EMRouting.apply(
-        votes, activations, beta_u, beta_a, slots, settings
-    )
-    return found
+def route_em_triton(inputs: EMInputs) -> Found:
+    """EM routing; `inputs` are float32."""
+    return differentiable_em(_forward, _backward, inputs)
 
 
-class _EMRouting(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401
-        votes: Tensor,
-        activations: Tensor,
-        beta_u: Tensor,
-        beta_a: Tensor,
-        slots: Tensor,
-        settings: EMSettings,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        problem = _Problem(votes, activations, beta_u, beta_a, slots, settings)
-        assigned, steps = equal_assignments(votes, slots).contiguous(), []
-        for step in range(len(settings.lambdas)):
-            moments, evidence = problem.maximize(step, assigned)
-            steps.append(moments)
-            if evidence is not None:
-                assigned = problem.softmax(evidence)
-        ctx.save_for_backward(
-            votes, activations, beta_u, beta_a, slots, *(t for kept in steps for t in kept)
-        )
-        ctx.settings = settings
-        return moments.mean, moments.logits, assigned.clone()
+def _forward(inputs: EMInputs) -> tuple[Found, tuple[Tensor, ...]]:
+    problem, steps = _Problem(inputs), []
+    assigned = equal_assignments(inputs.votes, inputs.slots).contiguous()
+    for step in range(len(inputs.settings.lambdas)):
+        moments, evidence = problem.maximize(step, assigned)
+        steps.append(moments)
+        if evidence is not None:
+            assigned = problem.softmax(evidence)
+    found = moments.mean, moments.logits, assigned.clone()
+    return found, tuple(tensor for kept in steps for tensor in kept)
 
-    @staticmethod
-    @once_differentiable
-    def backward(
-        ctx: Any,  # noqa: ANN401
-        by_poses: Tensor,
-        by_logits: Tensor,
-        by_assigned: Tensor,
-    ) -> tuple[Tensor | None, ...]:
-        votes, activations, beta_u, beta_a, slots, *kept = ctx.saved_tensors
-        problem = _Problem(votes, activations, beta_u, beta_a, slots, ctx.settings)
-        width = len(_Moments._fields)
-        steps = [_Moments(*kept[k : k + width]) for k in range(0, len(kept), width)]
-        gradient = _Gradient(problem)
-        by_evidence: Tensor | None = None
-        for step in reversed(range(len(steps))):
-            given = (by_poses.contiguous(), by_logits.contiguous()) if by_evidence is None else None
-            by_begin = gradient.add(step, steps[step], given, by_evidence)
-            if by_evidence is None:
-                by_begin = by_begin + by_assigned
-            if step:
-                by_evidence = problem.softmax_backward(steps[step].assigned, by_begin)
-        return gradient.votes, gradient.present, gradient.beta_u, gradient.beta_a, None, None
+
+def _backward(
+    inputs: EMInputs, kept: tuple[Tensor, ...], above: Found
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    problem, (by_poses, by_logits, by_assigned) = _Problem(inputs), above
+    width = len(_Moments._fields)
+    steps = [_Moments(*kept[k : k + width]) for k in range(0, len(kept), width)]
+    gradient = _Gradient(problem)
+    by_evidence: Tensor | None = None
+    for step in reversed(range(len(steps))):
+        given = (by_poses.contiguous(), by_logits.contiguous()) if by_evidence is None else None
+        by_begin = gradient.add(step, steps[step], given, by_evidence)
+        if by_evidence is None:
+            by_begin = by_begin + by_assigned
+        if step:
+            by_evidence = problem.softmax_backward(steps[step].assigned, by_begin)
+    return gradient.votes, gradient.present, gradient.beta_u, gradient.beta_a
 
 
 class _Problem:
     """What the iterations of a batch share."""
 
-    def __init__(
-        self,
-        votes: Tensor,
-        activations: Tensor,
-        beta_u: Tensor,
-        beta_a: Tensor,
-        slots: Tensor,
-        settings: EMSettings,
-    ) -> None:
+    def __init__(self, inputs: EMInputs) -> None:
+        votes, activations, beta_u, beta_a, slots, settings = inputs
         self.votes, self.present = votes.detach(), activations.detach().contiguous()
         self.beta_u, self.beta_a = beta_u.detach().contiguous(), beta_a.detach().contiguous()
         self.settings, self.slots = settings, slots.reshape(-1)
