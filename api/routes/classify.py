@@ -73,5 +73,6 @@ def encode(found: Classification, form: str) -> Response:
 
 
 def encode_inspection(found: Inspection, form: str) -> Response:
-    """The arrays."""
+    """The arrays; the warnings are sent along."""
+    note_warnings(found.warnings)
     return file_response(npz_bytes(found.arrays()), form, found.provenance, "inspection")

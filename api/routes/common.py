@@ -14,6 +14,7 @@ from api.encoding import MEDIA_TYPES, file_response, json_response, npz_bytes
 from api.engine import Engine
 from api.examples import upload
 from api.problems import MEDIA_TYPE
+from api.record import note_warnings
 from api.schemas import Problem
 from api.uploads import read_upload
 from caps_med.errors import InvalidParameter, UnsupportedFormat
@@ -184,6 +185,7 @@ def numeric_response(
     stem: str,
     provenance: AnswerProvenance,
     *,
+    warnings: Sequence[str],
     numbers: Callable[[], Mapping[str, object]],
     picture: Callable[[], MedicalImage],
     arrays: Callable[[], Mapping[str, NDArray[Any]]],
@@ -192,9 +194,11 @@ def numeric_response(
 
     Args:
         stem: name of the file without its suffix.
+        warnings: sent along, and part of the JSON.
     """
+    note_warnings(warnings)
     if form == "json":
-        return json_response(numbers(), provenance)
+        return json_response({**numbers(), "warnings": list(warnings)}, provenance)
     content = encode_image(picture(), form) if form == "png" else npz_bytes(arrays())
     return file_response(content, form, provenance, stem)
 

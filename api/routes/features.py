@@ -9,6 +9,7 @@ from fastapi import APIRouter, File, Form, Response, UploadFile
 from api.background import Work
 from api.encoding import json_response
 from api.engine import Apply, costs
+from api.record import note_warnings
 from api.routes.asking import ACCEPTED, AskedDependency
 from api.routes.common import (
     ChoiceDependency,
@@ -24,7 +25,7 @@ from api.routes.common import (
 )
 from api.routes.source import OptionalSource
 from caps_med.errors import InvalidParameter
-from caps_med.inference import Features, Point
+from caps_med.inference import AnswerProvenance, Features, Point
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
 
@@ -75,7 +76,7 @@ async def features(
         return await asked.answered(
             Work(
                 "features", loaded, decoded, at, forms,
-                lambda point, _: json_response(point.as_dict(), origin),
+                lambda point, _: encode_point(point, origin),
             )
         )  # fmt: skip
     work: Apply[Features] = Apply(
@@ -93,12 +94,19 @@ def _pixel(layer: str | None, row: int | None, column: int | None) -> tuple[str,
     return layer, row, column
 
 
+def encode_point(found: Point, provenance: AnswerProvenance) -> Response:
+    """The capsules at a pixel as JSON."""
+    note_warnings(found.warnings)
+    return json_response(found.as_dict(), provenance)
+
+
 def encode(found: Features, form: str) -> Response:
     """Features in the form asked for."""
     return numeric_response(
         form,
         "capsules" if form == "png" else "features",
         found.provenance,
+        warnings=found.warnings,
         numbers=lambda: {"layers": found.statistics()},
         picture=found.contact_sheet,
         arrays=found.arrays,

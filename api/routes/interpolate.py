@@ -112,8 +112,8 @@ def encode(
 ) -> Response:
     """The images in the form asked for; `own` is that of the files in a zip."""
     first, warnings = images[0].provenance, images[0].warnings
-    note_warnings(warnings)
     if form == "zip":
+        note_warnings(warnings)
         suffix = CODECS[own].suffixes[0]
         files = (
             (f"image{i:02d}{suffix}", encode_image(each, own)) for i, each in enumerate(images)
@@ -123,10 +123,10 @@ def encode(
         form,
         "interpolation",
         first,
+        warnings=warnings,
         numbers=lambda: {
             "positions": [image.provenance.position for image in images],
             "mean_intensity": [round(float(as_written(one).array.mean()), 6) for one in images],
-            "warnings": list(warnings),
         },
         picture=lambda: strip(images, plane, capsules),
         arrays=lambda: _arrays(images, capsules),

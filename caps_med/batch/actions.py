@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,6 +12,7 @@ from typing import Any, ClassVar
 from caps_med.batch.cases import Case, split_suffix
 from caps_med.batch.places import write_text
 from caps_med.batch.table import CaseResult
+from caps_med.drafts import draft_of
 from caps_med.errors import InvalidParameter
 from caps_med.images import CODECS, MedicalImage, codec_of_path
 from caps_med.inference import MapName, Model, Segmentation, load_model
@@ -250,15 +249,10 @@ class FeatureFiles(Action):
         source = self.read(model, case)
         found = model.features(source, self.layer, self.slice, self.seed)
         path = _place(folder, case.name)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        try:
+        with draft_of(path) as draft:
             found.save(draft)
-            shutil.rmtree(path, ignore_errors=True)
-            draft.replace(path)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
         written = {f"{case.name}/{file}": (path / file).stat().st_size for file in FOLDER_FILES}
-        return CaseResult(case.name, case.input, outputs=written, warnings=source.warnings)
+        return CaseResult(case.name, case.input, outputs=written, warnings=found.warnings)
 
 
 def _uncertainty(result: Segmentation) -> dict[str, float]:

@@ -8,7 +8,6 @@ methods. Credentials and endpoint are those of AWS's tools: the variables ``AWS_
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias, TypeVar, cast
 
+from caps_med.drafts import draft_of
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.extras import require_extra
 
@@ -194,12 +194,8 @@ def write_text(place: Place, text: str) -> None:
     if not isinstance(place, Path):
         place.fs.pipe_file(place.path, text.encode())  # objects do
         return
-    draft = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
-    try:
+    with draft_of(place) as draft:
         draft.write_text(text, encoding="utf-8", newline="")
-        draft.replace(place)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def texts_in(folder: Place, suffix: str) -> dict[str, str]:

@@ -143,6 +143,7 @@ def manipulate(
     name = list(manipulator.labels.values())[index]
     say(f"{loaded.bundle.reference}, capsule {index} ({name}) -> {out}")
     say_input(loaded.bundle)
+    say_warnings(manipulator.warnings)
 
 
 def features(
@@ -217,6 +218,7 @@ def features(
         say(f"{name}: {kinds} of {poses}, {rows} x {columns}")
     say(f"{loaded.bundle.reference} -> {out}")
     say_input(loaded.bundle)
+    say_warnings(found.warnings)
 
 
 def spread(text: str) -> list[float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import math
-import secrets
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from caps_med.drafts import draft_of
 from caps_med.errors import InvalidInput, NotFinite
 from caps_med.images.channels import stack_channels
 from caps_med.images.codecs import dicom_layout
@@ -306,12 +306,8 @@ def write_image(image: MedicalImage, path: str | PathLike[str]) -> None:
     path = Path(path)
     codec = codec_of_path(path)
     data = encode_image(image, codec.name, compress=path.name.lower().endswith(".gz"))
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
+    with draft_of(path) as draft:
         draft.write_bytes(data)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _file_start(path: Path) -> bytes:

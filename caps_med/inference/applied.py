@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
@@ -15,6 +16,21 @@ from caps_med.inference.provenance import AnswerProvenance
 from caps_med.networks import CapsuleNetwork
 
 N = TypeVar("N", bound=CapsuleNetwork)
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """An image as a network takes it.
+
+    Attributes:
+        slices: ``[D, C, H, W]``, or of a network of volumes the volume's.
+        index: which D it is that the slice asked for became; None for the middle one.
+        warnings: what was decided about the image, and whether it is unlike those of the training.
+    """
+
+    slices: Tensor
+    index: int | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class AppliedNetwork(ABC, Generic[N]):
@@ -74,11 +90,11 @@ class ImageReader(AppliedNetwork[N]):
         """
 
     @abstractmethod
-    def shown(self, image: MedicalImage, slice: int | None = None) -> tuple[Tensor, int | None]:
-        """The network's input ``[D, C, H, W]`` and which D it is that `slice` of an image became.
+    def shown(self, image: MedicalImage, slice: int | None = None) -> Shown:
+        """What the network is shown of an image.
 
         Args:
-            slice: of a volume; None for the middle one, which may be answered by None.
+            slice: of a volume; None for the middle one.
 
         Raises:
             InvalidInput, InvalidParameter: as for a call.

@@ -15,7 +15,7 @@ from torch import Tensor
 from caps_med.bundles.metadata import ClassificationSpec
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, with_channels
-from caps_med.inference.applied import ImageReader
+from caps_med.inference.applied import ImageReader, Shown
 from caps_med.inference.passes import device_of
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.suitability import (
@@ -118,24 +118,39 @@ class Classifier(ImageReader[ClassificationNetwork]):
         matched = [self.match_channels(image) for image in images]
         pictures = torch.cat([self.prepare(image, slice) for image in matched])
         with torch.inference_mode():
-            scores, capsules = self.network.classify(pictures.to(device_of(self.network)))
-            probabilities = calibrated(scores, self.spec)
-            present = self._present(scores, probabilities)
-            notes = [unlike_training(self.card, picture[None]) for picture in pictures]
-            drawn = None
-            if self.network.reconstructs:
-                drawn = self.network.reconstruct(capsules, present).float().cpu()
-                errors = unexplained(self.network.reconstruction_target(pictures), drawn).tolist()
-                notes = [
-                    note or unlike_reconstruction(self.card, error)
-                    for note, error in zip(notes, errors, strict=True)
-                ]
+            scores, probabilities, capsules, present = self._scored(pictures)
+            drawn = self._drawn(capsules, present) if self.network.reconstructs else None
+            notes = self._doubts(pictures, drawn)
         found = (scores.float().cpu(), probabilities.cpu(), capsules.float().cpu(), present.cpu())
         return [
             self._answer(
                 image, notes[i], None if drawn is None else drawn[i], *(each[i] for each in found)
             )
             for i, image in enumerate(matched)
+        ]
+
+    def _scored(self, pictures: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Scores, probabilities, class capsules, and the classes that are answered."""
+        scores, capsules = self.network.classify(pictures.to(device_of(self.network)))
+        probabilities = calibrated(scores, self.spec)
+        return scores, probabilities, capsules, self._present(scores, probabilities)
+
+    def _drawn(self, capsules: Tensor, present: Tensor) -> Tensor:
+        return self.network.reconstruct(capsules, present).float().cpu()
+
+    def _doubts(self, pictures: Tensor, drawn: Tensor | None) -> list[tuple[str, ...]]:
+        """Of each picture, whether it is unlike those of the training.
+
+        Args:
+            drawn: their reconstructions; None without a decoder.
+        """
+        notes = [unlike_training(self.card, picture[None]) for picture in pictures]
+        if drawn is None:
+            return notes
+        errors = unexplained(self.network.reconstruction_target(pictures), drawn).tolist()
+        return [
+            note or unlike_reconstruction(self.card, error)
+            for note, error in zip(notes, errors, strict=True)
         ]
 
     def prepare(self, image: MedicalImage, slice: int | None = None) -> Tensor:
@@ -146,9 +161,17 @@ class Classifier(ImageReader[ClassificationNetwork]):
         """
         return unit_pictures(torch.from_numpy(self.spec.pictures(image, slice).copy()))[None]
 
-    def shown(self, image: MedicalImage, slice: int | None = None) -> tuple[Tensor, int | None]:
-        """See `ImageReader.shown`."""
-        return self.prepare(self.match_channels(image), slice), 0
+    def shown(self, image: MedicalImage, slice: int | None = None) -> Shown:
+        """See `ImageReader.shown`; with a decoder the picture is classified for its warnings."""
+        matched = self.match_channels(image)
+        picture = self.prepare(matched, slice)
+        drawn = None
+        if self.network.reconstructs:
+            with torch.inference_mode():
+                _, _, capsules, present = self._scored(picture)
+                drawn = self._drawn(capsules, present)
+        (note,) = self._doubts(picture, drawn)
+        return Shown(picture, 0, (*matched.warnings, *note))
 
     def try_out(self, size: Sequence[int]) -> None:
         """See `AppliedNetwork.try_out`."""

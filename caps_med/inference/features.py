@@ -38,11 +38,14 @@ class Features:
         provenance: model, version and preprocessing.
         classes: names of the capsule types of the last layer, where they are classes and it is
             among the layers.
+        warnings: what was decided about the image or label map, and whether it is unlike those of
+            the training.
     """
 
     layers: Mapping[str, FloatArray]
     provenance: AnswerProvenance
     classes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def lengths(self, layer: str) -> FloatArray:
         """Capsule lengths `[J, *S]` of one layer."""
@@ -90,7 +93,11 @@ class Features:
         arrays, sheet, numbers = (path / name for name in FOLDER_FILES)
         np.savez_compressed(arrays, **self.arrays())  # type: ignore[arg-type]  # the names are no options
         self.contact_sheet().save(sheet)
-        statistics = {"provenance": self.provenance.as_dict(), "layers": self.statistics()}
+        statistics = {
+            "provenance": self.provenance.as_dict(),
+            "warnings": list(self.warnings),
+            "layers": self.statistics(),
+        }
         numbers.write_text(json.dumps(statistics, indent=2) + "\n")
 
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from caps_med.inference.applied import Shown
 from caps_med.inference.passes import device_of
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.layers.attention import SelfAttentionCapsules
@@ -40,6 +41,7 @@ class Inspection:
         couplings: name of the layer below the class capsules -> `[T, I, J, H, W]`, the coupling
             coefficients of its capsule types I to the classes J in each routing iteration T.
         provenance: model, version and preprocessing.
+        warnings: what was decided about the image, and whether it is unlike those of the training.
     """
 
     input: FloatArray
@@ -49,6 +51,7 @@ class Inspection:
     lengths: Mapping[str, FloatArray]
     couplings: Mapping[str, FloatArray]
     provenance: AnswerProvenance
+    warnings: tuple[str, ...] = ()
 
     def arrays(self) -> dict[str, FloatArray]:
         """The arrays of an npz file."""
@@ -63,21 +66,21 @@ class Inspection:
 
 
 def inspect(
-    network: ClassificationNetwork, picture: Tensor, provenance: AnswerProvenance
+    network: ClassificationNetwork, shown: Shown, provenance: AnswerProvenance
 ) -> Inspection:
-    """Compute everything of one picture `[1, C, H, W]`.
+    """Compute everything of one picture.
 
     Of an ensemble the first member is looked at, as by `Model.features`.
     """
-    shown = network.explored
-    assert isinstance(shown, ClassificationNetwork)  # noqa: S101 - a member is of its kind
-    image = picture.to(device_of(network))
-    convolution = next(m for m in shown.modules() if isinstance(m, nn.Conv2d))
-    with torch.inference_mode(), _Seen(convolution, _routing_layer(shown)) as seen:
-        found = shown.capsules(image) if shown.layers else OrderedDict[str, Tensor]()
-        if not shown.layers:
-            shown.classify(image)
-        active = shown.activations(image) if isinstance(shown, MatrixCapsules) else {}
+    member = network.explored
+    assert isinstance(member, ClassificationNetwork)  # noqa: S101 - a member is of its kind
+    image = shown.slices.to(device_of(network))
+    convolution = next(m for m in member.modules() if isinstance(m, nn.Conv2d))
+    with torch.inference_mode(), _Seen(convolution, _routing_layer(member)) as seen:
+        found = member.capsules(image) if member.layers else OrderedDict[str, Tensor]()
+        if not member.layers:
+            member.classify(image)
+        active = member.activations(image) if isinstance(member, MatrixCapsules) else {}
         steps = seen.coupling_steps()
     layers = {name: _array(capsules[0]) for name, capsules in found.items()}
     lengths = {
@@ -86,17 +89,18 @@ def inspect(
     }
     couplings = {}
     if steps is not None:
-        below = shown.layers[-2].name
+        below = member.layers[-2].name
         shape = layers[below].shape
         couplings[below] = np.stack([by_position(step[0], shape) for step in steps])
     return Inspection(
-        input=_array(picture[0]),
+        input=_array(shown.slices[0]),
         kernels=_array(convolution.weight),
         maps=_array(seen.maps[0]),
         layers=layers,
         lengths=lengths,
         couplings=couplings,
         provenance=provenance,
+        warnings=shown.warnings,
     )
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, chosen_slice
+from caps_med.inference.applied import Shown
 from caps_med.inference.captions import as_rgb, captioned
 from caps_med.inference.colorbars import ColorBar, colored_by_sign
 from caps_med.inference.passes import device_of, input_of_slice
@@ -52,12 +53,14 @@ class Manipulation:
         original: `[C, H, W]`, without a shift.
         deltas: the shifts.
         provenance: model, version and preprocessing.
+        warnings: what was decided about the image, and whether it is unlike those of the training.
     """
 
     reconstructions: FloatArray
     original: FloatArray
     deltas: tuple[float, ...]
     provenance: AnswerProvenance
+    warnings: tuple[str, ...] = ()
 
     @property
     def changes(self) -> list[float]:
@@ -80,6 +83,7 @@ class Manipulator:
         answered: the class that the network answers; None if there are several.
         provenance: of every answer.
         labels: label id -> name of each class capsule, in their order.
+        warnings: about the image, see `Manipulation`.
     """
 
     def __init__(
@@ -89,16 +93,16 @@ class Manipulator:
         answered: int | None,
         provenance: AnswerProvenance,
         labels: Mapping[int, str] | None = None,
+        warnings: tuple[str, ...] = (),
     ) -> None:
         self._capsules, self._draw, self.provenance = capsules, reconstruct, provenance
-        self.answered, self.labels = answered, dict(labels or {})
+        self.answered, self.labels, self.warnings = answered, dict(labels or {}), warnings
 
     @classmethod
     def of_segmentation(
         cls,
         network: torch.nn.Module,
-        slices: Tensor,
-        slice: int | None,
+        shown: Shown,
         provenance: AnswerProvenance,
         labels: Mapping[int, str] | None = None,
     ) -> Manipulator:
@@ -106,8 +110,7 @@ class Manipulator:
 
         Args:
             network: in evaluation mode.
-            slices: `[D, C, H, W]`, prepared for the network.
-            slice: None for the middle one.
+            shown: the image as it takes it.
 
         Raises:
             InvalidParameter: the network is not a 2-D SegCaps, or there is no such slice.
@@ -117,25 +120,25 @@ class Manipulator:
             raise InvalidParameter(
                 f"{provenance.model} cannot reconstruct images: choose a 2-D SegCaps"
             )
-        at, size = chosen_slice(len(slices), slice), slices.shape[2:]
+        at, size = chosen_slice(len(shown.slices), shown.index), shown.slices.shape[2:]
         with torch.inference_mode():
-            capsules = network.capsules(input_of_slice(network, slices, at))["seg_caps"]
+            capsules = network.capsules(input_of_slice(network, shown.slices, at))["seg_caps"]
             lengths = capsule_lengths(capsules)
             mask = one_hot(predicted_classes(lengths), lengths.shape[1])
         return cls(
             capsules, lambda moved, _: cropped(network.reconstruct(moved, mask), size)[0], None,
-            provenance, labels,
+            provenance, labels, shown.warnings,
         )  # fmt: skip
 
     @classmethod
     def of_classification(
         cls,
         network: ClassificationNetwork,
-        picture: Tensor,
+        shown: Shown,
         provenance: AnswerProvenance,
         labels: Mapping[int, str] | None = None,
     ) -> Manipulator:
-        """Of one picture `[1, C, H, W]`; what is drawn is the class that is looked at alone.
+        """Of one picture; what is drawn is the class that is looked at alone.
 
         Raises:
             InvalidParameter: the network has no decoder.
@@ -146,14 +149,14 @@ class Manipulator:
                 "--set reconstruction_weight=0.392"
             )
         with torch.inference_mode():
-            scores, capsules = network.classify(picture.to(device_of(network)))
+            scores, capsules = network.classify(shown.slices.to(device_of(network)))
 
         def draw(moved: Tensor, capsule: int) -> Tensor:
             present = torch.zeros_like(scores)
             present[:, capsule] = 1
             return network.reconstruct(moved, present)[0]
 
-        return cls(capsules, draw, int(scores.argmax()), provenance, labels)
+        return cls(capsules, draw, int(scores.argmax()), provenance, labels, shown.warnings)
 
     def __call__(self, capsule: int | None, atom: int, deltas: Sequence[float]) -> Manipulation:
         """Add each of `deltas` to one atom of one capsule type, where its class is predicted.
@@ -178,7 +181,9 @@ class Manipulator:
         with torch.inference_mode():
             original = self._reconstruct(self._capsules, capsule)
             moved = [self._reconstruct(self._shifted(capsule, atom, d), capsule) for d in deltas]
-        return Manipulation(np.stack(moved), original, tuple(deltas), self.provenance)
+        return Manipulation(
+            np.stack(moved), original, tuple(deltas), self.provenance, self.warnings
+        )
 
     def capsule_of(self, label: str) -> int:
         """The class capsule of a label, by its name (in either case) or its id.

@@ -226,8 +226,8 @@ class Model:
             CapsMedError: the image cannot be read, or the model cannot take it.
         """
         classifier = self.classifier
-        matched = classifier.match_channels(self.read(image, "image"))
-        return inspect(classifier.network, classifier.prepare(matched, slice), self.provenance)
+        shown = classifier.shown(self.read(image, "image"), slice)
+        return inspect(classifier.network, shown, self.provenance)
 
     def draw(self, capsule: int, poses: Sequence[Sequence[float]]) -> Drawing:
         """The images that poses `[N, A]` of one class capsule stand for; no image is needed.
@@ -343,14 +343,15 @@ class Model:
         """
         read = self.read(image, "image")
         if isinstance(self.network, ClassificationNetwork):
-            picture = self.classifier.prepare(self.classifier.match_channels(read), slice)
+            shown = self.classifier.shown(read, slice)
             return Manipulator.of_classification(
-                self.network, picture, self.provenance, self.bundle.card.labels
+                self.network, shown, self.provenance, self.bundle.card.labels
             )
-        network = self.segmenter.network
-        slices = self.segmenter.prepare(read).slices
-        labels = self.bundle.card.capsule_labels(network.out_channels)
-        return Manipulator.of_segmentation(network, slices, slice, self.provenance, labels)
+        segmenter = self.segmenter
+        labels = self.bundle.card.capsule_labels(segmenter.network.out_channels)
+        return Manipulator.of_segmentation(
+            segmenter.network, segmenter.shown(read, slice), self.provenance, labels
+        )
 
     def point(
         self,
@@ -411,10 +412,12 @@ class Model:
         if self.task == "synthesis":
             z = self.synthesizer.noise(seed)
             origin = self.provenance.with_seed(seed)
-            prepared = self.synthesizer.prepare(self.read(source, "labels"))
-            return self._synthesis_features(origin, prepared, layer, slice, z)
-        shown, at = self.image_reader.shown(self.read(source, "image"), slice)
-        found = explorer(shown, self.network.capsules, layer, at)
+            prepared, warnings = self.synthesizer.shown(self.read(source, "labels"))
+            found = self._synthesis_features(origin, prepared, layer, slice, z)
+            return replace(found, warnings=warnings)
+        shown = self.image_reader.shown(self.read(source, "image"), slice)
+        found = explorer(shown.slices, self.network.capsules, layer, shown.index)
+        found = replace(found, warnings=shown.warnings)
         last = self.layers[-1] if self.layers else None
         if last is None or last.name not in found.layers:
             return found

@@ -32,12 +32,14 @@ class Point:
         next_layer: the layer above; None for the last one.
         couplings: `[J, J above]`, the coupling coefficients after the last routing iteration; None
             for the last layer.
+        warnings: see `Features`.
     """
 
     layer: str
     pose: NDArray[np.float32]
     next_layer: str | None
     couplings: NDArray[np.float32] | None
+    warnings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -48,6 +50,7 @@ class Point:
             "lengths": np.linalg.norm(self.pose, axis=1).tolist(),
             "next_layer": self.next_layer,
             "couplings": found,
+            "warnings": list(self.warnings),
         }
 
 
@@ -100,7 +103,7 @@ class InputRecorder:
             found = by_position(last, capsules.shape)[:, :, r, c]
         else:
             found = self._couplings([row, column] if depth is None else [depth, row, column])
-        return Point(self.layer, capsules[:, :, r, c], self.name, found)
+        return Point(self.layer, capsules[:, :, r, c], self.name, found, features.warnings)
 
     def _couplings(self, pixel: Sequence[int]) -> NDArray[np.float32] | None:
         layer, maps = self._module, self._input

@@ -16,7 +16,7 @@ from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, with_channels
 from caps_med.images.blocks import blocks
 from caps_med.images.channels import COLOURS, as_picture, is_colour
-from caps_med.inference.applied import ImageReader
+from caps_med.inference.applied import ImageReader, Shown
 from caps_med.inference.measures import LabelMeasures, measure_labels
 from caps_med.inference.passes import device_of, in_passes
 from caps_med.inference.precision import NOTE, Precision, computed_in
@@ -235,9 +235,18 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         """
         return self._prepared(self.match_channels(image))
 
-    def shown(self, image: MedicalImage, slice: int | None = None) -> tuple[Tensor, int | None]:
+    def shown(self, image: MedicalImage, slice: int | None = None) -> Shown:
         """See `ImageReader.shown`."""
-        return self.prepare(image).slices, slice
+        matched = self.match_channels(image)
+        prepared = self._prepared(matched)
+        return Shown(prepared.slices, slice, (*matched.warnings, *self._doubts(prepared)))
+
+    def _doubts(self, prepared: PreparedSlices) -> tuple[str, ...]:
+        """Whether an image is unlike those of the training."""
+        return (
+            *coarser_than_training(self.card, prepared.stack),
+            *unlike_training(self.card, prepared.slices),
+        )
 
     def _prepared(self, image: MedicalImage) -> PreparedSlices:
         return self.card.preprocessing.network_input(image, self.limits)
@@ -315,8 +324,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
             kind="labels",
             palette=self.card.palette,
             warnings=(
-                *coarser_than_training(self.card, prepared.stack),
-                *unlike_training(self.card, prepared.slices),
+                *self._doubts(prepared),
                 *((NOTE,) if self.precision == "bf16" else ()),
             ),
         )

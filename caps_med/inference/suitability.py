@@ -30,6 +30,8 @@ NARROWEST: Mapping[str, float] = {
 #: A picture is told if its reconstruction leaves more of it unexplained than that of this share of
 #: the held-out pictures, times the factor.
 RECONSTRUCTED, FACTOR = 0.99, 1.25
+#: With fewer held-out pictures their largest share says too little about other ones.
+ENOUGH = 30
 #: Quantiles of the training slices that make the range.
 RANGE = 0.05, 0.95
 #: Slices of an image that are looked at, and the widest part of one, in pixels.
@@ -145,8 +147,10 @@ def unexplained(pictures: Tensor, reconstructions: Tensor) -> Tensor:
 
 
 def reconstruction_limit(errors: Tensor) -> float | None:
-    """What the card keeps of the `unexplained` shares of held-out pictures; None without any."""
-    return round(float(errors.quantile(RECONSTRUCTED)), 4) or None if len(errors) else None
+    """What the card keeps of the `unexplained` shares of held-out pictures; None of too few."""
+    if len(errors) < ENOUGH:
+        return None
+    return round(float(errors.quantile(RECONSTRUCTED)), 4) or None
 
 
 def unlike_reconstruction(card: ModelCard, error: float) -> tuple[str, ...]:

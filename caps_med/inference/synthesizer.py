@@ -142,10 +142,7 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         image = labels.with_array(
             pixels,
             kind="image",
-            warnings=(
-                *coarser_than_training(self.card, prepared.stack),
-                *unlike_training_labels(self.card, prepared.slices),
-            ),
+            warnings=self._doubts(prepared),
         )
         return as_answer(SyntheticImage, image, provenance=source)
 
@@ -158,6 +155,20 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
             InputTooLarge: at the network's spacing it is over the limits.
         """
         return self._prepared(self.match(labels))
+
+    def shown(self, labels: MedicalImage) -> tuple[PreparedSlices, tuple[str, ...]]:
+        """What `prepare` gives; what was decided about the label map, and whether it is unlike
+        those of the training.
+        """
+        known = self.match(labels)
+        prepared = self._prepared(known)
+        return prepared, (*known.warnings, *self._doubts(prepared))
+
+    def _doubts(self, prepared: PreparedSlices) -> tuple[str, ...]:
+        return (
+            *coarser_than_training(self.card, prepared.stack),
+            *unlike_training_labels(self.card, prepared.slices),
+        )
 
     def match(self, labels: MedicalImage) -> MedicalImage:
         """The label map with the ids of the model, see `caps_med.images.match_labels`.

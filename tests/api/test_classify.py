@@ -55,6 +55,10 @@ def test_an_empty_picture_is_told(service: TestClient) -> None:
     answer = service.post("/v1/models/tiny-efficient/classify", files={"image": empty})
     told = "the image is empty: all of it has one intensity"
     assert answer.json()["warnings"] == [told] and answer.headers["Caps-Med-Warnings"] == told
+    for what, form in (("classify", "npz"), ("features", "npz"), ("manipulate", "png")):
+        path = f"/v1/models/tiny-efficient/{what}?format={form}"
+        answer = service.post(path, files={"image": empty})
+        assert answer.headers["Caps-Med-Warnings"] == told
 
 
 @pytest.mark.parametrize("model", ["tiny-segmentation", "tiny-synthesis"])

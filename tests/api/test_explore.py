@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -84,6 +85,29 @@ def test_too_many_steps(client: TestClient, labels: bytes) -> None:
         f"{GENERATOR}/interpolate", files={"labels": ("l", labels)}, data={"steps": 65}
     )
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_parameter")
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "kind"),
+    [
+        (f"{SEGMENTER}/features", {}, "image"),
+        (f"{SEGMENTER}/features", {"layer": "conv1", "row": 2, "column": 3}, "image"),
+        (f"{SEGMENTER}/manipulate", {}, "image"),
+        (f"{GENERATOR}/features", {}, "labels"),
+    ],
+    ids=["features", "point", "manipulate", "features of a label map"],
+)
+def test_what_does_not_suit_the_model_is_told(
+    client: TestClient, path: str, form: dict[str, Any], kind: Literal["image", "labels"]
+) -> None:
+    empty = MedicalImage(np.zeros((1, 16, 24), np.uint8), format="png", kind=kind)
+    sent = {kind: encode_image(empty, "png")}
+    answer = client.post(path, files=sent, data=form, params={"format": "json"})
+    (told,) = answer.json()["warnings"]
+    assert "is empty" in told and answer.headers["Caps-Med-Warnings"] == told
+    if "layer" not in form:
+        arrays = client.post(path, files=sent, data=form, params={"format": "npz"})
+        assert arrays.headers["Caps-Med-Warnings"] == told
 
 
 def test_an_atom_moves(client: TestClient, picture: bytes) -> None:

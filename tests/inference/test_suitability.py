@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from typer.testing import CliRunner
 
 import caps_med
-from caps_med import samples
+from caps_med import cli, samples
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference.classifier import Classifier
 from caps_med.inference.suitability import (
@@ -95,6 +97,52 @@ def test_an_empty_image_is_told_by_every_model(models: Path) -> None:
     assert model.segment(MedicalImage(shown)).warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "image", "told"),
+    [
+        ("digits", read_image(samples.CLOTHING), UNLIKE),
+        ("digits", read_image(samples.DIGIT), None),
+        ("tiny-segmentation", MedicalImage(np.zeros((1, 16, 24), np.uint8)), "image is empty"),
+        (
+            "tiny-synthesis",
+            MedicalImage(np.zeros((1, 16, 24), np.uint8), kind="labels"),
+            "label map is empty",
+        ),
+    ],
+    ids=["classification", "suits", "segmentation", "synthesis"],
+)
+def test_what_looks_inside_tells_what_the_answer_tells(
+    models: Path, name: str, image: MedicalImage, told: str | None
+) -> None:
+    model = caps_med.load_model(name, models)
+    warnings = model(image).warnings
+    assert [told in warning for warning in warnings] == [True] if told else warnings == ()
+    layer = model.layers[-1].name
+    found: list[Any] = [model.features(image, layer), model.point(image, layer, 0, 0)]
+    if model.task == "classification":
+        found.append(model.inspect(image))
+    if model.reconstructs:
+        manipulator = model.manipulator(image)
+        found += [manipulator, manipulator(0, 0, [0.0])]
+    assert [one.warnings for one in found] == [warnings] * len(found)
+
+
+def test_the_commands_on_capsules_tell_it(models: Path, tmp_path: Path) -> None:
+    empty, told = tmp_path / "empty.png", "the image is empty"
+    MedicalImage(np.zeros((1, 16, 24), np.uint8), format="png").save(empty)
+    shared = ["--model", "tiny-segmentation", "--models", str(models), "--out"]
+    for command in (
+        ["manipulate", str(empty), *shared, str(tmp_path / "atoms.png")],
+        ["features", str(empty), *shared, str(tmp_path / "capsules")],
+        ["features", "-i", str(empty), *shared, str(tmp_path / "many")],
+    ):
+        result = CliRunner().invoke(cli.app, command)
+        assert result.exit_code == 0, result.output
+        assert told in result.stderr
+    (warning,) = json.loads((tmp_path / "capsules" / "statistics.json").read_text())["warnings"]
+    assert told in warning and told in (tmp_path / "many" / "cases.csv").read_text()
+
+
 def test_statistics_of_a_slice_worked_out_by_hand() -> None:
     picture = np.zeros((2, 4), np.float32)
     picture[:, 2:] = [[0.5, 1.0], [0.5, 1.0]]
@@ -171,7 +219,7 @@ def test_what_a_reconstruction_lacks_worked_out_by_hand() -> None:
     torch.testing.assert_close(found, torch.tensor([0.0, 1.0, 0.5]))
     assert torch.isfinite(unexplained(torch.zeros(1, 1, 2, 2), drawn[:1])).all()
     assert reconstruction_limit(torch.linspace(0, 1, 101)) == pytest.approx(0.99)
-    assert reconstruction_limit(torch.empty(0)) is None
+    assert reconstruction_limit(torch.linspace(0, 1, 29)) is None, "too few to say"
 
 
 @pytest.mark.parametrize(("usual", "told"), [(None, False), (10.0, False), (1e-3, True)])

@@ -69,6 +69,9 @@ def test_one_point(looked: Page) -> None:
     canvas.press("ArrowDown")
     expect(looked.locator("#capsules .spot")).to_contain_text(f"row {row + 1}")
     check_accessible(looked)
+    expect(looked.locator("#capsules .warnings")).to_be_hidden()
+    looked.locator("#capsules select.model").select_option("digits")
+    expect(looked.locator("#capsules .warnings")).to_contain_text("The image is unlike those")
 
 
 def test_an_atom_that_moves(looked: Page) -> None:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, with_channels
-from caps_med.inference.applied import ImageReader
+from caps_med.inference.applied import ImageReader, Shown
 from caps_med.inference.passes import device_of
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.preprocessing import unit_pictures
@@ -57,17 +56,18 @@ class Counter(ImageReader[CountingNetwork]):
 
     def __call__(self, image: MedicalImage) -> Count:
         """Count what an image shows."""
-        picture, _ = self.shown(image)
+        shown = self.shown(image)
         with torch.inference_mode():
-            number = self.network(picture.to(device_of(self.network))).item()
+            number = self.network(shown.slices.to(device_of(self.network))).item()
         largest = self.details.largest
         notes = (f"trained on up to {largest}",) if number > largest + 0.5 else ()
-        return Count(number, (*image.warnings, *notes), self.provenance)
+        return Count(number, (*shown.warnings, *notes), self.provenance)
 
-    def shown(self, image: MedicalImage, slice: int | None = None) -> tuple[Tensor, int | None]:
+    def shown(self, image: MedicalImage, slice: int | None = None) -> Shown:
         """The picture that the network takes."""
-        picture = self.details.pictures(self.match_channels(image), slice)
-        return unit_pictures(torch.from_numpy(picture.copy()))[None], 0
+        matched = self.match_channels(image)
+        picture = torch.from_numpy(self.details.pictures(matched, slice).copy())
+        return Shown(unit_pictures(picture)[None], 0, matched.warnings)
 
     def try_out(self, size: Sequence[int]) -> None:
         """Run one pass over an empty image."""

@@ -106,6 +106,22 @@ def test_of_few_patients_one_is_held_out() -> None:
         hold_out_share(strata, ["one"] * 30, 0.1, 0)
 
 
+def test_classes_of_fewer_images_than_folds_are_divided() -> None:
+    strata, groups = np.arange(18) % 3, [f"patient {number // 2}" for number in range(18)]
+    held_out = hold_out_share(strata, groups, 0.1, 0)
+    assert 2 <= held_out.sum() <= 6 and set(strata[~held_out]) == {0, 1, 2}
+    with pytest.raises(InvalidParameter, match="folds=7: no class has more than 6 images"):
+        folds_of(strata, groups, 7, seed=0)
+    assert not hold_out_share(np.arange(5), [*"abcde"], 0.1, 0).any(), "one image of each class"
+
+
+def test_the_only_patient_of_a_class_is_not_held_out() -> None:
+    groups = [f"patient {number // 3}" for number in range(12)]
+    strata = np.array([0] * 9 + [1] * 3)
+    for seed in range(8):
+        assert set(strata[~hold_out_share(strata, groups, 0.25, seed)]) == {0, 1}
+
+
 def test_a_choice_of_images_to_hold_out_follows_from_the_seed() -> None:
     strata, groups = np.arange(60) % 3, [""] * 60
     first, again, other = (hold_out_share(strata, groups, 0.1, seed) for seed in (0, 0, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,7 +33,8 @@ def hold_out_share(
 ) -> NDArray[np.bool_]:
     """About `share` of the images of each class, chosen by the seed, whole groups at a time.
 
-    A class of a single image is not held out. Of few groups one is, even if that is more.
+    A class of a single image, or of a single group where another can be held out, is not held out.
+    Of few groups one is, even if that is more.
 
     Args:
         strata: ``[N]``, see `strata_of`.
@@ -45,13 +47,17 @@ def hold_out_share(
         InvalidParameter: there is but one group.
     """
     if any(groups):
-        there = len({group or number for number, group in enumerate(groups)})
-        if there < 2:
+        if len({group or number for number, group in enumerate(groups)}) < 2:
             raise InvalidParameter(
                 "all images are of one patient, so that none can be held out: add those of another "
                 "patient, or a validation part, or leave the patient away"
             )
-        return np.equal(folds_of(strata, groups, max(2, min(round(1 / share), there)), seed), 0)
+        most = _most_folds(strata, _numbered(groups))
+        if most < 2:
+            return np.zeros(len(strata), bool)
+        folds = folds_of(strata, groups, max(2, min(round(1 / share), most)), seed)
+        learned = [len(np.unique(strata[folds != fold])) for fold in range(folds.max() + 1)]
+        return np.equal(folds, np.argmax(learned))
     generator, held_out = np.random.default_rng(seed), np.zeros(len(strata), bool)
     for stratum in np.unique(strata):
         members = generator.permutation(np.flatnonzero(strata == stratum))
@@ -64,18 +70,32 @@ def folds_of(strata: Indices, groups: Sequence[str], count: int, seed: int) -> I
     """The fold that each image is held out in, ``[N]``, 0 to `count` - 1.
 
     Raises:
-        InvalidParameter: fewer groups than folds.
+        InvalidParameter: fewer groups than folds, or fewer images in every class.
     """
     from sklearn.model_selection import StratifiedGroupKFold
 
-    names = [group or f"\0{number}" for number, group in enumerate(groups)]
-    _, numbers = np.unique(names, return_inverse=True)
-    if numbers.max(initial=0) + 1 < count:
-        raise InvalidParameter(
-            f"folds={count}: only {numbers.max(initial=-1) + 1} images or patients: use fewer"
-        )
+    numbers = _numbered(groups)
+    most = _most_folds(strata, numbers)
+    if most < count:
+        there = numbers.max(initial=-1) + 1
+        what = f"only {there}" if there < count else f"no class has more than {most}"
+        raise InvalidParameter(f"folds={count}: {what} images or patients: use fewer")
     splitter = StratifiedGroupKFold(count, shuffle=True, random_state=seed % 2**32)
     folds = np.zeros(len(strata), np.int64)
-    for fold, (_, held_out) in enumerate(splitter.split(strata, strata, numbers)):
-        folds[held_out] = fold
+    with warnings.catch_warnings():  # about small classes, which `caps-med data check` tells
+        warnings.simplefilter("ignore", UserWarning)
+        for fold, (_, held_out) in enumerate(splitter.split(strata, strata, numbers)):
+            folds[held_out] = fold
     return folds
+
+
+def _numbered(groups: Sequence[str]) -> Indices:
+    """The number of each image's group, ``[N]``."""
+    names = [group or f"\0{number}" for number, group in enumerate(groups)]
+    numbers: Indices = np.unique(names, return_inverse=True)[1].astype(np.int64)
+    return numbers
+
+
+def _most_folds(strata: Indices, numbers: Indices) -> int:
+    """How many folds each can have a group, and one class at least an image in each."""
+    return int(min(numbers.max(initial=-1) + 1, np.bincount(strata).max(initial=0)))

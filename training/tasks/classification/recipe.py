@@ -164,7 +164,10 @@ class ClassificationRecipe(Recipe):
             InvalidParameter: the loss is not for images of several classes.
         """
         if self.has_capsules and self.loss != "margin" and not source.exclusive:
-            raise InvalidParameter(f"loss={self.loss}: images of several classes need margin")
+            raise InvalidParameter(
+                f"loss={self.loss}: images of several classes need the margin loss: choose it by "
+                "--set loss=margin"
+            )
         steps = self.steps or max(1, len(source.training) // self.batch_size)
         fast = self.network != "matrix" and has_bfloat16(distributed.device())
         precision = self.precision or ("bfloat16" if fast else "float32")

@@ -1,0 +1,28 @@
+"""Files and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def draft_of(path: Path) -> Iterator[Path]:
+    """Write under a hidden name beside `path`, then rename; after an error nothing is left.
+
+    The hidden name does not grow with that of `path`: whatever name the file system takes can be
+    written. A folder replaces the one that is there.
+    """
+    draft = path.with_name(f".{secrets.token_hex(8)}.draft")
+    try:
+        yield draft
+        if draft.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        draft.replace(path)
+    finally:
+        if draft.is_dir():
+            shutil.rmtree(draft, ignore_errors=True)
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from caps_med.drafts import draft_of
+from caps_med.images import MedicalImage
+
+
+def test_a_name_as_long_as_the_file_system_takes_can_be_written(tmp_path: Path) -> None:
+    path = tmp_path / ("ä" * 125 + "b.png")
+    assert len(path.name.encode()) == 255
+    MedicalImage(np.zeros((1, 4, 4), np.uint8)).save(path)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])
+def test_what_is_there_is_replaced_whole_or_stays(tmp_path: Path, folder: bool) -> None:
+    path = tmp_path / "result"
+
+    def write(draft: Path, text: str) -> None:
+        if folder:
+            draft.mkdir()
+            draft /= text
+        draft.write_text(text)
+
+    for text in ("old", "new"):
+        with draft_of(path) as draft:
+            write(draft, text)
+    with pytest.raises(OSError, match="disk is full"), draft_of(path) as draft:
+        write(draft, "half")
+        raise OSError("disk is full")
+    assert [file.name for file in tmp_path.iterdir()] == ["result"]
+    if folder:
+        assert [file.name for file in path.iterdir()] == ["new"]
+    else:
+        assert path.read_text() == "new"
