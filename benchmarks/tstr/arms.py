@@ -48,8 +48,11 @@ ARMS: Mapping[str, Arm] = {
     "caps-new": Arm("CapsPix2Pix, new labels", generator="capspix2pix"),
     "pix2pix-real": Arm("pix2pix, real labels", generator="pix2pix", labels="real"),
     "pix2pix-new": Arm("pix2pix, new labels", generator="pix2pix"),
+    "spade-real": Arm("SPADE, real labels", generator="spade", labels="real"),
+    "spade-new": Arm("SPADE, new labels", generator="spade"),
     "real+caps": Arm("real + CapsPix2Pix", True, "capspix2pix"),
     "real+pix2pix": Arm("real + pix2pix", True, "pix2pix"),
+    "real+spade": Arm("real + SPADE", True, "spade"),
     "oracle": Arm("real + as many further real images", real=True, more=True),
 }
 

@@ -17,7 +17,7 @@ from caps_med.inference import Model
 Floats = NDArray[np.float32]
 
 GAP, CAPTION, INK, PAPER = 4, 22, (225, 225, 230), (18, 18, 24)
-TITLES = {"capspix2pix": "CapsPix2Pix", "pix2pix": "pix2pix"}
+TITLES = {"capspix2pix": "CapsPix2Pix", "pix2pix": "pix2pix", "spade": "SPADE"}
 #: Label maps, and images of one of them.
 MAPS, REPEATS = 4, 6
 

@@ -18,7 +18,8 @@ from training.evaluation.statistics import Spread, spread_of
 #: What stands between these lines of a page is replaced.
 MARKS = "<!-- tstr -->", "<!-- end of tstr -->"
 #: What the tables call things, and how many digits they show.
-_NAMES = {"real": "real images", "capspix2pix": "CapsPix2Pix", "pix2pix": "pix2pix"}
+_NAMES = {"real": "real images", "capspix2pix": "CapsPix2Pix", "pix2pix": "pix2pix",
+          "spade": "SPADE"}  # fmt: skip
 _DIVERSITY = {"l1": "absolute difference", "structure": "1 - SSIM"}
 _MEASURES = {
     "geometry": ("geometry kept, Dice", 3),
@@ -70,6 +71,8 @@ class Results(BaseModel):
 def opened(file: Path, settings: Mapping[str, str]) -> Results:
     """The results in a file, or new ones.
 
+    A setting that the file does not know, of a generator that came later, is added.
+
     Raises:
         SystemExit: it holds results of other settings.
     """
@@ -77,10 +80,10 @@ def opened(file: Path, settings: Mapping[str, str]) -> Results:
         return Results(settings=dict(settings))
     found = Results.model_validate_json(file.read_text())
     other = {k: (found.settings.get(k), v) for k, v in settings.items()
-             if found.settings.get(k) != v}  # fmt: skip
+             if found.settings.get(k, v) != v}  # fmt: skip
     if other:
         raise SystemExit(f"{file} was measured with other settings {other}: name another --out")
-    return found
+    return found.model_copy(update={"settings": {**settings, **found.settings}})
 
 
 def summary(results: Results, arm: str) -> tuple[Spread, list[float]] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from caps_med.networks import CapsPix2Pix, Pix2Pix, SynthesisNetwork
+from caps_med.networks import SPADE, CapsPix2Pix, Pix2Pix, SynthesisNetwork
 
 
 class Seeded(SynthesisNetwork):
@@ -48,5 +48,17 @@ class SeededPix2Pix(Seeded, Pix2Pix):
     """
 
 
+class SeededSPADE(Seeded, SPADE):
+    """SPADE.
+
+    >>> SeededSPADE(seed=7, width=8)(torch.zeros(2, 1, 16, 16)).shape
+    torch.Size([2, 1, 16, 16])
+    """
+
+
 #: Name in the registry -> the class with a seed.
-SEEDED: Mapping[str, type[Seeded]] = {"CapsPix2Pix": SeededGenerator, "Pix2Pix": SeededPix2Pix}
+SEEDED: Mapping[str, type[Seeded]] = {
+    "CapsPix2Pix": SeededGenerator,
+    "Pix2Pix": SeededPix2Pix,
+    "SPADE": SeededSPADE,
+}

@@ -30,6 +30,7 @@ from caps_med.networks.onlycaps import OnlyCaps
 from caps_med.networks.pix2pix import Pix2Pix
 from caps_med.networks.registry import NETWORKS, build_network
 from caps_med.networks.segcaps import SegCaps
+from caps_med.networks.spade import SPADE
 from caps_med.networks.transforming import TransformingAutoencoder
 from caps_med.networks.ucaps import UCaps
 from caps_med.networks.unet_capsules import CapsuleUNet
@@ -37,6 +38,7 @@ from caps_med.networks.unet_capsules import CapsuleUNet
 __all__ = [
     "ENSEMBLES",
     "NETWORKS",
+    "SPADE",
     "CapsNet",
     "CapsNetDiscriminator",
     "CapsPix2Pix",

@@ -25,16 +25,16 @@ from caps_med.layers import ConvCapsule, DeconvCapsule, join_types
 from caps_med.layers.convolutional import Padding, Upsampling
 from caps_med.layers.initialization import initialize
 from caps_med.layers.spatial import channels_last, conv_type
-from caps_med.networks.base import Output, SynthesisNetwork
+from caps_med.networks.base import Output
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.gan_layers import Shape, conv_capsule, deconv_capsule
 from caps_med.networks.noise import InputNoise, NoiseName, build_noise
-from caps_med.routing.layout import widen
+from caps_med.networks.noisy import NoisyGenerator
 
 BorderPadding = Literal["zeros", "replicate"]
 
 
-class CapsPix2Pix(SynthesisNetwork):
+class CapsPix2Pix(NoisyGenerator):
     """Synthesize an image from a label map and a noise vector.
 
     Args:
@@ -116,46 +116,9 @@ class CapsPix2Pix(SynthesisNetwork):
         self.layers = self._layer_infos(a)
 
     @property
-    def noise_size(self) -> int:
-        """Length Z of the noise vector."""
-        return self.noise.noise_size
-
-    @property
-    def slice_noise_size(self) -> int:
-        """See `SynthesisNetwork.slice_noise_size`."""
-        return self.noise.slice_noise_size
-
-    def noise_of_slices(
-        self, z: Tensor, depths: Tensor, lengths: Sequence[float] | None = None
-    ) -> Tensor:
-        """See `SynthesisNetwork.noise_of_slices`."""
-        return self.noise.of_slices(z, depths, lengths)
-
-    @property
     def image_size(self) -> tuple[int, ...] | None:
         """See `SynthesisNetwork.image_size`."""
         return self.noise.image_size if isinstance(self.noise, InputNoise) else None
-
-    @property
-    def windowed(self) -> bool:
-        """See `SynthesisNetwork.windowed`."""
-        return not self.noise.placed
-
-    @sample_by_sample
-    def forward(self, label: Tensor, z: Tensor) -> Tensor:
-        """The image ``[B, C, *S]`` of a label map ``[B, L, *S]`` and noise ``[B, Z]``."""
-        return self.clean_and_image(label, z)[1]
-
-    @sample_by_sample
-    def clean_and_image(self, label: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """See `SynthesisNetwork.clean_and_image`."""
-        fields = self.noise.fields(z, label.shape[2:])
-        features = self._capsules(label, z, fields)["convcaps10"].flatten(1, 2)
-        maps = self.conv2(self.noise.modulate(features, z))
-        clean = self._activated(maps)
-        if not self.noise.grainy:
-            return clean, clean
-        return clean, self._activated(self.noise.add_grain(maps, features, z, fields))
 
     @sample_by_sample
     def capsules(self, label: Tensor, z: Tensor) -> OrderedDict[str, Tensor]:
@@ -182,9 +145,12 @@ class CapsPix2Pix(SynthesisNetwork):
         c["convcaps10"] = self.convcaps10(join_types(c["deconvcaps3"], c["conv1"]))
         return c
 
-    def _activated(self, maps: Tensor) -> Tensor:
-        maps = widen(maps)
-        return torch.sigmoid(maps) if self.output == "sigmoid" else torch.tanh(maps)
+    def _features(self, label: Tensor, z: Tensor, fields: Tensor) -> Tensor:
+        return self._capsules(label, z, fields)["convcaps10"].flatten(1, 2)
+
+    def _maps(self, features: Tensor) -> Tensor:
+        maps: Tensor = self.conv2(features)
+        return maps
 
     def _first(self, label: Tensor, noise: Tensor) -> Tensor:
         maps = self.conv1(torch.cat((label, noise), 1))

@@ -20,6 +20,7 @@ from caps_med.networks.matrix_capsules import MatrixCapsules
 from caps_med.networks.onlycaps import OnlyCaps
 from caps_med.networks.pix2pix import Pix2Pix
 from caps_med.networks.segcaps import SegCaps
+from caps_med.networks.spade import SPADE
 from caps_med.networks.transforming import TransformingAutoencoder
 from caps_med.networks.ucaps import UCaps
 
@@ -30,6 +31,7 @@ SINGLE_NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
     "OnlyCaps": OnlyCaps,
     "CapsPix2Pix": CapsPix2Pix,
     "Pix2Pix": Pix2Pix,
+    "SPADE": SPADE,
     "UNet": UNet,
     "CapsNet": CapsNet,
     "MatrixCapsules": MatrixCapsules,

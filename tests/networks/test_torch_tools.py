@@ -20,6 +20,7 @@ NETWORKS: Mapping[str, tuple[dict[str, Any], tuple[int, int]]] = {
     "SegCaps": ({"atoms": 4}, (16, 16)),
     "CapsPix2Pix": ({"atoms": 4}, (16, 16)),
     "Pix2Pix": ({"width": 8}, (16, 16)),
+    "SPADE": ({"width": 8}, (16, 16)),
     "ConvCaps": ({"atoms": 2}, (16, 16)),
     "UCaps": ({"atoms": 1}, (16, 16)),
     "OnlyCaps": ({"atoms": 8}, (16, 16)),

@@ -228,7 +228,7 @@ def synthesis(
     atoms: Atoms = None,
     start_from: StartFrom = None,
     network: Annotated[
-        str | None, typer.Option(help="capspix2pix, or pix2pix, to compare with.")
+        str | None, typer.Option(help="capspix2pix; to compare with: pix2pix or spade.")
     ] = None,
     noise_source: Annotated[
         str | None,

@@ -41,10 +41,12 @@ ARMS: Mapping[str, Arm] = {
     "caps": Arm("the same + CapsPix2Pix", generator="capspix2pix"),
     "caps-3d": Arm("the same + CapsPix2Pix in 3-D", generator="capspix2pix-3d"),
     "pix2pix": Arm("the same + pix2pix", generator="pix2pix"),
+    "spade": Arm("the same + SPADE", generator="spade"),
     "further": Arm("the same + further real volumes", further=True),
     "real": Arm("real, no augmentation", augmented=False),
     "caps-plain": Arm("real + CapsPix2Pix, no augmentation", False, "capspix2pix"),
     "pix2pix-plain": Arm("real + pix2pix, no augmentation", False, "pix2pix"),
+    "spade-plain": Arm("real + SPADE, no augmentation", False, "spade"),
     "caps-alone": Arm("CapsPix2Pix alone", generator="capspix2pix", real=False),
 }
 

@@ -32,6 +32,7 @@ SMOOTH = {"upsampling": "linear", "padding": "replicate"}
 RECIPES: Mapping[str, Mapping[str, object]] = {
     "capspix2pix": {"learning_rate": 3e-3, **SMOOTH},
     "pix2pix": {"network": "pix2pix"},
+    "spade": {"network": "spade"},
     "capspix2pix-3d": {"learning_rate": 3e-3, "atoms": 8, "discriminator": "patch", "crop": 32,
                        "batch_size": 4, **SMOOTH},
 }  # fmt: skip

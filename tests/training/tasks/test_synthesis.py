@@ -20,6 +20,7 @@ from benchmarks.tstr.data import source as tstr_source
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, encode_image
+from caps_med.networks import build_network
 from tests.training.axons import write_axons
 from training.data import Sample, Source, load_source, open_dataset
 from training.engine.run_folder import RunFolder
@@ -198,6 +199,20 @@ def test_pix2pix_has_its_own_recipe(axons: Path) -> None:
     chosen = recipe(axons, network="pix2pix")
     assert (chosen.discriminator, chosen.style_weight, chosen.texture_weight) == ("patch", 0, 0)
     assert recipe(axons, network="pix2pix", discriminator="capsule").discriminator == "capsule"
+
+
+def test_spade_has_its_own_recipe_and_the_noise_of_the_capsule_generator(
+    axons: Path, store: Path
+) -> None:
+    chosen = recipe(axons, network="spade", noise_size=32, fibres=False)
+    assert (chosen.discriminator, chosen.adversarial_loss) == ("patch", "hinge")
+    assert chosen.style_weight and chosen.texture_weight and not chosen.casts_votes
+    source = load_source(open_dataset(axons), store)
+    spec = chosen.network_spec(source)
+    assert spec.name == "SPADE" and spec.arguments["noise_size"] == 32
+    assert spec.arguments["fibres"] is False
+    network = build_network("SPADE", {**spec.arguments, "width": 8})
+    assert "noise_mm" in chosen.card_values(network, source)
 
 
 def test_crops_are_real_pixels(axons: Path, store: Path) -> None:

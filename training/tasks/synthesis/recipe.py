@@ -54,13 +54,24 @@ PIX2PIX = {
     "average": 0.0,
     "keep": "best",
 }
+#: Of SPADE (Park et al. 2019): its discriminator and adversarial loss. Style codes stand for its
+#: image encoder, the losses of structure and texture for those of features.
+SPADE = {
+    "learning_rate": 2e-4,
+    "discriminator": "patch",
+    "discriminator_width": 64,
+    "adversarial_loss": "hinge",
+}
+#: Other defaults of a network.
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {"pix2pix": PIX2PIX, "spade": SPADE}
 
 
 class SynthesisRecipe(CropRecipe):
     """How a generator is trained.
 
     Attributes:
-        network: ``capspix2pix``, or ``pix2pix``, the baseline of Isola et al. 2017.
+        network: ``capspix2pix``, or a baseline: ``pix2pix`` (Isola et al. 2017), ``spade`` (Park
+            et al. 2019).
         keep: the last epoch by default; the score is that of the average style without grain,
             which measures closeness and not realism.
         atoms: of the first capsules.
@@ -100,7 +111,7 @@ class SynthesisRecipe(CropRecipe):
     task: ClassVar[Task] = "synthesis"
     before: ClassVar[Mapping[str, Any]] = {"fibres": True}
 
-    network: Literal["capspix2pix", "pix2pix"] = "capspix2pix"
+    network: Literal["capspix2pix", "pix2pix", "spade"] = "capspix2pix"
     noise_source: str = "field"
     noise_size: int = 64
     upsampling: Upsampling = "transposed"
@@ -127,7 +138,7 @@ class SynthesisRecipe(CropRecipe):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        own = PIX2PIX if values.get("network") == "pix2pix" else {}
+        own = DEFAULTS.get(values.get("network", ""), {})
         changed = values.get("augmentation", {})
         if isinstance(changed, Mapping):
             changed = {**GENTLE.model_dump(), **changed}
@@ -157,16 +168,18 @@ class SynthesisRecipe(CropRecipe):
         }
         if self.network == "pix2pix":
             return NetworkSpec(name="Pix2Pix", arguments=channels)
+        noise = {"noise_size": self.noise_size, "fibres": bool(self.fibres)}
+        if self.network == "spade":
+            return NetworkSpec(name="SPADE", arguments={**channels, **noise})
         arguments = {
             **channels,
+            **noise,
             "noise_source": self.noise_source,
-            "noise_size": self.noise_size,
             "image_size": (self.crop,) * dims if self.noise_source == "input" else None,
             "atoms": self.atoms,
             "dropout": self.dropout,
             "upsampling": self.upsampling,
             "padding": self.padding,
-            "fibres": bool(self.fibres),
         }
         return NetworkSpec(name="CapsPix2Pix", arguments=arguments)
 
@@ -194,7 +207,8 @@ class SynthesisRecipe(CropRecipe):
 
     @property
     def _has_fields(self) -> bool:
-        return self.network == "capspix2pix" and self.noise_source == "field"
+        source = {"capspix2pix": self.noise_source, "spade": "field"}
+        return source.get(self.network) == "field"
 
     def held_out_scores(self, network: CapsuleNetwork, source: Source) -> Mapping[str, float]:
         """SSIM and mean absolute error inside the labelled foreground."""
