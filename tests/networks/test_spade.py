@@ -97,9 +97,8 @@ def test_scales_and_shifts_do_not_depend_on_how_much_of_the_image_a_class_covers
     network: SPADE,
 ) -> None:
     seen: list[Tensor] = []
-    hook = network.blocks[-1].norm_0.mlp_gamma.register_forward_hook(
-        lambda module, inputs, answer: seen.append(answer)
-    )
+    scale = network.get_submodule("blocks.6.norm_0.mlp_gamma")
+    hook = scale.register_forward_hook(lambda module, inputs, answer: seen.append(answer))
     small, large = torch.zeros(2, 1, 1, 64, 64)
     small[..., 24:40, 24:40], large[..., 4:60, 4:60] = 1, 1
     clean(network, small), clean(network, large)
