@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from benchmarks.classification.run import COMMAND, Measured
-from training.evaluation.classification.measures import Estimate, estimate, resamples
+from training.evaluation.statistics import Estimate, estimate, resamples
 
 _TITLES = {
     "fashion": "Fashion-MNIST, official split: 60,000 training and 10,000 test images",

@@ -9,7 +9,7 @@ import numpy as np
 from caps_med.images import MedicalImage
 from caps_med.inference import Segmentation
 from training.evaluation.calibration import Reliability, calibration_errors
-from training.evaluation.classification.measures import estimate, resamples
+from training.evaluation.statistics import estimate, resamples
 from training.evaluation.summary import REGIONS, CalibrationScores, Region, ReliabilityBin
 
 #: Decimals kept of a bin's means.
@@ -39,8 +39,7 @@ class CalibrationRecord:
     def scores(self, models: Sequence[str], seed: int) -> Iterator[CalibrationScores]:
         """Of each model, over the whole images and where it finds foreground."""
         groups = list(self._groups.values())
-        drawn = None if len(set(groups)) > 1 else 0  # of one case there is no interval
-        weights = resamples(groups, seed, drawn)
+        weights = resamples(groups, seed)
         for model in models:
             for region in REGIONS:
                 cases = self._found[model, region]

@@ -1,4 +1,8 @@
-"""Mean, spread and confidence of scores over cases."""
+"""Mean, spread and confidence of scores over cases, and of measures of many images.
+
+Cases of one group (slices of a volume, images of a patient) are not independent: all that is here
+resamples and counts groups.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-#: Confidence level of the intervals, and number of bootstrap resamples.
-CONFIDENCE, RESAMPLES = 0.95, 9999
+#: Confidence level of the intervals; bootstrap resamples of a mean, and of other measures.
+CONFIDENCE, RESAMPLES, MEASURED_RESAMPLES = 0.95, 9999, 500
 #: Decimals kept: more than any score deserves, fewer than machines differ in.
 _DIGITS = 6
 
 #: With fewer independent cases all differences have one sign by chance in over 5 % of data sets:
 #: an interval would claim too much.
 ENOUGH = 6
+#: The same for shares of right answers, which tell less of each case than a score does.
+ENOUGH_ANSWERS = 20
 
+Floats = NDArray[np.float64]
 Verdict = Literal["better", "worse", "no difference shown", "too few cases"]
 
 
@@ -53,6 +60,24 @@ class Spread(BaseModel):
         return shown
 
 
+class Estimate(BaseModel):
+    """A measure and its 95 % confidence interval; None where it is not defined."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    value: float | None
+    interval: tuple[float, float] | None = None
+
+    def text(self, digits: int = 3) -> str:
+        """``0.912 [0.898, 0.925]``."""
+        if self.value is None:
+            return "–"
+        shown = f"{self.value:.{digits}f}"
+        if self.interval is not None:
+            shown += f" [{self.interval[0]:.{digits}f}, {self.interval[1]:.{digits}f}]"
+        return shown
+
+
 def spread_of(values: Sequence[float], groups: Sequence[str], seed: int = 0) -> Spread | None:
     """Summarize `values`; None if there are none.
 
@@ -61,7 +86,7 @@ def spread_of(values: Sequence[float], groups: Sequence[str], seed: int = 0) -> 
 
     Args:
         values: one per case.
-        groups: the group of each case.
+        groups: the group of each case; "" for a case on its own.
         seed: same seed, same interval.
     """
     if not values:
@@ -70,7 +95,7 @@ def spread_of(values: Sequence[float], groups: Sequence[str], seed: int = 0) -> 
     low_high = _interval(array, groups, seed)
     return Spread(
         cases=len(array),
-        groups=len(set(groups)),
+        groups=independent(groups),
         mean=rounded(array.mean()),
         median=rounded(np.median(array)),
         sd=rounded(array.std(ddof=1)) if len(array) > 1 else None,
@@ -89,11 +114,22 @@ def rounded(value: float | np.floating | None) -> float | None:
 
 def verdict(difference: Spread, more_is_better: bool) -> Verdict:
     """What the interval of paired differences (ours minus theirs) shows of ours."""
-    if difference.interval is None or difference.groups < ENOUGH:
+    return verdict_of(difference.interval, difference.groups, more_is_better)
+
+
+def verdict_of(
+    interval: tuple[float, float] | None, groups: int, more_is_better: bool, enough: int = ENOUGH
+) -> Verdict:
+    """What the interval of a difference (ours minus theirs) shows of ours.
+
+    Args:
+        groups: how many there are, of which a verdict needs `enough`.
+    """
+    if interval is None or groups < enough:
         return "too few cases"
-    if not excludes_zero(difference.interval):
+    if not excludes_zero(interval):
         return "no difference shown"
-    return "better" if (difference.interval[0] > 0) == more_is_better else "worse"
+    return "better" if (interval[0] > 0) == more_is_better else "worse"
 
 
 def excludes_zero(interval: tuple[float, float]) -> bool:
@@ -101,10 +137,55 @@ def excludes_zero(interval: tuple[float, float]) -> bool:
     return interval[0] > 0 or interval[1] < 0
 
 
-def _interval(
-    values: NDArray[np.float64], groups: Sequence[str], seed: int
-) -> tuple[float, float] | None:
-    _, member = np.unique(np.asarray(groups), return_inverse=True)
+def independent(groups: Sequence[str]) -> int:
+    """How many groups there are; "" is a case on its own."""
+    return int(_numbered(groups).max(initial=-1)) + 1
+
+
+def resamples(groups: Sequence[str], seed: int, count: int | None = None) -> Floats:
+    """``[1 + count, N]``: all cases once, then how often each is drawn; whole groups are drawn.
+
+    Of a single group there is nothing to draw: ``[1, N]``, from which no interval follows.
+
+    Args:
+        groups: of the cases; "" for a case on its own.
+        count: `MEASURED_RESAMPLES` if it is None.
+    """
+    count = MEASURED_RESAMPLES if count is None else count
+    member = _numbered(groups)
+    total = int(member.max()) + 1
+    if total < 2:
+        count = 0
+    generator = np.random.default_rng(seed)
+    drawn = generator.multinomial(total, np.full(total, 1 / total), count)
+    return np.concatenate([np.ones((1, len(member))), drawn[:, member]]).astype(float)
+
+
+def estimate(values: Floats) -> Estimate:
+    """The first value, and the percentile interval of the others (Efron 1979).
+
+    Args:
+        values: of a measure for each row of `resamples`.
+    """
+    if not np.isfinite(values[0]):
+        return Estimate(value=None)
+    others = values[1:][np.isfinite(values[1:])]
+    value = rounded(float(values[0]))
+    if len(others) < 2:
+        return Estimate(value=value)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(others, [tail, 1 - tail])
+    return Estimate(value=value, interval=(rounded(float(low)), rounded(float(high))))
+
+
+def _numbered(groups: Sequence[str]) -> NDArray[np.intp]:
+    """``[N]``, the number of each case's group."""
+    names = [group or f"\0{i}" for i, group in enumerate(groups)]
+    return np.unique(names, return_inverse=True)[1]
+
+
+def _interval(values: Floats, groups: Sequence[str], seed: int) -> tuple[float, float] | None:
+    member = _numbered(groups)
     sums, counts = np.bincount(member, values), np.bincount(member).astype(np.float64)
     if len(sums) < 2:
         return None

@@ -13,9 +13,9 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict
 
 from training.atomic import write_text
-from training.evaluation.classification.measures import Estimate
 from training.evaluation.metrics.overlap import METRICS, ClassScores
 from training.evaluation.statistics import (
+    Estimate,
     Spread,
     Verdict,
     excludes_zero,

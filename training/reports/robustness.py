@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from training.evaluation.classification.measures import Estimate
 from training.evaluation.robustness.summary import AttackRates, ModelRobustness, RobustnessSummary
+from training.evaluation.statistics import Estimate
 from training.pictures.robustness import Line, curve_panels
 from training.reports.page import Measure
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +20,14 @@ from tests.classifiers import NETWORKS, classifier_card, write_classifiers
 from tests.conftest import tiny_card, write_tiny
 from tests.training.data.classified_files import Digits, class_folders, digits, findings_folders
 from training.cli import evaluate as command
-from training.data.classified import open_classified
+from training.data.classified import ClassifiedDataset, open_classified
 from training.evaluation.classification.evaluate import evaluate_classification
 from training.evaluation.classification.measures import (
     Answers,
-    estimate,
     measured,
-    resamples,
 )
 from training.evaluation.classification.ranking import ranked
+from training.evaluation.statistics import estimate, resamples
 from training.reports.classification import classification_report
 
 #: Three images of class 0, two of class 1, one of class 2; two are wrong.
@@ -41,7 +42,7 @@ PROBABILITIES = np.array(
 
 @pytest.fixture(autouse=True)
 def _few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.evaluation.classification.measures.RESAMPLES", 20)
+    monkeypatch.setattr("training.evaluation.statistics.MEASURED_RESAMPLES", 20)
 
 
 def values(answers: Answers) -> dict[str, float]:
@@ -184,13 +185,36 @@ def test_a_model_against_itself_shows_no_difference(data: Path, repository: Path
     assert difference.value == pytest.approx(first - second, abs=1e-5)
 
 
-def test_of_one_patient_there_are_no_intervals(tmp_path: Path, repository: Path) -> None:
-    findings_folders(tmp_path, digits(9, kinds=3), digits(24, kinds=3, start=9))
-    for file in [*(tmp_path / "test").rglob("*.png")]:
-        (file.parent / "anna").mkdir(exist_ok=True)
-        file.rename(file.parent / "anna" / file.name)
+def of_patients(folder: Path, names: Sequence[str]) -> ClassifiedDataset:
+    """24 test images, which go to the patients in turn."""
+    findings_folders(folder, digits(9, kinds=3), digits(24, kinds=3, start=9))
+    for number, file in enumerate(sorted((folder / "test").rglob("*.png"))):
+        patient = file.parent / names[number % len(names)]
+        patient.mkdir(exist_ok=True)
+        file.rename(patient / file.name)
+    return open_classified(folder)
+
+
+def test_verdicts_count_patients(tmp_path: Path, repository: Path) -> None:
     models = [caps_med.load_model(f"tiny-{n}", repository) for n in ("efficient", "cnn")]
-    found = evaluate_classification(open_classified(tmp_path), models).summary
+    few = of_patients(tmp_path, ("anna", "berta", "cleo"))
+    found = evaluate_classification(few, models).summary
+    assert (found.cases, found.groups) == (24, 3)
+    assert found.notes == (
+        "24 images of 3 patients: intervals and verdicts are by patient",
+        "only 3 patients: intervals mean little",
+    )
+    assert all(c.difference.interval is not None for c in found.comparisons)
+    assert {c.verdict for c in found.comparisons} == {"too few cases"}
+    lone = replace(few, images=tuple(replace(image, group="") for image in few.images))
+    found = evaluate_classification(lone, [models[0], models[0]]).summary
+    assert found.groups == 24 and found.notes == ()
+    assert {c.verdict for c in found.comparisons} == {"no difference shown"}
+
+
+def test_of_one_patient_there_are_no_intervals(tmp_path: Path, repository: Path) -> None:
+    models = [caps_med.load_model(f"tiny-{n}", repository) for n in ("efficient", "cnn")]
+    found = evaluate_classification(of_patients(tmp_path, ["anna"]), models).summary
     assert "all images are of one patient: there are no intervals" in found.notes
     accuracy = found.scores[0].measures["accuracy"]
     assert accuracy.value is not None and accuracy.interval is None

@@ -48,7 +48,7 @@ TINY = {"epochs": 1, "steps": 2, "batch_size": 8, "seed": 1}
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     """For the intervals in reports, which take longer than these trainings."""
-    monkeypatch.setattr("training.evaluation.classification.measures.RESAMPLES", 20)
+    monkeypatch.setattr("training.evaluation.statistics.MEASURED_RESAMPLES", 20)
 
 
 @pytest.fixture(scope="module")

@@ -19,13 +19,19 @@ from training.data.classified.images import ClassifiedImage
 from training.evaluation.calibration import Floats
 from training.evaluation.classification.measures import (
     Answers,
-    Estimate,
     Resampled,
-    estimate,
     measured,
-    resamples,
 )
 from training.evaluation.classification.reconstructions import Reconstruction, reconstructions
+from training.evaluation.statistics import (
+    ENOUGH_ANSWERS,
+    Estimate,
+    Verdict,
+    estimate,
+    independent,
+    resamples,
+    verdict_of,
+)
 from training.evaluation.summary import Row, Summary
 
 #: Images of one pass.
@@ -40,8 +46,6 @@ OVERALL = {
 }
 #: Measures of each class.
 OF_CLASSES = ("sensitivity", "specificity", "auroc", "average_precision")
-#: Fewer images than this make an interval claim too much.
-ENOUGH = 20
 
 Track: TypeAlias = Callable[[Iterable[ClassifiedImage]], Iterable[ClassifiedImage]]
 
@@ -73,7 +77,7 @@ class ModelMeasures(_Section):
 
 
 class Difference(_Section):
-    """The first model minus another, on the same resamples of the images.
+    """The first model minus another, on the same resamples of the images, or of the patients.
 
     Attributes:
         verdict: on the first model, by whether the interval excludes 0.
@@ -82,19 +86,21 @@ class Difference(_Section):
     against: str
     metric: str
     difference: Estimate
-    verdict: str
+    verdict: Verdict
 
 
 class ClassificationSummary(Summary):
     """All results of an evaluation of classification models.
 
     Attributes:
+        groups: patients that the images are of; an image of no known one counts as one.
         part: of the data set that was used; empty for all of it.
         classes: their names.
         scores: one for each model.
         comparisons: of the first model with each other one.
     """
 
+    groups: int
     part: str
     classes: tuple[str, ...]
     scores: tuple[ModelMeasures, ...]
@@ -155,7 +161,8 @@ def evaluate_classification(
     card = models[0].bundle.card
     names = tuple(card.labels.values())
     targets = _targets(dataset, images, names)
-    weights = resamples([image.group for image in images], seed)
+    groups = [image.group for image in images]
+    weights = resamples(groups, seed)
     answers = [
         Answers(probabilities, targets, model.classifier.spec.exclusive)
         for model, probabilities in zip(
@@ -168,11 +175,12 @@ def evaluate_classification(
         seed=seed,
         models=tuple(model.bundle.reference for model in models),
         cases=len(images),
+        groups=independent(groups),
         notes=tuple(_notes(dataset, images, models, bool(test))),
         part="test" if test else "",
         classes=names,
         scores=tuple(map(_measures, models, answers, found)),
-        comparisons=tuple(_differences(models, found, len(images))),
+        comparisons=tuple(_differences(models, found, independent(groups))),
     )
     rows = [row for m, a in zip(models, answers, strict=True) for row in _rows(m, a, images, names)]
     drawn = reconstructions(dataset, images, models[0])
@@ -253,7 +261,7 @@ def _measures(model: Model, answers: Answers, found: Resampled) -> ModelMeasures
 
 
 def _differences(
-    models: Sequence[Model], found: Sequence[Resampled], images: int
+    models: Sequence[Model], found: Sequence[Resampled], groups: int
 ) -> Iterable[Difference]:
     """On the same resamples, so that what is common to both models cancels."""
     for model, other in zip(models[1:], found[1:], strict=True):
@@ -263,18 +271,8 @@ def _differences(
                 against=model.bundle.reference,
                 metric=metric,
                 difference=difference,
-                verdict=verdict(difference, more_is_better, images),
+                verdict=verdict_of(difference.interval, groups, more_is_better, ENOUGH_ANSWERS),
             )
-
-
-def verdict(difference: Estimate, more_is_better: bool, images: int) -> str:
-    """What a difference of the first model minus another shows of the first."""
-    if difference.interval is None or images < ENOUGH:
-        return "too few cases"
-    low, high = difference.interval
-    if low <= 0 <= high:
-        return "no difference shown"
-    return "better" if (low > 0) == more_is_better else "worse"
 
 
 def _notes(
@@ -289,10 +287,24 @@ def _notes(
         recipe = model.bundle.card.provenance.recipe
         if not test and recipe.get("data") == dataset.data:
             yield f"{model.bundle.reference} was trained on these images: its scores are too high"
-    if len(images) > 1 and len({image.group or image.name for image in images}) == 1:
+    yield from confidence_notes([image.group for image in images])
+
+
+def confidence_notes(groups: Sequence[str]) -> Iterable[str]:
+    """What the intervals rest on, and whether that is much.
+
+    Args:
+        groups: of the images, their patients; "" where none is known.
+    """
+    images, patients = len(groups), independent(groups)
+    if patients == 1 < images:
         yield "all images are of one patient: there are no intervals"
-    if len(images) < ENOUGH:
-        yield f"only {len(images)} images: intervals mean little"
+        return
+    if patients < images:
+        yield f"{images} images of {patients} patients: intervals and verdicts are by patient"
+    if patients < ENOUGH_ANSWERS:
+        kind = "images" if patients == images else "patients"
+        yield f"only {patients} {kind}: intervals mean little"
 
 
 def _rows(

@@ -1,4 +1,4 @@
-"""Measures of classification, with bootstrap intervals.
+"""Measures of classification, for the images as they are and for resamples of them.
 
 Nearly all are shares of images, which the resamples of the bootstrap get by one matrix product; for
 ROC and precision-recall see `training.evaluation.classification.ranking`.
@@ -6,38 +6,13 @@ ROC and precision-recall see `training.evaluation.classification.ranking`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from training.evaluation.calibration import Floats, Reliability, calibration_errors
 from training.evaluation.classification.ranking import ranked
-
-#: Resamples of the bootstrap, and its confidence level.
-RESAMPLES, CONFIDENCE = 500, 0.95
-#: Decimals kept.
-_DIGITS = 6
-
-
-class Estimate(BaseModel):
-    """A measure and its 95 % confidence interval; None where it is not defined."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    value: float | None
-    interval: tuple[float, float] | None = None
-
-    def text(self, digits: int = 3) -> str:
-        """``0.912 [0.898, 0.925]``."""
-        if self.value is None:
-            return "–"
-        shown = f"{self.value:.{digits}f}"
-        if self.interval is not None:
-            shown += f" [{self.interval[0]:.{digits}f}, {self.interval[1]:.{digits}f}]"
-        return shown
 
 
 @dataclass(frozen=True)
@@ -122,39 +97,6 @@ def measured(answers: Answers, weights: Floats) -> Resampled:
         found[name] = _mean(np.stack([found[f"{name}/{k}"] for k in classes]))
     found["calibration_error"] = _calibration_errors(answers, weights)
     return found
-
-
-def resamples(groups: Sequence[str], seed: int, count: int | None = None) -> Floats:
-    """``[1 + count, N]``: all images once, then how often each is drawn; whole groups are drawn.
-
-    Of a single group there is nothing to draw: ``[1, N]``, from which no interval follows.
-
-    Args:
-        groups: of the images; "" for an image on its own.
-        count: `RESAMPLES` if it is None.
-    """
-    count = RESAMPLES if count is None else count
-    names = [group or f"\0{i}" for i, group in enumerate(groups)]
-    _, member = np.unique(names, return_inverse=True)
-    total = int(member.max()) + 1
-    if total < 2:
-        count = 0
-    generator = np.random.default_rng(seed)
-    drawn = generator.multinomial(total, np.full(total, 1 / total), count)
-    return np.concatenate([np.ones((1, len(names))), drawn[:, member]]).astype(float)
-
-
-def estimate(values: Floats) -> Estimate:
-    """The first value, and the percentile interval of the others (Efron 1979)."""
-    if not np.isfinite(values[0]):
-        return Estimate(value=None)
-    others = values[1:][np.isfinite(values[1:])]
-    value = round(float(values[0]), _DIGITS)
-    if len(others) < 2:
-        return Estimate(value=value)
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(others, [tail, 1 - tail])
-    return Estimate(value=value, interval=(round(float(low), _DIGITS), round(float(high), _DIGITS)))
 
 
 def _matches(answers: Answers) -> Floats:

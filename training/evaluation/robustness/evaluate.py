@@ -17,8 +17,7 @@ from caps_med.inference.passes import device_of
 from caps_med.networks import ClassificationNetwork
 from training.data.classified import ClassifiedDataset
 from training.evaluation.calibration import Floats
-from training.evaluation.classification.evaluate import ENOUGH, Difference, verdict
-from training.evaluation.classification.measures import Estimate, estimate, resamples
+from training.evaluation.classification.evaluate import Difference, confidence_notes
 from training.evaluation.robustness import attacks
 from training.evaluation.robustness.asking import answered
 from training.evaluation.robustness.attacks import Attack, gradient, wanted_classes
@@ -30,6 +29,14 @@ from training.evaluation.robustness.summary import (
     RobustnessSummary,
 )
 from training.evaluation.robustness.votes import routes, votes_count_alike
+from training.evaluation.statistics import (
+    ENOUGH_ANSWERS,
+    Estimate,
+    estimate,
+    independent,
+    resamples,
+    verdict_of,
+)
 
 #: Images unless another number is given, and largest changes of a pixel.
 IMAGES, EPSILONS = 200, (0.02, 0.05, 0.1, 0.2)
@@ -125,10 +132,10 @@ def evaluate_robustness(
         cases=len(groups),
         models=tuple(model.bundle.reference for model in models),
         seed=seed,
-        notes=tuple(_notes(subjects)),
+        notes=(*confidence_notes(groups), *_notes(subjects)),
         epsilons=EPSILONS,
         scores=tuple(_scores(subject, subjects, weights) for subject in subjects),
-        comparisons=tuple(_differences(subjects, weights)),
+        comparisons=tuple(_differences(subjects, weights, groups)),
     )
 
 
@@ -289,7 +296,9 @@ def _gradients(subject: _Subject) -> tuple[float | None, float | None]:
     return (slopes == 0).double().mean().item(), size
 
 
-def _differences(subjects: Sequence[_Subject], weights: Floats) -> Iterable[Difference]:
+def _differences(
+    subjects: Sequence[_Subject], weights: Floats, groups: Sequence[str]
+) -> Iterable[Difference]:
     """Of the means, on the same resamples; attacks on the images that both answer right."""
     first, *others = subjects
     for other in others:
@@ -301,20 +310,20 @@ def _differences(subjects: Sequence[_Subject], weights: Floats) -> Iterable[Diff
             pair = [np.where(both, each, np.nan) for each in (found, theirs)]
             ours, against = (_share(each, weights).mean(0) for each in pair)
             difference: Estimate = estimate(ours - against)
+            there = independent([*itertools.compress(groups, both[0])])
             source = None if trial.source is None else subjects[trial.source]
             made_for = "" if source is None else f" from {source.model.bundle.reference}"
             yield Difference(
                 against=other.model.bundle.reference,
                 metric="accuracy" if trial == CLEAN else trial.name + made_for,
                 difference=difference,
-                verdict=verdict(difference, not _is_attack(trial), int(both[0].sum())),
+                verdict=verdict_of(
+                    difference.interval, there, not _is_attack(trial), ENOUGH_ANSWERS
+                ),
             )
 
 
 def _notes(subjects: Sequence[_Subject]) -> Iterable[str]:
-    count = len(subjects[0].classes)
-    if count < ENOUGH:
-        yield f"only {count} images: intervals mean little"
     for subject in subjects:
         name = subject.model.bundle.reference
         if not subject.found[CLEAN].any():

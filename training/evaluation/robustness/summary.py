@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from training.evaluation.classification.evaluate import Difference
-from training.evaluation.classification.measures import Estimate
+from training.evaluation.statistics import Estimate
 from training.evaluation.summary import Summary
 
 

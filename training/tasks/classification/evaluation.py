@@ -44,7 +44,10 @@ def _tables(summary: ClassificationSummary) -> list[Table]:
     from training.reports.classification import measures
 
     rows = [(measure.name, *measure.cells) for measure in measures(summary)]
-    found = Table(("", *summary.models), rows, counted(summary.cases, "image"))
+    title = counted(summary.cases, "image")
+    if summary.groups < summary.cases:
+        title += f" of {counted(summary.groups, 'patient')}"
+    found = Table(("", *summary.models), rows, title)
     return [found, *_differences(summary.models[0], summary.comparisons)]
 
 

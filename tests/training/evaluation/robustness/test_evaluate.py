@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +16,18 @@ from tests.conftest import tiny_card, write_tiny
 from tests.training.data.classified_files import digits, findings_folders
 from tests.training.evaluation.command import run
 from training.data.classified import ClassifiedDataset, open_classified
-from training.evaluation.classification.measures import Estimate
 from training.evaluation.robustness import attacks, evaluate
 from training.evaluation.robustness.attacks import Attack
 from training.evaluation.robustness.evaluate import ATTACKS, evaluate_robustness
 from training.evaluation.robustness.families import FAMILIES
 from training.evaluation.robustness.summary import ModelRobustness
+from training.evaluation.statistics import Estimate
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two families at all strengths, two sizes of attacks, few steps."""
-    monkeypatch.setattr("training.evaluation.classification.measures.RESAMPLES", 20)
+    monkeypatch.setattr("training.evaluation.statistics.MEASURED_RESAMPLES", 20)
     few = {name: FAMILIES[name] for name in ("shear", "crowding")}
     monkeypatch.setattr(evaluate, "FAMILIES", few)
     monkeypatch.setattr(evaluate, "EPSILONS", (0.1, 0.4))
@@ -82,6 +83,16 @@ def test_two_models_face_the_same_changes(data: Path, repository: Path) -> None:
     for comparison in found.comparisons:
         if comparison.against == "tiny-efficient@1" and "from" not in comparison.metric:
             assert comparison.difference.value in (0, None)
+
+
+def test_verdicts_count_patients(data: Path, repository: Path) -> None:
+    names = ("tiny-efficient", "tiny-cnn")
+    models = [caps_med.load_model(name, repository) for name in names]
+    found = dataset(data)
+    images = [replace(image, group=f"{k % 2}") for k, image in enumerate(found.of("test") * 2)]
+    summary = evaluate_robustness(replace(found, images=tuple(images)), models)
+    assert summary.cases == 24 and "only 2 patients: intervals mean little" in summary.notes
+    assert {c.verdict for c in summary.comparisons} == {"too few cases"}
 
 
 def test_attacks_are_tried_on_right_answers_alone(data: Path, repository: Path) -> None:
