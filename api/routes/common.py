@@ -124,7 +124,7 @@ SeriesUID = Annotated[
 VolumeIndex = Annotated[
     int | None,
     Query(ge=0, description="Of a DICOM series with several volumes (echoes, time points), of a "
-          "cine or a stack of pictures: which one, from 0."),
+          "4-D NIfTI, of a cine or a stack of pictures: which one, from 0."),
 ]  # fmt: skip
 
 

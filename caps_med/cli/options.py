@@ -69,8 +69,8 @@ VolumeIndex: TypeAlias = Annotated[
     typer.Option(
         "--volume",
         min=0,
-        help="Of a DICOM series with several volumes (echoes, time points), of a cine or a stack "
-        "of pictures: which one, from 0.",
+        help="Of a DICOM series with several volumes (echoes, time points), of a 4-D NIfTI, of a "
+        "cine or a stack of pictures: which one, from 0.",
     ),
 ]
 

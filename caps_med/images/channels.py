@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from caps_med.errors import InvalidInput
+from caps_med.errors import InvalidInput, SeveralVolumes
 from caps_med.images.image import MedicalImage
+from caps_med.wording import choose_one
 
 #: Shares of red, green and blue in what a colour picture looks like in grey (ITU-R BT.601).
 LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
@@ -28,14 +29,16 @@ def with_channels(image: MedicalImage, count: int) -> MedicalImage:
         count: 1 or 3 where C is the other; else C.
 
     Raises:
-        InvalidInput: neither grey nor colour, or something else is asked for. The three channels
-            of a volume are no colours.
+        SeveralVolumes: a volume with channels, where one is needed: they are no colours.
+        InvalidInput: neither grey nor colour, or something else is asked for.
     """
     array = image.array
     if len(array) == count:
         return image
     if (len(array), count) == (1, COLOURS):
         return image.with_array(np.repeat(array, COLOURS, 0))
+    if count == 1 and image.spatial_dims == 3:
+        raise several_volumes(image, "1 channel is needed")
     if count != 1 or not is_colour(image):
         raise InvalidInput(f"the image has {len(array)} channel(s) where {count} are needed")
     if is_grey(image):
@@ -69,6 +72,31 @@ def as_picture(
         if channels in (None, len(array)) and size in (None, array.shape[1:]):
             return MedicalImage(np.ascontiguousarray(array), format=image.format)
     return image
+
+
+def several_volumes(image: MedicalImage, wanted: str) -> SeveralVolumes:
+    """The error about a volume with channels, such as a 4-D NIfTI, where one is wanted."""
+    count = len(image.array)
+    return SeveralVolumes(
+        f"{wanted}, and the image has {count} volumes (its fourth axis): "
+        f"{choose_one(count, 'volume')}",
+        count,
+    )
+
+
+def chosen_volume(image: MedicalImage, index: int) -> MedicalImage:
+    """One channel of a volume as a volume; of any other image, only 0 can be chosen: itself.
+
+    Raises:
+        InvalidInput: there is no such volume or picture.
+    """
+    count = len(image.array) if image.spatial_dims == 3 else 1
+    if not 0 <= index < count:
+        what, there = ("picture", "the file is one image")
+        if count > 1:
+            what, there = "volume", f"there are {count}: 0 to {count - 1}"
+        raise InvalidInput(f"{image.format}: no {what} {index}, {there}")
+    return image if count == 1 else image.with_array(image.array[[index]])
 
 
 def is_colour(image: MedicalImage) -> bool:

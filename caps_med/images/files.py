@@ -13,7 +13,7 @@ import numpy as np
 
 from caps_med.drafts import draft_of
 from caps_med.errors import InvalidInput, NotFinite
-from caps_med.images.channels import stack_channels
+from caps_med.images.channels import chosen_volume, stack_channels
 from caps_med.images.codecs import dicom_layout
 from caps_med.images.codecs.registry import CODECS, codec_of_content, codec_of_name, codec_of_path
 from caps_med.images.image import Kind, MedicalImage, save_with
@@ -55,7 +55,7 @@ def read_image(
         limits: checked from the headers, before anything is decoded.
         index: which picture of a stack (TIFF of many pages, npy `[N, H, W]`, frames of DICOM
             without a place), or which volume of a DICOM series that holds several (echoes, time
-            points, diffusion weightings); None for the whole as one image.
+            points, diffusion weightings) or of a 4-D NIfTI; None for the whole as one image.
         series: the Series Instance UID to read of a folder, zip or list of DICOM files.
 
     Returns:
@@ -231,9 +231,7 @@ def _decoded(
         return codec.decode(data, kind, limits)
     if codec.decode_one is not None:
         return codec.decode_one(data, kind, limits, index)
-    if index == 0:
-        return codec.decode(data, kind, limits)
-    raise InvalidInput(f"{codec.name}: no picture {index}, the file is one image")
+    return chosen_volume(codec.decode(data, kind, limits), index)
 
 
 def _content(source: str | PathLike[str] | bytes, limits: Limits) -> bytes:

@@ -9,6 +9,7 @@ import numpy as np
 
 from caps_med.errors import InvalidInput, UnknownLabel
 from caps_med.images.image import Array, MedicalImage
+from caps_med.wording import choose_one
 
 # Background black, then seven colours of Okabe and Ito, "Color Universal Design" (2008), then
 # nine of Paul Tol's scheme "muted" (SRON/EPS/TN/09-002): distinct to the colour-blind too.
@@ -68,7 +69,8 @@ def as_labels(image: MedicalImage) -> MedicalImage:
     array = image.array
     if image.spatial_dims == 3 and len(array) > 1:
         raise InvalidInput(
-            f"{len(array)} channels are not a label map: save one volume of label ids"
+            f"{len(array)} channels are not a label map: save one volume of label ids, or "
+            f"{choose_one(len(array), 'volume')}"
         )
     if not (array == array[:1]).all():
         raise InvalidInput(

@@ -18,13 +18,14 @@ from caps_med.images import MedicalImage, with_channels
 from caps_med.inference.applied import ImageReader, Shown
 from caps_med.inference.passes import device_of
 from caps_med.inference.provenance import AnswerProvenance
+from caps_med.inference.slabs import slab_of
 from caps_med.inference.suitability import (
     unexplained,
     unlike_reconstruction,
     unlike_training,
 )
 from caps_med.networks import ClassificationNetwork, with_temperature
-from caps_med.preprocessing import unit_pictures
+from caps_med.preprocessing import single_slice_plane, unit_pictures
 
 FloatArray = NDArray[np.float32]
 
@@ -153,6 +154,10 @@ class Classifier(ImageReader[ClassificationNetwork]):
             for note, error in zip(notes, errors, strict=True)
         ]
 
+    def _slab(self, image: MedicalImage) -> tuple[str, ...]:
+        plane = single_slice_plane(image) or self.spec.pictures.plane
+        return slab_of(image, plane)
+
     def prepare(self, image: MedicalImage, slice: int | None = None) -> Tensor:
         """The network's input `[1, C, *size]` of a picture or one slice.
 
@@ -171,7 +176,7 @@ class Classifier(ImageReader[ClassificationNetwork]):
                 _, _, capsules, present = self._scored(picture)
                 drawn = self._drawn(capsules, present)
         (note,) = self._doubts(picture, drawn)
-        return Shown(picture, 0, (*matched.warnings, *note))
+        return Shown(picture, 0, (*matched.warnings, *self._slab(matched), *note))
 
     def try_out(self, size: Sequence[int]) -> None:
         """See `AppliedNetwork.try_out`."""
@@ -225,7 +230,7 @@ class Classifier(ImageReader[ClassificationNetwork]):
             poses=capsules.numpy(),
             reconstruction=picture,
             exclusive=self.spec.exclusive,
-            warnings=(*image.warnings, *notes),
+            warnings=(*image.warnings, *self._slab(image), *notes),
             provenance=self.provenance,
         )
 

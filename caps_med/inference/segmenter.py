@@ -15,7 +15,7 @@ from torch import Tensor
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, with_channels
 from caps_med.images.blocks import blocks
-from caps_med.images.channels import COLOURS, as_picture, is_colour
+from caps_med.images.channels import COLOURS, as_picture, is_colour, several_volumes
 from caps_med.inference.applied import ImageReader, Shown
 from caps_med.inference.measures import LabelMeasures, measure_labels
 from caps_med.inference.passes import device_of, in_passes
@@ -23,6 +23,7 @@ from caps_med.inference.precision import NOTE, Precision, computed_in
 from caps_med.inference.progress import part_of
 from caps_med.inference.provenance import AnswerProvenance, as_answer
 from caps_med.inference.resolution import coarser_than_training
+from caps_med.inference.slabs import slab
 from caps_med.inference.suitability import unlike_training
 from caps_med.inference.uncertainty_maps import (
     Disagreement,
@@ -244,6 +245,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
     def _doubts(self, prepared: PreparedSlices) -> tuple[str, ...]:
         """Whether an image is unlike those of the training."""
         return (
+            *slab(prepared, self.card.plane, self.network.spatial_dims),
             *coarser_than_training(self.card, prepared.stack),
             *unlike_training(self.card, prepared.slices),
         )
@@ -264,6 +266,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         """The image with the channels that the network needs: its own, or grey or colour adapted.
 
         Raises:
+            SeveralVolumes: several channels of a volume, where one is needed.
             InvalidInput: other channels, or a picture where a volume is needed.
         """
         if image.spatial_dims < self.network.spatial_dims:
@@ -274,6 +277,8 @@ class Segmenter(ImageReader[SegmentationNetwork]):
             image = as_picture(image, channels=self.channels)
         given = len(image.array)
         adapts = self.card.takes_colours if given == 1 else is_colour(image)
+        if self.channels == 1 and image.spatial_dims == 3 and given > 1:
+            raise several_volumes(image, f"{self.provenance.model} takes 1 channel")
         if given != self.channels and not (adapts and {given, self.channels} == {1, COLOURS}):
             raise InvalidInput(self._wanted_channels(given))
         return with_channels(image, self.channels)

@@ -18,6 +18,7 @@ from caps_med.inference.passes import in_passes
 from caps_med.inference.progress import part_of
 from caps_med.inference.provenance import AnswerProvenance, as_answer
 from caps_med.inference.resolution import coarser_than_training
+from caps_med.inference.slabs import slab
 from caps_med.networks import SynthesisNetwork, one_hot
 from caps_med.preprocessing import PreparedSlices
 
@@ -166,6 +167,7 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
 
     def _doubts(self, prepared: PreparedSlices) -> tuple[str, ...]:
         return (
+            *slab(prepared, self.card.plane, self.network.spatial_dims),
             *coarser_than_training(self.card, prepared.stack),
             *unlike_training_labels(self.card, prepared.slices),
         )

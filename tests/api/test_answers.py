@@ -132,6 +132,17 @@ def test_a_series_has_a_report_and_a_label_map_segmentation(client: TestClient) 
     assert synthetic.status_code == 200, synthetic.text
 
 
+def test_a_volume_of_a_4d_nifti_is_chosen(client: TestClient, volume: bytes) -> None:
+    one = read_image(volume)
+    several = encode_image(one.with_array(np.concatenate([one.array, one.array // 2])), "nifti")
+    refused = client.post(SEGMENT, files={"image": several})
+    assert refused.status_code == 422 and refused.json()["code"] == "several_volumes"
+    assert refused.json()["volumes"] == 2 and "HTTP: volume=N" in refused.json()["detail"]
+    answer = client.post(SEGMENT, files={"image": several}, params={"volume": 0})
+    assert answer.status_code == 200, answer.text
+    assert answer.content == client.post(SEGMENT, files={"image": volume}).content
+
+
 def test_what_is_no_series_has_no_report(client: TestClient, volume: bytes) -> None:
     answer = client.post(SEGMENT, files={"image": volume}, params={"format": "sr"})
     assert answer.status_code == 406

@@ -18,8 +18,14 @@ import caps_med
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.export import example_inputs, export_model
 from caps_med.cli import app
-from caps_med.errors import InvalidBundle, InvalidInput, InvalidParameter
-from caps_med.images import MedicalImage, encode_image, read_channels, read_image
+from caps_med.errors import InvalidBundle, InvalidInput, InvalidParameter, SeveralVolumes
+from caps_med.images import (
+    MedicalImage,
+    count_pictures,
+    encode_image,
+    read_channels,
+    read_image,
+)
 from caps_med.inference import Model
 from tests.conftest import tiny_card, write_tiny
 from tests.images.dicom_files import IDENTITY, slice_file
@@ -189,8 +195,31 @@ def test_a_label_map_is_no_list(files: list[Path]) -> None:
 def test_volumes_have_no_colours(models: Path) -> None:
     write_tiny(models, "grey", tiny_card("segmentation"))
     volume = MedicalImage(np.zeros((3, *SHAPE), np.uint8), AFFINE)
-    with pytest.raises(InvalidInput, match="grey takes 1 channel; got 3: give one of them"):
-        caps_med.load_model("grey", models).segment(volume)
+    model = caps_med.load_model("grey", models)
+    told = r"grey takes 1 channel, and the image has 3 volumes .*choose one .* --volume N \(Python"
+    with pytest.raises(SeveralVolumes, match=told) as caught:
+        model.segment(volume)
+    assert caught.value.count == 3
+    with pytest.raises(SeveralVolumes, match="1 channel is needed, and the image has 3 volumes"):
+        caps_med.load_model("brain-slices").classify(volume)
+
+
+@pytest.mark.parametrize("suffix", [".nii.gz", ".nii"])
+def test_a_volume_of_a_fourth_axis_is_chosen(tmp_path: Path, suffix: str) -> None:
+    array = np.random.default_rng(0).integers(0, 200, (3, *SHAPE)).astype(np.int16)
+    MedicalImage(array, AFFINE).save(file := tmp_path / f"series{suffix}")
+    for index in range(3):
+        one = read_image(file, index=index)
+        np.testing.assert_array_equal(one.array, array[[index]])
+        np.testing.assert_allclose(one.affine, AFFINE, atol=1e-5)
+    one.save(tmp_path / f"one{suffix}")
+    np.testing.assert_array_equal(read_image(tmp_path / f"one{suffix}").array, array[[2]])
+    assert count_pictures(file) == 1  # it is one image of three channels
+    with pytest.raises(InvalidInput, match=r"no volume 3, there are 3: 0 to 2"):
+        read_image(file, index=3)
+    with pytest.raises(InvalidInput, match=r"3 channels are not a label map.*--volume N"):
+        read_image(file, kind="labels")
+    assert read_image(file, kind="labels", index=1).kind == "labels"
 
 
 def test_names_of_channels_are_as_many_as_the_network_takes(models: Path, tmp_path: Path) -> None:

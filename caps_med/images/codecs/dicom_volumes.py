@@ -19,6 +19,7 @@ from caps_med.images.codecs.dicom_stacks import stacks_of, volumes_of
 from caps_med.images.dicom_origin import DicomOrigin, joined
 from caps_med.images.image import STACK_AFFINE, Array, MedicalImage
 from caps_med.images.limits import Limits
+from caps_med.wording import choose_one
 
 NO_COMMON_ORIGIN = (
     "DICOM: no SEG can refer to these files together: they differ in the patient's name, study or "
@@ -87,7 +88,7 @@ def _pictures(files: list[Frames], limits: Limits, index: int | None) -> Medical
         timed = any(file.timed for file in files)
         what = "in time" if timed else "without a position, or in colour"
         raise SeveralVolumes(
-            f"DICOM: several pictures {what}, are no volume: {_choose(count, 'picture')}", count
+            f"DICOM: several pictures {what}, are no volume: {choose_one(count, 'picture')}", count
         )
     wanted = [_checked(index, count, "picture")] if single else list(range(count))
     frames, notes = _decoded(files, wanted, limits)
@@ -157,13 +158,7 @@ def _several_volumes(volumes: Sequence[Sequence[int]], planes: Sequence[SlicePla
         slices = f"of {', '.join(map(str, sizes[:MOST_LISTED]))} slices"
     if len(stacks_of([planes[volume[0]] for volume in volumes])) > 1:
         slices += ", which differ in orientation or pixel spacing"
-    return f"DICOM: {len(sizes)} volumes {slices}: {_choose(len(sizes), 'volume')}"
-
-
-def _choose(count: int, what: str) -> str:
-    return (
-        f"choose one {what} of 0 to {count - 1} with --volume N (Python: index=N, HTTP: volume=N)"
-    )
+    return f"DICOM: {len(sizes)} volumes {slices}: {choose_one(len(sizes), 'volume')}"
 
 
 def _checked(index: int | None, count: int, what: str) -> int:
