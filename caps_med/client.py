@@ -186,6 +186,43 @@ class Client:
         parts = {name: content for name, content in given.items() if content is not None}
         return self._infer(model, "features", parts, {k: str(v) for k, v in form.items()}, format)
 
+    def classify(
+        self,
+        model: str,
+        image: Content,
+        slice: int | None = None,
+        region: tuple[int, int, int, int] | None = None,
+    ) -> dict[str, Any]:
+        """What an image shows: ``label``, ``classes`` by falling probability, ``warnings``.
+
+        Args:
+            model: its name.
+            image: one file.
+            slice: of a volume; None for the middle one.
+            region: row, column, height and width of the part to look at; None for the whole.
+
+        Raises:
+            ServiceError: the service refused the request.
+        """
+        form = {} if slice is None else {"slice": str(slice)}
+        if region is not None:
+            form["region"] = ",".join(map(str, region))
+        found: dict[str, Any] = json.loads(
+            self._infer(model, "classify", {"image": image}, form, "json")
+        )
+        return found
+
+    def manipulate(
+        self, model: str, image: Content, format: str | None = None, **form: str | int
+    ) -> bytes:
+        """Reconstructions with one atom shifted; `form` may have capsule, atom, deltas, slice.
+
+        Raises:
+            ServiceError: the service refused the request.
+        """
+        asked = {name: str(value) for name, value in form.items()}
+        return self._infer(model, "manipulate", {"image": image}, asked, format)
+
     def train(
         self,
         task: str,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import re
 import stat
 import tarfile
 import zipfile
@@ -18,7 +19,11 @@ from caps_med.images.codecs import zips
 
 #: Bytes per read; no valid header needs a read of more than `LARGEST_READ`.
 PIECE, LARGEST_READ = 2**20, 2**24
-LONGEST_NAME, DEEPEST = 200, 12
+#: Bytes of a name, as file systems take them, and folders inside one another.
+LONGEST_NAME, DEEPEST = 255, 12
+#: Characters of a name that an error quotes.
+_QUOTED = 60
+_DRIVE = re.compile("[A-Za-z]:")
 #: Files that some systems add to archives.
 IGNORED = ("__MACOSX", ".DS_Store", "Thumbs.db")
 
@@ -199,11 +204,15 @@ def checked(name: str) -> str | None:
         InvalidInput: it is absolute, points outside the folder or is not portable.
     """
     parts = [part for part in name.split("/") if part not in ("", ".")]
-    outside = name.startswith("/") or ".." in parts or ":" in name or "\\" in name
-    if outside:
-        raise InvalidInput("the archive has a name that points outside it: pack relative names")
-    if not name.isprintable() or len(parts) > DEEPEST or any(len(p) > LONGEST_NAME for p in parts):
-        raise InvalidInput("the archive has a name that is too long or not printable")
+    told = f"the archive's member {name[:_QUOTED] + '...' * (len(name) > _QUOTED)!r}"
+    if name.startswith("/") or ".." in parts or "\\" in name or _DRIVE.match(name):
+        raise InvalidInput(f"{told} points outside it: pack relative names")
+    if not name.isprintable():
+        raise InvalidInput(f"{told} has a name that is not printable: rename it")
+    if len(parts) > DEEPEST:
+        raise InvalidInput(f"{told} is too deep: put it into at most {DEEPEST - 1} folders")
+    if any(len(part.encode()) > LONGEST_NAME for part in parts):
+        raise InvalidInput(f"{told} has a name of over {LONGEST_NAME} bytes: shorten it")
     if not parts or any(part in IGNORED or part.startswith("._") for part in parts):
         return None
     return "/".join(parts)

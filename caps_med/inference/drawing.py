@@ -37,6 +37,16 @@ class Drawing:
         return tiled(rows_of(list(self.reconstructions)))
 
 
+def check_decoder(network: ClassificationNetwork, provenance: AnswerProvenance) -> None:
+    """Raise `InvalidParameter` if a network cannot reconstruct images."""
+    if network.reconstructs:
+        return
+    fix = "train it with --set reconstruction_weight=0.392"
+    if not network.layers:
+        fix = "it has no capsules; choose a model of a capsule network"
+    raise InvalidParameter(f"{provenance.model} cannot reconstruct images: {fix}")
+
+
 def draw(
     network: ClassificationNetwork,
     capsule: int,
@@ -50,11 +60,7 @@ def draw(
             `MAX_POSES`; another number of atoms than the network's, or one that is not finite or
             beyond `MAX_ATOM`.
     """
-    if not network.reconstructs:
-        raise InvalidParameter(
-            f"{provenance.model} cannot reconstruct images: train it with "
-            "--set reconstruction_weight=0.392"
-        )
+    check_decoder(network, provenance)
     if not 0 <= capsule < network.out_channels:
         raise InvalidParameter(f"capsule={capsule}: must be from 0 to {network.out_channels - 1}")
     if not 1 <= len(poses) <= MAX_POSES:

@@ -20,6 +20,7 @@ from caps_med.images import MedicalImage, chosen_slice
 from caps_med.inference.applied import Shown
 from caps_med.inference.captions import as_rgb, captioned
 from caps_med.inference.colorbars import ColorBar, colored_by_sign
+from caps_med.inference.drawing import check_decoder
 from caps_med.inference.passes import device_of, input_of_slice
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.inference.strip import rows_of, tiled
@@ -143,11 +144,7 @@ class Manipulator:
         Raises:
             InvalidParameter: the network has no decoder.
         """
-        if not network.reconstructs:
-            raise InvalidParameter(
-                f"{provenance.model} cannot reconstruct images: train it with "
-                "--set reconstruction_weight=0.392"
-            )
+        check_decoder(network, provenance)
         with torch.inference_mode():
             scores, capsules = network.classify(shown.slices.to(device_of(network)))
 

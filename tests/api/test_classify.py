@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
@@ -13,6 +14,7 @@ from fastapi.testclient import TestClient
 import caps_med
 from api.app import create_app
 from api.settings import Settings
+from caps_med.client import Client, ServiceError
 from caps_med.images import MedicalImage, encode_image
 from tests.classifiers import write_classifiers
 from tests.conftest import tiny_card, write_tiny
@@ -59,6 +61,25 @@ def test_an_empty_picture_is_told(service: TestClient) -> None:
         path = f"/v1/models/tiny-efficient/{what}?format={form}"
         answer = service.post(path, files={"image": empty})
         assert answer.headers["Caps-Med-Warnings"] == told
+
+
+def test_the_client_asks_the_same(service: TestClient, picture: bytes) -> None:
+    def forwarded(request: httpx.Request) -> httpx.Response:
+        path = request.url.raw_path.decode()
+        content, headers = request.read(), dict(request.headers)
+        answer = service.request(request.method, path, content=content, headers=headers)
+        return httpx.Response(answer.status_code, content=answer.content)
+
+    path = "/v1/models/tiny-efficient"
+    with Client("http://testserver", transport=httpx.MockTransport(forwarded)) as client:
+        found = client.classify("tiny-efficient", picture, region=(2, 3, 9, 8))
+        strip = client.manipulate("tiny-efficient", picture, "png", capsule=1, deltas="0,0.2")
+        with pytest.raises(ServiceError, match=r"422 invalid_parameter: slice=4: must be"):
+            client.classify("tiny-efficient", picture, slice=4)
+    sent, form = {"image": picture}, {"region": "2,3,9,8"}
+    assert found == service.post(f"{path}/classify", files=sent, data=form).json()
+    moved = {"capsule": 1, "deltas": "0,0.2"}
+    assert strip == service.post(f"{path}/manipulate?format=png", files=sent, data=moved).content
 
 
 @pytest.mark.parametrize("model", ["tiny-segmentation", "tiny-synthesis"])
