@@ -37,18 +37,34 @@ class LossNotFinite(CapsMedError):
 
 @dataclass
 class Best:
-    """Score and epoch of the best weights so far; part of the checkpoint."""
+    """Score and epoch of the best weights so far; part of the checkpoint.
+
+    Of epochs with equal scores the last counts: few held-out samples are soon all answered right,
+    or none of them, long before the network has learned what it can.
+
+    Attributes:
+        reached: the first epoch with that score, from which early stopping counts.
+    """
 
     score: float = float("-inf")
     epoch: int = 0
+    reached: int = 0
+
+    def consider(self, score: float, epoch: int) -> None:
+        """Take the weights of an epoch if none before had a better score."""
+        if score > self.score:
+            self.reached = epoch
+        if score >= self.score:
+            self.score, self.epoch = score, epoch
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Both numbers."""
-        return {"score": self.score, "epoch": self.epoch}
+        """All numbers."""
+        return dict(vars(self))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore both numbers."""
+        """Restore all numbers; older checkpoints hold no `reached`, which their epoch was."""
         self.score, self.epoch = state["score"], state["epoch"]
+        self.reached = state.get("reached", self.epoch)
 
 
 class FinishedEpochs:
@@ -156,7 +172,7 @@ def _run(
 
 
 def _exhausted(best: Best, trainer: SupervisedTrainer, recipe: Recipe) -> bool:
-    return bool(recipe.patience and trainer.state.epoch - best.epoch >= recipe.patience)
+    return bool(recipe.patience and trainer.state.epoch - best.reached >= recipe.patience)
 
 
 def _attach_training(trainer: SupervisedTrainer, run: TrainingRun) -> None:
@@ -243,9 +259,10 @@ def _validate(engine: Engine, run: TrainingRun, best: Best) -> None:
         engine.state.metrics.update(scores)
         score = scores["score"]
     score = float(idist.broadcast(score, src=0))
-    keep_last = run.recipe.keep == "last" and not run.recipe.patience
-    if score > best.score or keep_last:
+    if run.recipe.keep == "last" and not run.recipe.patience:
         best.score, best.epoch = score, engine.state.epoch
+    else:
+        best.consider(score, engine.state.epoch)
 
 
 def _log(engine: Engine, folder: RunFolder) -> None:

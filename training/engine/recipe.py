@@ -36,8 +36,8 @@ class Recipe(BaseModel, ABC):
             hundredth; ``exponential``: from the peak, times `decay` after each epoch.
         decay: of the exponential schedule.
         patience: epochs without a better score after which the run ends; 0 disables early stopping.
-        keep: ``best`` keeps the weights of the epoch with the best score, ``last`` those of the
-            last epoch; with `patience`, always the best.
+        keep: ``best`` keeps the weights of the epoch with the best score, of equal ones the last;
+            ``last`` those of the last epoch; with `patience`, always the best.
         start_from: a model whose weights initialize the network; None for random weights.
         recompute_votes: whether votes are convolved again in the backward pass instead of kept:
             the same weights with less memory, in more time.

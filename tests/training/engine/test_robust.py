@@ -28,7 +28,7 @@ from tests.training.engine.several import request, train_digits
 from tests.training.engine.train_once import train_once
 from tests.training.forked import killed_when, start, succeeds
 from training.data import load_source, open_dataset
-from training.engine.loop import LossNotFinite
+from training.engine.loop import Best, LossNotFinite
 from training.engine.memory import with_less_memory
 from training.engine.run_folder import RunFolder, Stateful
 from training.tasks.pipeline import train
@@ -299,6 +299,18 @@ def test_a_run_ends_early_when_the_score_stays(discs: Path, tmp_path: Path, stor
     chosen = recipe(discs, epochs=9, patience=2, learning_rate=1e-12)
     train_segmentation(source, chosen, folder, resume=False)
     assert len(folder.scores.read_text().splitlines()) < 9
+
+
+def test_of_equal_scores_the_last_is_kept_and_the_first_one_counts_for_early_stopping() -> None:
+    best = Best()
+    for epoch, score in enumerate([0.4, float("nan"), 0.5, 0.5, 0.3, 0.5], start=1):
+        best.consider(score, epoch)
+    assert (best.score, best.epoch, best.reached) == (0.5, 6, 3)
+    again = Best()
+    again.load_state_dict(best.state_dict())
+    assert again == best
+    again.load_state_dict({"score": 0.5, "epoch": 4})
+    assert again == Best(0.5, 4, 4), "an older checkpoint"
 
 
 def test_a_run_reports_its_progress(discs: Path, tmp_path: Path, store: Path) -> None:
