@@ -43,6 +43,7 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
             "dicom",
             "png",
             "tiff",
+            "bmp",
             "npy",
             "npz",
             "zip",

@@ -32,7 +32,10 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
     "/{model}/synthesize",
     summary="Synthesize images from a label map",
     response_class=Response,
-    responses={**answers("nifti", "nrrd", "png", "tiff", "npy", "npz", "zip", "json"), **ACCEPTED},
+    responses={
+        **answers("nifti", "nrrd", "png", "tiff", "bmp", "npy", "npz", "zip", "json"),
+        **ACCEPTED,
+    },
 )
 async def synthesize(
     model: str,

@@ -28,7 +28,7 @@ _GZIP_LEVEL = 6
 #: Every format shows within so many bytes what it is.
 _MAGIC_BYTES = 2**10
 # Formats of pictures that everyone can look at.
-_EIGHT_BITS = ("png", "jpeg", "tiff")
+_EIGHT_BITS = ("png", "jpeg", "tiff", "bmp")
 
 
 #: A path, the content of a file, an image in memory (see `from_object`), or a list of those: its
@@ -241,8 +241,8 @@ def _content(source: str | PathLike[str] | bytes, limits: Limits) -> bytes:
 
 
 def encode_image(image: MedicalImage, format: str, *, compress: bool | None = None) -> bytes:
-    """The content of a file of `format`: "nifti", "nrrd", "png", "jpeg", "tiff", "npy", "npz", or
-    "dicom" (DICOM SEG, only for label maps of DICOM slices).
+    """The content of a file of `format`: "nifti", "nrrd", "png", "jpeg", "tiff", "bmp", "npy",
+    "npz", or "dicom" (DICOM SEG, only for label maps of DICOM slices).
 
     Args:
         image: an image or a label map, written as `as_written` has it.
@@ -264,7 +264,7 @@ def as_written(image: MedicalImage) -> MedicalImage:
     """The image with the values that its files hold.
 
     The ids of a label map get the smallest unsigned dtype that holds them. Floats that lie in
-    [0, 1] by definition become 0 to 255 in an image that belongs to a PNG, JPEG or TIFF.
+    [0, 1] by definition become 0 to 255 in an image that belongs to a PNG, JPEG, TIFF or BMP.
 
     Raises:
         InvalidInput: ids are negative or too large.

@@ -19,7 +19,7 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian, JPEG2000Lossless, RLELos
 
 from caps_med.images import MedicalImage, encode_image
 from tests.images.dicom_files import dataset, encoded, slice_file
-from tests.images.picture_files import chunk, png
+from tests.images.picture_files import bmp, chunk, png
 from tests.zips import zip_of
 
 GREY = np.arange(400, dtype=np.uint16).reshape(20, 20)
@@ -169,6 +169,8 @@ def bad_inputs() -> list[Bad]:
         Bad(7, "RGB voxels", lambda: header((2, 2, 1), 128, bitpix=24) + bytes(12), 422, broken),
         Bad(8, "PNG 20000", lambda: png(20_000, 20_000, bytes(10**6)), 413, large),
         Bad(8, "PNG 12000", lambda: png(12_000, 12_000, bytes(12_001 * 12_000)), 413, large),
+        Bad(8, "BMP 2000000", lambda: bmp(width=2_000_000, height=2_000_000), 413, large),
+        Bad(8, "BMP of more than there is", lambda: bmp(width=900), 422, broken),
         Bad(9, "zTXt bomb", lambda: png(2, 2, bytes(6), extra=exploding_text()), 422, broken),
         Bad(9, "GIF", gif, 415, "unsupported_format"),
         Bad(10, "TIFF in a circle", lambda: tiff(2, 2, after=8), 422, broken),

@@ -248,6 +248,7 @@ def every_variant() -> dict[str, bytes]:
     found = good_files()
     found["nrrd"] = encode_image(MedicalImage(grey[None]), "nrrd")
     found["jpeg"] = encode_image(MedicalImage(grey[None]), "jpeg")
+    found["bmp"] = encode_image(MedicalImage(np.stack([grey] * 3)), "bmp")
     for compression in ("lzw", "deflate", "zstd", "packbits", "jpeg"):
         predictor = compression in ("lzw", "deflate", "zstd")
         found[f"{compression} in tiff"] = tiff(grey, compression=compression, predictor=predictor)

@@ -99,8 +99,8 @@ def test_formats_and_probabilities(models: Path, scans: Path, tmp_path: Path) ->
     }  # fmt: skip
     with np.load(out / "a_probabilities.npz") as stored:
         assert stored["image"].shape == (3, 20, 28)
-    with pytest.raises(UnsupportedFormat, match=r"x\.bmp has no known suffix"):
-        run_batch(SegmentFiles("tiny-segmentation", models, format="bmp"), [scans], out / "n")
+    with pytest.raises(UnsupportedFormat, match=r"x\.gif has no known suffix"):
+        run_batch(SegmentFiles("tiny-segmentation", models, format="gif"), [scans], out / "n")
     with pytest.raises(WrongTask, match="tiny-synthesis is a synthesis model"):
         run_batch(SegmentFiles("tiny-synthesis", models), [scans], out / "n")
     assert not (out / "n").exists()

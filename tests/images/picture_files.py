@@ -31,6 +31,26 @@ def png(
     return PNG_SIGNATURE + header + extra + pixels + chunk(b"IEND")
 
 
+def bmp(
+    pixels: bytes = bytes(16),
+    palette: bytes = bytes(8),
+    *,
+    width: int = 4,
+    height: int = 4,
+    bits: int = 1,
+    compression: int = 0,
+    colours: int = 0,
+    planes: int = 1,
+) -> bytes:
+    """A BMP of Windows: rows from the lowest, each padded to 32 bits, 4 bytes a palette colour."""
+    start = 14 + 40 + len(palette)
+    body = struct.pack(
+        "<IiiHHIIiiII", 40, width, height, planes, bits, compression, 0, 0, 0, colours, 0
+    )
+    size = start + len(pixels)
+    return b"BM" + struct.pack("<IHHI", size, 0, 0, start) + body + palette + pixels
+
+
 def saved(image: Image.Image, form: str, **options: object) -> bytes:
     """The file that Pillow writes."""
     file = BytesIO()

@@ -19,7 +19,7 @@ from tests.contract.formats import picture
 
 
 def test_formats_are_a_closed_list() -> None:
-    assert FORMATS == ("nifti", "nrrd", "dicom", "png", "jpeg", "tiff", "npy", "npz")
+    assert FORMATS == ("nifti", "nrrd", "dicom", "png", "jpeg", "tiff", "bmp", "npy", "npz")
 
 
 @pytest.mark.parametrize("data", [b"", b"GIF89a" + bytes(100), b"\x80\x04pickle", b"PK\3\4zip"])
@@ -44,10 +44,10 @@ def test_a_large_file_is_not_read_to_its_end() -> None:
 
 
 def test_an_unknown_format_or_suffix(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedFormat, match=r"format must be one of nifti, .*, got 'bmp'"):
-        encode_image(picture("u1"), "bmp")
-    with pytest.raises(UnsupportedFormat, match=r"x.bmp has no known suffix: use one of .nii.gz"):
-        write_image(picture("u1"), tmp_path / "x.bmp")
+    with pytest.raises(UnsupportedFormat, match=r"format must be one of nifti, .*, got 'gif'"):
+        encode_image(picture("u1"), "gif")
+    with pytest.raises(UnsupportedFormat, match=r"x.gif has no known suffix: use one of .nii.gz"):
+        write_image(picture("u1"), tmp_path / "x.gif")
 
 
 @pytest.mark.parametrize(

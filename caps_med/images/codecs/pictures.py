@@ -1,4 +1,4 @@
-"""What PNG, JPEG and TIFF share, and Pillow's modes as `[C, H, W]` and back."""
+"""What PNG, JPEG, BMP and TIFF share, and Pillow's modes as `[C, H, W]` and back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def decode_picture(data: bytes, name: str, kind: Kind, limits: Limits, bits: int
     with decoding(name), Image.open(io.BytesIO(data), formats=[name]) as picture:
         limits.check_array((picture.height, picture.width))
         picture.load()
-        return _from_pillow(ImageOps.exif_transpose(picture), name.lower(), kind, bits)
+        return from_pillow(ImageOps.exif_transpose(picture), name.lower(), kind, bits)
 
 
 @contextmanager
@@ -54,7 +54,8 @@ def decoding(name: str) -> Iterator[None]:
         ) from error
 
 
-def _from_pillow(picture: Image.Image, name: str, kind: Kind, bits: int) -> MedicalImage:
+def from_pillow(picture: Image.Image, name: str, kind: Kind, bits: int) -> MedicalImage:
+    """What `decode_picture` makes of a picture that is loaded and upright."""
     if kind == "labels" and picture.mode in ("P", "1"):
         ids = np.asarray(picture).astype(np.uint8)
         colours = picture.getpalette() if picture.mode == "P" else None

@@ -109,7 +109,7 @@ def instances(root: Path) -> None:
 BROKEN_PICTURES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "no label map": (lambda d: (d / label(2)).unlink(), "unpaired", image(2)),
     "no image": (lambda d: (d / image(2)).unlink(), "unpaired", label(2)),
-    "unknown format": (lambda d: (d / "images" / "x.bmp").touch(), "unpaired", "images/x.bmp"),
+    "unknown format": (lambda d: (d / "images" / "x.gif").touch(), "unpaired", "images/x.gif"),
     "cut image": (lambda d: cut(d / image(2)), "unreadable", image(2)),
     "cut label map": (lambda d: cut(d / label(2)), "unreadable", label(2)),
     "empty file": (lambda d: (d / image(2)).write_bytes(b""), "unreadable", image(2)),

@@ -231,12 +231,12 @@ def test_what_has_no_counterpart_is_reported(tmp_path: Path) -> None:
     two_folders("images", "labels")(tmp_path, pairs)
     (tmp_path / "images" / "axon-01.png").unlink()
     (tmp_path / "labels" / "axon-02.png").unlink()
-    (tmp_path / "images" / "old.bmp").write_bytes(b"BM")
+    (tmp_path / "images" / "old.gif").write_bytes(b"GIF8")
     (tmp_path / "images" / "notes.txt").write_text("made on Monday")
     (tmp_path / "images" / ".DS_Store").write_bytes(b"\0")
     write(PAIRS["axon-03"][1], tmp_path / "labels" / "axon-03_mask.png", "labels")
     found = unpaired(tmp_path)
-    assert found.pop("old.bmp").startswith("is not in a supported format (nifti, ")
+    assert found.pop("old.gif").startswith("is not in a supported format (nifti, ")
     assert found == {
         "axon-01.png": "has no image of the same name",
         "axon-02.png": "has no label map of the same name",
