@@ -381,6 +381,11 @@ class TestHostileFiles:
         (finding,) = open_classified(tmp_path / "x.npz").findings
         assert "truncated or corrupt" in finding.what
 
+    def test_a_table_without_a_column_of_images_is_told_its_columns(self, tmp_path: Path) -> None:
+        (tmp_path / "list.csv").write_text("file;label\na.png;1\n")
+        found, *_ = open_classified(tmp_path / "list.csv").findings
+        assert found.fix == "its header row needs the columns image and class, and has file, label"
+
     def test_a_list_that_is_no_list(self, tmp_path: Path) -> None:
         (tmp_path / "list.json").write_text("[" * 10_000)
         (finding,) = open_classified(tmp_path / "list.json").findings

@@ -247,7 +247,11 @@ def _entry(
     image, classes = _lookup(item, IMAGE_KEYS), _classes(item, path.parent)
     if not isinstance(image, str) or not image.strip():
         what = f"entry {number} of the list does not name an image"
-        return Unpaired(path, what, f"write it like {_EXAMPLE}")
+        if path.suffix == ".json":
+            return Unpaired(path, what, f"write it like {_EXAMPLE}")
+        columns = ", ".join(str(name) for name in item if name)
+        fix = f"its header row needs the columns image and class, and has {columns}"
+        return Unpaired(path, what, fix)
     file = path.parent / image.strip()
     if not file.exists():
         what = f"is named in entry {number} of the list but does not exist"
