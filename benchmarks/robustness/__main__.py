@@ -35,7 +35,9 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    setting = Setting(options.mnist, options.out, options.work, options.quick, device)
+    below = "smallnorb" if options.norb else ""
+    out, work = options.out / below, options.work / below
+    setting = Setting(options.mnist, out, work, options.quick, device, options.norb)
     for experiment in options.experiments:
         module = import_module(f"benchmarks.robustness.experiments.{experiment}")
         for cell in module.cells(options.networks, options.seeds):
@@ -57,6 +59,10 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("experiments", nargs="+", choices=EXPERIMENTS)
     parser.add_argument("--mnist", type=Path, default=Path("mnist10k.npz"), help="images, labels")
+    parser.add_argument(
+        "--norb", type=Path, help="folder of smallNORB, for viewpoints and ablation; their cells "
+        "and checkpoints are then in smallnorb/ below --out and --work",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("runs/robustness/cells"))
     parser.add_argument("--work", type=Path, default=Path("runs/robustness/work"))
     parser.add_argument("--networks", nargs="+", default=[], help="default: all of an experiment")

@@ -24,6 +24,7 @@ class Setting:
         work: folder of checkpoints and rendered pictures.
         quick: hardly any data or steps, to see that everything runs.
         device: on which is trained and measured.
+        norb: folder of smallNORB, whose views take the place of rendered ones; None without it.
     """
 
     mnist: Path
@@ -31,6 +32,7 @@ class Setting:
     work: Path
     quick: bool
     device: torch.device
+    norb: Path | None = None
 
     def short(self, full: int, quick: int) -> int:
         """A number, or a smaller one for a quick run."""

@@ -106,7 +106,7 @@ def source_of(
     classes: tuple[str, ...],
     logged: tuple[Bytes, Labels] | None = None,
 ) -> ClassifiedSource:
-    """Pictures ``[N, 1, H, W]`` of exclusive classes as training takes them.
+    """Pictures ``[N, C, H, W]`` of exclusive classes as training takes them.
 
     Args:
         logged: pictures and labels that the log of a run is scored on, where all others are to be
@@ -119,7 +119,9 @@ def source_of(
         pictures = np.concatenate([pictures, logged[0]])
         labels = np.concatenate([labels, logged[1]])
     preparation = PicturePreprocessing(
-        size=pictures.shape[2:], channels=1, normalization=Normalization(window=(0, 255))
+        size=pictures.shape[2:],
+        channels=pictures.shape[1],
+        normalization=Normalization(window=(0, 255)),
     )
     return ClassifiedSource(
         name=name,
@@ -136,7 +138,7 @@ def source_of(
 
 
 def watch(pictures: Bytes, labels: Labels, classes: int) -> Pictures:
-    """Pictures ``[N, 1, H, W]`` whose accuracy is watched."""
+    """Pictures ``[N, C, H, W]`` whose accuracy is watched."""
     return Pictures(pictures, np.eye(classes, dtype=np.uint8)[labels], np.arange(len(labels)))
 
 

@@ -38,7 +38,7 @@ class Views:
     """Pictures and what they show.
 
     Attributes:
-        pictures: ``[N, 1, edge, edge]``.
+        pictures: ``[N, C, edge, edge]``; C = 1 of rendered ones.
         classes, instances, elevations, azimuths: ``[N]``; angles in degrees.
     """
 

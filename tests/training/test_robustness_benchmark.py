@@ -11,12 +11,17 @@ import pytest
 import torch
 
 from benchmarks.robustness import tables
+from benchmarks.robustness.cells import Setting
 from benchmarks.robustness.experiments.overlap import EDGE, Pairs, both_named, loss_of
 from benchmarks.robustness.experiments.viewpoints import familiar
+from benchmarks.robustness.learning import source_of
 from benchmarks.robustness.mnist import Digits
 from benchmarks.robustness.rendering import ELEVATIONS, LIGHTS, Views, rendered
 from benchmarks.robustness.shapes import CLASSES, Box, Segment, Solid, solid
+from benchmarks.robustness.views import NAMES, views_of
+from caps_med.errors import InvalidInput
 from caps_med.networks import EfficientCapsNet
+from tests.training.data.test_norb import write_matrix
 
 CPU = torch.device("cpu")
 
@@ -71,6 +76,28 @@ def test_the_protocols_train_on_a_third_of_the_views() -> None:
     for protocol in ("azimuth", "elevation"):
         assert familiar(views, protocol).mean() == pytest.approx(1 / 3)
     assert set(views.of(familiar(views, "elevation")).elevations.tolist()) == {30, 35, 40}
+
+
+def test_views_of_smallnorb(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pairs = rng.integers(0, 256, (3, 2, 96, 96), dtype=np.uint8)
+    info = np.array([[4, 0, 0, 0], [6, 3, 34, 5], [9, 8, 2, 1]], np.int32)
+    for part in ("training", "testing"):
+        write_matrix(tmp_path / f"smallnorb-{part}-dat.mat", pairs)
+        write_matrix(tmp_path / f"smallnorb-{part}-cat.mat", np.array([4, 0, 2], np.int32))
+        write_matrix(tmp_path / f"smallnorb-{part}-info.mat", info)
+    setting = Setting(tmp_path, tmp_path, tmp_path, True, CPU, norb=tmp_path)
+    views, _ = views_of(setting)
+    assert views.pictures.shape == (3, 2, 32, 32)
+    assert views.pictures[1, 1, 0, 31] == round(float(pairs[1, 1, :3, 93:].mean()))
+    assert [NAMES[k] for k in views.classes] == ["car", "animal", "plane"]
+    assert views.elevations.tolist() == [30, 45, 70] and views.azimuths.tolist() == [0, 340, 20]
+    assert familiar(views, "azimuth").tolist() == [True, True, True]
+    source = source_of("norb", views.pictures, views.classes, NAMES)
+    assert source.preparation.channels == 2
+    (tmp_path / "smallnorb-testing-info.mat").unlink()
+    with pytest.raises(InvalidInput, match="smallNORB: testing lacks info: add the files"):
+        views_of(setting)
 
 
 def digits() -> Digits:

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.robustness.cells import Cell, Setting
 from benchmarks.robustness.learning import learned, schedule_of, source_of, watch
-from benchmarks.robustness.views import NAMES, rendered_views, sample
+from benchmarks.robustness.views import NAMES, sample, views_of
 from training.tasks.classification.recipe import SMALL_MATRIX_CAPSULES
 
 EXPERIMENT = "ablation"
@@ -37,7 +37,7 @@ def cells(networks: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:
 
 
 def _measure(variant: str, seed: int, setting: Setting) -> Mapping[str, Any]:
-    train, test = rendered_views(setting)
+    train, test = views_of(setting)
     train = sample(train, setting.short(TRAINED_ON, 200))
     test = sample(test, setting.short(TESTED, 20))
     changes = VARIANTS[variant]

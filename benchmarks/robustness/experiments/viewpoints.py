@@ -1,4 +1,4 @@
-"""Novel viewpoints at equal error on familiar ones, on rendered objects.
+"""Novel viewpoints at equal error on familiar ones, on rendered objects or smallNORB.
 
 Hinton, Sabour & Frosst 2018, section 5.2: trained on a third of the azimuths (300 to 40 degrees) or
 on the three lowest of nine elevations, tested on other objects from the viewpoints left out.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from benchmarks.robustness.cells import Cell, Setting
 from benchmarks.robustness.learning import learned, schedule_of, source_of, watch
 from benchmarks.robustness.rendering import ELEVATIONS, Views
-from benchmarks.robustness.views import NAMES, rendered_views, sample
+from benchmarks.robustness.views import NAMES, sample, views_of
 
 EXPERIMENT = "viewpoints"
 AZIMUTHS = (300, 320, 340, 0, 20, 40)
@@ -41,7 +41,7 @@ def familiar(views: Views, protocol: str) -> NDArray[np.bool_]:
 
 
 def _measure(protocol: str, network: str, seed: int, setting: Setting) -> Mapping[str, Any]:
-    train, test = rendered_views(setting)
+    train, test = views_of(setting)
     train, known = train.of(familiar(train, protocol)), familiar(test, protocol)
     parts = {"familiar": test.of(known), "novel": test.of(~known)}
     tested = {name: sample(part, setting.short(TESTED, 20)) for name, part in parts.items()}

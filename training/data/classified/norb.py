@@ -27,10 +27,7 @@ def small_norb(folder: Path) -> ClassifiedImages | None:
     """
     if not folder.is_dir():
         return None
-    files: dict[str, dict[str, Path]] = {}
-    for path in sorted(folder.iterdir()):
-        if match := _NAME.match(path.name):
-            files.setdefault(match["part"].lower(), {})[match["kind"].lower()] = path
+    files = norb_files(folder)
     complete = {part: found for part, found in files.items() if {"dat", "cat"} <= found.keys()}
     if not complete:
         return None
@@ -44,6 +41,15 @@ def small_norb(folder: Path) -> ClassifiedImages | None:
     for part, three in sorted(complete.items(), reverse=True):
         found += _of_part(part, three, unusable)
     return collected(folder, "binary matrices of smallNORB", found, CATEGORIES, unusable)
+
+
+def norb_files(folder: Path) -> dict[str, dict[str, Path]]:
+    """``training`` and ``testing`` -> ``dat``, ``cat`` and ``info`` -> the file in a folder."""
+    files: dict[str, dict[str, Path]] = {}
+    for path in sorted(folder.iterdir()):
+        if match := _NAME.match(path.name):
+            files.setdefault(match["part"].lower(), {})[match["kind"].lower()] = path
+    return files
 
 
 def _of_part(part: str, files: dict[str, Path], unusable: list[Unpaired]) -> list[Found]:
