@@ -134,7 +134,8 @@ class Client:
             progress: with `wait`, called with the job as it is: `state`, `position` in the queue,
                 `progress` (`done` and `total` slices), `seconds_left`.
             refine, disagreement: see `caps_med.inference.Model.segment`.
-            map: ``confidence``, ``entropy`` or ``disagreement`` in place of the label map; with
+            map: ``confidence``, ``entropy``, ``disagreement`` or ``probabilities`` in place of the
+                label map; with
                 ``format="zip"`` beside it.
 
         Raises:

@@ -27,7 +27,7 @@ from caps_med.images import (
     dicom_segmentation,
     encode_image,
 )
-from caps_med.inference import MapName, Refinement, Segmentation
+from caps_med.inference import Model, Refinement, Segmentation, ShownMap
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
 
@@ -74,11 +74,12 @@ async def segment(
         ),
     ] = False,
     map: Annotated[
-        MapName | None,
+        ShownMap | None,
         Form(
             description="How sure it is, in place of the label map: the probability of each "
-            "position's label, the entropy of the classes (0 sure, 1 undecided), or the share of "
-            "views that disagree. As zip or npz beside the label map; in PNG 255 stands for 1."
+            "position's label, the entropy of the classes (0 sure, 1 undecided), the share of "
+            "views that disagree, or the probabilities of all classes, one channel each (of "
+            "pictures npy). As zip or npz beside the label map; in PNG 255 stands for 1."
         ),
     ] = None,
     store: Annotated[
@@ -105,10 +106,17 @@ async def segment(
         raise InvalidParameter("report: only with store; ask for the report itself as format=sr")
     then = _storing(engine, source, decoded, report) if store else None
     beside = [] if decoded.origin is None or map else [*_OF_DICOM]
-    forms = [*decoded.formats_of("image" if map else "labels"), *beside, "npz", "zip", "json"]
+    forms = [*_formats(loaded, decoded, map), *beside, "npz", "zip", "json"]
     call = Segment(decoded, refine, disagreement or map == "disagreement")
     encoded = partial(encode_stored if store else encode, map=map)
     return await asked.answered(Work("segment", loaded, decoded, call, forms, encoded, then))
+
+
+def _formats(model: Model, image: MedicalImage, map: ShownMap | None) -> tuple[str, ...]:
+    """The formats of what is asked for; pictures of several probabilities are no colours."""
+    if map == "probabilities" and image.spatial_dims == 2 and not model.bundle.card.binary:
+        return ("npy",)
+    return image.formats_of("image" if map else "labels")
 
 
 def _storing(
@@ -128,7 +136,7 @@ def _storing(
     return lambda result: stored(engine, archive, result, report)
 
 
-def encode_stored(result: Stored, form: str, map: MapName | None = None) -> Response:
+def encode_stored(result: Stored, form: str, map: ShownMap | None = None) -> Response:
     """A segmentation that was stored; as DICOM SEG the stored one. Headers name it."""
     found = result.segmentation
     if form == "dicom" and not map:
@@ -148,7 +156,7 @@ _OF_DICOM: Mapping[str, Callable[[Segmentation], bytes]] = {
 _STEMS = {"dicom-labelmap": "segmentation", "sr": "report"}
 
 
-def encode(result: Segmentation, form: str, map: MapName | None = None) -> Response:
+def encode(result: Segmentation, form: str, map: ShownMap | None = None) -> Response:
     """A segmentation in the form asked for; its warnings are sent along."""
     note_warnings(result.warnings)
     if form == "json":
@@ -166,11 +174,13 @@ def encode(result: Segmentation, form: str, map: MapName | None = None) -> Respo
     return file_response(encode_image(result, form), form, result.provenance, "segmentation")
 
 
-def _all(result: Segmentation, map: MapName | None) -> Iterator[tuple[str, bytes]]:
+def _all(result: Segmentation, map: ShownMap | None) -> Iterator[tuple[str, bytes]]:
     for form in dict.fromkeys((result.format, "nifti")):
         yield f"segmentation{CODECS[form].suffixes[0]}", encode_image(result, form)
     if map:
-        yield f"{map}.nii.gz", encode_image(result.map_of(map), "nifti")
+        shown = result.map_of(map)
+        form = "npy" if shown.spatial_dims == 2 and len(shown.array) > 1 else "nifti"
+        yield f"{map}{CODECS[form].suffixes[0]}", encode_image(shown, form)
     if result.format == "dicom":
         yield "report.dcm", dicom_report(result)
     yield "answer.json", json.dumps(result.numbers()).encode()

@@ -14,7 +14,7 @@ from caps_med.inference.refinement import Refinement
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
 from caps_med.inference.uncertainty import ImageUncertainty
-from caps_med.inference.uncertainty_maps import MAP_NAMES, Disagreement, MapName
+from caps_med.inference.uncertainty_maps import MAP_NAMES, Disagreement, MapName, ShownMap
 
 __all__ = [
     "MAP_NAMES",
@@ -37,6 +37,7 @@ __all__ = [
     "Refinement",
     "Segmentation",
     "Segmenter",
+    "ShownMap",
     "Synthesizer",
     "SyntheticImage",
     "load_model",

@@ -27,7 +27,7 @@ from caps_med.inference.slabs import slab
 from caps_med.inference.suitability import unlike_training
 from caps_med.inference.uncertainty_maps import (
     Disagreement,
-    MapName,
+    ShownMap,
     Votes,
     calibrated,
     confidence_of,
@@ -114,12 +114,14 @@ class Segmentation(MedicalImage):
         entropy = entropy_of(self.probabilities.array)
         return self.probabilities.with_array(entropy[None], kind="image")
 
-    def map_of(self, name: MapName) -> MedicalImage:
-        """`confidence_map`, `entropy_map`, or the map of `disagreement`, by its name.
+    def map_of(self, name: ShownMap) -> MedicalImage:
+        """`confidence_map`, `entropy_map`, the map of `disagreement`, or `probabilities`.
 
         Raises:
             InvalidParameter: the disagreement was not asked for.
         """
+        if name == "probabilities":
+            return self.probabilities
         if name == "disagreement":
             if self.disagreement is None:
                 raise InvalidParameter("no disagreement: segment with disagreement=True")

@@ -24,6 +24,8 @@ FloatArray = NDArray[np.float32]
 #: The maps of a segmentation that say how sure it is; see `Segmentation.map_of`.
 MapName = Literal["confidence", "entropy", "disagreement"]
 MAP_NAMES: tuple[MapName, ...] = get_args(MapName)
+#: What may be asked for in place of the labels: these, or the probabilities of all classes.
+ShownMap = Literal[MapName, "probabilities"]
 
 _TINY = np.finfo(np.float32).tiny
 

@@ -132,6 +132,29 @@ def test_a_series_has_a_report_and_a_label_map_segmentation(client: TestClient) 
     assert synthetic.status_code == 200, synthetic.text
 
 
+def test_probabilities_lie_in_the_image_s_space(
+    client: TestClient, models: Path, volume: bytes
+) -> None:
+    wanted = caps_med.load_model("tiny-segmentation", models).segment(volume).probabilities
+    asked = {"image": volume, "map": (None, "probabilities")}
+    answer = client.post(SEGMENT, files=asked)
+    found = read_image(answer.content)
+    assert answer.headers["content-type"] == "application/gzip"
+    np.testing.assert_allclose(found.array, wanted.array, atol=1e-6)
+    np.testing.assert_array_equal(found.affine, read_image(volume).affine)
+    zipped = zipfile.ZipFile(io.BytesIO(client.post(f"{SEGMENT}?format=zip", files=asked).content))
+    assert zipped.namelist() == ["segmentation.nii.gz", "probabilities.nii.gz", "answer.json"]
+    pixels = np.random.default_rng(0).integers(0, 255, (1, 16, 16)).astype(np.uint8)
+    asked = {"image": encode_image(MedicalImage(pixels), "png"), "map": (None, "probabilities")}
+    answer = client.post(SEGMENT, files=asked)
+    assert answer.headers["content-type"] == "application/x-npy"
+    assert np.load(io.BytesIO(answer.content)).shape == (16, 16, 3)
+    refused = client.post(f"{SEGMENT}?format=png", files=asked)
+    assert refused.status_code == 406  # three classes are no colours
+    zipped = zipfile.ZipFile(io.BytesIO(client.post(f"{SEGMENT}?format=zip", files=asked).content))
+    assert "probabilities.npy" in zipped.namelist()
+
+
 def test_a_volume_of_a_4d_nifti_is_chosen(client: TestClient, volume: bytes) -> None:
     one = read_image(volume)
     several = encode_image(one.with_array(np.concatenate([one.array, one.array // 2])), "nifti")

@@ -68,6 +68,15 @@ def test_a_sample_and_its_labels(opened: Callable[..., Page], tmp_path: Path) ->
     assert page.evaluate("() => capsMed.segment.volumes[1].opacity") == pytest.approx(0.2)
 
 
+def test_probabilities_are_downloaded(opened: Callable[..., Page], tmp_path: Path) -> None:
+    page, model = opened("segment"), caps_med.load_model("brain-t1-tissue")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    found = read_image(saved(page, "#segment .probabilities", tmp_path))
+    wanted = model.segment(samples.T1).probabilities
+    np.testing.assert_allclose(found.array, wanted.array, atol=1e-6)
+
+
 def test_how_sure_the_answer_is_and_a_refined_one(opened: Callable[..., Page]) -> None:
     page, model = opened("segment"), caps_med.load_model("brain-t1-tissue")
     sample(page, "segment", "T1 slice")
@@ -197,6 +206,19 @@ class TestRefused:
         expect(volume).to_have_count(0)
         sample(page, "segment", "T1 slice")
         expect(series).to_have_count(0)
+
+    def test_one_volume_of_a_4d_nifti_is_chosen(
+        self, opened: Callable[..., Page], tmp_path: Path
+    ) -> None:
+        one = read_image(samples.T1)
+        several = one.with_array(np.concatenate([one.array, one.array[:, ::-1]]))
+        several.save(file := tmp_path / "time.nii.gz")
+        page = opened("segment")
+        page.locator("#segment input[type=file]").set_input_files(file)
+        expect(page.get_by_text("This file holds several volumes: choose one.")).to_be_visible()
+        page.locator("#segment .offer .volume").select_option("2 of 2")
+        wanted = read_image(file, index=1)
+        check_shown(page, caps_med.load_model("brain-t1-tissue").segment(wanted))
 
     def test_a_hostile_file_gets_the_services_own_words(
         self, opened: Callable[..., Page], tmp_path: Path
