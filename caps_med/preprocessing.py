@@ -6,6 +6,8 @@ resampled to the network's spacing, and each may be joined by its neighbours.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -90,9 +92,11 @@ class Preprocessing(BaseModel):
             return prepared
         import torch
 
-        slices = prepared.slices.numpy()
-        joined = [with_neighbours(slices, z, self.neighbours) for z in range(len(slices))]
-        return replace(prepared, slices=torch.from_numpy(np.stack(joined)))
+        slices, beside = prepared.slices, self.neighbours
+        ends = [end.expand(beside, -1, -1, -1) for end in (slices[:1], slices[-1:])]
+        continued = torch.cat([ends[0], slices, ends[1]])
+        joined = continued.unfold(0, 2 * beside + 1, 1).movedim(-1, 1)  # [D, N, C, rows, columns]
+        return replace(prepared, slices=joined.flatten(1, 2))  # a view of `continued`
 
     def labels(self, labels: MedicalImage, limits: Limits | None = None) -> PreparedSlices:
         """The slices of a label map at the network's spacing, its ids as floats.
@@ -115,7 +119,7 @@ class Preprocessing(BaseModel):
         return depth, *self._resampled((rows, columns), spacing)
 
     def _stack(self, image: MedicalImage) -> SliceStack:
-        return SliceStack.from_image(image, self._plane_of(image))
+        return SliceStack.from_image(image, self._plane_of(image), copy=False)
 
     def _plane_of(self, image: MedicalImage) -> Plane:
         """The plane; a network of pictures takes a volume of one slice as that picture."""
@@ -255,9 +259,22 @@ class PreparedSlices:
 
     def restore(self, maps: Tensor) -> NDArray[np.float32]:
         """Maps `[D, K, rows, columns]` in the image's own voxels, `[K, *S]`."""
+        return self.restore_parts([maps])
+
+    def restore_parts(self, parts: Iterable[Tensor]) -> NDArray[np.float32]:
+        """`restore` of maps that come in parts `[d, K, rows, columns]`, in their order.
+
+        A part is taken when the one before it is in its place: maps are not in memory twice.
+        """
+        parts = iter(parts)
         height, width = self.stack.array.shape[2:]
-        back = resize(maps, (height, width))
-        return np.asarray(self.stack.restore(back.numpy()), dtype=np.float32)
+        first = next(parts)
+        restored, slices = self.stack.blank(first.shape[1], np.float32)
+        done = 0
+        for part in itertools.chain([first], parts):
+            slices[done : done + len(part)] = resize(part, (height, width)).numpy()
+            done += len(part)
+        return restored
 
 
 def with_neighbours(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images.image import Array, MedicalImage
@@ -39,7 +40,7 @@ class SliceStack:
     array: Array
     affine: Array
     spacing: tuple[float, float] | None
-    _back: Array | None
+    _there: Array | None = None
 
     @property
     def slice_mm(self) -> float | None:
@@ -47,8 +48,16 @@ class SliceStack:
         return None if self.spacing is None else float(np.linalg.norm(self.affine[:3, 0]))
 
     @classmethod
-    def from_image(cls, image: MedicalImage, plane: Plane = "axial") -> SliceStack:
+    def from_image(
+        cls, image: MedicalImage, plane: Plane = "axial", *, copy: bool = True
+    ) -> SliceStack:
         """The slices of `image` in `plane`; a picture is one slice, whichever the plane.
+
+        Args:
+            image: `[C, *S]`.
+            plane: in which a volume is cut.
+            copy: of a volume, whether the array is contiguous, or a view of the image's voxels,
+                which takes no memory and whose strides may be negative.
 
         Raises:
             InvalidParameter: `plane` is not axial, coronal or sagittal.
@@ -56,20 +65,20 @@ class SliceStack:
         if plane not in AXCODES:
             raise InvalidParameter(f"plane must be one of {get_args(Plane)}, got {plane!r}")
         if image.spatial_dims == 2:
-            return cls(image.array[None], image.affine, None, None)
+            return cls(image.array[None], image.affine, None)
         from nibabel import orientations
 
         source = orientations.io_orientation(image.affine)
         display = orientations.axcodes2ornt(AXCODES[plane])
         there = orientations.ornt_transform(source, display)
-        array = orientations.apply_orientation(np.moveaxis(image.array, 0, -1), there)
+        array = _as_slices(image.array, there)
         affine = image.affine @ orientations.inv_ornt_aff(there, image.spatial_shape)
         _, row_mm, column_mm = np.linalg.norm(affine[:3, :3], axis=0)
         return cls(
-            array=np.ascontiguousarray(np.moveaxis(array, -1, 1)),
+            array=np.ascontiguousarray(array) if copy else array,
             affine=affine,
             spacing=(float(row_mm), float(column_mm)),
-            _back=orientations.ornt_transform(display, source),
+            _there=there,
         )
 
     def restore(self, stack: Array) -> Array:
@@ -92,13 +101,40 @@ class SliceStack:
                 f"stack must be [D, H, W] or [D, K, H, W] with D, H, W = {depth}, {plane[0]}, "
                 f"{plane[1]}, got shape {stack.shape}"
             )
-        restored: Array = stack[0]
-        if self._back is not None:
-            from nibabel import orientations
+        restored, slices = self.blank(stack.shape[1], stack.dtype)
+        slices[:] = stack
+        return restored
 
-            array = orientations.apply_orientation(np.moveaxis(stack, 1, -1), self._back)
-            restored = np.moveaxis(array, -1, 0)
-        return np.ascontiguousarray(restored)
+    def blank(self, channels: int, dtype: DTypeLike) -> tuple[Array, Array]:
+        """An uninitialized array `[K, *S]` in the voxel order of the source, and its slices.
+
+        Args:
+            channels: K.
+            dtype: of the array.
+
+        Returns:
+            The array, and a view of it as slices `[D, K, H, W]`, to be filled one after the other.
+        """
+        depth, _, *plane = self.array.shape
+        if self._there is None:
+            array = np.empty((channels, *plane), dtype)
+            return array, array[None]
+        sizes = [(depth, *plane)[axis] for axis in self._there[:, 0].astype(int)]
+        array = np.empty((channels, *sizes), dtype)
+        return array, _as_slices(array, self._there)
+
+
+def _as_slices(voxels: Array, there: Array) -> Array:
+    """A view of voxels `[C, *S]` as slices `[D, C, H, W]`.
+
+    Args:
+        there: nibabel's orientation, from the voxels' axes to those of the slices.
+    """
+    from nibabel import orientations
+
+    array = orientations.apply_orientation(np.moveaxis(voxels, 0, -1), there)
+    slices: Array = np.moveaxis(array, -1, 1)
+    return slices
 
 
 def chosen_slice(count: int, index: int | None) -> int:

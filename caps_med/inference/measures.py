@@ -43,24 +43,27 @@ def measure_labels(segmentation: Segmentation) -> tuple[LabelMeasures, ...]:
     """The measures of each label but the background, in the order of their ids."""
     labels = segmentation.array[0]
     channels = segmentation.probabilities.array
+    objects = np.empty(labels.shape, np.int32)  # of all labels in turn: the largest array here
     measures = []
     for channel, (label, name) in enumerate(segmentation.names.items()):
         if label == segmentation.background:
             continue
         region = labels == label
-        size = int(region.sum())
+        size = int(np.count_nonzero(region))
         probability = channels[channel if len(channels) > 1 else 0]
-        confidence = float(probability[region].mean(dtype=np.float64)) if size else None
+        mean = probability.mean(where=region, dtype=np.float64) if size else None
+        confidence = None if mean is None else float(mean)
         volume = size * segmentation.voxel_volume
         measures.append(
             LabelMeasures(
-                label, name, volume, size / labels.size, _count_objects(region), confidence
+                label, name, volume, size / labels.size, _count_objects(region, objects), confidence
             )
         )
     return tuple(measures)
 
 
-def _count_objects(region: NDArray[np.bool_]) -> int:
+def _count_objects(region: NDArray[np.bool_], objects: NDArray[np.int32]) -> int:
+    """Connected components of a region; their numbers are written into `objects`."""
     from scipy.ndimage import label
 
-    return int(label(region, np.ones((3,) * region.ndim, np.bool_))[1])
+    return int(label(region, np.ones((3,) * region.ndim, np.bool_), objects))

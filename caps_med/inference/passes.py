@@ -111,6 +111,19 @@ def in_passes(
     windowed: bool = True,
     vectors: Tensor | None = None,
 ) -> Tensor:
+    """`passes` together: `[D, K, H, W]` on the CPU."""
+    parts = passes(network, call, slices, windowed=windowed, vectors=vectors)
+    return joined(len(slices), parts)
+
+
+def passes(
+    network: CapsuleNetwork,
+    call: Call,
+    slices: Tensor,
+    *,
+    windowed: bool = True,
+    vectors: Tensor | None = None,
+) -> Iterator[Tensor]:
     """`call`, which runs `network`, over slices of any size.
 
     A 2-D network takes slices as a batch, a 3-D network takes them as one volume. Both are padded
@@ -125,8 +138,9 @@ def in_passes(
         windowed: whether the answer may be assembled from windows.
         vectors: `[D, Z]`, one per slice of a 2-D network, or `[1, Z]`, one for all.
 
-    Returns:
-        `[D, K, H, W]` on the CPU.
+    Yields:
+        `[d, K, H, W]` on the CPU, of some slices after the others; each is computed when it is
+        asked for.
 
     Raises:
         InputTooLarge: over `WHOLE_POSITIONS`, and not `windowed`.
@@ -150,21 +164,17 @@ def in_passes(
 
     count = slices_of_pass(network, maps.shape[2:])
     parts = zip(maps.split(count), _split_vectors(vectors, len(maps), count), strict=True)
-    with torch.inference_mode():
-        answer = _joined(
-            len(maps),
-            (
-                _in_windows(network, lambda window, z=vector: forward(window, z), part)
-                if in_windows
-                else forward(part, vector)
-                for part, vector in parts
-            ),
-        )
-    return answer if network.spatial_dims == 2 else answer[0].movedim(0, 1)
+    for part, vector in parts:
+        with torch.inference_mode():
+            if in_windows:
+                answer = _in_windows(network, lambda window, z=vector: forward(window, z), part)
+            else:
+                answer = forward(part, vector)
+        yield answer if network.spatial_dims == 2 else answer[0].movedim(0, 1)
 
 
-def _joined(length: int, parts: Iterator[Tensor]) -> Tensor:
-    """`torch.cat` of parts of so many entries together, in the memory of the whole alone."""
+def joined(length: int, parts: Iterator[Tensor]) -> Tensor:
+    """`torch.cat` of parts of `length` entries together, in the memory of the whole alone."""
     first = next(parts)
     if len(first) == length:
         return first

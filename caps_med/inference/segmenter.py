@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ from caps_med.images.blocks import blocks
 from caps_med.images.channels import COLOURS, as_picture, is_colour, several_volumes
 from caps_med.inference.applied import ImageReader, Shown
 from caps_med.inference.measures import LabelMeasures, measure_labels
-from caps_med.inference.passes import device_of, in_passes
+from caps_med.inference.passes import joined, passes
 from caps_med.inference.precision import NOTE, Precision, computed_in
 from caps_med.inference.progress import part_of
 from caps_med.inference.provenance import AnswerProvenance, as_answer
@@ -131,8 +131,14 @@ class Segmentation(MedicalImage):
     @cached_property
     def mean_entropy(self) -> float:
         """Mean of `entropy_map` over the foreground; of the whole image if there is none."""
-        entropy, region = self.entropy_map.array, self.array != self.background
-        return float((entropy[region] if region.any() else entropy).mean(dtype=np.float64))
+        inside, everywhere, count = 0.0, 0.0, 0
+        for part in blocks(self.array.shape[1:]):
+            entropy = entropy_of(self.probabilities.array[:, part])
+            region = self.array[0, part] != self.background
+            inside += float(entropy[region].sum(dtype=np.float64))
+            everywhere += float(entropy.sum(dtype=np.float64))
+            count += int(region.sum())
+        return inside / count if count else everywhere / self.array[0].size
 
     @property
     def uncertainty(self) -> dict[str, float | None]:
@@ -194,7 +200,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         if isinstance(self.network, Ensemble):
             members = Votes.of(self._by_members(self.network, prepared.slices), classes)
         found = disagreement_of(image, prepared, flips, members)
-        return replace(self._answer(image, prepared, maps), disagreement=found)
+        return replace(self._answer(image, prepared, [maps]), disagreement=found)
 
     @property
     def views(self) -> int:
@@ -214,7 +220,8 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         """Classes `[D, 1, H, W]` by each network of an ensemble."""
         for index, member in enumerate(network.networks, start=1 + len(FLIPS)):
             with part_of(self.views, index):
-                yield predicted_classes(self._applied(member, slices))
+                parts = self._passes(member, slices)
+                yield torch.cat([predicted_classes(part) for part in parts])
 
     def many(self, images: Sequence[MedicalImage]) -> list[Segmentation]:
         """Segment images of equal size as one batch.
@@ -225,8 +232,12 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         images = [self.match_channels(image) for image in images]
         prepared = [self._prepared(image) for image in images]
         slices = [one.slices for one in prepared]
-        lengths = self.lengths(slices[0] if len(slices) == 1 else torch.cat(slices))
-        parts = lengths.split([len(one.slices) for one in prepared])
+        parts: Sequence[Iterable[Tensor]]
+        if len(slices) == 1:
+            parts = [self._passes(self.network, slices[0])]
+        else:
+            together = self.lengths(torch.cat(slices))
+            parts = [[part] for part in together.split([len(x) for x in slices])]
         answers = zip(images, prepared, parts, strict=True)
         return [self._answer(image, one, part) for image, one, part in answers]
 
@@ -311,15 +322,23 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         On a CPU background is computed once, see `around_content`: in images whose background was
         masked, all that is further than `MARGIN` from the content of a slice is background.
         """
-        return self._applied(self.network, slices)
+        return joined(len(slices), self._passes(self.network, slices))
 
-    def _applied(self, network: SegmentationNetwork, slices: Tensor) -> Tensor:
+    def _passes(self, network: SegmentationNetwork, slices: Tensor) -> Iterator[Tensor]:
+        """The parts of `lengths`, in order, by one of the model's networks."""
         margin = MARGIN if self.card.normalization.foreground_only else None
-        with computed_in(self.precision, device_of(network)):
-            return in_passes(network, around_content(network, margin), slices)
+        call = around_content(network, margin)
 
-    def _answer(self, image: MedicalImage, prepared: PreparedSlices, maps: Tensor) -> Segmentation:
-        lengths = prepared.restore(maps)
+        def computed(maps: Tensor) -> Tensor:
+            with computed_in(self.precision, maps.device):
+                return call(maps)
+
+        return passes(network, computed, slices)
+
+    def _answer(
+        self, image: MedicalImage, prepared: PreparedSlices, parts: Iterable[Tensor]
+    ) -> Segmentation:
+        lengths = prepared.restore_parts(parts)
         ids = np.array(list(self.card.labels))
         ids = ids.astype(np.uint8 if ids.max() < 256 else np.uint16)
         found = np.empty((1, *lengths.shape[1:]), ids.dtype)

@@ -136,7 +136,7 @@ def test_the_mean_entropy_is_of_the_foreground_or_else_of_all(
 ) -> None:
     maps = torch.tensor([[0.9, 0.3], [0.1, 0.4], [0.0, 0.3]]).reshape(1, 3, 1, 2)
     each = entropy_of(maps[0].numpy())
-    monkeypatch.setattr(type(model.segmenter), "lengths", lambda *_: maps)
+    monkeypatch.setattr(type(model.segmenter), "_passes", lambda *_: iter([maps]))
     assert model.segment(picture(1, 2)).mean_entropy == pytest.approx(each[0, 1])
     maps[0, 0, 0, 1] = 0.8
     everywhere = entropy_of(maps[0].numpy()).mean()

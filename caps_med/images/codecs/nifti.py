@@ -60,7 +60,9 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
         exact: type[Any] = (
             np.float32 if array.itemsize <= 2 or array.dtype == np.float32 else np.float64
         )
-        array = array.astype(exact) * exact(slope) + exact(inter)
+        array = array.astype(exact)
+        array *= exact(slope)
+        array += exact(inter)
     return MedicalImage(array, affine, "nifti", header=header.fields, warnings=warnings)
 
 
