@@ -16,16 +16,21 @@ def positions_last_but_one(capsules: Tensor) -> Tensor:
     return capsules.flatten(3).mT
 
 
-def empty_votes(votes: Tensor) -> Tensor:
-    """An uninitialized tensor like `votes`, laid out as by a channels-last convolution."""
+def empty_votes(votes: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """An uninitialized tensor like `votes`, laid out as by a channels-last convolution.
+
+    Args:
+        votes: ``[B, I, J, A, *S]``.
+        dtype: None for that of the votes.
+    """
     B, I, J, A, *S = votes.shape
-    return votes.new_empty(B, I, *S, J, A).movedim((-2, -1), (2, 3))
+    return votes.new_empty(B, I, *S, J, A, dtype=dtype).movedim((-2, -1), (2, 3))
 
 
-def empty_capsules(votes: Tensor) -> Tensor:
-    """Uninitialized capsules ``[B, J, A, *S]``, each type channels last."""
+def empty_capsules(votes: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Uninitialized capsules ``[B, J, A, *S]``, each type channels last; see `empty_votes`."""
     B, _, J, A, *S = votes.shape
-    return votes.new_empty(B, J, *S, A).movedim(-1, 2)
+    return votes.new_empty(B, J, *S, A, dtype=dtype).movedim(-1, 2)
 
 
 def wide_dtype(tensor: Tensor) -> torch.dtype:

@@ -56,7 +56,7 @@ def route_numba(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
 
 
 def _forward(votes: Tensor, bias: Tensor | None, routing: Routing) -> Tensor:
-    capsules = widen(empty_capsules(votes))
+    capsules = empty_capsules(votes, wide_dtype(votes))
     flat, wide_bias = _array(positions_last_but_two(votes)), _bias(votes, bias)
     target = _array(positions_last_but_one(capsules))
     size = BLOCK_VOTES if torch.get_num_threads() > 1 else SINGLE_VOTES
@@ -69,7 +69,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor | None]:
     flat, wide_bias = _array(positions_last_but_two(votes)), _bias(votes, bias)
     wide_grad = _array(positions_last_but_one(grad))
-    grad_votes = widen(empty_votes(votes))
+    grad_votes = empty_votes(votes, wide_dtype(votes))
     target = _array(positions_last_but_two(grad_votes))
     work = partial(backward_block, flat, wide_bias, wide_grad, target)
     sums = _in_blocks(flat, work, routing)
