@@ -1,9 +1,9 @@
 """Where a training's processor time goes: ``python -m benchmarks.training_profile``.
 
-Trains a segmentation network for a few dozen steps on axon phantoms, and on each folder that
-``--data`` names, and prints the share of each stage: reading and checking the data, transforms,
-forward pass, loss, backward pass, optimizer, validation, pictures, checkpoints, publishing.
-What a stage calls counts for the inner one alone.
+Trains a segmentation network, or with ``--task synthesis`` a generator, for a few dozen steps on
+axon phantoms, and on each folder that ``--data`` names, and prints the share of each stage: reading
+and checking the data, transforms, forward pass, discriminator, loss, backward pass, optimizer,
+validation, pictures, checkpoints, publishing. What a stage calls counts for the inner one alone.
 """
 
 from __future__ import annotations
@@ -31,20 +31,31 @@ from training.engine.progress import ProgressReporter
 from training.engine.run_folder import RunFolder
 from training.engine.sampling import DrawnDataset
 from training.tasks import pipeline, segmentation
+from training.tasks.overrides import read_overrides
+from training.tasks.synthesis import train as synthesis
+from training.tasks.synthesis.adversary import Adversary
+from training.tasks.synthesis.losses import GeneratorLoss
+from training.tasks.synthesis.step import SynthesisStep
 
 #: Stage -> the functions that are it: an owner and the name of an attribute.
 STAGES: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "data": ((pipeline, "_check"), (pipeline, "_recipe")),
     "transforms": ((DrawnDataset, "__getitem__"),),
-    "forward": ((SimpleInferer, "__call__"),),
-    "loss": ((CapsuleSegmentationLoss, "forward"),),
+    "forward": ((SimpleInferer, "__call__"), (SynthesisStep, "_generated")),
+    "discriminator": ((Adversary, "update"), (Adversary, "generator_loss")),
+    "loss": (
+        (CapsuleSegmentationLoss, "forward"), (GeneratorLoss, "__call__"),
+        (SynthesisStep, "_regularization"),
+    ),
     "backward": ((torch.Tensor, "backward"),),
     "optimizer": ((torch.optim.Adam, "step"),),
-    "validation": ((segmentation, "dice_scores"),),
+    "validation": ((segmentation, "dice_scores"), (synthesis, "synthesis_scores")),
     "pictures": ((ProgressReporter, "_save_picture"),),
     "checkpoints": ((RunFolder, "save"),),
     "publishing": ((pipeline, "publish"), (pipeline, "_report")),
-}
+}  # fmt: skip
+#: Task -> the network that is trained if none is named.
+NETWORKS = {"segmentation": "segcaps", "synthesis": "capspix2pix"}
 #: What is in no stage: the loop, logs, imports.
 REST = "rest"
 
@@ -101,10 +112,10 @@ def profile(work: Callable[[], object]) -> dict[str, float]:
     return {stage: watch.seconds[stage] / total for stage in (*STAGES, REST)}
 
 
-def trained(data: Path, work: Path, overrides: Mapping[str, Any]) -> None:
+def trained(task: str, data: Path, work: Path, overrides: Mapping[str, Any]) -> None:
     """Train on a folder, and discard the model."""
     request = pipeline.TrainRequest(
-        "segmentation", open_dataset(data), "profiled", overrides,
+        task, open_dataset(data), "profiled", overrides,
         models=work / "models", runs=work / "runs",
     )  # fmt: skip
     pipeline.train(request, Console(quiet=True))
@@ -125,13 +136,17 @@ def main() -> None:
     parser.add_argument("--phantoms", type=int, default=8, help="images of axons; 0 for none")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--network", default="segcaps")
+    parser.add_argument("--task", default="segmentation", choices=list(NETWORKS))
+    parser.add_argument("--network", help="segcaps, or capspix2pix, unless it is named")
+    parser.add_argument("--set", action="append", default=[], dest="settings", metavar="NAME=VALUE")
     options = parser.parse_args()
+    network = options.network or NETWORKS[options.task]
     overrides = {
+        **read_overrides(None, options.settings),
         "seed": 0,
         "epochs": options.epochs,
         "steps": options.steps,
-        "network": options.network,
+        "network": network,
     }
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as temporary:
@@ -141,8 +156,8 @@ def main() -> None:
         for name, folder in sets.items():
             work = Path(temporary) / f"work-{name}"
             start = time.process_time()
-            shares = profile(partial(trained, folder, work, overrides))
-            print(f"{name}, {options.network}: {time.process_time() - start:.0f} s of processor")
+            shares = profile(partial(trained, options.task, folder, work, overrides))
+            print(f"{name}, {network}: {time.process_time() - start:.0f} s of processor")
             print("   ", "  ".join(f"{stage} {share:.1%}" for stage, share in shares.items()))
 
 

@@ -1,14 +1,15 @@
-"""The number format in which a network is trained on a processor."""
+"""The number format in which a network is trained."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import torch
 from monai.inferers import SimpleInferer
 from torch import Tensor, nn
 
-#: A GPU trains segmentation networks in mixed precision whatever the recipe says.
+#: ``bfloat16``: convolutions in it; routing, the sums of normalization and losses in float32.
 Precision = Literal["float32", "bfloat16"]
 
 
@@ -19,15 +20,40 @@ def has_bfloat16(device: torch.device) -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported())
 
 
+def chosen_precision(
+    precision: Precision | None, device: torch.device, suits: bool = True
+) -> Precision:
+    """The precision that a recipe names; else bfloat16 where it suits and saves time.
+
+    Args:
+        precision: of the recipe; None leaves it to the device.
+        device: on which is trained.
+        suits: whether the network is known to learn as well in bfloat16.
+    """
+    if precision is not None:
+        return precision
+    return "bfloat16" if suits and has_bfloat16(device) else "float32"
+
+
+def computed_in(
+    precision: Precision | None, device: torch.device
+) -> AbstractContextManager[object]:
+    """In this context networks on the device compute in this precision; None is float32.
+
+    Weights are converted once for each context: leave it before an optimizer changes them.
+    """
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+
+
 class Bfloat16Inferer(SimpleInferer):
-    """Convolutions in bfloat16; routing and the sums of normalization in float32.
+    """The network in bfloat16, see `Precision`.
 
     What the network answers is float32, so that the loss is.
     """
 
     def __call__(self, inputs: Tensor, network: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - MONAI's own are untyped
         """The network's answer, a tensor or a tuple of them."""
-        with torch.autocast(inputs.device.type, torch.bfloat16):
+        with computed_in("bfloat16", inputs.device):
             answer = super().__call__(inputs, network, *args, **kwargs)
         if isinstance(answer, Tensor):
             return answer.float()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -14,7 +15,10 @@ from caps_med.errors import InvalidParameter
 from caps_med.networks import CapsuleNetwork
 from training.data.cases import Instances
 from training.data.prepare import Preparation
+from training.data.samples import Sample
 
+#: Fewest samples that are validated after each epoch, and the share of its time this may take.
+FEWEST_VALIDATED, VALIDATION_SHARE = 10, 0.1
 #: Smaller crops show too little of an image.
 MIN_CROP = 32
 #: A learning rate that is found before training, see `training.engine.rate_finder`.
@@ -133,11 +137,23 @@ class CropRecipe(Recipe):
         crop: edge of the crops in pixels, a multiple of 8.
         preparation: how a folder's images become samples; a registered data set has its own.
         instances: what the label ids of `data` are learned as; see `training.data.cases.Cases`.
+        validated: evenly spaced samples that are scored after each epoch; the model's card has the
+            score of more. None leaves it to `affordable`.
     """
 
     crop: Crop
     preparation: Preparation | None = None
     instances: Instances | None = None
+    validated: Annotated[int, Field(ge=1)] | None = None
+
+    def affordable(self, samples: Sequence[Sample], most: int) -> int:
+        """How many of the samples, at most `most`, have forward passes that cost a tenth of an
+        epoch: three of them are a step's.
+        """
+        sizes = samples[0]["label"].shape[1:]
+        crops = self.steps * self.batch_size * self.crop ** len(sizes)
+        found = int(3 * VALIDATION_SHARE * crops / math.prod(sizes))
+        return max(FEWEST_VALIDATED, min(most, found))
 
     def smaller(self) -> Self | None:
         """See `Recipe.smaller`; the crop shrinks when a batch is a single one."""

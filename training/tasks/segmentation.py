@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -27,7 +26,12 @@ from training.engine.collapse import RESTARTS, CollapseWatch, until_it_finds
 from training.engine.initial import initial_network
 from training.engine.loop import Best, TrainingRun, run_epochs, schedule
 from training.engine.memory import with_less_memory
-from training.engine.precision import Bfloat16Inferer, Precision, has_bfloat16
+from training.engine.precision import (
+    Bfloat16Inferer,
+    Precision,
+    chosen_precision,
+    computed_in,
+)
 from training.engine.rate_finder import with_found_rate
 from training.engine.recipe import Crop, CropRecipe
 from training.engine.run_folder import RunFolder
@@ -39,9 +43,8 @@ from training.randomization.source import RandomSource
 from training.tasks.segmentation_networks import CHOICES, NetworkName, name_of
 from training.transforms import Augmentation, segmentation_transforms
 
-#: Most and fewest samples that are validated after each epoch, and the share of the epoch's time
-#: that this may take; the model's card has the score of all.
-VALIDATED, FEWEST_VALIDATED, VALIDATION_SHARE = 100, 10, 0.1
+#: Most samples that are validated after each epoch; the model's card has the score of all.
+VALIDATED = 100
 #: Evenly spaced training samples whose statistics the model's card keeps.
 STATISTICS_OF = 200
 #: Added to the seed for each restart.
@@ -77,9 +80,6 @@ class SegmentationRecipe(CropRecipe):
             (`training.tasks.segmentation_networks.Choice`). A GPU uses mixed precision.
         whole_batches: whether a processor computes the crops of a batch at once, which takes less
             time, rather than one after another.
-        validated: evenly spaced samples that are scored after each epoch; the model's card has the
-            score of all. None is at most `VALIDATED`, and no more than what makes a validation cost
-            a tenth of its epoch.
     """
 
     epochs: int = 10
@@ -105,7 +105,6 @@ class SegmentationRecipe(CropRecipe):
     scheme: LabelScheme | None = None
     precision: Precision | None = None
     whole_batches: bool = True
-    validated: int | None = Field(default=None, ge=1)
 
     before: ClassVar[Mapping[str, Any]] = {
         "precision": "float32",
@@ -157,16 +156,10 @@ class SegmentationRecipe(CropRecipe):
         device = distributed.device()
         if self.precision is None and device.type == "cpu":
             known = CHOICES[self.network].in_bfloat16 and source.spatial_dims == 2
-            values["precision"] = "bfloat16" if known and has_bfloat16(device) else "float32"
+            values["precision"] = chosen_precision(None, device, known)
         if self.validated is None and source.validation:
-            values["validated"] = self._affordable(source)
+            values["validated"] = self.affordable(source.validation, VALIDATED)
         return self.model_copy(update=values)
-
-    def _affordable(self, source: Source) -> int:
-        """Samples whose forward passes cost a tenth of an epoch: three of them are a step's."""
-        size = math.prod(source.validation[0]["label"].shape)
-        crops = self.steps * self.batch_size * self.crop**source.spatial_dims
-        return max(FEWEST_VALIDATED, min(VALIDATED, int(3 * VALIDATION_SHARE * crops / size)))
 
     @classmethod
     def values_of(cls, spec: NetworkSpec) -> Mapping[str, Any]:
@@ -277,7 +270,7 @@ def _assembled(
     device, network = distributed.device(), initial_network(recipe, source, models)
     assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
     network.whole_training_batches |= recipe.whole_batches
-    reduced = device.type == "cpu" and recipe.precision == "bfloat16"
+    precision = recipe.precision if device.type == "cpu" else None  # a GPU has its own, ``amp``
     optimizer = torch.optim.Adam(network.parameters(), lr=recipe.rate)
     trainer = SupervisedTrainer(
         device=device,
@@ -291,12 +284,12 @@ def _assembled(
         ),
         decollate=False,
         amp=device.type == "cuda",
-        inferer=Bfloat16Inferer() if reduced else SimpleInferer(),
+        inferer=Bfloat16Inferer() if precision == "bfloat16" else SimpleInferer(),
     )
     shown = evenly(source.validation, recipe.validated or VALIDATED)
 
     def validate() -> Mapping[str, float]:
-        with torch.autocast(device.type, torch.bfloat16, enabled=reduced):
+        with computed_in(precision, device):
             return dice_scores(network, shown, source.labels)
 
     run = TrainingRun(

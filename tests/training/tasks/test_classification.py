@@ -214,7 +214,7 @@ def test_images_of_several_classes(tmp_path: Path) -> None:
         assert spec is not None and not spec.exclusive
         assert bundle.card.provenance.recipe["score"] == "auroc"
     for network, loss in (("matrix", "spread"), ("efficient", "cross_entropy")):
-        message = f"loss={loss}: images of several classes need the margin loss: .*--loss margin"
+        message = f"loss={loss}: images of several classes need the margin loss: .*loss=margin"
         with pytest.raises(InvalidParameter, match=message):
             trained(tmp_path / "x.npz", tmp_path / network / loss, network=network, loss=loss)
 
@@ -324,7 +324,7 @@ class TestObjective:
         network = EfficientCapsNet(1, 3, (28, 28)).train()
         image, target = torch.rand(8, 1, 28, 28), torch.eye(3)[[0, 1, 2, 0] * 2]
         whole = Objective(network, "margin", 0.392)(image, target)
-        found = Objective(network, "margin", 0.392, precision=torch.bfloat16)(image, target)
+        found = Objective(network, "margin", 0.392, precision="bfloat16")(image, target)
         assert found.dtype == torch.float32 and not torch.equal(found, whole)
         torch.testing.assert_close(found, whole, rtol=0.05, atol=0.02)
         found.backward()
@@ -373,7 +373,7 @@ def test_the_temperature_of_overconfident_scores_is_found() -> None:
 def test_the_precision_follows_from_processor_and_network(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool
 ) -> None:
-    monkeypatch.setattr("training.tasks.classification.recipe.has_bfloat16", lambda _: fast)
+    monkeypatch.setattr("training.engine.precision.has_bfloat16", lambda _: fast)
     dataset = open_classified(data)
     source = load_classified(dataset, tmp_path, PicturePreprocessing(size=(8, 8)), 0.1, 0)
 

@@ -108,7 +108,7 @@ def test_starting_from_a_model(discs: Path, models: Path, tmp_path: Path, store:
 def test_the_precision_follows_from_processor_and_network(
     discs: Path, store: Path, monkeypatch: pytest.MonkeyPatch, fast: bool
 ) -> None:
-    monkeypatch.setattr("training.tasks.segmentation.has_bfloat16", lambda _: fast)
+    monkeypatch.setattr("training.engine.precision.has_bfloat16", lambda _: fast)
     source = load_source(open_dataset(discs), store)
 
     def chosen(**values: str) -> str | None:

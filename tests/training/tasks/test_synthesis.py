@@ -51,7 +51,7 @@ def recipe(data: Path, **changes: object) -> SynthesisRecipe:
     [
         {"noise_source": "field"},
         {"noise_source": "input"},
-        {"noise_source": "broadcast"},
+        {"noise_source": "broadcast", "precision": "bfloat16"},
         {"noise_source": "broadcast_conv", "dropout": 0.2},
         {"noise_source": "broadcast_latent"},
         {"noise_source": "dropout", "style_weight": 0.0},
@@ -141,6 +141,7 @@ def test_an_older_run_goes_on_as_it_began(axons: Path, tmp_path: Path) -> None:
     folder.recipe.write_text(json.dumps(before))
     found = folder.read_recipe(SynthesisRecipe)
     assert found.fibres is True and recipe(axons).fibres is None
+    assert (found.precision, found.validated) == ("float32", 256)
 
 
 def moved_by_style(source: Source, recipe: SynthesisRecipe, folder: Path) -> float:

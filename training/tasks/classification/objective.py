@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from caps_med.losses import MarginLoss, SpreadLoss, linear_margin, sigmoid_margin
 from caps_med.networks import ClassificationNetwork, ConvolutionalClassifier
+from training.engine.precision import Precision, computed_in
 from training.tasks.classification.recipe import Loss, Margin
 
 #: Scores are kept above this under a logarithm.
@@ -35,7 +35,7 @@ class Objective(nn.Module):
             classes stand for.
         class_weights: one for each class, or None.
         margin: how the margin of the spread loss rises.
-        precision: of the network's numbers; losses are computed in float32.
+        precision: of the network's numbers, None for float32; losses are computed in float32.
 
     Attributes:
         progress: of the training, 0 to 1; the margin of the spread loss rises with it.
@@ -47,7 +47,7 @@ class Objective(nn.Module):
         loss: Loss,
         reconstruction_weight: float = 0.0,
         class_weights: Sequence[float] | None = None,
-        precision: torch.dtype = torch.float32,
+        precision: Precision | None = None,
         margin: Margin = "linear",
     ) -> None:
         super().__init__()
@@ -63,8 +63,8 @@ class Objective(nn.Module):
             image: ``[B, C, *S]``.
             target: ``[B, J]``, 1 for the classes of an image.
         """
-        network, reduced = self.network, self.precision != torch.float32
-        with torch.autocast(image.device.type, self.precision, enabled=reduced):
+        network = self.network
+        with computed_in(self.precision, image.device):
             if isinstance(network, ConvolutionalClassifier):
                 return self._cross_entropy(network, network.logits(image).float(), target)
             scores, capsules = network.classify(image)

@@ -17,7 +17,7 @@ from caps_med.networks import CapsuleNetwork, ClassificationNetwork
 from caps_med.preprocessing import PicturePreprocessing
 from training.data.classified import ClassifiedSource
 from training.engine import distributed
-from training.engine.precision import Precision, has_bfloat16
+from training.engine.precision import Precision, chosen_precision
 from training.engine.recipe import Recipe
 from training.evaluation.classification.calibration import fitted
 from training.evaluation.classification.scores import (
@@ -166,11 +166,12 @@ class ClassificationRecipe(Recipe):
         if self.has_capsules and self.loss != "margin" and not source.exclusive:
             raise InvalidParameter(
                 f"loss={self.loss}: images of several classes need the margin loss: choose it by "
-                "--loss margin"
+                "--set loss=margin"
             )
         steps = self.steps or max(1, len(source.training) // self.batch_size)
-        fast = self.network != "matrix" and has_bfloat16(distributed.device())
-        precision = self.precision or ("bfloat16" if fast else "float32")
+        precision = chosen_precision(
+            self.precision, distributed.device(), suits=self.network != "matrix"
+        )
         return self.model_copy(update={"steps": steps, "precision": precision})
 
     def held_out_scores(

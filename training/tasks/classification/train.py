@@ -88,7 +88,7 @@ def _assembled(
         recipe.loss,
         recipe.reconstruction_weight,
         recipe.class_weights,
-        torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32,
+        recipe.precision,
         recipe.margin,
     ).to(device)
     shared = distributed.wrapped(objective)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from monai.losses import PatchAdversarialLoss
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Adam
 
 from caps_med.errors import InvalidParameter
 from caps_med.networks import Discriminator
 from training.engine.distributed import average_gradients
+from training.engine.precision import Precision, computed_in
 
 #: Our name -> MONAI's criterion.
 CRITERIA: Mapping[str, str] = {"bce": "bce", "lsgan": "least_squares", "hinge": "hinge"}
@@ -28,15 +30,22 @@ class Adversary:
         loss: ``bce`` with smoothed labels (Bass et al. 2019), ``lsgan`` (Mao et al. 2017) or
             ``hinge`` (Lim & Ye 2017; MONAI's, whose scores pass a tanh first).
         learning_rate: of Adam with betas 0.5 and 0.999, as published.
+        precision: of the discriminator's convolutions.
 
     Raises:
         InvalidParameter: an unknown loss.
     """
 
-    def __init__(self, discriminator: Discriminator, loss: str, learning_rate: float) -> None:
+    def __init__(
+        self,
+        discriminator: Discriminator,
+        loss: str,
+        learning_rate: float,
+        precision: Precision = "float32",
+    ) -> None:
         if loss not in CRITERIA:
             raise InvalidParameter(f"adversarial_loss={loss!r}: must be one of {tuple(CRITERIA)}")
-        self.discriminator = discriminator
+        self.discriminator, self.precision = discriminator, precision
         self.optimizer = Adam(discriminator.parameters(), lr=learning_rate, betas=(0.5, 0.999))
         self._smoothed, self._plain = (
             PatchAdversarialLoss(criterion=CRITERIA[loss], no_activation_leastsq=True)
@@ -49,18 +58,35 @@ class Adversary:
         """One optimizer step of the discriminator; returns its loss, detached."""
         self.discriminator.train()
         self.optimizer.zero_grad()
-        scores = (self.discriminator(real, condition), self.discriminator(fake.detach(), condition))
-        loss: Tensor = self.discriminator.auxiliary_loss(real, condition)
+        with computed_in(self.precision, real.device):
+            scores = [self.discriminator(image, condition) for image in (real, fake.detach())]
+            loss: Tensor = self.discriminator.auxiliary_loss(real, condition).float()
         for score, is_real in zip(scores, (True, False), strict=True):
-            loss = loss + self._smoothed(score, is_real, for_discriminator=True)
+            loss = loss + self._smoothed(score.float(), is_real, for_discriminator=True)
         loss.backward()
         average_gradients(self.discriminator)
         self.optimizer.step()
         return loss.detach()
 
     def generator_loss(self, fake: Tensor, condition: Tensor) -> Tensor:
-        """The adversarial loss of the generator, whose target is 1."""
-        loss: Tensor = self._plain(
-            self.discriminator(fake, condition), target_is_real=True, for_discriminator=False
-        )
+        """The adversarial loss of the generator, whose target is 1.
+
+        Its gradient reaches the images alone: the discriminator learns in `update`.
+        """
+        with computed_in(self.precision, fake.device), _frozen(self.discriminator):
+            score = self.discriminator(fake, condition)
+        loss: Tensor = self._plain(score.float(), target_is_real=True, for_discriminator=False)
         return torch.as_tensor(loss)
+
+
+@contextmanager
+def _frozen(network: nn.Module) -> Iterator[None]:
+    """What is computed in this context has no gradient by the network's parameters."""
+    learned = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    for parameter in learned:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learned:
+            parameter.requires_grad_(True)

@@ -19,6 +19,7 @@ from caps_med.layers.convolutional import Upsampling
 from caps_med.networks import CapsuleNetwork, SynthesisNetwork
 from caps_med.networks.capspix2pix import BorderPadding
 from training.data.samples import Source, evenly
+from training.engine.precision import Precision
 from training.engine.recipe import Crop, CropRecipe, LearningRate
 from training.evaluation.validation import synthesis_scores
 from training.tasks.synthesis.noise import has_fibres, noise_lengths
@@ -37,7 +38,7 @@ GENTLE = Augmentation(
     blur=0.0,
     noise=0.0,
 )
-#: Held-out samples that are scored, evenly spaced: volumes have thousands of slices.
+#: Most held-out samples that are scored, evenly spaced: volumes have thousands of slices.
 VALIDATED = 256
 #: Evenly spaced training samples whose label maps' statistics the model's card keeps.
 STATISTICS_OF = 200
@@ -96,6 +97,10 @@ class SynthesisRecipe(CropRecipe):
             which keeps the transposed convolutions from responding with a grid.
         free: share of each batch with a random style code; those samples have no target.
         diversity_weight: of `training.tasks.synthesis.losses.diversity_loss`.
+        precision: of the convolutions of generator and discriminator. ``bfloat16``, in which a
+            CPU computes a batch at once instead of crop after crop, takes two thirds of the time
+            where the processor has it; that images stay as good was not found
+            (docs/results/training.md).
         average: decay of the running average of the weights, which is the model that is kept; 0
             keeps the weights themselves.
         augmentation: of the crops, where it differs from `GENTLE`.
@@ -109,7 +114,10 @@ class SynthesisRecipe(CropRecipe):
     atoms: int = 16
     learning_rate: LearningRate = 5e-3
     task: ClassVar[Task] = "synthesis"
-    before: ClassVar[Mapping[str, Any]] = {"fibres": True}
+    before: ClassVar[Mapping[str, Any]] = {
+        "fibres": True,
+        "validated": VALIDATED,
+    }
 
     network: Literal["capspix2pix", "pix2pix", "spade"] = "capspix2pix"
     noise_source: str = "field"
@@ -133,6 +141,7 @@ class SynthesisRecipe(CropRecipe):
     free: float = 0.25
     diversity_weight: float = 0.0
     average: float = 0.99
+    precision: Precision = "float32"
     augmentation: Augmentation = GENTLE
 
     @model_validator(mode="before")
@@ -184,10 +193,15 @@ class SynthesisRecipe(CropRecipe):
         return NetworkSpec(name="CapsPix2Pix", arguments=arguments)
 
     def completed(self, source: Source) -> SynthesisRecipe:
-        """See `Recipe.completed`: with or without fibres, as in the data."""
-        if self.fibres is not None:
-            return self
-        return self.model_copy(update={"fibres": has_fibres(source)})
+        """See `Recipe.completed`: with or without fibres, as in the data, and the number of
+        samples that are validated.
+        """
+        values: dict[str, Any] = {}
+        if self.fibres is None:
+            values["fibres"] = has_fibres(source)
+        if self.validated is None and source.validation:
+            values["validated"] = self.affordable(source.validation, VALIDATED)
+        return self.model_copy(update=values)
 
     def card_values(self, network: CapsuleNetwork, source: Source) -> Mapping[str, Any]:
         """See `Recipe.card_values`: how deep random fields are, and statistics of label maps."""

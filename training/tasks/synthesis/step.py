@@ -14,6 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from caps_med.networks import SynthesisNetwork, one_hot
 from training.engine.distributed import average_gradients, share
+from training.engine.precision import computed_in
 from training.tasks.synthesis.adversary import Adversary
 from training.tasks.synthesis.losses import GeneratedBatch, GeneratorLoss, diversity_loss
 from training.tasks.synthesis.recipe import SynthesisRecipe
@@ -49,7 +50,7 @@ class SynthesisStep:
         condition = one_hot(label, self.generator.label_channels)
         paired, weight = self._paired()
         z = self._noise(real, condition, paired)
-        clean, image = self.generator.clean_and_image(condition, z)
+        clean, image = self._generated(condition, z)
         generated = GeneratedBatch(clean, image, real, condition, paired, weight)
         planes = generated.in_planes(int(torch.randint(3, ()))) if image.ndim == 5 else generated
         self.adversary.update(planes.real, planes.image, planes.condition)
@@ -64,6 +65,11 @@ class SynthesisStep:
         if self.averaged is not None:
             self.averaged.update_parameters(self.generator)
         return {"loss": error.detach()}
+
+    def _generated(self, condition: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The generator's images, without and with their grain."""
+        with computed_in(self.recipe.precision, self.device):
+            return self.generator.clean_and_image(condition, z)
 
     def _noise(self, real: Tensor, condition: Tensor, paired: int) -> Tensor:
         """z ``[B, Z]``; those of the paired samples begin with the style code of their target."""
@@ -95,6 +101,6 @@ class SynthesisStep:
             total = total + recipe.style_weight * (code - z[:, : self.style.size]).abs().mean()
         if recipe.diversity_weight:
             other_z = torch.randn_like(z)
-            other = self.generator(batch.condition, other_z)
+            _, other = self._generated(batch.condition, other_z)
             total = total + recipe.diversity_weight * diversity_loss(batch.image, other, z, other_z)
         return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -18,16 +19,18 @@ from caps_med.networks import (
     build_discriminator,
     one_hot,
 )
-from training.data.samples import Source
+from training.data.samples import Source, evenly
 from training.engine import distributed
 from training.engine.initial import Weights, initial_network
 from training.engine.loop import Best, TrainingRun, run_epochs, schedule
+from training.engine.precision import computed_in
 from training.engine.rate_finder import with_found_rate
-from training.engine.run_folder import RunFolder
+from training.engine.run_folder import RunFolder, Stateful
 from training.engine.sampling import DrawnDataset, EpochSampler, epoch_loader
+from training.evaluation.validation import synthesis_scores
 from training.tasks.synthesis.adversary import Adversary
 from training.tasks.synthesis.losses import GeneratorLoss
-from training.tasks.synthesis.recipe import SynthesisRecipe
+from training.tasks.synthesis.recipe import VALIDATED, SynthesisRecipe
 from training.tasks.synthesis.step import SynthesisStep
 from training.tasks.synthesis.style import Style
 from training.transforms import synthesis_transforms
@@ -70,33 +73,86 @@ def _assembled(
     models: Path | None,
 ) -> tuple[SupervisedTrainer, TrainingRun, SynthesisNetwork]:
     """The trainer of networks that have not learned anything, its run, and the one to keep."""
+    device, crops = distributed.device(), drawn_crops(source, recipe)
+    step = training_step(source, recipe, crops, judge, models)
+    trainer = SupervisedTrainer(
+        device=device,
+        max_epochs=recipe.epochs,
+        train_data_loader=epoch_loader(crops, recipe, workers),
+        network=step.generator,
+        optimizer=step.optimizer,
+        loss_function=torch.nn.L1Loss(),
+        iteration_update=step,
+        decollate=False,
+    )
+    kept = step.generator if step.averaged is None else step.averaged.module
+    assert isinstance(kept, SynthesisNetwork)  # noqa: S101 - a copy of the generator
+    averaged: dict[str, Stateful] = {}
+    if step.averaged is not None:
+        averaged = {"generator": step.generator, "averaged": step.averaged}
+    shown = evenly(source.validation, recipe.validated or VALIDATED)
+
+    def validate() -> Mapping[str, float]:
+        with computed_in(recipe.precision, device):
+            return synthesis_scores(kept, shown, source.class_channels)
+
+    run = TrainingRun(
+        folder=folder,
+        recipe=recipe,
+        parts={
+            "network": kept,
+            **averaged,
+            "discriminator": step.adversary.discriminator,
+            "optimizer": step.optimizer,
+            "discriminator_optimizer": step.adversary.optimizer,
+        },
+        schedules={
+            "schedule": schedule(step.optimizer, recipe),
+            "discriminator_schedule": schedule(step.adversary.optimizer, recipe),
+        },
+        validate=validate,
+        names=source.training_name,
+    )
+    return trainer, run, kept
+
+
+def drawn_crops(source: Source, recipe: SynthesisRecipe) -> DrawnDataset:
+    """What a training sees."""
+    transforms = synthesis_transforms(source, recipe.crop, recipe.augmentation)
+    return DrawnDataset(source.training, transforms, recipe.seed)
+
+
+def training_step(
+    source: Source,
+    recipe: SynthesisRecipe,
+    crops: DrawnDataset,
+    judge: SegmentationNetwork | None = None,
+    models: Path | None = None,
+) -> SynthesisStep:
+    """The step of networks that have not learned anything."""
     device = distributed.device()
     generator = initial_network(
         recipe, source, models, lambda weights, own: _other_noise(weights, own, source)
     )
     assert isinstance(generator, SynthesisNetwork)  # noqa: S101 - of this recipe
-    averaged = _averaged(generator, recipe.average)
+    generator.whole_training_batches |= recipe.precision == "bfloat16"
     discriminator = build_discriminator(
         recipe.discriminator,
         source.class_channels,
         source.image_channels,
         recipe.discriminator_width,
     )
-    adversary = Adversary(
-        discriminator.to(device), recipe.adversarial_loss, recipe.discriminator_rate
-    )
-    optimizer = Adam(generator.parameters(), lr=recipe.rate, betas=(0.5, 0.999))
-    dataset = DrawnDataset(
-        source.training,
-        synthesis_transforms(source, recipe.crop, recipe.augmentation),
-        recipe.seed,
-    )
-    step = SynthesisStep(
+    return SynthesisStep(
         generator=generator,
-        averaged=averaged,
-        adversary=adversary,
-        optimizer=optimizer,
-        style=_style(dataset, recipe, source, generator),
+        averaged=_averaged(generator, recipe.average),
+        adversary=Adversary(
+            discriminator.to(device),
+            recipe.adversarial_loss,
+            recipe.discriminator_rate,
+            recipe.precision,
+        ),
+        optimizer=Adam(generator.parameters(), lr=recipe.rate, betas=(0.5, 0.999)),
+        style=_style(crops, recipe, source, generator),
         loss=GeneratorLoss(
             _weights(recipe),
             judge.to(device) if judge else None,
@@ -105,36 +161,6 @@ def _assembled(
         recipe=recipe,
         device=device,
     )
-    trainer = SupervisedTrainer(
-        device=device,
-        max_epochs=recipe.epochs,
-        train_data_loader=epoch_loader(dataset, recipe, workers),
-        network=generator,
-        optimizer=optimizer,
-        loss_function=torch.nn.L1Loss(),
-        iteration_update=step,
-        decollate=False,
-    )
-    kept = generator if averaged is None else averaged.module
-    assert isinstance(kept, SynthesisNetwork)  # noqa: S101 - a copy of the generator
-    run = TrainingRun(
-        folder=folder,
-        recipe=recipe,
-        parts={
-            "network": kept,
-            **({} if averaged is None else {"generator": generator, "averaged": averaged}),
-            "discriminator": adversary.discriminator,
-            "optimizer": optimizer,
-            "discriminator_optimizer": adversary.optimizer,
-        },
-        schedules={
-            "schedule": schedule(optimizer, recipe),
-            "discriminator_schedule": schedule(adversary.optimizer, recipe),
-        },
-        validate=lambda: recipe.held_out_scores(kept, source),
-        names=source.training_name,
-    )
-    return trainer, run, kept
 
 
 def _averaged(generator: SynthesisNetwork, decay: float) -> AveragedModel | None:

@@ -1,0 +1,124 @@
+"""One training step of a generator: what is computed in which precision, and what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import default_collate
+
+from caps_med.networks import Discriminator, build_discriminator
+from tests.training.axons import write_axons
+from training.data import Source, load_source, open_dataset
+from training.engine.precision import Precision, computed_in
+from training.tasks.synthesis.adversary import Adversary
+from training.tasks.synthesis.losses import GeneratedBatch, GeneratorLoss
+from training.tasks.synthesis.recipe import SynthesisRecipe
+from training.tasks.synthesis.step import SynthesisStep
+from training.tasks.synthesis.train import drawn_crops, training_step
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    folder = tmp_path_factory.mktemp("axons")
+    return load_source(open_dataset(write_axons(folder / "data", 5, seed=1)), folder / "store")
+
+
+def recipe(**changes: object) -> SynthesisRecipe:
+    values = {"data": "x", "seed": 0, "batch_size": 2, "crop": 64, "atoms": 4, "noise_size": 8,
+              "discriminator_width": 8, "fibres": False, **changes}  # fmt: skip
+    return SynthesisRecipe.model_validate(values)
+
+
+def stepped(source: Source, chosen: SynthesisRecipe) -> SynthesisStep:
+    """A step's networks after it."""
+    torch.manual_seed(0)
+    crops = drawn_crops(source, chosen)
+    step = training_step(source, chosen, crops)
+    step(None, default_collate([crops[1, i, i] for i in range(chosen.batch_size)]))
+    return step
+
+
+@pytest.mark.parametrize("network", ["capspix2pix", "pix2pix"])
+def test_convolutions_are_in_bfloat16_and_losses_are_not(
+    source: Source, network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convolved: list[tuple[nn.Module, torch.dtype]] = []
+    compared: set[torch.dtype] = set()
+    weighed = GeneratorLoss.__call__
+
+    def note(module: nn.Module, _: object, answer: Any) -> None:  # noqa: ANN401
+        if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
+            convolved.append((module, answer.dtype))
+
+    def loss(self: GeneratorLoss, batch: GeneratedBatch) -> Tensor:
+        compared.update((batch.clean.dtype, batch.image.dtype))
+        return weighed(self, batch)
+
+    monkeypatch.setattr(GeneratorLoss, "__call__", loss)
+    hook = nn.modules.module.register_module_forward_hook(note)
+    step = stepped(source, recipe(network=network, precision="bfloat16"))
+    hook.remove()
+    for part in (step.generator, step.adversary.discriminator):
+        own = set(part.modules())
+        assert {dtype for module, dtype in convolved if module in own} == {torch.bfloat16}
+        assert {p.dtype for p in part.parameters()} == {torch.float32}
+        assert all(p.isfinite().all() for p in part.parameters())
+    assert compared == {torch.float32}
+
+
+def test_the_precision_moves_what_is_learned_little(source: Source) -> None:
+    """And float32, the default, is what it was before there was a choice: crop by crop."""
+    assert recipe().precision == "float32"
+    weights = {}
+    for precision in ("float32", "bfloat16"):
+        step = stepped(source, recipe(precision=precision, learning_rate=1e-3))
+        assert step.generator.whole_training_batches == (precision == "bfloat16")
+        weights[precision] = nn.utils.parameters_to_vector(step.generator.parameters())
+    one, other = weights.values()
+    assert not torch.equal(one, other)
+    torch.testing.assert_close(one, other, rtol=0, atol=2.1e-3)  # Adam's first step is 1e-3
+
+
+def test_the_generator_is_judged_by_the_discriminator_that_has_just_learned(
+    source: Source,
+) -> None:
+    """In bfloat16 its weights are converted anew after its update."""
+    seen: list[tuple[Any, Tensor]] = []
+
+    def note(module: nn.Module, inputs: Any, answer: Tensor) -> None:  # noqa: ANN401
+        if isinstance(module, Discriminator):
+            seen.append((inputs, answer.detach()))
+
+    hook = nn.modules.module.register_module_forward_hook(note)
+    step = stepped(source, recipe(precision="bfloat16", discriminator_rate=0.05))
+    hook.remove()
+    (inputs, answer), discriminator = seen[-1], step.adversary.discriminator
+    with torch.no_grad(), computed_in("bfloat16", CPU):
+        assert torch.equal(discriminator(*inputs), answer)
+    assert len(seen) == 3  # real and fake, then the generator's loss
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_generators_loss_leaves_the_discriminator_alone(precision: Precision) -> None:
+    discriminator = build_discriminator("patch", 1, 1, 8)
+    adversary = Adversary(discriminator, "lsgan", 1e-3, precision)
+    fake, condition = torch.rand(2, 1, 32, 32, requires_grad=True), torch.zeros(2, 1, 32, 32)
+    adversary.generator_loss(fake, condition).backward()
+    assert fake.grad is not None and fake.grad.abs().max() > 0
+    assert all(p.grad is None and p.requires_grad for p in discriminator.parameters())
+    adversary.update(fake, fake.flip(2), condition)
+    assert all(p.grad is not None for p in discriminator.parameters())
+
+
+def test_a_validation_costs_a_tenth_of_its_epoch(source: Source) -> None:
+    pixels = source.validation[0]["label"].size
+    steps = 40 * pixels // (64 * 64)
+    chosen = recipe(steps=steps, batch_size=1).completed(source)
+    assert chosen.validated == pytest.approx(0.3 * 40, abs=1)
+    assert recipe(steps=10**6).completed(source).validated == 256
+    assert recipe(validated=7).completed(source).validated == 7
