@@ -35,7 +35,7 @@ DATA = (
     "of a person was used."
 )
 #: Where a run lay says nothing to others.
-_PATHS = re.compile(r"--(data|out) \S+")
+_PATHS = re.compile(r"--(data|out|start) \S+")
 INPUT = (
     "MRI of an adult head of any contrast, with or without skull, with pixels of 1 to 3 mm and "
     "slices of up to 6 mm"
