@@ -84,14 +84,15 @@ def _label_efficiency(cells: Sequence[Result]) -> None:
     print("\n| labelled cases | " + " | ".join(networks) + " |\n|---|" + "---|" * len(networks))
     counts = _by(cells, "count")
     for count in sorted(counts, key=lambda n: n or 10**6):
+        scores = {n: _dice([c for c in counts[count] if c["network"] == n]) for n in networks}
         texts = []
-        for network in networks:
-            own = _dice([c for c in counts[count] if c["network"] == network])
-            unet = _dice([c for c in counts[count] if c["network"] == "unet"])
+        for network, own in scores.items():
             mean = f"{np.mean(list(own.values())):.3f}" if own else ""
-            texts.append(
-                mean if network == "unet" or not own else f"{mean} ({difference(own, unet)})"
-            )
+            others = [
+                difference(own, scores.get(other, {})) for other in ("unet", f"{network}-plain")
+            ]
+            compared = "; ".join(text for text in others if text and network != "unet")
+            texts.append(f"{mean} ({compared})" if compared else mean)
         print(f"| {count or 'all'} | " + " | ".join(texts) + " |")
 
 
