@@ -9,7 +9,8 @@ in turn. Two of the label maps are held out; on volumes drawn from them, normali
 use, the weights are scored.
 
 A run may be continued: each ``--cycles`` is a cosine of the learning rate over ``--minutes``, a
-later one from a lower peak. What has been finished is not repeated.
+later one from a lower peak. What has been finished is not repeated. With ``--start`` it begins with
+the weights of another run, as ``model.safetensors`` in its folder.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from benchmarks.options import benchmark_parser
@@ -140,6 +141,8 @@ class Run:
         self.spec = {"name": options.network, "arguments": arguments}
         network = build_network(options.network, arguments)
         assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
+        if options.start:
+            network.load_state_dict({k: v.float() for k, v in load_file(options.start).items()})
         self.network = network.to(device)
         self.optimizer = torch.optim.AdamW(self.network.parameters(), PEAK, weight_decay=1e-4)
         self.state: dict[str, Any] = {"cycle": 0, "seconds": 0.0, "steps": 0, "history": []}
@@ -278,6 +281,7 @@ def main() -> None:
     parser.add_argument("--now", type=float, default=8.5, help="minutes of this call at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", default="bfloat16")
+    parser.add_argument("--start", type=Path, help="weights to begin with")
     parser.add_argument("--smaller", type=int, default=1, help="divides the batch")
     parser.add_argument("--maps", type=int, help="the first label maps only, to try it out")
     parser.add_argument("--volumes", type=int, default=VOLUMES)

@@ -135,8 +135,7 @@ class Client:
                 `progress` (`done` and `total` slices), `seconds_left`.
             refine, disagreement: see `caps_med.inference.Model.segment`.
             map: ``confidence``, ``entropy``, ``disagreement`` or ``probabilities`` in place of the
-                label map; with
-                ``format="zip"`` beside it.
+                label map; with ``format="zip"`` beside it.
 
         Raises:
             ServiceError: the service refused the request.

@@ -109,6 +109,11 @@ ROWS: tuple[Row, ...] = (
     Row(
         "fashion", "capsnet", "capsnet",
         {"epochs": 16, "augmentation": _MIRRORED, **_LARGE, **_MEAN},
+        {
+            "": {},
+            "long": {"epochs": 60},
+            "erased": {"epochs": 60, "augmentation": _ERASED},
+        },
     ),
     Row("fashion", "cnn", "cnn", **_clothes(40, long=_LONG)),
     Row("fashion", "resnet", "resnet", **_clothes(20)),

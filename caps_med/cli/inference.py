@@ -119,6 +119,9 @@ def manipulate(
         ),
     ] = None,
     range: Annotated[str, typer.Option(help="Smallest and largest shift.")] = "-0.25,0.25",
+    steps: Annotated[
+        int, typer.Option(help="Shifts, smallest and largest included.", min=2, max=33)
+    ] = 7,
     differences: Annotated[
         bool, typer.Option("--differences", help="Show what changes instead of the image.")
     ] = False,
@@ -130,11 +133,12 @@ def manipulate(
 ) -> None:
     """Shift each atom of a class capsule: one row per atom, one column per shift.
 
-    Example: caps-med manipulate --model brain-t1-tissue t1.nii.gz --capsule 'white matter' \
-        --out atoms.png
+    Examples:
+      caps-med manipulate --model brain-t1-tissue t1.nii.gz --capsule 'white matter' -o atoms.png
+      caps-med manipulate --model digits digit.png --steps 11 --out atoms.png
     """
     check_picture(out, images, overwrite)
-    deltas = spread(range)
+    deltas = spread(range, steps)
     loaded = caps_med.load_model(model, models)
     source = loaded.read(images, "image", index=volume, series=series)
     manipulator = loaded.manipulator(source, slice)
@@ -221,10 +225,10 @@ def features(
     say_warnings(found.warnings)
 
 
-def spread(text: str) -> list[float]:
-    """``-0.25,0.25`` -> seven evenly spaced numbers from the first to the second."""
+def spread(text: str, count: int) -> list[float]:
+    """``-0.25,0.25`` -> evenly spaced numbers from the first to the second."""
     try:
         low, high = (float(part) for part in text.split(","))
     except ValueError as error:
         raise InvalidParameter(f"--range {text}: give two numbers, as -0.25,0.25") from error
-    return [low + (high - low) * step / 6 for step in range(7)]
+    return [low + (high - low) * step / (count - 1) for step in range(count)]

@@ -110,7 +110,7 @@ def active_backend(device: torch.device | str = "cpu", name: str | None = None) 
         InvalidParameter: no backend has that name, or it cannot run on the device.
     """
     device = torch.device(device)
-    wanted = name or named_backend()
+    wanted = name or _chosen.get() or os.environ.get(ENVIRONMENT)
     if wanted:
         reason = _named(wanted).missing(device)
         if reason is not None:
@@ -121,11 +121,6 @@ def active_backend(device: torch.device | str = "cpu", name: str | None = None) 
         for backend in BACKENDS.values()
         if device.type in backend.automatic and backend.missing(device) is None
     )
-
-
-def named_backend() -> str | None:
-    """The backend that `use_backend` or ``CAPS_MED_ROUTING`` names; None if neither does."""
-    return _chosen.get() or os.environ.get(ENVIRONMENT) or None
 
 
 def _named(name: str) -> Backend:

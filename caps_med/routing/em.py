@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from caps_med.errors import InvalidParameter
-from caps_med.routing.backends import active_backend, named_backend
+from caps_med.routing.backends import active_backend
 from caps_med.routing.em_autograd import Found
 from caps_med.routing.em_start import EMInputs, EMSettings, equal_assignments
 
@@ -80,9 +80,9 @@ def route_em(
 ) -> EMCapsules:
     """Route votes to matrix capsules.
 
-    By native code where the backend is ``numba``, the default on CPUs, by Triton kernels where it
-    is ``triton`` by name, as they have not been timed on a GPU yet, and by PyTorch operations
-    otherwise: `caps_med.routing.use_backend` and ``CAPS_MED_ROUTING`` choose, see `active_backend`.
+    By native code where the backend is ``numba``, the default on CPUs, by Triton kernels in float32
+    where it is ``triton``, the default on GPUs, and by PyTorch operations otherwise:
+    `caps_med.routing.use_backend` and ``CAPS_MED_ROUTING`` choose, see `active_backend`.
 
     Args:
         votes: ``[B, I, J, A, *S]``: of each child slot ``I`` of a parent at position ``*S``. In a
@@ -138,7 +138,7 @@ def _kernels(votes: Tensor) -> Callable[[EMInputs], Found] | None:
         from caps_med.routing.numba_em import route_em_numba
 
         return route_em_numba
-    if backend == "triton" and named_backend() == "triton" and votes.dtype == torch.float32:
+    if backend == "triton" and votes.dtype == torch.float32:
         from caps_med.routing.triton_em import route_em_triton
 
         return route_em_triton

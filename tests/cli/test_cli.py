@@ -261,6 +261,10 @@ def test_manipulate(models: Path, image: Path, tmp_path: Path) -> None:
     manipulator = caps_med.load_model("tiny-segmentation", models).manipulator(image, 2)
     expected = manipulator.sheet(1, [-0.1 + 0.05 * step for step in range(7)])
     np.testing.assert_array_equal(read_image(out).array, expected.array)
+    call("manipulate", "--model", "tiny-segmentation", image, "--out", out, "--overwrite",
+         "--range", "-0.1,0.1", "--steps", "3", "--models", models)  # fmt: skip
+    middle = caps_med.load_model("tiny-segmentation", models).manipulator(image)
+    np.testing.assert_array_equal(read_image(out).array, middle.sheet(0, [-0.1, 0, 0.1]).array)
 
 
 def test_phantoms_are_evaluated_and_augmented(all_commands: typer.Typer, tmp_path: Path) -> None:

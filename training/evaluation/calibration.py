@@ -22,6 +22,10 @@ Floats = NDArray[np.float64]
 def fit_temperature(scores: NDArray[np.floating], targets: NDArray[np.integer]) -> float:
     """The temperature of the least negative log-likelihood (Guo et al. 2017, section 4.2).
 
+    Deviation: of N answers one more counts as right and one as wrong, as in Platt (1999), section
+    2.2: a class is taken for true with (N + 1) / (N + 2), the others share the rest. Without it
+    few answers that are all right would make every answer certain.
+
     Args:
         scores: ``[N, K]``, held-out; K = 1 is the probability of class 1.
         targets: ``[N]``, the true classes.
@@ -34,9 +38,12 @@ def fit_temperature(scores: NDArray[np.floating], targets: NDArray[np.integer]) 
         given = torch.cat([1 - given, given], 1)
 
     def loss(exponent: float) -> float:
-        found = with_temperature(given, float(np.exp(exponent)))
-        return -found.gather(1, true[:, None]).clamp_min(1e-12).log().mean().item()
+        surprise = -with_temperature(given, float(np.exp(exponent))).clamp_min(1e-12).log()
+        right = surprise.gather(1, true[:, None])[:, 0]
+        wrong = (surprise.sum(1) - right) / (surprise.shape[1] - 1)
+        return (right + doubt * (wrong - right)).mean().item()
 
+    doubt = 1 / (len(given) + 2)
     bounds = (np.log(LOWEST), np.log(HIGHEST))
     best = minimize_scalar(loss, bounds=bounds, method="bounded").x
     return round(float(np.exp(best)), 4)

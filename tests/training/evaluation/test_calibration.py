@@ -13,7 +13,7 @@ import torch
 import caps_med
 from caps_med.bundles import Bundle, ModelRepository, write_bundle
 from caps_med.images import MedicalImage
-from caps_med.networks import SegCaps
+from caps_med.networks import SegCaps, with_temperature
 from tests.conftest import disc, tiny_binary, tiny_card, write_tiny
 from training.data.samples import Sample
 from training.evaluation import validation
@@ -41,6 +41,14 @@ def test_the_temperature_undoes_what_made_probabilities_too_sure(factor: float) 
     logits, true = drawn(20_000, 4)
     scores = (factor * logits).softmax(1).numpy()
     assert fit_temperature(scores, true.numpy()) == pytest.approx(factor, rel=0.05)
+
+
+@pytest.mark.parametrize("count", [2, 8, 100])
+def test_few_right_answers_make_none_certain(count: int) -> None:
+    scores = np.tile([0.89, 0.45], (count, 1))
+    temperature = fit_temperature(scores, np.zeros(count, np.int64))
+    first, _ = with_temperature(torch.from_numpy(scores), temperature)[0].tolist()
+    assert first == pytest.approx((count + 1) / (count + 2), abs=1e-3)
 
 
 def test_a_binary_network_has_one_channel() -> None:

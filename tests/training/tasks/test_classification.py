@@ -214,7 +214,7 @@ def test_images_of_several_classes(tmp_path: Path) -> None:
         assert spec is not None and not spec.exclusive
         assert bundle.card.provenance.recipe["score"] == "auroc"
     for network, loss in (("matrix", "spread"), ("efficient", "cross_entropy")):
-        message = f"loss={loss}: images of several classes need the margin loss: .*loss=margin"
+        message = f"loss={loss}: images of several classes need the margin loss: .*--loss margin"
         with pytest.raises(InvalidParameter, match=message):
             trained(tmp_path / "x.npz", tmp_path / network / loss, network=network, loss=loss)
 

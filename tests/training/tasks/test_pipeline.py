@@ -317,6 +317,19 @@ def test_what_follows_from_volumes(tmp_path: Path) -> None:
     assert plan(card, CPU, "3d")["preparation"].spatial_dims == 3
 
 
+@pytest.mark.parametrize(("share", "foreground"), [(0.02, 0.5), (0.3, 0.0)])
+def test_half_of_the_crops_lie_around_what_is_rare(
+    tmp_path: Path, share: float, foreground: float
+) -> None:
+    card = open_dataset(write_volumes(tmp_path, 3)).card
+    assert card is not None
+    first, second = card.classes
+    classes = (first.model_copy(update={"share": 1 - share}),
+               second.model_copy(update={"share": share}))  # fmt: skip
+    card = card.model_copy(update={"classes": classes})
+    assert plan(card, CPU)["foreground"] == foreground
+
+
 @pytest.mark.parametrize(("edge", "crop"), [(20, 48), (50, 48), (64, 64), (90, 80), (512, 128)])
 def test_crops_are_hardly_larger_than_the_images(tmp_path: Path, edge: int, crop: int) -> None:
     card = open_dataset(write_volumes(tmp_path, 3)).card

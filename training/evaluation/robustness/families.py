@@ -15,6 +15,7 @@ from numpy.random import Generator
 from torch import Tensor
 
 from training.evaluation.robustness.affine import AffineMaps
+from training.evaluation.robustness.perspective import drawn_corners, onto_corners
 
 #: Pictures, their classes ``[N]``, strength and generator to changed pictures.
 Change = Callable[[Tensor, Tensor, float, Generator], Tensor]
@@ -107,6 +108,24 @@ def crowded(pictures: Tensor, classes: Tensor, strength: float, draw: Generator)
     return torch.maximum(pictures, found)
 
 
+def seen_askew(pictures: Tensor, classes: Tensor, strength: float, draw: Generator) -> Tensor:
+    """As from another place: each corner moved inwards by up to `strength` of the edges."""
+    return onto_corners(pictures, drawn_corners(len(pictures), strength, draw))
+
+
+def occluded(pictures: Tensor, classes: Tensor, strength: float, draw: Generator) -> Tensor:
+    """A rectangle of the share `strength` of the frame hidden, anywhere in it."""
+    found = pictures.clone()
+    high, wide = (max(1, round(strength**0.5 * edge)) for edge in pictures.shape[2:])
+    tops, lefts = (
+        draw.integers(0, edge - size + 1, len(pictures))
+        for edge, size in zip(pictures.shape[2:], (high, wide), strict=True)
+    )
+    for number, (top, left) in enumerate(zip(tops, lefts, strict=True)):
+        found[number, :, top : top + high, left : left + wide] = 0
+    return found
+
+
 def _signs(count: int, draw: Generator) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     return draw.choice([-1.0, 1.0], count)
 
@@ -132,4 +151,6 @@ FAMILIES: Mapping[str, Family] = {
     "blur": Family("share of the edge", (0.02, 0.04, 0.06, 0.08), blurred),
     "contrast": Family("share lost", (0.25, 0.5, 0.75, 0.9), faded),
     "crowding": Family("share of the frame", (0.1, 0.2, 0.3, 0.4), crowded),
+    "perspective": Family("share of the edge", (0.05, 0.1, 0.15, 0.2), seen_askew),
+    "occlusion": Family("share of the frame", (0.05, 0.1, 0.2, 0.3), occluded),
 }

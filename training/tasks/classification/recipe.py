@@ -166,7 +166,7 @@ class ClassificationRecipe(Recipe):
         if self.has_capsules and self.loss != "margin" and not source.exclusive:
             raise InvalidParameter(
                 f"loss={self.loss}: images of several classes need the margin loss: choose it by "
-                "--set loss=margin"
+                "--loss margin"
             )
         steps = self.steps or max(1, len(source.training) // self.batch_size)
         precision = chosen_precision(

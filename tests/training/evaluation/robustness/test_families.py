@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from training.evaluation.robustness.families import FAMILIES
+from training.evaluation.robustness.perspective import CORNERS, onto_corners
 
 PICTURES = torch.from_numpy(np.random.default_rng(0).random((6, 2, 20, 28), np.float32))
 CLASSES = torch.tensor([0, 0, 0, 1, 1, 2])
@@ -29,7 +30,10 @@ def test_every_strength_changes_pictures_within_the_range(name: str) -> None:
     assert before.equal(PICTURES), "the originals stay as they are"
 
 
-@pytest.mark.parametrize("name", ["rotation", "shear", "scale", "shift", "noise", "crowding"])
+@pytest.mark.parametrize(
+    "name",
+    ["rotation", "shear", "scale", "shift", "noise", "crowding", "perspective", "occlusion"],
+)
 def test_another_seed_draws_something_else(name: str) -> None:
     assert not changed(name, 0.3, seed=1).equal(changed(name, 0.3))
 
@@ -47,6 +51,30 @@ def test_blur_is_a_gaussian_of_its_standard_deviation() -> None:
     assert found.sum().item() == pytest.approx(1, abs=1e-5)
     place = torch.arange(41) - 20.0
     assert (found.sum(0) * place**2).sum().sqrt().item() == pytest.approx(3, rel=0.03)
+
+
+def test_straight_lines_stay_straight_in_perspective() -> None:
+    edges = torch.linspace(-1 + 1 / 64, 1 - 1 / 64, 64)
+    ramp = ((edges + 1) / 2).expand(1, 1, 64, 64)  # its value is where a column was
+    still = onto_corners(ramp, CORNERS[None])
+    torch.testing.assert_close(still, ramp, atol=1e-5, rtol=0)
+    left = CORNERS.copy()
+    left[[0, 3], 1] = -0.5, 0.5  # further away
+    seen = onto_corners(ramp, left[None])[0, 0].numpy()
+    assert seen[:15, 0].max() == 0 and seen[20:44, 0].min() > 0, "the left edge is half as high"
+    row = seen[32]
+    # the left edge is twice as far away: the middle column lies at a third of the width
+    middle = int(np.abs(row - 0.5).argmin())
+    assert (middle + 0.5) / 64 == pytest.approx(1 / 3, abs=0.02)
+    lines = np.abs(seen[24:40] - 0.5).argmin(1)
+    assert set(lines) <= {middle - 1, middle, middle + 1}, "columns stay upright"
+
+
+def test_an_occlusion_hides_its_share() -> None:
+    found = FAMILIES["occlusion"].change(torch.ones(5, 2, 40, 60), CLASSES[:5], 0.25,
+                                         np.random.default_rng(0))  # fmt: skip
+    assert ((found == 0).double().mean((1, 2, 3)) == 0.25).all()
+    assert (found[:, 0] == found[:, 1]).all(), "all channels at the same place"
 
 
 def test_a_crowd_is_of_another_class_and_leaves_the_middle() -> None:
