@@ -387,8 +387,8 @@ def test_the_precision_follows_from_processor_and_network(
 
 
 def test_the_steps_of_an_epoch_go_once_through_the_images(data: Path, tmp_path: Path) -> None:
-    bundle = trained(data, tmp_path, steps=0, batch_size=64)
-    assert bundle.card.provenance.recipe["steps"] == 270 // 64
+    bundle = trained(data, tmp_path, steps=0, batch_size=16)
+    assert bundle.card.provenance.recipe["steps"] == 270 // 16
     scores = (tmp_path / "runs" / "digits" / "scores.jsonl").read_text().splitlines()
     assert json.loads(scores[0])["epoch"] == 1
 
@@ -401,6 +401,23 @@ def test_the_command_trains_and_publishes(data: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(train_commands, ["classification", *map(str, options)])
     assert done.exit_code == 0, done.output
     assert caps_med.load_model("digits", tmp_path / "models").task == "classification"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "batch_size", "steps"),
+    [(1, 128, 15), (20, 128, 15), (40, 128, 8), (400, 64, 3), (20, 8, 30)],
+)
+def test_few_images_are_gone_through_several_times_an_epoch(
+    data: Path, tmp_path: Path, epochs: int, batch_size: int, steps: int
+) -> None:
+    source = load_classified(
+        open_classified(data), tmp_path, PicturePreprocessing(size=(8, 8)), 0.2, 0
+    )
+    given = {"data": "x", "seed": 0, "epochs": epochs, "batch_size": batch_size}
+    recipe = ClassificationRecipe.model_validate(given)
+    assert len(source.training) == 240
+    assert recipe.completed(source).steps == steps
+    assert recipe.model_copy(update={"steps": 2}).completed(source).steps == 2
 
 
 def test_a_card_asks_once_about_each_picture_held_out(
