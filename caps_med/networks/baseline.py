@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
+from caps_med.networks.arguments import check_positive
 from caps_med.networks.base import SegmentationNetwork, check_input
 from caps_med.networks.batching import sample_by_sample
 from caps_med.routing.layout import widen
@@ -47,9 +48,7 @@ class UNet(SegmentationNetwork):
             raise InvalidParameter(f"spatial_dims={spatial_dims}: must be 2 or 3")
         if len(features) != 6 or min(features) < 1:
             raise InvalidParameter(f"features={tuple(features)}: six positive numbers are needed")
-        for name, value in (("in_channels", in_channels), ("out_channels", out_channels)):
-            if value < 1:
-                raise InvalidParameter(f"{name}={value}: must be at least 1")
+        check_positive(in_channels=in_channels, out_channels=out_channels)
         from monai.networks.nets import BasicUNet
 
         self.spatial_dims, self.in_channels = spatial_dims, in_channels

@@ -25,6 +25,7 @@ from caps_med.layers import ConvCapsule, DeconvCapsule, join_types
 from caps_med.layers.convolutional import Padding, Upsampling
 from caps_med.layers.initialization import initialize
 from caps_med.layers.spatial import channels_last, conv_type
+from caps_med.networks.arguments import check_choice
 from caps_med.networks.base import Output
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.gan_layers import Shape, conv_capsule, deconv_capsule
@@ -81,8 +82,7 @@ class CapsPix2Pix(NoisyGenerator):
         fibres: bool = True,
     ) -> None:
         super().__init__()
-        if output not in get_args(Output):
-            raise InvalidParameter(f"output={output!r}: must be one of {get_args(Output)}")
+        check_choice(get_args(Output), output=output)
         if not 0 <= dropout < 1:
             raise InvalidParameter(f"dropout={dropout}: must be at least 0 and below 1")
         if padding not in get_args(BorderPadding):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers.spatial import conv_type
+from caps_med.networks.arguments import check_positive
 from caps_med.networks.base import CapsuleNetwork
 from caps_med.networks.batching import sample_by_sample
 
@@ -43,9 +44,7 @@ class ClassificationNetwork(CapsuleNetwork):
 
     def __init__(self, in_channels: int, out_channels: int, image_size: Sequence[int]) -> None:
         super().__init__()
-        for name, value in (("in_channels", in_channels), ("out_channels", out_channels)):
-            if value < 1:
-                raise InvalidParameter(f"{name}={value}: must be at least 1")
+        check_positive(in_channels=in_channels, out_channels=out_channels)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.image_size, self.spatial_dims = tuple(image_size), len(image_size)
         self.stem = ImageStem(in_channels, self.image_size)

@@ -20,6 +20,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.layers import UnitCapsule, join_types
 from caps_med.layers.initialization import initialize
 from caps_med.layers.spatial import conv_type
+from caps_med.networks.arguments import check_positive
 from caps_med.networks.base import LayerInfo, SegmentationNetwork, capsule_lengths, check_input
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.blocks import PlainCapsule
@@ -72,10 +73,7 @@ class OnlyCaps(SegmentationNetwork):
         capsules: bool = True,
     ) -> None:
         super().__init__()
-        sizes = {"in_channels": in_channels, "out_channels": out_channels, "atoms": atoms}
-        for name, value in sizes.items():
-            if value < 1:
-                raise InvalidParameter(f"{name}={value}: must be at least 1")
+        check_positive(in_channels=in_channels, out_channels=out_channels, atoms=atoms)
         if squash not in get_args(Literal["soft", "unit"]):
             raise InvalidParameter(f"squash={squash!r}: must be 'soft' or 'unit'")
         self.spatial_dims, self.in_channels = spatial_dims, in_channels

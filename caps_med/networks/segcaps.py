@@ -22,6 +22,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule, Padding, join_types
 from caps_med.layers.initialization import initialize
 from caps_med.layers.spatial import channels_last, conv_type, pad_same
+from caps_med.networks.arguments import check_choice, check_positive
 from caps_med.networks.base import (
     SegmentationNetwork,
     capsule_lengths,
@@ -94,11 +95,8 @@ class SegCaps(SegmentationNetwork):
         capsules: bool = True,
     ) -> None:
         super().__init__()
-        if variant not in get_args(Variant):
-            raise InvalidParameter(f"variant={variant!r}: must be one of {get_args(Variant)}")
-        for name, value in (("in_channels", in_channels), ("out_channels", out_channels)):
-            if value < 1:
-                raise InvalidParameter(f"{name}={value}: must be at least 1")
+        check_choice(get_args(Variant), variant=variant)
+        check_positive(in_channels=in_channels, out_channels=out_channels)
         self.spatial_dims, self.in_channels, self.out_channels = (
             spatial_dims,
             in_channels,

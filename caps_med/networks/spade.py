@@ -26,8 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from caps_med.errors import InvalidParameter
 from caps_med.layers.spatial import conv_type
+from caps_med.networks.arguments import check_choice, check_multiple, check_positive
 from caps_med.networks.base import Output
 from caps_med.networks.noise import FieldNoise
 from caps_med.networks.noisy import NoisyGenerator
@@ -73,13 +73,9 @@ class SPADE(NoisyGenerator):
         output: Output = "sigmoid",
     ) -> None:
         super().__init__()
-        if width < _GROUPS or width % _GROUPS:
-            raise InvalidParameter(f"width={width}: must be a multiple of {_GROUPS}")
-        if output not in get_args(Output):
-            raise InvalidParameter(f"output={output!r}: must be one of {get_args(Output)}")
-        for name, value in (("label_channels", label_channels), ("image_channels", image_channels)):
-            if value < 1:
-                raise InvalidParameter(f"{name}={value}: must be at least 1")
+        check_multiple(_GROUPS, width=width)
+        check_choice(get_args(Output), output=output)
+        check_positive(label_channels=label_channels, image_channels=image_channels)
         self.spatial_dims, self.label_channels = spatial_dims, label_channels
         self.image_channels, self.output = image_channels, output
         conv = conv_type(spatial_dims)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from caps_med.errors import InvalidParameter
+from caps_med.networks.arguments import check_positive
 from caps_med.networks.base import CapsuleNetwork, LayerInfo, check_input
 from caps_med.networks.batching import sample_by_sample
 
@@ -59,11 +60,10 @@ class TransformingAutoencoder(CapsuleNetwork):
         pose: Pose = "translation",
     ) -> None:
         super().__init__()
-        sizes = {"in_channels": in_channels, "capsules": capsules, "recognition": recognition,
-                 "generation": generation, "image_size": min(image_size)}  # fmt: skip
-        for name, value in sizes.items():
-            if value < 1:
-                raise InvalidParameter(f"{name}={value}: must be at least 1")
+        check_positive(
+            in_channels=in_channels, capsules=capsules, recognition=recognition,
+            generation=generation, image_size=min(image_size),
+        )  # fmt: skip
         self.in_channels, self.image_size = in_channels, tuple(image_size)
         self.shape = (in_channels, *self.image_size)
         self.pose: Pose = pose

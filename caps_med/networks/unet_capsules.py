@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from caps_med.errors import InvalidParameter
 from caps_med.layers.spatial import conv_type
+from caps_med.networks.arguments import check_positive
 from caps_med.networks.base import LayerInfo, SegmentationNetwork, capsule_lengths, check_input
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.blocks import Decoder, capsule_layer
@@ -38,10 +38,7 @@ class CapsuleUNet(SegmentationNetwork):
         self, spatial_dims: int, in_channels: int, out_channels: int, atoms: int, capsules: bool
     ) -> None:
         super().__init__()
-        sizes = {"in_channels": in_channels, "out_channels": out_channels, "atoms": atoms}
-        for name, value in sizes.items():
-            if value < 1:
-                raise InvalidParameter(f"{name}={value}: must be at least 1")
+        check_positive(in_channels=in_channels, out_channels=out_channels, atoms=atoms)
         conv_type(spatial_dims)  # refuses other numbers of axes
         self.spatial_dims, self.in_channels = spatial_dims, in_channels
         self.out_channels, self.has_capsules = out_channels, capsules

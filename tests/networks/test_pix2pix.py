@@ -2,55 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from typing import ClassVar
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-import caps_med
-from caps_med.bundles import ModelCard, NetworkSpec, WeightsProvenance
-from caps_med.bundles.export import export_program
 from caps_med.errors import InvalidParameter
-from caps_med.images import MedicalImage
-from caps_med.networks import CapsuleNetwork, PatchDiscriminator, Pix2Pix
-from tests.conftest import write_tiny
-from tests.contract.networks import Inputs, NetworkContract, assert_close
+from caps_med.networks import PatchDiscriminator, Pix2Pix
+from tests.contract.generators import SizedGeneratorContract
 
 
-class TestPix2Pix(NetworkContract):
+class TestPix2Pix(SizedGeneratorContract):
     name = "Pix2Pix"
-    channels = "label_channels"
-    small: Mapping[str, object] = {"width": 8}
-
-    def inputs(self, network: CapsuleNetwork, batch: int, size: tuple[int, ...]) -> Inputs:
-        assert isinstance(network, Pix2Pix)
-        generator = torch.Generator().manual_seed(sum(size))
-        label = torch.rand(batch, network.label_channels, *size, generator=generator) > 0.6
-        z = torch.randn(batch, network.noise_size, generator=generator)
-        return label.float(), z
-
-    def test_an_exported_program_gives_the_same_for_other_batches(self) -> None:
-        network = self.network()
-        assert isinstance(network, Pix2Pix) and network.traced_size == (256, 256)
-        program = export_program(network)
-        other = self.inputs(network, 3, (256, 256))
-        with torch.no_grad():
-            assert_close(program.module()(*other), network(*other))
-
-    @pytest.mark.parametrize("size", [(17, 16), (8, 30), (1, 63), (256, 256)])
-    def test_any_size(self, size: tuple[int, ...]) -> None:
-        network = self.network()
-        with torch.no_grad():
-            assert network(*self.inputs(network, 1, size)).shape == (1, 1, *size)
-
-    def test_a_noise_vector_of_another_length_is_refused(self) -> None:
-        network = self.network()
-        label, z = self.inputs(network, 2, (16, 16))
-        with pytest.raises(InvalidParameter, match=r"z has shape .*\[B, Z\] = \(2, 192\)"):
-            network(label, z[:, :-1])
+    sizes: ClassVar = [*SizedGeneratorContract.sizes, (256, 256)]
 
     def test_the_noise_is_on_at_inference_and_only_its_signs_count(self) -> None:
         network = self.network()
@@ -111,38 +76,3 @@ def test_the_published_discriminator_judges_patches_of_70_pixels() -> None:
     for conv in convolutions:
         field, jump = field + 3 * jump, jump * conv.stride[0]
     assert field == 70
-
-
-def test_a_model_synthesizes_like_the_capsule_generator(tmp_path: Path) -> None:
-    spec = NetworkSpec(name="Pix2Pix", arguments={"width": 8, "label_channels": 3})
-    card = ModelCard(
-        task="synthesis",
-        network=spec,
-        labels={0: "background", 2: "nucleus", 7: "membrane"},
-        provenance=WeightsProvenance(command="pytest", data="none"),
-    )
-    write_tiny(tmp_path, "tiny-pix2pix", card)
-    model = caps_med.load_model("tiny-pix2pix", tmp_path)
-    ids = np.random.default_rng(0).choice([0, 2, 7], (1, 33, 50)).astype(np.uint8)
-    labels = MedicalImage(ids, kind="labels", format="npy")
-    alone = model.synthesize(labels, seed=7)
-    assert alone.array.shape == (1, 33, 50)
-    together = model.synthesizer.many([labels, labels], [3, 7])
-    np.testing.assert_array_equal(together[1].array, alone.array)
-    assert not np.array_equal(together[0].array, alone.array)
-    strip = model.interpolate(labels, seed=3, to_seed=7, steps=3)
-    np.testing.assert_array_equal(strip[-1].array, alone.array)
-    assert model.layers == ()
-    with pytest.raises(InvalidParameter, match="a Pix2Pix has no capsules to show"):
-        model.features(labels)
-
-
-def test_mistakes_are_named() -> None:
-    with pytest.raises(InvalidParameter, match="spatial_dims=1: must be 2 or 3"):
-        Pix2Pix(spatial_dims=1)
-    with pytest.raises(InvalidParameter, match="width=20: must be a multiple of 8"):
-        Pix2Pix(width=20)
-    with pytest.raises(InvalidParameter, match="output='relu': must be one of"):
-        Pix2Pix(output="relu")  # type: ignore[arg-type]
-    with pytest.raises(InvalidParameter, match="label_channels=0: must be at least 1"):
-        Pix2Pix(label_channels=0)

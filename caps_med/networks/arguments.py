@@ -1,0 +1,40 @@
+"""Checks of the arguments that networks share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from caps_med.errors import InvalidParameter
+
+
+def check_positive(**arguments: int) -> None:
+    """Refuse numbers below 1.
+
+    Raises:
+        InvalidParameter: names the first such argument.
+    """
+    for name, value in arguments.items():
+        if value < 1:
+            raise InvalidParameter(f"{name}={value}: must be at least 1")
+
+
+def check_multiple(factor: int, **arguments: int) -> None:
+    """Refuse what is not a positive multiple of `factor`.
+
+    Raises:
+        InvalidParameter: names the first such argument.
+    """
+    for name, value in arguments.items():
+        if value < factor or value % factor:
+            raise InvalidParameter(f"{name}={value}: must be a multiple of {factor}")
+
+
+def check_choice(choices: Sequence[object], **arguments: object) -> None:
+    """Refuse what is not among `choices`.
+
+    Raises:
+        InvalidParameter: names the first such argument, and the choices.
+    """
+    for name, value in arguments.items():
+        if value not in choices:
+            raise InvalidParameter(f"{name}={value!r}: must be one of {tuple(choices)}")
