@@ -20,7 +20,7 @@ import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,21 +38,34 @@ from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "images" / "label-efficiency.png"
 COUNTS, SEEDS, TESTED = (1, 2, 4, 8, 16), (0, 1, 2), 40
-#: Network, and its learning rate; None for the default. The U-Net has had two.
-NETWORKS: Mapping[str, tuple[str, float | None]] = {
-    "segcaps": ("segcaps", None),
-    "unet": ("unet", 1e-3),
-    "unet-2e-3": ("unet", 2e-3),
-    "convcaps": ("convcaps", None),
-    "convcaps-plain": ("convcaps-plain", None),
-    "onlycaps": ("onlycaps", None),
-    "onlycaps-plain": ("onlycaps-plain", None),
-    "segcaps-plain": ("segcaps-plain", None),
+
+
+class Variant(NamedTuple):
+    """What is trained: a network, its title in the tables, and recipe values of its own."""
+
+    network: str
+    title: str
+    recipe: Mapping[str, Any] = {}
+
+
+#: Of the U-Net two learning rates. ``flipped``: crops are flipped but not augmented otherwise.
+NETWORKS: Mapping[str, Variant] = {
+    "segcaps": Variant("segcaps", "SegCaps"),
+    "unet": Variant("unet", "BasicUNet", {"learning_rate": 1e-3}),
+    "unet-2e-3": Variant("unet", "BasicUNet, 2e-3", {"learning_rate": 2e-3}),
+    "convcaps": Variant("convcaps", "ConvCaps"),
+    "convcaps-plain": Variant("convcaps-plain", "ConvCaps without capsules"),
+    "onlycaps": Variant("onlycaps", "OnlyCaps"),
+    "onlycaps-plain": Variant("onlycaps-plain", "OnlyCaps without capsules"),
+    "segcaps-plain": Variant("segcaps-plain", "SegCaps without capsules"),
+    "unet-flipped": Variant(
+        "unet", "BasicUNet, 2e-3, only flipped", {"learning_rate": 2e-3, "plain": 1.0}
+    ),
+    "convcaps-flipped": Variant("convcaps", "ConvCaps, only flipped", {"plain": 1.0}),
+    "convcaps-plain-flipped": Variant(
+        "convcaps-plain", "ConvCaps without capsules, only flipped", {"plain": 1.0}
+    ),
 }
-TITLES = (
-    "SegCaps", "BasicUNet", "BasicUNet, 2e-3", "ConvCaps", "ConvCaps without capsules", "OnlyCaps",
-    "OnlyCaps without capsules", "SegCaps without capsules",
-)  # fmt: skip
 
 
 def main() -> None:
@@ -118,12 +131,13 @@ def score(
         held_out=frozenset({"seen"}),
         **template,
     )
+    variant = NETWORKS[network]
     recipe = SegmentationRecipe.model_validate(
         {
-            "data": template["name"], "network": NETWORKS[network][0], "seed": seed, "epochs": 1,
-            "learning_rate": NETWORKS[network][1],
+            "data": template["name"], "network": variant.network, "seed": seed, "epochs": 1,
             "steps": steps, "batch_size": 4, "crop": 64,
             "augmentation": {"flip_rows": 0.5 if template["plane"] is None else 0.0},
+            **variant.recipe,
         }
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
@@ -182,7 +196,8 @@ DATA = {"axons": axons, "head": head}
 def show(results: Mapping[str, float]) -> None:
     """A Markdown table: mean and range over the seeds."""
     for data in DATA:
-        print(f"\n| {data}: labelled images | " + " | ".join(TITLES) + " |")
+        titles = [variant.title for variant in NETWORKS.values()]
+        print(f"\n| {data}: labelled images | " + " | ".join(titles) + " |")
         print("|---|" + "---|" * len(NETWORKS))
         for count in COUNTS:
             cells = []
@@ -208,13 +223,13 @@ def plot(results: Mapping[str, float]) -> None:
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=False)
     for axis, data in zip(axes, DATA, strict=True):
-        for network, label in zip(NETWORKS, TITLES, strict=True):
+        for network, variant in NETWORKS.items():
             found = {c: scores_of(results, data, network, c) for c in COUNTS}
             done = {c: s for c, s in found.items() if s}
             if not done:
                 continue
             means = [statistics.mean(s) for s in done.values()]
-            line = axis.plot(list(done), means, marker="o", label=label)[0]
+            line = axis.plot(list(done), means, marker="o", label=variant.title)[0]
             lows, highs = [min(s) for s in done.values()], [max(s) for s in done.values()]
             axis.fill_between(list(done), lows, highs, alpha=0.2, color=line.get_color())
         axis.set(title=data, xlabel="labelled images", ylabel="Dice on test images", xscale="log")
