@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,9 +30,9 @@ from training.tasks.synthesis.recipe import GENTLE, SynthesisRecipe
 from training.tasks.synthesis.train import train_synthesis
 from training.transforms import synthesis_transforms
 
-#: 50 steps, small.
+#: 18 steps, small.
 SMALL = {
-    "epochs": 5, "steps": 10, "batch_size": 2, "crop": 64, "atoms": 4, "seed": 3,
+    "epochs": 3, "steps": 6, "batch_size": 2, "crop": 64, "atoms": 4, "seed": 3,
     "discriminator_width": 8, "noise_size": 16, "average": 0.9, "learning_rate": 2e-2,
 }  # fmt: skip
 
@@ -40,6 +40,28 @@ SMALL = {
 @pytest.fixture(scope="module")
 def axons(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_axons(tmp_path_factory.mktemp("axons"), 5, seed=1)
+
+
+@pytest.fixture(scope="module")
+def axon_source(axons: Path, tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return load_source(open_dataset(axons), tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of models that `service` answers with."""
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def service(published: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(Settings(models=published))) as client:
+        yield client
+
+
+@pytest.fixture
+def _style_of_few_crops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.tasks.synthesis.train.STYLE_CROPS", 16)
 
 
 def recipe(data: Path, **changes: object) -> SynthesisRecipe:
@@ -61,10 +83,12 @@ def recipe(data: Path, **changes: object) -> SynthesisRecipe:
     ],
     ids=lambda changes: "-".join(str(v) for v in changes.values()),
 )
+@pytest.mark.usefixtures("_style_of_few_crops")
 def test_learns_resumes_to_the_bit_and_is_served(
-    axons: Path, tmp_path: Path, store: Path, changes: Mapping[str, object]
-) -> None:
-    source, chosen = load_source(open_dataset(axons), store), recipe(axons, **changes)
+    axons: Path, axon_source: Source, tmp_path: Path, published: Path, service: TestClient,
+    changes: Mapping[str, object],
+) -> None:  # fmt: skip
+    source, chosen = axon_source, recipe(axons, **changes)
     whole, again = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "again")
     log = whole.log
 
@@ -77,7 +101,7 @@ def test_learns_resumes_to_the_bit_and_is_served(
     generator, best = train_synthesis(source, chosen, whole, resume=False)
     losses = [json.loads(line)["loss"] for line in whole.scores.read_text().splitlines()]
     assert np.isfinite(losses).all()
-    assert losses[-1] < 0.95 * losses[0]
+    assert losses[-1] < 0.98 * losses[0]
     assert best.epoch == chosen.epochs  # the last is kept
     train_synthesis(source, chosen, again, resume=True)
     assert again.scores.read_text() == whole.scores.read_text()
@@ -87,17 +111,16 @@ def test_learns_resumes_to_the_bit_and_is_served(
         for name, value in states[0][part].items():
             assert torch.equal(value, states[1][part][name]), (part, name)
 
-    models = tmp_path / "models"
-    publish(ModelRepository(models), "axons", [(generator, source)], chosen, "pytest")
+    name = tmp_path.name.replace("_", "-")
+    publish(ModelRepository(published), name, [(generator, source)], chosen, "pytest")
     sample = source.validation[0]["label"]
     labels = MedicalImage(np.asarray(sample, np.uint8), format="png", kind="labels")
-    image = caps_med.load_model("axons", models).synthesize(labels, seed=4)
-    with TestClient(create_app(Settings(models=models, preload=("axons",)))) as client:
-        answer = client.post(
-            "/v1/models/axons/synthesize",
-            files={"labels": ("l.png", encode_image(labels, "png"), "image/png")},
-            data={"seed": "4"},
-        )
+    image = caps_med.load_model(name, published).synthesize(labels, seed=4)
+    answer = service.post(
+        f"/v1/models/{name}/synthesize",
+        files={"labels": ("l.png", encode_image(labels, "png"), "image/png")},
+        data={"seed": "4"},
+    )
     assert answer.status_code == 200
     assert answer.content == encode_image(image, "png")
 
@@ -162,14 +185,14 @@ def test_z_chooses_the_style(axons: Path, tmp_path: Path, store: Path) -> None:
     """With style codes z moves the brightness, which the published recipe teaches it not to."""
     source = load_source(open_dataset(axons), store)
     chosen = recipe(
-        axons, epochs=1, steps=160, style_weight=0.2, learning_rate=1e-2,
+        axons, epochs=1, steps=80, style_weight=0.2, learning_rate=2e-2,
         augmentation={"brightness": 0.4},
     )  # fmt: skip
     published = chosen.model_copy(update={"style_weight": 0.0})
     moved = moved_by_style(source, chosen, tmp_path / "with")
     ignored = moved_by_style(source, published, tmp_path / "without")
-    assert moved > 0.015
-    assert moved > 1.5 * ignored
+    assert moved > 0.1
+    assert moved > 2 * ignored
 
 
 def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
