@@ -7,7 +7,7 @@ resampled to the network's spacing, and each may be joined by its neighbours.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -266,15 +266,23 @@ class PreparedSlices:
 
         A part is taken when the one before it is in its place: maps are not in memory twice.
         """
-        parts = iter(parts)
-        height, width = self.stack.array.shape[2:]
-        first = next(parts)
-        restored, slices = self.stack.blank(first.shape[1], np.float32)
-        done = 0
-        for part in itertools.chain([first], parts):
-            slices[done : done + len(part)] = resize(part, (height, width)).numpy()
-            done += len(part)
+        maps = self.restored(parts)
+        first = next(maps)
+        restored, slices = self.stack.blank(first[1].shape[1], np.float32)
+        for place, part in itertools.chain([first], maps):
+            slices[place] = part.numpy()
         return restored
+
+    def restored(self, parts: Iterable[Tensor]) -> Iterator[tuple[slice, Tensor]]:
+        """Parts `[d, K, rows, columns]` at the size of the slices, and where in the stack each is.
+
+        A part is taken when it is asked for.
+        """
+        height, width = self.stack.array.shape[2:]
+        done = 0
+        for part in parts:
+            yield slice(done, done + len(part)), resize(part, (height, width))
+            done += len(part)
 
 
 def with_neighbours(

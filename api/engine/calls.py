@@ -11,7 +11,8 @@ from api.budget import Cost
 from api.engine import costs
 from caps_med.images import MedicalImage
 from caps_med.inference import Classification, Model, Refinement, Segmentation, SyntheticImage
-from caps_med.inference.refinement import refined
+from caps_med.inference.refinement import maps_with, refined
+from caps_med.inference.uncertainty_maps import ShownMap
 
 T = TypeVar("T")
 
@@ -62,33 +63,43 @@ class Apply(ModelCall[T]):
 
 @dataclass(frozen=True)
 class Segment(ModelCall[Segmentation]):
-    """Segment one image; refine the answer, or ask for the disagreement of views, if so wanted."""
+    """Segment one image.
+
+    Attributes:
+        image: ``[C, *S]``.
+        refine, disagreement: see `Model.segment`.
+        maps: those that the answer keeps besides its labels, see `Model.segment`.
+    """
 
     image: MedicalImage
     refine: Refinement | None = None
     disagreement: bool = False
+    maps: tuple[ShownMap, ...] = ()
 
     @property
     def batch_key(self) -> Hashable | None:
-        """Size and geometry; what takes more than the network's answer is alone."""
+        """Size, geometry and maps; what takes more than the network's answer is alone."""
         alone = self.refine or self.disagreement
-        return None if alone else _key("segment", self.image)
+        key = _key("segment", self.image)
+        return None if alone or key is None else (key, self.maps)
 
     def cost(self, model: Model) -> Cost:
-        """The passes over its slices, and the probabilities."""
+        """The passes over its slices, and the maps."""
         refined = self.refine is not None
         return costs.segmentation(model, self.image, refined, self.disagreement)
 
     def run(self, model: Model) -> Segmentation:
         """The segmentation."""
-        answer = model.segmenter(self.image, self.disagreement)
+        maps = maps_with(self.refine, self.maps)
+        answer = model.segmenter(self.image, self.disagreement, maps)
         return refined(self.image, answer) if self.refine else answer
 
     def run_batch(
         self, model: Model, calls: Sequence[ModelCall[Segmentation]]
     ) -> list[Segmentation]:
         """The images through the network as one batch."""
-        return model.segmenter.many([c.image for c in calls if isinstance(c, Segment)])
+        images = [c.image for c in calls if isinstance(c, Segment)]
+        return model.segmenter.many(images, self.maps)
 
 
 @dataclass(frozen=True)

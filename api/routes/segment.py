@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -14,7 +14,7 @@ from api.background import Work
 from api.encoding import file_response, json_response, npz_bytes, zip_bytes
 from api.engine import Engine, Segment
 from api.record import note, note_warnings
-from api.routes.asking import ACCEPTED, AskedDependency
+from api.routes.asking import ACCEPTED, Asked, AskedDependency
 from api.routes.common import EngineDependency, answers, problems
 from api.routes.source import RequiredSource, Source
 from api.schemas import SegmentationNumbers
@@ -28,6 +28,7 @@ from caps_med.images import (
     encode_image,
 )
 from caps_med.inference import Model, Refinement, Segmentation, ShownMap
+from caps_med.inference.uncertainty_maps import PROBABILITIES
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
 
@@ -107,7 +108,8 @@ async def segment(
     then = _storing(engine, source, decoded, report) if store else None
     beside = [] if decoded.origin is None or map else [*_OF_DICOM]
     forms = [*_formats(loaded, decoded, map), *beside, "npz", "zip", "json"]
-    call = Segment(decoded, refine, disagreement or map == "disagreement")
+    maps = _maps_of(asked, forms, map)
+    call = Segment(decoded, refine, disagreement or map == "disagreement", maps)
     encoded = partial(encode_stored if store else encode, map=map)
     return await asked.answered(Work("segment", loaded, decoded, call, forms, encoded, then))
 
@@ -117,6 +119,16 @@ def _formats(model: Model, image: MedicalImage, map: ShownMap | None) -> tuple[s
     if map == "probabilities" and image.spatial_dims == 2 and not model.bundle.card.binary:
         return ("npy",)
     return image.formats_of("image" if map else "labels")
+
+
+def _maps_of(asked: Asked, forms: Sequence[str], map: ShownMap | None) -> tuple[ShownMap, ...]:
+    """The maps that the answer must keep: as npz it has the probabilities.
+
+    In the background any form may be asked for later.
+    """
+    if asked.form_of(forms) == "npz" or asked.later:
+        return PROBABILITIES
+    return () if map is None else (map,)
 
 
 def _storing(

@@ -19,6 +19,7 @@ from caps_med.inference import MapName, Model, Segmentation, load_model
 from caps_med.inference.features import FOLDER_FILES
 from caps_med.inference.precision import Precision, known_precision
 from caps_med.inference.refinement import Refinement, known_refinement
+from caps_med.inference.uncertainty_maps import PROBABILITIES
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,11 @@ class SegmentFiles(Action):
         return [name, *(f"{name}_{one}" for one in more)]
 
     def run(self, model: Model, case: Case, folder: Path) -> CaseResult:  # noqa: D102
-        asked = "disagreement" in self.maps
         result = model.segment(
             self.read(model, case),
             refine=self.refine,
-            disagreement=asked,
             precision=self.precision,
+            maps=(*self.maps, *(PROBABILITIES if self.probabilities else ())),
         )
         written = [_save(result, folder, case.name, case, self.format)]
         if self.probabilities:

@@ -219,6 +219,8 @@ def _segment_one(
     model: Model, given: archived.Given, target: Archive | None, wanted: _Wanted
 ) -> None:
     """Segment an image, write and store the answer, and show its measures."""
+    from caps_med.inference.uncertainty_maps import PROBABILITIES
+
     image = archived.read(model, given, wanted.series, wanted.volume)
     beside = _check_answer(model, image, target, wanted)
     with progress_bar(f"segmenting {archived.name_of(given)}") as progress:
@@ -226,8 +228,8 @@ def _segment_one(
             image,
             progress=progress,
             refine=wanted.refine,
-            disagreement="disagreement" in wanted.maps,
             precision=wanted.precision,
+            maps=(*wanted.maps, *(PROBABILITIES if wanted.probabilities else ())),
         )
     places = [str(path) for path in (wanted.out, *beside.values()) if path is not None]
     stored = None

@@ -42,17 +42,14 @@ class LabelMeasures:
 def measure_labels(segmentation: Segmentation) -> tuple[LabelMeasures, ...]:
     """The measures of each label but the background, in the order of their ids."""
     labels = segmentation.array[0]
-    channels = segmentation.probabilities.array
     objects = np.empty(labels.shape, np.int32)  # of all labels in turn: the largest array here
     measures = []
-    for channel, (label, name) in enumerate(segmentation.names.items()):
+    for label, name in segmentation.names.items():
         if label == segmentation.background:
             continue
         region = labels == label
         size = int(np.count_nonzero(region))
-        probability = channels[channel if len(channels) > 1 else 0]
-        mean = probability.mean(where=region, dtype=np.float64) if size else None
-        confidence = None if mean is None else float(mean)
+        confidence = segmentation.certainty.confidence(label)
         volume = size * segmentation.voxel_volume
         measures.append(
             LabelMeasures(

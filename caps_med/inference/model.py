@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -40,10 +40,11 @@ from caps_med.inference.point import InputRecorder, Point
 from caps_med.inference.precision import Precision, known_precision
 from caps_med.inference.progress import Progress, part_of, reporting_to
 from caps_med.inference.provenance import AnswerProvenance
-from caps_med.inference.refinement import Refinement, known_refinement, refined
+from caps_med.inference.refinement import Refinement, known_refinement, maps_with, refined
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
 from caps_med.inference.uncertainty import ImageUncertainty, image_uncertainty
+from caps_med.inference.uncertainty_maps import PROBABILITIES, ShownMap, known_maps
 from caps_med.networks import (
     CapsuleNetwork,
     ClassificationNetwork,
@@ -152,6 +153,7 @@ class Model:
         refine: Refinement | None = None,
         disagreement: bool = False,
         precision: Precision | None = None,
+        maps: Collection[ShownMap] = PROBABILITIES,
     ) -> Segmentation:
         """The label map of an image, in the image's space and format.
 
@@ -172,18 +174,23 @@ class Model:
                 ``"bf16"`` convolves in bfloat16, which takes two thirds of the time on
                 processors that have it; the answer's warnings say so. See
                 ``docs/results/performance.md`` for the labels that change.
+            maps: the maps that the answer keeps, of ``"probabilities"``, ``"confidence"``,
+                ``"entropy"``, and ``"disagreement"`` as with `disagreement`. Those of a volume
+                take four bytes for each voxel, probabilities for each voxel and class: with
+                ``maps=()`` they are in memory only in part, and the answer has its labels and all
+                numbers. `refine` keeps the probabilities.
 
         Raises:
             WrongTask: this model does not segment.
-            InvalidParameter: an unknown `precision`, an unknown `refine`, or one that the model's
-                labels do not suit.
+            InvalidParameter: an unknown `precision`, an unknown name in `maps`, an unknown
+                `refine`, or one that the model's labels do not suit.
             CapsMedError: the image cannot be read, or the model cannot take it.
         """
-        known_refinement(refine)
+        kept = maps_with(known_refinement(refine), known_maps(maps))
         segmenter = self.segmenter.in_precision(known_precision(precision or self.precision))
         read = self.read(image, "image")
         with reporting_to(progress):
-            answer = segmenter(read, disagreement)
+            answer = segmenter(read, disagreement, kept)
         return refined(read, answer) if refine else answer
 
     def uncertainty(

@@ -8,6 +8,7 @@ field is fitted, and the network alone decides what is background.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
 from caps_med.inference.segmenter import Segmentation
+from caps_med.inference.uncertainty_maps import PROBABILITIES, ShownMap
 
 Refinement = Literal["em"]
 
@@ -47,6 +49,13 @@ def known_refinement(name: str | None) -> Refinement | None:
             method: Refinement = known
             return method
     raise InvalidParameter(f"refine={name!r}: must be {' or '.join(get_args(Refinement))}")
+
+
+def maps_with(refine: Refinement | None, maps: Collection[ShownMap]) -> Collection[ShownMap]:
+    """The maps that an answer must keep: of a refined one all follow from the probabilities."""
+    if refine is None:
+        return maps
+    return (*PROBABILITIES, *(name for name in maps if name == "disagreement"))
 
 
 def refined(image: MedicalImage, answer: Segmentation) -> Segmentation:
@@ -87,7 +96,9 @@ def refined(image: MedicalImage, answer: Segmentation) -> Segmentation:
         answer.provenance, preprocessing=f"{answer.provenance.preprocessing}; refined by em"
     )
     maps = answer.probabilities.with_array(probabilities, kind="image")
-    return replace(answer, array=labels, probabilities=maps, provenance=provenance)
+    return replace(
+        answer, array=labels, maps={**answer.maps, "probabilities": maps}, provenance=provenance
+    )
 
 
 def fit(values: Array, prior: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,8 @@ from caps_med.images import MedicalImage, with_channels
 from caps_med.images.blocks import blocks
 from caps_med.images.channels import COLOURS, as_picture, is_colour, several_volumes
 from caps_med.inference.applied import ImageReader, Shown
+from caps_med.inference.assembling import assembled
+from caps_med.inference.certainty import Certainty
 from caps_med.inference.measures import LabelMeasures, measure_labels
 from caps_med.inference.passes import joined, passes
 from caps_med.inference.precision import NOTE, Precision, computed_in
@@ -26,10 +28,11 @@ from caps_med.inference.resolution import coarser_than_training
 from caps_med.inference.slabs import slab
 from caps_med.inference.suitability import unlike_training
 from caps_med.inference.uncertainty_maps import (
+    PROBABILITIES,
     Disagreement,
+    FloatArray,
     ShownMap,
     Votes,
-    calibrated,
     confidence_of,
     disagreement_of,
     entropy_of,
@@ -56,17 +59,17 @@ class Segmentation(MedicalImage):
 
     Attributes:
         names: label id -> name.
-        probabilities: `[K, *S]`, one channel per class; one for a binary model. Calibrated if the
-            model's card has a temperature, else as the network gives them: capsule lengths need
-            not add up to 1.
+        maps: the maps that it keeps, by name: `probabilities`, or what else was asked for.
         provenance: model, version and preprocessing.
         disagreement: of mirror images and of an ensemble's networks; None if it was not asked for.
+        known_certainty: where the probabilities are not kept; see `certainty`.
     """
 
     names: Mapping[int, str] = field(kw_only=True)
-    probabilities: MedicalImage = field(kw_only=True)
+    maps: Mapping[ShownMap, MedicalImage] = field(kw_only=True)
     provenance: AnswerProvenance = field(kw_only=True)
     disagreement: Disagreement | None = field(default=None, kw_only=True)
+    known_certainty: Certainty | None = field(default=None, kw_only=True)
 
     @property
     def made_by(self) -> str:
@@ -103,22 +106,44 @@ class Segmentation(MedicalImage):
         return measure_labels(self)
 
     @property
+    def probabilities(self) -> MedicalImage:
+        """`[K, *S]`, one channel per class; one for a binary model.
+
+        Calibrated if the model's card has a temperature, else as the network gives them: capsule
+        lengths need not add up to 1.
+
+        Raises:
+            InvalidParameter: they are not kept, see `maps`; the same for the maps that follow from
+                them.
+        """
+        return self._kept("probabilities")
+
+    @property
     def confidence_map(self) -> MedicalImage:
         """`[1, *S]`, the probability of the most probable class, from 1 / classes to 1."""
-        confidence = confidence_of(self.probabilities.array)
-        return self.probabilities.with_array(confidence[None], kind="image")
+        return self._derived("confidence", confidence_of)
 
     @property
     def entropy_map(self) -> MedicalImage:
         """`[1, *S]`, entropy of the classes: 0 (sure) to 1 (all of them equally probable)."""
-        entropy = entropy_of(self.probabilities.array)
-        return self.probabilities.with_array(entropy[None], kind="image")
+        return self._derived("entropy", entropy_of)
+
+    def _kept(self, name: ShownMap) -> MedicalImage:
+        if name not in self.maps:
+            raise InvalidParameter(f"the answer keeps no {name}: segment with maps=[{name!r}]")
+        return self.maps[name]
+
+    def _derived(self, name: ShownMap, measure: Callable[[FloatArray], FloatArray]) -> MedicalImage:
+        """A map that is kept, or follows from the probabilities."""
+        if "probabilities" not in self.maps:
+            return self._kept(name)
+        return self.probabilities.with_array(measure(self.probabilities.array)[None], kind="image")
 
     def map_of(self, name: ShownMap) -> MedicalImage:
         """`confidence_map`, `entropy_map`, the map of `disagreement`, or `probabilities`.
 
         Raises:
-            InvalidParameter: the disagreement was not asked for.
+            InvalidParameter: it was not asked for.
         """
         if name == "probabilities":
             return self.probabilities
@@ -129,16 +154,20 @@ class Segmentation(MedicalImage):
         return self.confidence_map if name == "confidence" else self.entropy_map
 
     @cached_property
+    def certainty(self) -> Certainty:
+        """Confidence of each label, and mean entropy."""
+        if self.known_certainty is not None:
+            return self.known_certainty
+        found = Certainty(self.names)
+        for part in blocks(self.array.shape[1:]):
+            probabilities = self.probabilities.array[:, part]
+            found.add(self.array[0, part], probabilities, entropy_of(probabilities))
+        return found
+
+    @property
     def mean_entropy(self) -> float:
         """Mean of `entropy_map` over the foreground; of the whole image if there is none."""
-        inside, everywhere, count = 0.0, 0.0, 0
-        for part in blocks(self.array.shape[1:]):
-            entropy = entropy_of(self.probabilities.array[:, part])
-            region = self.array[0, part] != self.background
-            inside += float(entropy[region].sum(dtype=np.float64))
-            everywhere += float(entropy.sum(dtype=np.float64))
-            count += int(region.sum())
-        return inside / count if count else everywhere / self.array[0].size
+        return self.certainty.mean_entropy
 
     @property
     def uncertainty(self) -> dict[str, float | None]:
@@ -174,7 +203,12 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         other.provenance = replace(self.provenance, precision=named)
         return other
 
-    def __call__(self, image: MedicalImage, disagreement: bool = False) -> Segmentation:
+    def __call__(
+        self,
+        image: MedicalImage,
+        disagreement: bool = False,
+        maps: Collection[ShownMap] = PROBABILITIES,
+    ) -> Segmentation:
         """Segment a picture `[C, H, W]` or a volume `[C, X, Y, Z]`.
 
         A 2-D network takes a volume slice by slice, a 3-D network as a whole.
@@ -182,25 +216,29 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         Args:
             disagreement: whether to segment the mirror images, and with each network of an
                 ensemble, to tell where these disagree; the answer stays that of the image.
+            maps: which maps the answer keeps; the others are in memory only in part. With the
+                disagreement among them it is computed.
 
         Raises:
             InvalidInput: the network cannot take this image.
             InputTooLarge: at the network's spacing the image is over the limits.
         """
-        if not disagreement:
-            return self.many([image])[0]
+        if not (disagreement or "disagreement" in maps):
+            return self.many([image], maps)[0]
         image = self.match_channels(image)
         prepared = self._prepared(image)
         views = self.views
+        seen: list[Tensor] = []
         with part_of(views, 0):
-            maps = self.lengths(prepared.slices)
+            parts = self._passes(self.network, prepared.slices)
+            answer = self._answer(image, prepared, _noting_classes(parts, seen), maps)
         classes = max(2, self.network.out_channels)
-        flips = Votes.of(self._flipped(prepared.slices, maps), classes)
+        flips = Votes.of(self._flipped(prepared.slices, torch.cat(seen)), classes)
         members = None
         if isinstance(self.network, Ensemble):
             members = Votes.of(self._by_members(self.network, prepared.slices), classes)
         found = disagreement_of(image, prepared, flips, members)
-        return replace(self._answer(image, prepared, [maps]), disagreement=found)
+        return replace(answer, disagreement=found)
 
     @property
     def views(self) -> int:
@@ -208,26 +246,34 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         members = len(self.network.members) if isinstance(self.network, Ensemble) else 0
         return 1 + len(FLIPS) + members
 
-    def _flipped(self, slices: Tensor, maps: Tensor) -> Iterator[Tensor]:
-        """Classes `[D, 1, H, W]` of an image with the answer `maps`, and of its mirror images."""
-        yield predicted_classes(maps)
+    def _flipped(self, slices: Tensor, classes: Tensor) -> Iterator[Tensor]:
+        """Classes `[D, 1, H, W]` of an image, which are known, and of its mirror images."""
+        yield classes
         for index, axes in enumerate(FLIPS, start=1):
             with part_of(self.views, index):
-                mirrored = self.lengths(slices.flip(axes))
-            yield predicted_classes(mirrored).flip(axes)
+                mirrored = self._classes(self.network, slices.flip(axes))
+            yield mirrored.flip(axes)
 
     def _by_members(self, network: Ensemble, slices: Tensor) -> Iterator[Tensor]:
         """Classes `[D, 1, H, W]` by each network of an ensemble."""
         for index, member in enumerate(network.networks, start=1 + len(FLIPS)):
             with part_of(self.views, index):
-                parts = self._passes(member, slices)
-                yield torch.cat([predicted_classes(part) for part in parts])
+                yield self._classes(member, slices)
 
-    def many(self, images: Sequence[MedicalImage]) -> list[Segmentation]:
+    def _classes(self, network: SegmentationNetwork, slices: Tensor) -> Tensor:
+        """Classes `[D, 1, H, W]` by one of the model's networks."""
+        return torch.cat([predicted_classes(part) for part in self._passes(network, slices)])
+
+    def many(
+        self, images: Sequence[MedicalImage], maps: Collection[ShownMap] = PROBABILITIES
+    ) -> list[Segmentation]:
         """Segment images of equal size as one batch.
 
         The answers equal those of single calls, on a CPU to the bit, on a GPU up to rounding. A 3-D
         network takes one image. Raises as a single call does, for the first image that fails.
+
+        Args:
+            maps: as of a call, without the disagreement.
         """
         images = [self.match_channels(image) for image in images]
         prepared = [self._prepared(image) for image in images]
@@ -239,7 +285,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
             together = self.lengths(torch.cat(slices))
             parts = [[part] for part in together.split([len(x) for x in slices])]
         answers = zip(images, prepared, parts, strict=True)
-        return [self._answer(image, one, part) for image, one, part in answers]
+        return [self._answer(image, one, part, maps) for image, one, part in answers]
 
     def prepare(self, image: MedicalImage) -> PreparedSlices:
         """The slices of an image as the network takes them, with their neighbours.
@@ -336,17 +382,15 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         return passes(network, computed, slices)
 
     def _answer(
-        self, image: MedicalImage, prepared: PreparedSlices, parts: Iterable[Tensor]
+        self,
+        image: MedicalImage,
+        prepared: PreparedSlices,
+        parts: Iterable[Tensor],
+        maps: Collection[ShownMap],
     ) -> Segmentation:
-        lengths = prepared.restore_parts(parts)
-        ids = np.array(list(self.card.labels))
-        ids = ids.astype(np.uint8 if ids.max() < 256 else np.uint16)
-        found = np.empty((1, *lengths.shape[1:]), ids.dtype)
-        for part in blocks(lengths.shape[1:]):
-            found[:, part] = ids[predicted_classes(torch.from_numpy(lengths[None, :, part]))[0]]
-        probabilities = calibrated(lengths, self.card.temperature)
+        found = assembled(self.card, prepared, parts, maps)
         labels = image.with_array(
-            found,
+            found.labels,
             kind="labels",
             palette=self.card.palette,
             warnings=(
@@ -359,6 +403,14 @@ class Segmenter(ImageReader[SegmentationNetwork]):
             labels,
             names=dict(self.card.labels),
             codes=dict(self.card.codes),
-            probabilities=image.with_array(probabilities, kind="image"),
+            maps={name: image.with_array(one, kind="image") for name, one in found.maps.items()},
+            known_certainty=found.certainty,
             provenance=self.provenance,
         )
+
+
+def _noting_classes(parts: Iterable[Tensor], classes: list[Tensor]) -> Iterator[Tensor]:
+    """The same parts of an answer; the classes of each are added to `classes`."""
+    for part in parts:
+        classes.append(predicted_classes(part))
+        yield part

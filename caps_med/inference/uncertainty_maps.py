@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Literal, get_args
@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
 from caps_med.images.blocks import blocks
-from caps_med.networks import with_temperature
 
 if TYPE_CHECKING:
     from caps_med.preprocessing import PreparedSlices
@@ -26,6 +26,22 @@ MapName = Literal["confidence", "entropy", "disagreement"]
 MAP_NAMES: tuple[MapName, ...] = get_args(MapName)
 #: What may be asked for in place of the labels: these, or the probabilities of all classes.
 ShownMap = Literal[MapName, "probabilities"]
+#: What an answer keeps unless other maps are asked for: confidence and entropy follow from it.
+PROBABILITIES: tuple[ShownMap, ...] = ("probabilities",)
+
+
+def known_maps(names: Collection[str]) -> tuple[ShownMap, ...]:
+    """The maps of these names.
+
+    Raises:
+        InvalidParameter: there is none of a name; the message tells those that there are.
+    """
+    there: tuple[ShownMap, ...] = (*MAP_NAMES, *PROBABILITIES)
+    for name in names:
+        if name not in there:
+            raise InvalidParameter(f"maps: {name!r} is none of {', '.join(there)}")
+    return tuple(name for name in there if name in names)
+
 
 _TINY = np.finfo(np.float32).tiny
 
@@ -52,19 +68,6 @@ class Disagreement:
         """The numbers, rounded to four digits, for JSON."""
         members = None if self.members is None else round(self.members, 4)
         return {"flips": round(self.flips, 4), "members": members}
-
-
-def calibrated(probabilities: FloatArray, temperature: float | None) -> FloatArray:
-    """Probabilities ``[K, *S]`` at a temperature, in place; see `with_temperature`.
-
-    The order of the classes stays at each position; None changes nothing.
-    """
-    if temperature is None:
-        return probabilities
-    maps = torch.from_numpy(probabilities)
-    for part in blocks(maps.shape[1:]):
-        maps[:, part] = with_temperature(maps[None, :, part], temperature)[0]
-    return probabilities
 
 
 def confidence_of(probabilities: FloatArray) -> FloatArray:

@@ -23,7 +23,9 @@ def segmentation(
                          kind="labels")  # fmt: skip
     names = NAMES if len(probabilities) == 3 else {0: "background", 1: "axon"}
     shown = image.with_array(probabilities.astype(np.float32), kind="image")
-    return as_answer(Segmentation, image, names=names, probabilities=shown, provenance=PROVENANCE)
+    return as_answer(
+        Segmentation, image, names=names, maps={"probabilities": shown}, provenance=PROVENANCE
+    )
 
 
 def test_a_picture_by_hand() -> None:

@@ -73,7 +73,7 @@ def test_rare_labels_and_the_background_stay_where_the_network_found_them() -> N
     ids = np.array(list(names), np.uint8)
     answer = as_answer(
         Segmentation, image.with_array(ids[classes][None], kind="labels"), names=names,
-        probabilities=image.with_array(maps, kind="image"),
+        maps={"probabilities": image.with_array(maps, kind="image")},
         provenance=AnswerProvenance("model", 1, "", "ranks"),
     )  # fmt: skip
     found = refined(image, answer)

@@ -1,0 +1,60 @@
+"""How sure an answer is, in numbers that are summed part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float32]
+
+
+class Certainty:
+    """Mean probability of each label, and mean entropy, of positions that are added in parts.
+
+    Args:
+        labels: ids, in the order of the probabilities' channels; the first is the background's.
+    """
+
+    def __init__(self, labels: Iterable[int]) -> None:
+        self._labels = tuple(labels)
+        self._probability = dict.fromkeys(self._labels, 0.0)
+        self._count = dict.fromkeys(self._labels, 0)
+        self._entropy_inside = self._entropy = 0.0
+
+    def add(
+        self, labels: NDArray[np.integer], probabilities: FloatArray, entropy: FloatArray
+    ) -> None:
+        """Add positions.
+
+        Args:
+            labels: ``[*S]``, ids.
+            probabilities: ``[K, *S]``; one channel is the foreground's.
+            entropy: ``[*S]``, see `entropy_of`.
+        """
+        background, *_ = self._labels
+        for channel, label in enumerate(self._labels):
+            region = labels == label
+            self._count[label] += int(np.count_nonzero(region))
+            if label != background:
+                probability = probabilities[channel if len(probabilities) > 1 else 0]
+                total = probability.sum(where=region, dtype=np.float64)
+                self._probability[label] += float(total)
+        inside = entropy.sum(where=labels != background, dtype=np.float64)
+        self._entropy_inside += float(inside)
+        self._entropy += float(entropy.sum(dtype=np.float64))
+
+    def confidence(self, label: int) -> float | None:
+        """Mean probability of a foreground label where it is the answer; None if it is nowhere."""
+        count = self._count[label]
+        return self._probability[label] / count if count else None
+
+    @property
+    def mean_entropy(self) -> float:
+        """Mean over the foreground; over everything if there is none."""
+        background, *foreground = self._labels
+        inside = sum(self._count[label] for label in foreground)
+        if inside:
+            return self._entropy_inside / inside
+        return self._entropy / self._count[background]
