@@ -16,6 +16,7 @@ from api.engine import Classify, Segment, Synthesize, costs
 from api.engine.calls import Apply, ModelCall
 from caps_med.images import MedicalImage
 from caps_med.inference import Model
+from caps_med.inference.uncertainty_maps import PROBABILITIES
 
 
 def call(what: str, shape: tuple[int, ...]) -> ModelCall[Any]:
@@ -24,8 +25,8 @@ def call(what: str, shape: tuple[int, ...]) -> ModelCall[Any]:
     image = MedicalImage(values * 100)
     labels = MedicalImage(values, kind="labels")
     calls: dict[str, ModelCall[Any]] = {
-        "segment": Segment(image),
-        "disagree": Segment(image, disagreement=True),
+        "segment": Segment(image, maps=PROBABILITIES),
+        "disagree": Segment(image, disagreement=True, maps=PROBABILITIES),
         "synthesize": Synthesize(labels, 0, 3),
         "features": Apply(
             lambda model: model.features(labels if model.task == "synthesis" else image).arrays(),

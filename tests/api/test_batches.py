@@ -14,6 +14,7 @@ from api.engine.queue import outcomes_of
 from caps_med.bundles import NetworkSpec
 from caps_med.errors import UnknownLabel
 from caps_med.images import MedicalImage
+from caps_med.inference.uncertainty_maps import PROBABILITIES
 from tests.conftest import tiny_card, write_tiny
 
 RNG = np.random.default_rng(4)
@@ -34,7 +35,7 @@ def test_segmentations_of_a_batch_are_those_of_single_calls(
     models: Path, shape: tuple[int, ...]
 ) -> None:
     model = caps_med.load_model("tiny-segmentation", models, device="cpu")
-    calls: list[ModelCall[Any]] = [Segment(image) for image in images(shape)]
+    calls: list[ModelCall[Any]] = [Segment(x, maps=PROBABILITIES) for x in images(shape)]
     assert len({call.batch_key for call in calls}) == 1
     for found, call in zip(outcomes_of(model, calls), calls, strict=True):
         wanted = call.run(model)
@@ -82,10 +83,11 @@ def test_what_is_not_alike_or_large_has_its_own_key() -> None:
     moved = MedicalImage(small.array, np.diag([1.0, 1, 2, 1]))
     keys = [
         Segment(small).batch_key,
+        Segment(small, maps=PROBABILITIES).batch_key,
         Segment(other).batch_key,
         Segment(moved).batch_key,
         Synthesize(small, 0).batch_key,
     ]
-    assert len(set(keys)) == 4
+    assert len(set(keys)) == 5
     assert Segment(MedicalImage(np.zeros((1, 1024, 1024), np.uint8))).batch_key is None
     assert Synthesize(small, 0, count=2).batch_key is None
