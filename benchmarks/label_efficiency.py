@@ -58,6 +58,9 @@ NETWORKS: Mapping[str, Variant] = {
     "onlycaps": Variant("onlycaps", "OnlyCaps"),
     "onlycaps-plain": Variant("onlycaps-plain", "OnlyCaps without capsules"),
     "segcaps-plain": Variant("segcaps-plain", "SegCaps without capsules"),
+    "segcaps-reconstruction": Variant(
+        "segcaps", "SegCaps, reconstruction first", {"reconstruct_first": 0.2}
+    ),
     "unet-flipped": Variant(
         "unet", "BasicUNet, 2e-3, only flipped", {"learning_rate": 2e-3, "plain": 1.0}
     ),

@@ -106,6 +106,14 @@ class SegmentationNetwork(CapsuleNetwork):
         """
         raise InvalidParameter(f"a {type(self).__name__} has no capsules to show")
 
+    def features(self, image: Tensor) -> Tensor:
+        """Maps ``[B, F, *S]``, of the image's size, from which the last layer makes the answer.
+
+        Raises:
+            InvalidParameter: the network has none, as an ensemble.
+        """
+        raise InvalidParameter(f"a {type(self).__name__} has no features of its own")
+
 
 class SynthesisNetwork(CapsuleNetwork):
     """Networks from a label map and a noise vector to an image.

@@ -63,6 +63,15 @@ class UNet(SegmentationNetwork):
         logits = widen(self.unet(image))
         return torch.sigmoid(logits) if self.out_channels == 1 else logits.softmax(1)
 
+    @sample_by_sample
+    def features(self, image: Tensor) -> Tensor:
+        """See `SegmentationNetwork.features`: what MONAI's last convolution takes."""
+        taken: list[Tensor] = []
+        last = self.unet.get_submodule("final_conv")
+        with last.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0])):
+            self.unet(image)
+        return taken[0]
+
     def check(self, image: Tensor) -> None:
         """See `CapsuleNetwork.check`."""
         check_input("image", image, self.in_channels, self.spatial_dims, self.divisor)

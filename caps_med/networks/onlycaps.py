@@ -105,6 +105,11 @@ class OnlyCaps(SegmentationNetwork):
         """See `SegmentationNetwork.capsules`; the class capsules are the last."""
         return self._run(image) if self.has_capsules else super().capsules(image)
 
+    @sample_by_sample
+    def features(self, image: Tensor) -> Tensor:
+        """See `SegmentationNetwork.features`: the atoms of the class capsules."""
+        return self._run(image)["classes"].flatten(1, 2)
+
     def check(self, image: Tensor) -> None:
         """See `CapsuleNetwork.check`."""
         check_input("image", image, self.in_channels, self.spatial_dims, self.divisor)

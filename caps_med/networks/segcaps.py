@@ -152,6 +152,11 @@ class SegCaps(SegmentationNetwork):
         """See `SegmentationNetwork.capsules`; those of the classes are the last."""
         return self._run(image) if self.has_capsules else super().capsules(image)
 
+    @sample_by_sample
+    def features(self, image: Tensor) -> Tensor:
+        """See `SegmentationNetwork.features`: the atoms of the class capsules."""
+        return self._run(image)["seg_caps"].flatten(1, 2)
+
     def _run(self, image: Tensor) -> OrderedDict[str, Tensor]:
         found = OrderedDict(conv1=self.first(image))
         for name, below in INPUTS.items():

@@ -71,6 +71,11 @@ class CapsuleUNet(SegmentationNetwork):
             return super().capsules(image)
         return self._encode(image)[1]
 
+    @sample_by_sample
+    def features(self, image: Tensor) -> Tensor:
+        """See `SegmentationNetwork.features`: the decoder's."""
+        return self._decode(*self._encode(image))
+
     def check(self, image: Tensor, mask: Tensor | None = None) -> None:
         """See `CapsuleNetwork.check`."""
         check_input("image", image, self.in_channels, self.spatial_dims, self.divisor)

@@ -144,7 +144,14 @@ def segmentation(
     ] = 0,
     cluster: Cluster = None,
     recipe_file: RecipeFile = None,
-    settings: Settings = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Any recipe value: augmentation.noise=0.1; reconstruct_first=0.2 spends the first "
+            "fifth of the steps on reconstructing images, without labels. May be repeated.",
+        ),
+    ] = None,
     epochs: Epochs = None,
     steps: Steps = None,
     batch_size: Batch = None,

@@ -36,11 +36,13 @@ class CollapseWatch:
 
     Args:
         steps: of the whole training.
+        without_labels: the first of them, in which the network does not learn to segment.
     """
 
-    def __init__(self, steps: int) -> None:
-        self.deadline = round(DEADLINE * steps)
-        self._watched = self.deadline >= MIN_STEPS
+    def __init__(self, steps: int, without_labels: int = 0) -> None:
+        watched = round(DEADLINE * (steps - without_labels))
+        self.deadline = without_labels + watched
+        self._watched = watched >= MIN_STEPS
         self._present = self._found = False
 
     def collapsed(self, step: int, probabilities: Tensor, target: Tensor) -> bool:

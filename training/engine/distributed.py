@@ -73,10 +73,16 @@ def first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def wrapped(network: nn.Module) -> nn.Module:
-    """A network whose gradients are those of all processes; itself where there is one."""
-    several = idist.get_world_size() > 1
-    return cast(nn.Module, idist.auto_model(network)) if several else network
+def wrapped(network: nn.Module, all_used: bool = True) -> nn.Module:
+    """A network whose gradients are those of all processes; itself where there is one.
+
+    Args:
+        network: to wrap.
+        all_used: whether every step uses all of its weights.
+    """
+    if idist.get_world_size() == 1:
+        return network
+    return cast(nn.Module, idist.auto_model(network, find_unused_parameters=not all_used))
 
 
 def average_gradients(network: nn.Module) -> None:

@@ -34,7 +34,8 @@ from training.engine.precision import (
 )
 from training.engine.rate_finder import with_found_rate
 from training.engine.recipe import Crop, CropRecipe
-from training.engine.run_folder import RunFolder
+from training.engine.reconstruction import ReconstructionFirst, ReconstructionStart
+from training.engine.run_folder import RunFolder, Stateful
 from training.engine.sampling import DrawnDataset, epoch_loader, share_of_batch
 from training.evaluation.calibration import fit_temperature
 from training.evaluation.validation import dice_scores, pixel_scores, validation_picture
@@ -70,6 +71,9 @@ class SegmentationRecipe(CropRecipe):
         plain: share of crops that are only cropped and flipped.
         foreground: share of crops that are centred on a labelled pixel.
         augmentation: of the crops.
+        reconstruct_first: share of the steps, the first ones, in which the network learns to
+            reconstruct its images from perturbed ones, without labels; see
+            `training.engine.reconstruction`.
         restarts: how often the training has started again, because the network answered nothing
             but background; each time with another seed and half the learning rate, and with
             normalized votes of a SegCaps.
@@ -100,6 +104,7 @@ class SegmentationRecipe(CropRecipe):
     plain: float = 0.0
     foreground: float = 0.0
     augmentation: Augmentation = Augmentation()
+    reconstruct_first: float = Field(default=0.0, ge=0, le=0.9)
     restarts: int = Field(default=0, ge=0, le=RESTARTS)
     randomization: Randomization | None = None
     scheme: LabelScheme | None = None
@@ -125,6 +130,21 @@ class SegmentationRecipe(CropRecipe):
         if self.network == "unet" and self.crop % 16:
             raise ValueError(f"crop {self.crop}: unet needs a multiple of 16")
         return self
+
+    @model_validator(mode="after")
+    def _patience_outlasts_reconstruction(self) -> SegmentationRecipe:
+        if self.patience and self.patience * self.steps <= self.reconstruction_steps:
+            raise ValueError(
+                f"patience={self.patience}: the network learns to segment only after "
+                f"{self.reconstruction_steps} steps (reconstruct_first), and an epoch has "
+                f"{self.steps}; a longer patience is needed"
+            )
+        return self
+
+    @property
+    def reconstruction_steps(self) -> int:
+        """How many steps come before those with labels."""
+        return round(self.reconstruct_first * self.epochs * self.steps)
 
     def network_spec(self, source: Source) -> NetworkSpec:
         """Of the network that `CHOICES` names."""
@@ -220,7 +240,9 @@ def train_segmentation(
     if distributed.first():
         folder.open(recipe, resume)
     recipe = with_found_rate(
-        recipe, folder, lambda r: _assembled(source, r, folder, workers, models)[:2]
+        recipe,
+        folder,
+        lambda r: _assembled(source, _labelled(r), folder, workers, models)[:2],
     )
 
     def attempt(restarts: int) -> tuple[SegmentationNetwork, Best]:
@@ -254,9 +276,15 @@ def _train(
     recipe = recipe.started()
     trainer, run, network = _assembled(source, recipe, folder, workers, models)
     if recipe.restarts < RESTARTS:
-        CollapseWatch(recipe.epochs * recipe.steps).attach(trainer)
+        steps = recipe.epochs * recipe.steps
+        CollapseWatch(steps, recipe.reconstruction_steps).attach(trainer)
     best = run_epochs(trainer, run, resume)
     return network.eval(), best
+
+
+def _labelled(recipe: SegmentationRecipe) -> SegmentationRecipe:
+    """The recipe without reconstruction, whose loss says nothing about rates for the labels."""
+    return recipe.model_copy(update={"reconstruct_first": 0.0})
 
 
 def _assembled(
@@ -271,14 +299,17 @@ def _assembled(
     assert isinstance(network, SegmentationNetwork)  # noqa: S101 - of this recipe
     network.whole_training_batches |= recipe.whole_batches
     precision = recipe.precision if device.type == "cpu" else None  # a GPU has its own, ``amp``
-    optimizer = torch.optim.Adam(network.parameters(), lr=recipe.rate)
+    steps, loss = recipe.reconstruction_steps, loss_of(recipe, network)
+    start = ReconstructionStart(network, steps) if steps else None
+    trained: nn.Module = start or network
+    optimizer = torch.optim.Adam(trained.parameters(), lr=recipe.rate)
     trainer = SupervisedTrainer(
         device=device,
         max_epochs=recipe.epochs,
         train_data_loader=_batches(source, recipe, workers),
-        network=distributed.wrapped(network),
+        network=distributed.wrapped(trained, all_used=start is None),
         optimizer=optimizer,
-        loss_function=loss_of(recipe, network),
+        loss_function=ReconstructionFirst(start, loss) if start else loss,
         prepare_batch=lambda batch, *_, **__: _prepare(
             batch, source.class_channels, device, takes_mask(network)
         ),
@@ -286,16 +317,21 @@ def _assembled(
         amp=device.type == "cuda",
         inferer=Bfloat16Inferer() if precision == "bfloat16" else SimpleInferer(),
     )
+    if start:
+        start.attach(trainer)
     shown = evenly(source.validation, recipe.validated or VALIDATED)
 
     def validate() -> Mapping[str, float]:
         with computed_in(precision, device):
             return dice_scores(network, shown, source.labels)
 
+    parts: dict[str, Stateful] = {"network": network, "optimizer": optimizer}
+    if start:
+        parts["reconstruction"] = start.head
     run = TrainingRun(
         folder=folder,
         recipe=recipe,
-        parts={"network": network, "optimizer": optimizer},
+        parts=parts,
         schedules={"schedule": schedule(optimizer, recipe)},
         validate=validate,
         picture=lambda: validation_picture(network, shown),

@@ -46,6 +46,12 @@ def test_crops_without_foreground_and_short_trainings_say_nothing() -> None:
         assert not any(watch.collapsed(n, answers(0.4), target) for n in range(1, steps + 1))
 
 
+def test_steps_without_labels_are_not_watched() -> None:
+    watch = CollapseWatch(1000, without_labels=500)
+    seen = [watch.collapsed(step, answers(0.4), TARGET) for step in range(1, 1001)]
+    assert [step for step, is_one in enumerate(seen, 1) if is_one] == [600]
+
+
 def test_of_a_binary_network_the_foreground_is_what_is_above_a_half() -> None:
     watch = CollapseWatch(500)
     lengths, target = torch.full((1, 1, 4, 4), 0.4), TARGET[:, 1:]
