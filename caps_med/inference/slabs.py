@@ -9,9 +9,8 @@ from caps_med.images.slices import AXCODES, stack_shape
 from caps_med.preprocessing import PreparedSlices
 from caps_med.wording import counted
 
-#: An edge of fewer pixels, and less than this share of the longest one, makes a strip: in coronal
-#: or sagittal slabs of Colin27 and 32 mm, `brain-tissue` finds two thirds of the grey matter that
-#: it finds in the whole head (Dice), of 5 mm a third, of a single slice a fifth or less.
+#: An edge of fewer pixels, and less than this share of the longest one, makes a strip, in which
+#: `brain-tissue` recognizes too little: ``docs/guides/uncertainty.md`` has the figures.
 NARROW, SHARE = 32, 1 / 3
 #: The plane that an axis of `AXCODES` runs across.
 _ACROSS = {"S": "axial", "I": "axial", "P": "coronal", "L": "sagittal"}
