@@ -92,7 +92,7 @@ def chosen_volume(image: MedicalImage, index: int) -> MedicalImage:
     """
     count = len(image.array) if image.spatial_dims == 3 else 1
     if not 0 <= index < count:
-        what, there = ("picture", "the file is one image")
+        what, there = ("picture", "it is one image")
         if count > 1:
             what, there = "volume", f"there are {count}: 0 to {count - 1}"
         raise InvalidInput(f"{image.format}: no {what} {index}, {there}")

@@ -55,7 +55,8 @@ def read_image(
         limits: checked from the headers, before anything is decoded.
         index: which picture of a stack (TIFF of many pages, npy `[N, H, W]`, frames of DICOM
             without a place), or which volume of a DICOM series that holds several (echoes, time
-            points, diffusion weightings) or of a 4-D NIfTI; None for the whole as one image.
+            points, diffusion weightings), of a 4-D NIfTI or of such an image in memory; None for
+            the whole as one image.
         series: the Series Instance UID to read of a folder, zip or list of DICOM files.
 
     Returns:
@@ -80,12 +81,11 @@ def read_image(
         image = _decoded(_read_all(read, limits), kind, limits, index, series)
     elif isinstance(source, list | tuple) and not is_pair(source):
         image = _listed(source, kind, limits, index, series)
-    elif series is not None or index is not None:
-        raise InvalidInput("index and series choose from a file, not from an image in memory")
-    elif isinstance(source, MedicalImage):
-        image = source
+    elif series is not None:
+        raise InvalidInput("an image in memory holds no DICOM series: choose none")
     else:
-        image = from_object(source)
+        image = source if isinstance(source, MedicalImage) else from_object(source)
+        image = image if index is None else chosen_volume(image, index)
     low, high = float(image.array.min()), float(image.array.max())
     if not (low >= -_LARGEST and high <= _LARGEST):
         raise NotFinite("the image holds NaN, infinity or numbers beyond float32: repair it")

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from caps_med.errors import InvalidInput, UnknownLabel
+from caps_med.images.channels import several_volumes
 from caps_med.images.image import Array, MedicalImage
-from caps_med.wording import choose_one
 
 # Background black, then seven colours of Okabe and Ito, "Color Universal Design" (2008), then
 # nine of Paul Tol's scheme "muted" (SRON/EPS/TN/09-002): distinct to the colour-blind too.
@@ -64,14 +64,12 @@ def as_labels(image: MedicalImage) -> MedicalImage:
     Three equal channels of a picture count as one, and whole floats as integers.
 
     Raises:
-        InvalidInput: the channels differ, or the values are not valid ids.
+        SeveralVolumes: a volume with channels.
+        InvalidInput: the colours of a picture differ, or the values are not valid ids.
     """
     array = image.array
     if image.spatial_dims == 3 and len(array) > 1:
-        raise InvalidInput(
-            f"{len(array)} channels are not a label map: save one volume of label ids, or "
-            f"{choose_one(len(array), 'volume')}"
-        )
+        raise several_volumes(image, "a label map is one volume of ids")
     if not (array == array[:1]).all():
         raise InvalidInput(
             "a colour picture is not a label map: save the ids as grey values or palette indices"

@@ -164,6 +164,9 @@ def test_a_volume_of_a_4d_nifti_is_chosen(client: TestClient, volume: bytes) -> 
     answer = client.post(SEGMENT, files={"image": several}, params={"volume": 0})
     assert answer.status_code == 200, answer.text
     assert answer.content == client.post(SEGMENT, files={"image": volume}).content
+    refused = client.post(SYNTHESIZE, files={"labels": several})
+    assert refused.status_code == 422 and refused.json()["code"] == "several_volumes"
+    assert refused.json()["volumes"] == 2
 
 
 def test_what_is_no_series_has_no_report(client: TestClient, volume: bytes) -> None:

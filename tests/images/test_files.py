@@ -73,7 +73,7 @@ def test_a_file_that_is_no_stack_is_its_own_first_picture() -> None:
     data = encode_image(picture("u1"), "png")
     assert count_pictures(data) == 1
     np.testing.assert_array_equal(read_image(data, index=0).array, picture("u1").array)
-    with pytest.raises(InvalidInput, match="png: no picture 1, the file is one image"):
+    with pytest.raises(InvalidInput, match="png: no picture 1, it is one image"):
         read_image(data, index=1)
 
 

@@ -217,9 +217,28 @@ def test_a_volume_of_a_fourth_axis_is_chosen(tmp_path: Path, suffix: str) -> Non
     assert count_pictures(file) == 1  # it is one image of three channels
     with pytest.raises(InvalidInput, match=r"no volume 3, there are 3: 0 to 2"):
         read_image(file, index=3)
-    with pytest.raises(InvalidInput, match=r"3 channels are not a label map.*--volume N"):
+    told = r"a label map is one volume of ids, and the image has 3 volumes .*--volume N"
+    with pytest.raises(SeveralVolumes, match=told) as caught:
         read_image(file, kind="labels")
+    assert caught.value.members == {"volumes": 3}
     assert read_image(file, kind="labels", index=1).kind == "labels"
+
+
+def test_a_volume_of_an_image_in_memory_is_chosen(models: Path) -> None:
+    write_tiny(models, "chosen", tiny_card("segmentation"))
+    model = caps_med.load_model("chosen", models)
+    array = np.random.default_rng(0).integers(0, 200, (3, *SHAPE)).astype(np.int16)
+    several = MedicalImage(array, AFFINE)
+    for source in (several, nib.Nifti1Image(array.transpose(1, 2, 3, 0), AFFINE), (array, AFFINE)):
+        one = model.read(source, "image", index=2)
+        np.testing.assert_array_equal(one.array, array[[2]])
+        np.testing.assert_allclose(one.affine, AFFINE, atol=1e-5)
+        assert model.segment(one).spatial_shape == SHAPE
+        assert read_image(source, kind="labels", index=1).kind == "labels"
+        with pytest.raises(InvalidInput, match=r"no volume 3, there are 3: 0 to 2"):
+            read_image(source, index=3)
+    with pytest.raises(InvalidInput, match="no picture 1, it is one image"):
+        read_image(one, index=1)
 
 
 def test_names_of_channels_are_as_many_as_the_network_takes(models: Path, tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ class TestStudy:
         image = read_image(study, series=self.T1)
         with pytest.raises(InvalidInput, match="nifti: it holds no DICOM series"):
             read_image(encode_image(image, "nifti"), series=self.T1)
-        with pytest.raises(InvalidInput, match="not from an image in memory"):
+        with pytest.raises(InvalidInput, match="an image in memory holds no DICOM series"):
             read_image(image, series=self.T1)
         with pytest.raises(InvalidInput, match="cannot be chosen of 2 channels"):
             read_image([image, image], index=0)
