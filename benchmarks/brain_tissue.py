@@ -212,6 +212,7 @@ class Run:
         """Steps until the cycle or the time ends."""
         rng = random.Random(  # noqa: S311 - not a secret
             f"{self.options.seed} {self.state['cycle']} {self.state['steps']}"
+            + (" further" if self.options.start else "")  # other images than those of that run
         )
         last = saved = time.monotonic()
         losses: list[Tensor] = []

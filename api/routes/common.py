@@ -95,8 +95,8 @@ def _documented(document: dict[str, Any], path: str) -> tuple[list[str] | None, 
 Format = Annotated[
     str | None,
     Query(
-        description="Overrides Accept: nifti, nrrd, dicom, dicom-labelmap, sr, png, tiff, npy, "
-        "npz, zip or json."
+        description="Overrides Accept: nifti, nrrd, dicom, dicom-labelmap, sr, png, bmp, tiff, "
+        "npy, npz, zip or json."
     ),
 ]
 Accept = Annotated[str | None, Header(include_in_schema=False)]

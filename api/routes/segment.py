@@ -115,10 +115,11 @@ async def segment(
 
 
 def _formats(model: Model, image: MedicalImage, map: ShownMap | None) -> tuple[str, ...]:
-    """The formats of what is asked for; pictures of several probabilities are no colours."""
-    if map == "probabilities" and image.spatial_dims == 2 and not model.bundle.card.binary:
-        return ("npy",)
-    return image.formats_of("image" if map else "labels")
+    """The formats of what is asked for; probabilities of several classes are no colours."""
+    forms = image.formats_of("image" if map else "labels")
+    if map != "probabilities" or model.bundle.card.binary:
+        return forms
+    return ("npy",) if image.spatial_dims == 2 else tuple(f for f in forms if f != "tiff")
 
 
 def _maps_of(asked: Asked, forms: Sequence[str], map: ShownMap | None) -> tuple[ShownMap, ...]:

@@ -62,7 +62,7 @@ def main() -> None:
                 "steps": options.steps, "judge_steps": options.judge_steps,
                 "capspix2pix": options.caps, "pix2pix": options.pix2pix,
                 "spade": options.spade}  # fmt: skip
-    results = opened(options.out, {k: json.dumps(v) for k, v in settings.items()})
+    results = opened(options.out, {k: json.dumps(v) for k, v in settings.items()}, GENERATORS)
     recipes = {"capspix2pix": options.caps, "pix2pix": ["network=pix2pix", *options.pix2pix],
                "spade": ["network=spade", *options.spade]}  # fmt: skip
 

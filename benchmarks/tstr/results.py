@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -68,10 +68,10 @@ class Results(BaseModel):
         self.costs = {**other.costs, **self.costs}
 
 
-def opened(file: Path, settings: Mapping[str, str]) -> Results:
+def opened(file: Path, settings: Mapping[str, str], generators: Sequence[str] = ()) -> Results:
     """The results in a file, or new ones.
 
-    A setting that the file does not know, of a generator that came later, is added.
+    The setting of one of the `generators` that the file does not know, for it came later, is added.
 
     Raises:
         SystemExit: it holds results of other settings.
@@ -79,11 +79,11 @@ def opened(file: Path, settings: Mapping[str, str]) -> Results:
     if not file.exists():
         return Results(settings=dict(settings))
     found = Results.model_validate_json(file.read_text())
-    other = {k: (found.settings.get(k), v) for k, v in settings.items()
-             if found.settings.get(k, v) != v}  # fmt: skip
+    known = {name: settings[name] for name in generators} | found.settings
+    other = {k: (known.get(k), v) for k, v in settings.items() if known.get(k) != v}
     if other:
         raise SystemExit(f"{file} was measured with other settings {other}: name another --out")
-    return found.model_copy(update={"settings": {**settings, **found.settings}})
+    return found.model_copy(update={"settings": known})
 
 
 def summary(results: Results, arm: str) -> tuple[Spread, list[float]] | None:

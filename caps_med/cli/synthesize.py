@@ -33,7 +33,7 @@ def synthesize(
         list[Path] | None,
         typer.Argument(
             metavar="LABELS",
-            help="Label map: NIfTI, NRRD, PNG, TIFF, npy or npz. With --input: more inputs.",
+            help="Label map: NIfTI, NRRD, PNG, BMP, TIFF, npy or npz. With --input: more inputs.",
         ),
     ] = None,
     inputs: Inputs = None,

@@ -153,6 +153,12 @@ def test_probabilities_lie_in_the_image_s_space(
     assert refused.status_code == 406  # three classes are no colours
     zipped = zipfile.ZipFile(io.BytesIO(client.post(f"{SEGMENT}?format=zip", files=asked).content))
     assert "probabilities.npy" in zipped.namelist()
+    stack = MedicalImage(np.repeat(pixels[..., None], 3, 3), np.diag([-1.0, -1, 1, 1]))
+    asked = {"image": encode_image(stack, "tiff"), "map": (None, "probabilities")}
+    answer = client.post(SEGMENT, files=asked)
+    assert answer.status_code == 200 and read_image(answer.content).array.shape[0] == 3
+    refused = client.post(f"{SEGMENT}?format=tiff", files=asked)
+    assert refused.status_code == 406  # before anything is computed
 
 
 def test_a_volume_of_a_4d_nifti_is_chosen(client: TestClient, volume: bytes) -> None:

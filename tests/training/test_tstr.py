@@ -106,7 +106,10 @@ def test_results_are_kept_and_other_settings_refused(tmp_path: Path) -> None:
         "real": {0: [0.1235, 1.0], 1: [0.75]},
         "oracle": {1: [0.5]},
     }
-    assert opened(file, {"steps": "3", "spade": "crop"}).settings == {"steps": "3", "spade": "crop"}
+    later = {"steps": "3", "spade": "crop"}
+    assert opened(file, later, ["spade"]).settings == later
+    with pytest.raises(SystemExit, match=r"other settings .*'spade': \(None, 'crop'\)"):
+        opened(file, later)
     with pytest.raises(SystemExit, match=r"other settings .*'steps': \('3', '4'\).*--out"):
         opened(file, {"steps": "4"})
 

@@ -38,9 +38,9 @@ def fit_temperature(scores: NDArray[np.floating], targets: NDArray[np.integer]) 
         given = torch.cat([1 - given, given], 1)
 
     def loss(exponent: float) -> float:
-        surprise = -with_temperature(given, float(np.exp(exponent))).clamp_min(1e-12).log()
-        right = surprise.gather(1, true[:, None])[:, 0]
-        wrong = (surprise.sum(1) - right) / (surprise.shape[1] - 1)
+        losses = -with_temperature(given, float(np.exp(exponent))).clamp_min(1e-12).log()
+        right = losses.gather(1, true[:, None])[:, 0]
+        wrong = (losses.sum(1) - right) / (losses.shape[1] - 1)
         return (right + doubt * (wrong - right)).mean().item()
 
     doubt = 1 / (len(given) + 2)

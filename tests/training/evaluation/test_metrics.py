@@ -24,6 +24,7 @@ from training.evaluation.metrics.distribution import (
     radial_power,
 )
 from training.evaluation.metrics.features import FEATURES, WEIGHTS, FeatureNetwork, feature_network
+from training.evaluation.metrics.image import masked_ssim
 from training.labelmaps.phantoms import axon_phantom
 
 
@@ -165,3 +166,14 @@ def test_distances_grow_with_damage(damage: str) -> None:
     values = [one.frechet for one in found]
     assert values == sorted(values) and values[2] > 2 * values[0]
     assert found[2].mmd > found[0].mmd
+
+
+def test_similarity_does_not_depend_on_autocast() -> None:
+    """Its variances are small differences, which bfloat16 would lose on a nearly flat image."""
+    generator = torch.Generator().manual_seed(0)
+    image = 0.5 + 0.005 * torch.rand(1, 1, 40, 40, generator=generator)
+    other = image + 0.0005 * torch.rand(1, 1, 40, 40, generator=generator)
+    mask = torch.ones(1, 1, 40, 40)
+    wanted = masked_ssim(image, other, mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert masked_ssim(image, other, mask) == pytest.approx(wanted, abs=1e-6)

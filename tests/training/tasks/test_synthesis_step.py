@@ -72,16 +72,20 @@ def test_convolutions_are_in_bfloat16_and_losses_are_not(
 
 
 def test_the_precision_moves_what_is_learned_little(source: Source) -> None:
-    """And float32, the default, is what it was before there was a choice: crop by crop."""
+    """Of pix2pix: gradients of untrained capsules are so steep that rounding turns them.
+
+    And float32, the default, is what it was before there was a choice: crop by crop.
+    """
     assert recipe().precision == "float32"
-    weights = {}
+    gradients = {}
     for precision in ("float32", "bfloat16"):
-        step = stepped(source, recipe(precision=precision, learning_rate=1e-3))
+        step = stepped(source, recipe(network="pix2pix", precision=precision))
         assert step.generator.whole_training_batches == (precision == "bfloat16")
-        weights[precision] = nn.utils.parameters_to_vector(step.generator.parameters())
-    one, other = weights.values()
+        found = [p.grad.flatten() for p in step.generator.parameters() if p.grad is not None]
+        gradients[precision] = torch.cat(found)
+    one, other = gradients.values()
     assert not torch.equal(one, other)
-    torch.testing.assert_close(one, other, rtol=0, atol=2.1e-3)  # Adam's first step is 1e-3
+    assert torch.cosine_similarity(one, other, dim=0) > 0.999
 
 
 def test_the_generator_is_judged_by_the_discriminator_that_has_just_learned(

@@ -24,17 +24,18 @@ def ssim_map(image: Tensor, reference: Tensor) -> Tensor:
     """Structural similarity (Wang et al. 2004) of images ``[B, C, H, W]`` at each pixel.
 
     MONAI's, since scikit-image has it only on the CPU. ``[B, C, H - 10, W - 10]``: the window must
-    lie inside the image.
+    lie inside the image. In float32 under autocast, too: variances are differences of means.
     """
     values: Tensor
-    values, _ = compute_ssim_and_cs(
-        image,
-        reference,
-        spatial_dims=2,
-        kernel_size=(SSIM_WINDOW,) * 2,
-        kernel_sigma=(SSIM_SIGMA,) * 2,
-        data_range=1.0,
-    )
+    with torch.autocast(image.device.type, enabled=False):
+        values, _ = compute_ssim_and_cs(
+            image.float(),
+            reference.float(),
+            spatial_dims=2,
+            kernel_size=(SSIM_WINDOW,) * 2,
+            kernel_sigma=(SSIM_SIGMA,) * 2,
+            data_range=1.0,
+        )
     return values
 
 

@@ -108,7 +108,7 @@ def crowded(pictures: Tensor, classes: Tensor, strength: float, draw: Generator)
     return torch.maximum(pictures, found)
 
 
-def seen_askew(pictures: Tensor, classes: Tensor, strength: float, draw: Generator) -> Tensor:
+def tilted(pictures: Tensor, classes: Tensor, strength: float, draw: Generator) -> Tensor:
     """As from another place: each corner moved inwards by up to `strength` of the edges."""
     return onto_corners(pictures, drawn_corners(len(pictures), strength, draw))
 
@@ -151,6 +151,6 @@ FAMILIES: Mapping[str, Family] = {
     "blur": Family("share of the edge", (0.02, 0.04, 0.06, 0.08), blurred),
     "contrast": Family("share lost", (0.25, 0.5, 0.75, 0.9), faded),
     "crowding": Family("share of the frame", (0.1, 0.2, 0.3, 0.4), crowded),
-    "perspective": Family("share of the edge", (0.05, 0.1, 0.15, 0.2), seen_askew),
+    "perspective": Family("share of the edge", (0.05, 0.1, 0.15, 0.2), tilted),
     "occlusion": Family("share of the frame", (0.05, 0.1, 0.2, 0.3), occluded),
 }

@@ -27,8 +27,8 @@ from training.evaluation.classification.scores import (
 )
 from training.tasks.classification.augmentation import PictureAugmentation
 
-#: Epochs of a training, and the optimizer steps that it takes at least: a hundred images are one
-#: batch, and twenty steps teach next to nothing (digits: 31 % right, after 100 steps 90 %).
+#: Epochs of a training, and the optimizer steps that so many take at least: a hundred images are
+#: one batch, and twenty steps teach next to nothing (digits: 31 % right, after 100 steps 90 %).
 EPOCHS, LEAST_STEPS = 20, 300
 #: Evenly spaced training images whose statistics the model's card keeps.
 STATISTICS_OF = 1000
