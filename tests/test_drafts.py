@@ -5,6 +5,7 @@ import pytest
 
 from caps_med.drafts import draft_of
 from caps_med.images import MedicalImage
+from training.atomic import write_text
 
 
 def test_a_name_as_long_as_the_file_system_takes_can_be_written(tmp_path: Path) -> None:
@@ -12,6 +13,14 @@ def test_a_name_as_long_as_the_file_system_takes_can_be_written(tmp_path: Path) 
     assert len(path.name.encode()) == 255
     MedicalImage(np.zeros((1, 4, 4), np.uint8)).save(path)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_text_of_training_is_written_so_too(tmp_path: Path) -> None:
+    path = tmp_path / "new" / ("b" * 250 + ".json")
+    write_text(path, "whole")
+    with pytest.raises(UnicodeEncodeError, match="surrogates not allowed"):
+        write_text(path, "\ud800")
+    assert path.read_text() == "whole" and [*path.parent.iterdir()] == [path]
 
 
 @pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Literal, get_args
 
 import torch
@@ -30,8 +29,9 @@ def known_precision(name: str) -> Precision:
     raise InvalidParameter(f"precision={name!r}: must be {' or '.join(get_args(Precision))}")
 
 
-@contextmanager
-def computed_in(precision: Precision, device: torch.device) -> Iterator[None]:
-    """In this context networks on the device compute in this precision."""
-    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-        yield
+def computed_in(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """In this context networks on the device compute in this precision.
+
+    Weights are converted once for each context: leave it before they are changed.
+    """
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")

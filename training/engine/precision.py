@@ -9,7 +9,10 @@ import torch
 from monai.inferers import SimpleInferer
 from torch import Tensor, nn
 
-#: ``bfloat16``: convolutions in it; routing, the sums of normalization and losses in float32.
+from caps_med.inference import precision as inference_precision
+
+#: As recipes name it. ``bfloat16``: convolutions in it; routing, the sums of normalization and
+#: losses in float32.
 Precision = Literal["float32", "bfloat16"]
 
 
@@ -38,11 +41,8 @@ def chosen_precision(
 def computed_in(
     precision: Precision | None, device: torch.device
 ) -> AbstractContextManager[object]:
-    """In this context networks on the device compute in this precision; None is float32.
-
-    Weights are converted once for each context: leave it before an optimizer changes them.
-    """
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+    """`caps_med.inference.precision.computed_in` by the precision of a recipe; None is float32."""
+    return inference_precision.computed_in("bf16" if precision == "bfloat16" else "fp32", device)
 
 
 class Bfloat16Inferer(SimpleInferer):

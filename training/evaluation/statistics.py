@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from training.data.groups import group_numbers
+
 #: Confidence level of the intervals; bootstrap resamples of a mean, and of other measures.
 CONFIDENCE, RESAMPLES, MEASURED_RESAMPLES = 0.95, 9999, 500
 #: Decimals kept: more than any score deserves, fewer than machines differ in.
@@ -139,7 +141,7 @@ def excludes_zero(interval: tuple[float, float]) -> bool:
 
 def independent(groups: Sequence[str]) -> int:
     """How many groups there are; "" is a case on its own."""
-    return int(_numbered(groups).max(initial=-1)) + 1
+    return int(group_numbers(groups).max(initial=-1)) + 1
 
 
 def resamples(groups: Sequence[str], seed: int, count: int | None = None) -> Floats:
@@ -152,7 +154,7 @@ def resamples(groups: Sequence[str], seed: int, count: int | None = None) -> Flo
         count: `MEASURED_RESAMPLES` if it is None.
     """
     count = MEASURED_RESAMPLES if count is None else count
-    member = _numbered(groups)
+    member = group_numbers(groups)
     total = int(member.max()) + 1
     if total < 2:
         count = 0
@@ -178,14 +180,8 @@ def estimate(values: Floats) -> Estimate:
     return Estimate(value=value, interval=(rounded(float(low)), rounded(float(high))))
 
 
-def _numbered(groups: Sequence[str]) -> NDArray[np.intp]:
-    """``[N]``, the number of each case's group."""
-    names = [group or f"\0{i}" for i, group in enumerate(groups)]
-    return np.unique(names, return_inverse=True)[1]
-
-
 def _interval(values: Floats, groups: Sequence[str], seed: int) -> tuple[float, float] | None:
-    member = _numbered(groups)
+    member = group_numbers(groups)
     sums, counts = np.bincount(member, values), np.bincount(member).astype(np.float64)
     if len(sums) < 2:
         return None

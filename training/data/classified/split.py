@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caps_med.errors import InvalidParameter
+from training.data.groups import group_numbers
 
 Indices = NDArray[np.int64]
 
@@ -47,12 +48,13 @@ def hold_out_share(
         InvalidParameter: there is but one group.
     """
     if any(groups):
-        if len({group or number for number, group in enumerate(groups)}) < 2:
+        numbers = group_numbers(groups)
+        if not numbers.any():  # all have the first number
             raise InvalidParameter(
                 "all images are of one patient, so that none can be held out: add those of another "
                 "patient, or a validation part, or leave the patient away"
             )
-        most = _most_folds(strata, _numbered(groups))
+        most = _most_folds(strata, numbers)
         if most < 2:
             return np.zeros(len(strata), bool)
         folds = folds_of(strata, groups, max(2, min(round(1 / share), most)), seed)
@@ -74,7 +76,7 @@ def folds_of(strata: Indices, groups: Sequence[str], count: int, seed: int) -> I
     """
     from sklearn.model_selection import StratifiedGroupKFold
 
-    numbers = _numbered(groups)
+    numbers = group_numbers(groups)
     most = _most_folds(strata, numbers)
     if most < count:
         there = numbers.max(initial=-1) + 1
@@ -87,13 +89,6 @@ def folds_of(strata: Indices, groups: Sequence[str], count: int, seed: int) -> I
         for fold, (_, held_out) in enumerate(splitter.split(strata, strata, numbers)):
             folds[held_out] = fold
     return folds
-
-
-def _numbered(groups: Sequence[str]) -> Indices:
-    """The number of each image's group, ``[N]``."""
-    names = [group or f"\0{number}" for number, group in enumerate(groups)]
-    numbers: Indices = np.unique(names, return_inverse=True)[1].astype(np.int64)
-    return numbers
 
 
 def _most_folds(strata: Indices, numbers: Indices) -> int:
