@@ -40,7 +40,7 @@ from training.tasks.classification.augmentation import PictureAugmentation
 from training.tasks.classification.objective import Objective
 from training.tasks.classification.recipe import ClassificationRecipe
 from training.tasks.overrides import build_recipe
-from training.tasks.pipeline import TrainRequest, train
+from training.tasks.pipeline import TrainRequest, prepare, train
 
 TINY = {"epochs": 1, "steps": 2, "batch_size": 8, "seed": 1}
 
@@ -384,6 +384,34 @@ def test_the_precision_follows_from_processor_and_network(
 
     assert chosen() == ("bfloat16" if fast else "float32")
     assert chosen(network="matrix") == chosen(precision="float32") == "float32"
+
+
+def test_an_older_run_goes_on_with_the_patients_that_it_held_out(tmp_path: Path) -> None:
+    """Before recipes had `keep_classes`, the first share was held out."""
+    rows = ["image,class,patient"]
+    for number, pixels in enumerate(digits(12).pictures):
+        MedicalImage(pixels[None]).save(tmp_path / f"{number}.png")
+        patient = number // 3
+        rows.append(f"{number}.png,{'rare' if patient == 3 else 'common'},{patient}")
+    (tmp_path / "list.csv").write_text("\n".join(rows))
+
+    def request(resume: bool) -> TrainRequest:
+        return TrainRequest(
+            "classification", open_classified(tmp_path / "list.csv"), "list",
+            {"validation": 0.25, "seed": 0}, models=tmp_path / "models", runs=tmp_path / "runs",
+            resume=resume,
+        )  # fmt: skip
+
+    new, folder = prepare(request(False), Console(quiet=True)), request(False).folder
+    rare = {f"{number}.png" for number in (9, 10, 11)}
+    assert new.source.held_out.isdisjoint(rare)
+    before = new.recipe.model_dump(mode="json")
+    del before["keep_classes"]
+    folder.recipe.write_text(json.dumps(before))
+    folder.checkpoint.touch()
+    assert prepare(request(True), Console(quiet=True)).source.held_out == rare
+    folder.write(new.recipe)
+    assert prepare(request(True), Console(quiet=True)).source.held_out == new.source.held_out
 
 
 def test_the_steps_of_an_epoch_go_once_through_the_images(data: Path, tmp_path: Path) -> None:

@@ -155,6 +155,8 @@ def load_classified(
     validation: float,
     seed: int,
     track: Track[ClassifiedImage] = iter,
+    *,
+    keep_classes: bool = True,
 ) -> ClassifiedSource:
     """The images of a data set but for its test part.
 
@@ -163,6 +165,7 @@ def load_classified(
             way.
         validation: share of the images that is held out if the data set has no validation part.
         seed: of that choice.
+        keep_classes: see `hold_out_share`.
 
     Raises:
         InvalidInput: there are no images, or one cannot be read.
@@ -177,7 +180,7 @@ def load_classified(
     held_out = (
         published
         if published.any()
-        else hold_out_share(strata_of(targets), groups, validation, seed)
+        else hold_out_share(strata_of(targets), groups, validation, seed, keep_classes=keep_classes)
     )
     if held_out.all() or not held_out.any():
         raise InvalidInput(f"{dataset.root}: too few images to hold some out; add images")

@@ -30,16 +30,23 @@ def strata_of(targets: NDArray[np.uint8]) -> Indices:
 
 
 def hold_out_share(
-    strata: Indices, groups: Sequence[str], share: float, seed: int
+    strata: Indices,
+    groups: Sequence[str],
+    share: float,
+    seed: int,
+    *,
+    keep_classes: bool = True,
 ) -> NDArray[np.bool_]:
     """About `share` of the images of each class, chosen by the seed, whole groups at a time.
 
-    A class of a single image, or of a single group where another can be held out, is not held out.
-    Of few groups one is, even if that is more.
+    A class of a single image, or of a single group where another can be held out, is not held out,
+    see `keep_classes`. Of few groups one is, even if that is more.
 
     Args:
         strata: ``[N]``, see `strata_of`.
         groups: of the images; "" for an image on its own.
+        keep_classes: of images in groups, hold out the first share that leaves most classes to
+            train on; otherwise the first share.
 
     Returns:
         ``[N]``, True for an image that is held out.
@@ -59,7 +66,7 @@ def hold_out_share(
             return np.zeros(len(strata), bool)
         folds = folds_of(strata, groups, max(2, min(round(1 / share), most)), seed)
         learned = [len(np.unique(strata[folds != fold])) for fold in range(folds.max() + 1)]
-        return np.equal(folds, np.argmax(learned))
+        return np.equal(folds, np.argmax(learned) if keep_classes else 0)
     generator, held_out = np.random.default_rng(seed), np.zeros(len(strata), bool)
     for stratum in np.unique(strata):
         members = generator.permutation(np.flatnonzero(strata == stratum))

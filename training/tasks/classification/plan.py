@@ -53,7 +53,14 @@ def plan_classification(
 
 def load(dataset: ClassifiedDataset, store: Path, recipe: ClassificationRecipe) -> ClassifiedSource:
     """The images of a data set, prepared and divided as the recipe says."""
-    return load_classified(dataset, store, recipe.preparation, recipe.validation, recipe.seed)
+    return load_classified(
+        dataset,
+        store,
+        recipe.preparation,
+        recipe.validation,
+        recipe.seed,
+        keep_classes=recipe.keep_classes,
+    )
 
 
 def _size(card: ClassCard, largest: int) -> tuple[int, int]:

@@ -96,6 +96,8 @@ class ClassificationRecipe(Recipe):
         class_weights: of the loss, for classes of different sizes; None for equal weights.
         score: that chooses the checkpoint: ``accuracy``, ``balanced_accuracy`` or ``auroc``.
         validation: share of the images that is held out where the data have no validation part.
+        keep_classes: whether the patients who are held out are chosen so that most classes are left
+            to train on; older runs took the first share, even if it held all images of a class.
         augmentation: of the training images.
         preparation: how an image becomes the network's input.
     """
@@ -104,6 +106,7 @@ class ClassificationRecipe(Recipe):
     steps: Annotated[int, Field(ge=0)] = 0
     batch_size: Annotated[int, Field(ge=1)] = 128
     task: ClassVar[Task] = "classification"
+    before: ClassVar[Mapping[str, Any]] = {"keep_classes": False}
 
     network: Network = "efficient"
     loss: Loss
@@ -117,6 +120,7 @@ class ClassificationRecipe(Recipe):
     class_weights: tuple[Annotated[float, Field(gt=0)], ...] | None = None
     score: Literal["accuracy", "balanced_accuracy", "auroc"] = "accuracy"
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    keep_classes: bool = True
     augmentation: PictureAugmentation = PictureAugmentation()
     preparation: PicturePreprocessing = PicturePreprocessing()
 
