@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from caps_med.arguments import check_choice
 from caps_med.errors import InvalidParameter
 from caps_med.layers.initialization import initialize_votes
 from caps_med.layers.reach import Reach
@@ -147,8 +148,7 @@ class ConvCapsule(_CapsuleLayer):
             spatial_dims, in_types, out_types, out_atoms, routing or Routing(), routing_bias,
             normalize,
         )  # fmt: skip
-        if padding not in get_args(Padding):
-            raise InvalidParameter(f"padding={padding!r}: must be one of {get_args(Padding)}")
+        check_choice(get_args(Padding), padding=padding)
         self.padding, self.kernel_size, self.stride = padding, kernel_size, stride
         self.conv = conv_type(spatial_dims)(
             in_atoms,
@@ -206,10 +206,7 @@ class DeconvCapsule(_CapsuleLayer):
             spatial_dims, in_types, out_types, out_atoms, routing or Routing(), routing_bias,
             normalize,
         )  # fmt: skip
-        if upsampling not in get_args(Upsampling):
-            raise InvalidParameter(
-                f"upsampling={upsampling!r}: must be one of {get_args(Upsampling)}"
-            )
+        check_choice(get_args(Upsampling), upsampling=upsampling)
         self.stride, self.upsampling = 2, upsampling
         channels = in_atoms, out_types * out_atoms
         self.conv: Convolution = (

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
+from caps_med.arguments import check_choice
 from caps_med.errors import InvalidParameter
 from caps_med.layers.spatial import conv_type
 from caps_med.routing import EMCapsules, EMRouting, route_em
@@ -75,8 +76,7 @@ class _RoutedByEM(nn.Module):
         self, taps: int, in_types: int, out_types: int, routing: EMRouting | None, pose: PoseForm
     ) -> None:
         super().__init__()
-        if pose not in get_args(PoseForm):
-            raise InvalidParameter(f"pose={pose!r}: must be one of {get_args(PoseForm)}")
+        check_choice(get_args(PoseForm), pose=pose)
         self.in_types, self.out_types, self.pose = in_types, out_types, pose
         self.routing = routing or EMRouting()
         edge = EDGE if pose == "matrix" else ATOMS

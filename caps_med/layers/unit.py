@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from caps_med.errors import InvalidParameter
+from caps_med.arguments import check_choice
 from caps_med.layers.spatial import conv_type, transposed_conv_type
 from caps_med.layers.voting import VotingLayer
 
@@ -81,8 +81,7 @@ class UnitCapsule(VotingLayer):
         squash: UnitSquash = "soft",
     ) -> None:
         super().__init__()
-        if squash not in get_args(UnitSquash):
-            raise InvalidParameter(f"squash={squash!r}: must be one of {get_args(UnitSquash)}")
+        check_choice(get_args(UnitSquash), squash=squash)
         self.in_types, self.out_types, self.out_atoms = in_types, out_types, out_atoms
         self.stride, self.squash = stride, squash
         kind = transposed_conv_type(spatial_dims) if transposed else conv_type(spatial_dims)

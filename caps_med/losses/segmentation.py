@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from monai.losses import DiceLoss, FocalLoss
 from torch import Tensor, nn
 
+from caps_med.arguments import check_choice
 from caps_med.errors import InvalidParameter
 from caps_med.losses.margin import MarginLoss
 
@@ -78,8 +79,7 @@ class CapsuleSegmentationLoss(nn.Module):
         reconstruction_weight: float = 0.1,
     ) -> None:
         super().__init__()
-        if kind not in get_args(Kind):
-            raise InvalidParameter(f"loss={kind!r}: must be one of {get_args(Kind)}")
+        check_choice(get_args(Kind), loss=kind)
         base = kind.removeprefix("weighted_")
         if base != kind and not class_weights:
             raise InvalidParameter(f"loss={kind!r} needs class weights, one a class")

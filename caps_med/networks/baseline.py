@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from caps_med.arguments import check_positive
 from caps_med.errors import InvalidParameter
-from caps_med.networks.arguments import check_positive
 from caps_med.networks.base import SegmentationNetwork, check_input
 from caps_med.networks.batching import sample_by_sample
 from caps_med.routing.layout import widen

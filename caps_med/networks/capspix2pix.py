@@ -20,12 +20,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from caps_med.arguments import check_choice
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule, join_types
 from caps_med.layers.convolutional import Padding, Upsampling
 from caps_med.layers.initialization import initialize
 from caps_med.layers.spatial import channels_last, conv_type
-from caps_med.networks.arguments import check_choice
 from caps_med.networks.base import Output
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.gan_layers import Shape, conv_capsule, deconv_capsule

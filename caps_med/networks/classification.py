@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from caps_med.arguments import check_positive
 from caps_med.errors import InvalidParameter
 from caps_med.layers.spatial import conv_type
-from caps_med.networks.arguments import check_positive
 from caps_med.networks.base import CapsuleNetwork
 from caps_med.networks.batching import sample_by_sample
 

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
+from caps_med.arguments import check_choice
 from caps_med.errors import InvalidParameter
 from caps_med.networks.classification import ClassificationNetwork
 from caps_med.networks.efficient_convolutions import EfficientConvolutions
@@ -33,10 +34,7 @@ class ConvolutionalClassifier(ClassificationNetwork):
         activation: Activation,
     ) -> None:
         super().__init__(in_channels, out_channels, image_size)
-        if activation not in get_args(Activation):
-            raise InvalidParameter(
-                f"activation={activation!r}: must be one of {get_args(Activation)}"
-            )
+        check_choice(get_args(Activation), activation=activation)
         self.activation = activation
 
     def logits(self, image: Tensor) -> Tensor:

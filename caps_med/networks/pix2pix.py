@@ -22,8 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from caps_med.arguments import check_choice, check_multiple, check_positive
 from caps_med.layers.spatial import conv_type, transposed_conv_type
-from caps_med.networks.arguments import check_choice, check_multiple, check_positive
 from caps_med.networks.base import Output, SynthesisNetwork
 from caps_med.networks.batching import sample_by_sample
 from caps_med.routing.layout import widen

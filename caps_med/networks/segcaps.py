@@ -18,11 +18,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from caps_med.arguments import check_choice, check_positive
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule, Padding, join_types
 from caps_med.layers.initialization import initialize
 from caps_med.layers.spatial import channels_last, conv_type, pad_same
-from caps_med.networks.arguments import check_choice, check_positive
 from caps_med.networks.base import (
     SegmentationNetwork,
     capsule_lengths,

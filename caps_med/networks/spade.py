@@ -26,8 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from caps_med.arguments import check_choice, check_multiple, check_positive
 from caps_med.layers.spatial import conv_type
-from caps_med.networks.arguments import check_choice, check_multiple, check_positive
 from caps_med.networks.base import Output
 from caps_med.networks.noise import FieldNoise
 from caps_med.networks.noisy import NoisyGenerator

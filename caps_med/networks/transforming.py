@@ -15,8 +15,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from caps_med.arguments import check_positive
 from caps_med.errors import InvalidParameter
-from caps_med.networks.arguments import check_positive
 from caps_med.networks.base import CapsuleNetwork, LayerInfo, check_input
 from caps_med.networks.batching import sample_by_sample
 

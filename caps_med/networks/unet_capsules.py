@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from caps_med.arguments import check_positive
 from caps_med.layers.spatial import conv_type
-from caps_med.networks.arguments import check_positive
 from caps_med.networks.base import LayerInfo, SegmentationNetwork, capsule_lengths, check_input
 from caps_med.networks.batching import sample_by_sample
 from caps_med.networks.blocks import Decoder, capsule_layer

@@ -1,4 +1,4 @@
-"""Checks of the arguments that networks share."""
+"""Checks of arguments that several constructors share."""
 
 from __future__ import annotations
 
