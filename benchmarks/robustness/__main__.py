@@ -2,7 +2,8 @@
 
     python -m benchmarks.robustness affine few_labels --mnist mnist10k.npz --out cells
 
-Finished cells are not repeated, an interrupted training goes on from its last epoch.
+``python -m benchmarks.classification.digits`` makes ``mnist10k.npz``. Finished cells are not
+repeated, an interrupted training goes on from its last epoch.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ EXPERIMENTS = (
     "affine", "viewpoints", "overlap", "few_labels", "ablation", "transfer", "ablation_digits",
     "transfer_digits",
 )  # fmt: skip
+
+_MNIST = "made by python -m benchmarks.classification.digits"
 
 
 def main() -> None:
@@ -58,7 +61,7 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("experiments", nargs="+", choices=EXPERIMENTS)
-    parser.add_argument("--mnist", type=Path, default=Path("mnist10k.npz"), help="images, labels")
+    parser.add_argument("--mnist", type=Path, default=Path("mnist10k.npz"), help=_MNIST)
     parser.add_argument(
         "--norb", type=Path, help="folder of smallNORB, for viewpoints and ablation; their cells "
         "and checkpoints are then in smallnorb/ below --out and --work",

