@@ -37,6 +37,20 @@ class JobView(BaseModel):
     candidate: bool = Field(
         description="Whether its model answers under name@version alone, until it is promoted."
     )
+    findings: list[dict[str, str]] = Field(
+        description="What the check of its uploaded data found, until it is finished.",
+        examples=[
+            [
+                {
+                    "severity": "warning",
+                    "code": "class_conflict",
+                    "file": "b/2.png",
+                    "what": "is the same image as a/1.png, but of class b, not a",
+                    "fix": "keep the one of the right class",
+                }
+            ]
+        ],
+    )
     code: str | None = Field(description="Stable code of the failure.")
     error: str | None
 
@@ -60,6 +74,7 @@ class JobView(BaseModel):
             report=jobs.has_report(job),
             model=None if job.version is None else f"{job.name}@{job.version}",
             candidate=jobs.is_candidate(job),
+            findings=jobs.findings(job),
             code=job.code,
             error=job.error,
         )

@@ -20,7 +20,7 @@ from api.jobs.archive import ArchiveLimits, unpack
 from api.jobs.check import findings
 from api.jobs.cluster import RayExecutor, Share
 from api.jobs.executor import Executor, JobLimits, LocalExecutor
-from api.jobs.files import JobFiles, size_of
+from api.jobs.files import JobFiles, read_json, size_of
 from api.jobs.job import Job, Options, State
 from api.jobs.locks import FileLock
 from api.jobs.names import ModelNames
@@ -347,6 +347,11 @@ class Jobs:
     def progress(self, job: Job) -> RunProgress:
         """The progress of its run."""
         return progress_of(JobFiles(self.root / job.id).run(job))
+
+    def findings(self, job: Job) -> list[dict[str, str]]:
+        """What the check found in its uploaded data; nothing once the job is finished."""
+        found = read_json(JobFiles(self.root / job.id).findings)
+        return found["findings"] if found else []
 
     def is_candidate(self, job: Job) -> bool:
         """Whether the job's model awaits its promotion."""

@@ -137,6 +137,27 @@ def test_what_is_wrong_with_the_data_comes_back(
     assert [p for p in jobs_folder(tmp_path).iterdir() if p.is_dir()] == []
 
 
+def test_what_to_look_at_in_data_that_are_trained_on_comes_with_the_job(
+    client: Client, discs: Path, tmp_path: Path
+) -> None:
+    images = sorted(discs.glob("images/*"))[:4]
+    for name in ("benign", "malignant"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for image in images if name == "benign" else images[:1]:
+            (tmp_path / "data" / name / image.name).write_bytes(image.read_bytes())
+    (tmp_path / "data" / "rare").mkdir()
+    archive = zipped(tmp_path / "data")
+    job = client.train("classification", "mine", archive, epochs="10000")
+    found = {one["code"]: one for one in client.job(job["id"])["findings"]}
+    assert found["class_conflict"]["file"] == f"malignant/{images[0].name}"
+    assert found["class_conflict"]["severity"] == "warning"
+    assert "the class malignant has only 1 image" in found["rare_class"]["what"]
+    assert str(tmp_path) not in str(found)
+    client.cancel(job["id"])
+    until(lambda: client.job(job["id"])["state"] == "cancelled")
+    assert client.job(job["id"])["findings"] == []
+
+
 def test_a_description_that_leads_outside_is_refused(
     client: Client, tmp_path: Path, discs: Path
 ) -> None:

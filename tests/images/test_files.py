@@ -22,10 +22,17 @@ def test_formats_are_a_closed_list() -> None:
     assert FORMATS == ("nifti", "nrrd", "dicom", "png", "jpeg", "tiff", "bmp", "npy", "npz")
 
 
-@pytest.mark.parametrize("data", [b"", b"GIF89a" + bytes(100), b"\x80\x04pickle", b"PK\3\4zip"])
+@pytest.mark.parametrize("data", [b"GIF89a" + bytes(100), b"\x80\x04pickle", b"PK\3\4zip"])
 def test_unknown_content(data: bytes) -> None:
     with pytest.raises(UnsupportedFormat, match=r"of no known format .allowed: nifti, nrrd, dicom"):
         read_image(data)
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "a.png").touch()
+    for source in (b"", tmp_path / "a.png"):
+        with pytest.raises(InvalidInput, match="the file is empty: copy it again"):
+            read_image(source)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

@@ -185,6 +185,37 @@ def test_a_region_by_pointer_and_keyboard(
     assert f"{100 * max(model.classify(PICTURE).probabilities.values()):.1f} %" in str(bars(page))
 
 
+class TestUnreadable:
+    @pytest.fixture
+    def refusals(self) -> bool:
+        return True
+
+    def test_the_image_before_goes(self, classified: Callable[[str], Page]) -> None:
+        page = classified("tiny-efficient")
+        shown, problem = page.locator(f"{VIEW} .pick img"), page.locator(f"{VIEW} .problem")
+        expect(shown).to_have_count(1)
+        cut = encode_image(PICTURE, "png")[:60]
+        file = FilePayload(name="cut.png", mimeType="image/png", buffer=cut)
+        page.locator(f"{VIEW} .drop input").set_input_files(file)
+        expect(problem).to_contain_text("the file is cut")
+        expect(shown).to_have_count(0)
+        expect(page.locator(f"{VIEW} .title")).to_have_count(0)
+
+
+def test_on_a_narrow_screen_the_next_image_is_chosen_above_the_answer(
+    classified: Callable[[str], Page],
+) -> None:
+    page = classified("tiny-efficient")
+    page.set_viewport_size({"width": 390, "height": 844})
+    chooser, title, table = (
+        page.locator(f"{VIEW} {what}").bounding_box() for what in (".drop", ".title", ".classes")
+    )
+    assert chooser and title and table and chooser["y"] < title["y"]
+    assert table["x"] + table["width"] <= 390
+    for cell in page.locator(f"{VIEW} .classes td", has_text="%").all():
+        assert (cell.bounding_box() or {"height": 99})["height"] < 48  # one line
+
+
 def test_what_other_networks_have_and_lack(classified: Callable[[str], Page]) -> None:
     page = classified("tiny-cnn")
     expect(page.locator(f"{VIEW} .none")).to_contain_text("convolutional network: it has no caps")

@@ -134,6 +134,24 @@ def test_a_run_is_cancelled(opened: Callable[..., Page], discs: Path) -> None:
     expect(page.locator("#train .jobs")).to_contain_text("cancelled")
 
 
+def test_what_to_look_at_in_data_that_are_trained_on(
+    opened: Callable[..., Page], tmp_path: Path
+) -> None:
+    for number, name in enumerate(("benign", "malignant")):
+        (tmp_path / name).mkdir()
+        for image in range(6):  # the first of each class are the same
+            grey = np.full((24, 24), 100 * bool(image) + 10 * number * bool(image) + image)
+            Image.fromarray(grey.astype(np.uint8)).save(tmp_path / name / f"{image}.png")
+    page = opened("train")
+    page.locator("#train [name=task]").select_option("classification")
+    fill(page, "alike", zipped(tmp_path), epochs="5000")
+    findings = page.locator("#train .findings")
+    expect(findings.locator("h2")).to_have_text("What to look at in the data")
+    expect(findings).to_contain_text("is the same image as benign/0.png, but of class malignant")
+    page.locator(f"{JOB} .cancel").click()
+    expect(page.locator(f"{JOB} .state")).to_contain_text("cancelled")
+
+
 class TestRefused:
     @pytest.fixture
     def refusals(self) -> bool:
@@ -154,3 +172,4 @@ class TestRefused:
         expect(findings).to_contain_text("case0.png")
         expect(page.locator("#train .work .problem")).to_contain_text("1 of 2 findings are errors")
         assert page.locator("#train .findings td").nth(2).inner_text()
+        expect(findings.locator("h2")).to_have_text("What is wrong with the data")

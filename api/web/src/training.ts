@@ -1,11 +1,12 @@
 /** A training job, as the service tells of it. */
 import { formatted } from './catalog.svelte.js';
+import type { Finding } from './service.svelte.js';
 
 interface Progress { phase?: string; epoch?: number; epochs?: number; step?: number; steps?: number; loss?: number; score?: number }
 export interface Job {
   id: string; state: string; task: string; name: string; created: string; position: number | null;
   seconds_left: number | null; progress: Progress; scores: Record<string, number>[];
-  model: string | null; error: string | null; report?: boolean;
+  model: string | null; error: string | null; report?: boolean; findings?: Finding[];
 }
 export const OVER = ['succeeded', 'failed', 'cancelled'];
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from caps_med.errors import UnsupportedFormat
+from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import bmp, dicom, jpeg, nifti, npy, npz, nrrd, png, tiff
 from caps_med.images.codecs.codec import Codec
 
@@ -25,7 +25,14 @@ def codec_of_name(name: str) -> Codec:
 
 
 def codec_of_content(data: bytes) -> Codec:
-    """The codec that recognises `data`, whatever its name was; `UnsupportedFormat` if none."""
+    """The codec that recognises `data`, whatever its name was.
+
+    Raises:
+        UnsupportedFormat: none does.
+        InvalidInput: there are no data.
+    """
+    if not data:
+        raise InvalidInput("the file is empty: copy it again")
     for codec in _BY_CONTENT:
         if codec.recognises(data):
             return codec

@@ -188,6 +188,14 @@ class TestFindings:
             "warning: duplicate: 0/copy.png is the same image as 0/0000.png"
         ]
 
+    def test_an_image_that_a_list_names_twice(self, tmp_path: Path) -> None:
+        Image.fromarray(TRAIN.pictures[0]).save(tmp_path / "a.png")
+        rows = [{"image": "a.png", "class": name} for name in ("x", "y")]
+        (tmp_path / "list.json").write_text(json.dumps(rows))
+        assert self.found(tmp_path / "list.json", "class_conflict") == [
+            "warning: class_conflict: a.png is listed again, but of class y, not x"
+        ]
+
     def test_the_same_image_of_two_patients(self, folder: Path) -> None:
         for patient in ("p1", "p2"):
             (folder / "0" / patient).mkdir()

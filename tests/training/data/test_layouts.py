@@ -281,6 +281,7 @@ def test_missing_files_of_a_list_are_reported(name: str, tmp_path: Path) -> None
         ("list.json", '{"training": [1]}', "training must be a list"),
         ("list.csv", "file,answer\na,b\n", "its columns: file, answer"),
         ("list.csv", "", "needs a header row with the columns image and label"),
+        ("list.csv", "", "or, of images with classes, image and class, and one row per case"),
         ("list.txt", "a b", "a file that is not a .json or .csv list"),
         ("dataset.json", "[]", "must be an object"),
     ],

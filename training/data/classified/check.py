@@ -150,17 +150,19 @@ class _Survey:
         if first is image:
             return
         names = self.dataset.classes
+        listed_again = first.image == image.image
+        same = "is listed again" if listed_again else f"is the same image as {first.name}"
         if first.classes != image.classes:
             mine, its = ("/".join(names[k] for k in i.classes) or "none" for i in (image, first))
-            what = f"is the same image as {first.name}, but of class {mine}, not {its}"
+            what = f"{same}, but of class {mine}, not {its}"
             self._note("class_conflict", image.image, what, "keep the one of the right class")
         elif first.part != image.part or first.group != image.group:
             where = "in another part" if first.part != image.part else "of another patient"
-            what = f"is the same image as {first.name} {where}"
+            what = f"{same} {where}"
             self._note("shared_image", image.image, what, "keep one: scores would be too high")
         else:
             fix = "keep one; else both training and validation may contain it"
-            self._note("duplicate", image.image, f"is the same image as {first.name}", fix)
+            self._note("duplicate", image.image, same, fix)
 
     def report(self) -> ClassReport:
         """Findings and statistics."""

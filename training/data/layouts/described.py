@@ -177,7 +177,8 @@ def _rows(path: Path) -> list[dict[str, str]]:
     if not (_lookup(titles, IMAGE_KEYS) and _lookup(titles, _LABEL_KEYS)):
         raise InvalidInput(
             f"{path}: needs a header row with the columns image and label (optionally group and "
-            f"name) and one row per case; its columns: {', '.join(titles) or 'none'}"
+            "name), or, of images with classes, image and class, and one row per case; its "
+            f"columns: {', '.join(titles) or 'none'}"
         )
     return rows
 
