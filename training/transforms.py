@@ -7,9 +7,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Annotated, Any
 
 import monai.transforms as mt
+import numpy as np
 import torch
 import torch.nn.functional as F
 from monai.config import KeysCollection
+from monai.transforms.utils import create_control_grid
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
@@ -77,9 +80,7 @@ def spatial_transforms(
     keys = [k for k in ("image", "label", "tissue") if k in source.training[0]]
     context = (round(crop * CONTEXT) if warp else crop,) * dims
     transforms: list[mt.Transform] = [
-        mt.ToTensord(keys, track_meta=False),
-        mt.CastToTyped(keys, dtype=torch.float32),
-        mt.SpatialPadd(keys, spatial_size=context, mode="symmetric" if continued else "constant"),
+        _Padded(keys, context, continued),
         _crop(keys, context, foreground),
         mt.RandFlipd(keys, prob=augmentation.flip_columns, spatial_axis=dims - 1),
         mt.RandFlipd(keys, prob=augmentation.flip_rows, spatial_axis=dims - 2),
@@ -115,9 +116,7 @@ def _warp(keys: Sequence[str], size: tuple[int, ...], augmentation: Augmentation
     }
     if len(size) == 3:
         return mt.RandAffined(keys, **shared)
-    return mt.Rand2DElasticd(
-        keys, spacing=(24, 24), magnitude_range=(0, augmentation.elastic), **shared
-    )
+    return _Elasticd(keys, spacing=(24, 24), magnitude_range=(0, augmentation.elastic), **shared)
 
 
 def segmentation_transforms(
@@ -173,6 +172,75 @@ def synthesis_transforms(source: Source, crop: int, augmentation: Augmentation) 
     warp = augmentation.warps
     spatial = spatial_transforms(source, crop, augmentation, warp, continued=True)
     return mt.Compose([*spatial, *varied, clean])
+
+
+class _Padded(mt.MapTransform):
+    """Arrays as tensors of 32-bit floats, centred in at least `size`, as MONAI's SpatialPadd does.
+
+    Args:
+        size: of each spatial axis; longer ones are left as they are.
+        continued: by mirroring, instead of by zeros.
+    """
+
+    def __init__(self, keys: KeysCollection, size: Sequence[int], continued: bool) -> None:
+        super().__init__(keys)
+        self.size, self.mode = size, "symmetric" if continued else "constant"
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """The same keys, of tensors."""
+        return {**data, **{key: self._padded(np.ascontiguousarray(data[key])) for key in self.keys}}
+
+    def _padded(self, array: NDArray[Any]) -> Tensor:
+        missing = [max(0, w - n) for w, n in zip(self.size, array.shape[1:], strict=True)]
+        if any(missing):
+            widths = [(0, 0), *((m // 2, m - m // 2) for m in missing)]
+            array = np.pad(array, widths, mode=self.mode)  # type: ignore[call-overload]
+        return torch.as_tensor(array, dtype=torch.float32)
+
+
+class _Elasticd(mt.Rand2DElasticd):
+    """`monai.transforms.Rand2DElasticd` that is always applied: the same crops in half the time.
+
+    MONAI makes the grid of control points anew for each crop, and converts its numbers to and fro.
+    The draws are its own, in its order.
+    """
+
+    def __init__(self, keys: KeysCollection, **arguments: Any) -> None:  # noqa: ANN401 - MONAI's
+        super().__init__(keys, **arguments)
+        elastic = self.rand_2d_elastic
+        self.size, self.spacing = elastic.spatial_size, elastic.deform_grid.spacing
+        self.control = create_control_grid(self.size, self.spacing, backend="torch")
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """The same keys, warped alike."""
+        self.randomize(None)
+        self.rand_2d_elastic.randomize(self.size)
+        positions, changed = self._positions(), dict(data)
+        for key, mode in zip(self.keys, self.mode, strict=True):
+            image = changed[key][None].double()
+            rows, columns = image.shape[2:]
+            # pixels from the middle of the image -> [-1, 1] between its borders
+            scale = positions.new_tensor([2.0 / max(2, columns), 2.0 / max(2, rows)])
+            found = F.grid_sample(
+                image, positions * scale, mode=mode, padding_mode="zeros", align_corners=False
+            )
+            changed[key] = found[0].float()
+        return changed
+
+    def _positions(self) -> Tensor:
+        """Where each pixel of the crop is taken from, columns before rows, ``[1, H, W, 2]``."""
+        deform, affine = self.rand_2d_elastic.deform_grid, self.rand_2d_elastic.rand_affine_grid
+        points = self.control.clone()
+        deform.randomize(points.shape[1:])
+        points[:2] += torch.from_numpy(deform.rand_mag * deform.random_offset)
+        warped = affine(grid=points).as_subclass(Tensor)[None, :2]
+        fine = F.interpolate(
+            warped, scale_factor=self.spacing, recompute_scale_factor=True, mode="bicubic",
+            align_corners=False,
+        )  # fmt: skip
+        for axis, edge in enumerate(self.size, start=2):
+            fine = fine.narrow(axis, fine.shape[axis] // 2 - edge // 2, edge)
+        return fine.flip(1).movedim(1, -1).double()
 
 
 class _KeepBackgroundd(mt.Transform):

@@ -9,7 +9,8 @@ from typing import Any
 import ignite.distributed as idist
 import numpy as np
 from monai.data import get_track_meta, set_track_meta
-from monai.transforms import Compose
+from monai.transforms import Compose, Randomizable
+from monai.utils import MAX_SEED
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from caps_med.errors import InvalidParameter
@@ -25,16 +26,49 @@ class DrawnDataset(Dataset[dict[str, Any]]):
 
     def __init__(self, samples: Sequence[Sample], transform: Compose, seed: int) -> None:
         self.samples, self.transform, self.seed = samples, transform, seed
+        self._states = _States(transform.set_random_state(seed=seed))
 
     def __getitem__(self, draw: Draw) -> dict[str, Any]:
         """The transformed sample, and its ``index``."""
         epoch, position, index = draw
-        state = np.random.RandomState([self.seed, epoch, position])
-        self.transform.set_random_state(state=state)
+        self._states.seed([self.seed, epoch, position])
         with _without_metadata():
             result: Any = self.transform(dict(self.samples[index]))
         crop: dict[str, Any] = result[0] if isinstance(result, list) else result
         return {**crop, "index": index}
+
+
+class _States:
+    """The random states of a transform and of those inside, to be seeded as MONAI seeds them.
+
+    MONAI's ``set_random_state`` makes new ones for every crop, which takes more time than most
+    transforms. These are seeded where they are and then draw the same numbers.
+
+    Args:
+        transform: after ``set_random_state``, so that each has states of its own.
+    """
+
+    def __init__(self, transform: Randomizable) -> None:
+        composed = transform.transforms if isinstance(transform, Compose) else ()
+        self._parts = [_States(part) for part in composed if isinstance(part, Randomizable)]
+        self._own = [transform.R] if isinstance(transform, Compose) else list(_inside(transform))
+
+    def seed(self, seed: int | Sequence[int]) -> None:
+        """Seed all of them: the parts of a composition by numbers that it draws."""
+        for state in self._own:
+            state.seed(seed)
+        for part in self._parts:
+            part.seed(int(self._own[0].randint(MAX_SEED, dtype="uint32")))
+
+
+def _inside(transform: Randomizable) -> Iterator[np.random.RandomState]:
+    """The states of a transform and of those that it is made of, which share its seed."""
+    values = vars(transform)
+    if "R" in values:  # else it never draws, and has the state of all such transforms
+        yield values["R"]
+    for part in values.values():
+        if isinstance(part, Randomizable):
+            yield from _inside(part)
 
 
 @contextmanager

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 import torch
 from monai.data import MetaTensor, get_track_meta
-from monai.transforms import Compose, RandRotated, ToTensord
+from monai.transforms import (
+    Compose,
+    OneOf,
+    Rand2DElasticd,
+    RandBiasFieldd,
+    RandCropByPosNegLabeld,
+    RandGaussianNoised,
+    RandRotated,
+    ToTensord,
+)
 
 from training.engine.sampling import DrawnDataset
 
@@ -26,6 +35,26 @@ def test_crops_carry_no_metadata_and_have_the_same_values() -> None:
     recorded = drawn.transform(dict(drawn.samples[0]))["image"]
     assert isinstance(recorded, MetaTensor)
     assert torch.equal(found, recorded.as_tensor())
+
+
+def test_nested_transforms_draw_what_they_would_by_set_random_state() -> None:
+    def transform() -> Compose:
+        kinds = [
+            RandCropByPosNegLabeld(("image", "label"), "label", (12, 12), pos=1, neg=1),
+            Compose([RandGaussianNoised("image", prob=0.5), RandBiasFieldd("image", prob=0.9)]),
+        ]
+        warp = Rand2DElasticd("image", (8, 8), (0, 2), prob=0.7, rotate_range=0.3)
+        return Compose([ToTensord(("image", "label")), warp, OneOf(kinds)])
+
+    pixels = np.random.default_rng(0).random((1, 16, 16), dtype=np.float32)
+    sample = {"image": pixels, "label": (pixels > 0.5).astype(np.uint8)}
+    drawn, other = DrawnDataset([sample], transform(), seed=1), transform()
+    for position in range(20):
+        found = drawn[3, position, 0]["image"]
+        other.set_random_state(state=np.random.RandomState([1, 3, position]))
+        result = other(dict(sample))
+        expected = (result[0] if isinstance(result, list) else result)["image"]
+        assert torch.equal(found, expected.as_tensor())
 
 
 def test_metadata_is_tracked_again_after_a_transform_that_fails() -> None:

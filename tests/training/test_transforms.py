@@ -1,0 +1,56 @@
+"""The project's own transforms give the crops of MONAI's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import monai.transforms as mt
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from training.transforms import _Elasticd, _Padded
+
+KEYS = ("image", "label")
+
+
+def sample(*size: int) -> dict[str, NDArray[Any]]:
+    pixels = np.random.default_rng(0).random((2, *size), dtype=np.float32)
+    return {"image": pixels, "label": (pixels[:1] > 0.5).astype(np.uint8)}
+
+
+@pytest.mark.parametrize("size", [(48, 48), (64, 40), (33, 50)])
+def test_elastic_deformation(size: tuple[int, int]) -> None:
+    arguments: dict[str, Any] = {
+        "spacing": (24, 24), "magnitude_range": (0, 4.0), "prob": 1.0, "rotate_range": 0.35,
+        "scale_range": (0.2, 0.2), "shear_range": 0.1, "spatial_size": size,
+        "mode": ["bilinear", "nearest"], "padding_mode": "zeros",
+    }  # fmt: skip
+    own, theirs = _Elasticd(KEYS, **arguments), mt.Rand2DElasticd(KEYS, **arguments)
+    whole = {key: torch.from_numpy(array).float() for key, array in sample(61, 70).items()}
+    for seed in range(5):
+        found = own.set_random_state(seed)(whole)
+        expected = theirs.set_random_state(seed)(whole)
+        for key in KEYS:
+            assert type(found[key]) is torch.Tensor
+            assert found[key].shape[1:] == size
+            assert torch.equal(found[key], torch.as_tensor(expected[key]))
+
+
+@pytest.mark.parametrize("size", [(7, 9), (12, 9), (20, 20), (5, 8, 6)])
+@pytest.mark.parametrize("continued", [False, True])
+def test_padding(size: tuple[int, ...], continued: bool) -> None:
+    wanted = (12,) * len(size)
+    mode = "symmetric" if continued else "constant"
+    steps = [
+        mt.ToTensord(KEYS, track_meta=False),
+        mt.CastToTyped(KEYS, dtype=torch.float32),
+        mt.SpatialPadd(KEYS, spatial_size=wanted, mode=mode),
+    ]
+    found, expected = (
+        t(sample(*size)) for t in (_Padded(KEYS, wanted, continued), mt.Compose(steps))
+    )
+    for key in KEYS:
+        assert found[key].dtype == torch.float32
+        assert torch.equal(found[key], torch.as_tensor(expected[key]))
