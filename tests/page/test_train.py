@@ -148,6 +148,9 @@ def test_what_to_look_at_in_data_that_are_trained_on(
     findings = page.locator("#train .findings")
     expect(findings.locator("h2")).to_have_text("What to look at in the data")
     expect(findings).to_contain_text("is the same image as benign/0.png, but of class malignant")
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(page.locator("#train .jobs")).to_contain_text("classification")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
     page.locator(f"{JOB} .cancel").click()
     expect(page.locator(f"{JOB} .state")).to_contain_text("cancelled")
 
