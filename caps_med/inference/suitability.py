@@ -122,10 +122,10 @@ def unlike_training(card: ModelCard, slices: Tensor) -> tuple[str, ...]:
     """A warning if prepared slices ``[D, C, H, W]`` are unlike those of the training, or empty."""
     shown = own_slices(slices, card.neighbours)
     if card.statistics is None:  # nothing to compare with, so none of the image's are computed
-        return () if any(map(_shows_something, shown)) else (_EMPTY,)
+        return () if any(map(_shows_something, shown)) else (_empty(card, slices),)
     found = slice_statistics(shown)
     if not len(found):
-        return (_EMPTY,)
+        return (_empty(card, slices),)
     distance, name, value = max(_distances(card.statistics, np.median(found, 0)))
     if distance <= LIMIT:
         return ()
@@ -133,6 +133,19 @@ def unlike_training(card: ModelCard, slices: Tensor) -> tuple[str, ...]:
     told = _TOLD[name].format(value=f"{value:.2f}", low=f"{low:.2f}", high=f"{high:.2f}")
     takes = f"; it takes {card.input_description}" if card.input_description else ""
     return (f"the image is unlike those that the model was trained on: {told}{takes}",)
+
+
+def _empty(card: ModelCard, slices: Tensor) -> str:
+    """That an image shows nothing, or nothing on the fixed scale of the model."""
+    spec = card.classification
+    window = (spec.pictures if spec else card).normalization.window
+    if window is None or slices.max() == slices.min():
+        return _EMPTY
+    low, high = window
+    return (
+        f"{_EMPTY} on the model's scale, {low:g} to {high:g}; an image of another scale has to be "
+        "brought to it"
+    )
 
 
 def unexplained(pictures: Tensor, reconstructions: Tensor) -> Tensor:

@@ -86,6 +86,16 @@ def test_classifiers_tell_what_does_not_suit_them(
     assert all(any(UNLIKE in note for note in answer.warnings) for answer in rest)
 
 
+def test_an_image_of_another_scale_is_told_the_scale_of_the_model() -> None:
+    digit = read_image(samples.DIGIT).array
+    of_one = MedicalImage(digit.astype(np.float32) / 255)
+    (note, *_) = caps_med.load_model("digits").classify(of_one).warnings
+    assert note == (
+        "the image is empty: all of it has one intensity on the model's scale, 0 to 255; an image "
+        "of another scale has to be brought to it"
+    )
+
+
 def test_an_empty_image_is_told_by_every_model(models: Path) -> None:
     model = caps_med.load_model("tiny-segmentation", models)
     assert model.bundle.card.statistics is None
