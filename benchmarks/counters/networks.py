@@ -11,7 +11,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from caps_med.networks import SynthesisNetwork, build_network
 from caps_med.routing import numba_backend
@@ -93,10 +93,20 @@ def network_counts(name: str) -> dict[str, int]:
 def work_counts(work: Callable[[], None]) -> dict[str, int]:
     """What some work with networks does."""
     work()  # what is made once
-    operations, flops = _Operations(), FlopCounterMode(display=False)
+    operations = _Operations()
+    flops = FlopCounterMode(
+        display=False, custom_mapping={torch.ops.aten.mkldnn_convolution: _onednn_flops}
+    )
     with _votes() as votes, flops, operations:
         work()
     return {**operations.counts, "flops": flops.get_total_flops(), **votes}
+
+
+def _onednn_flops(
+    maps: torch.Size, weight: torch.Size, *_: object, out_shape: torch.Size, **__: object
+) -> int:
+    """Of a convolution that is asked of oneDNN by name, which PyTorch does not count."""
+    return conv_flop_count(list(maps), list(weight), list(out_shape))
 
 
 @contextmanager

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from caps_med.inference.connected import count_objects
 
 if TYPE_CHECKING:
     from caps_med.inference.segmenter import Segmentation
@@ -42,7 +43,7 @@ class LabelMeasures:
 def measure_labels(segmentation: Segmentation) -> tuple[LabelMeasures, ...]:
     """The measures of each label but the background, in the order of their ids."""
     labels = segmentation.array[0]
-    objects = np.empty(labels.shape, np.int32)  # of all labels in turn: the largest array here
+    numbers = np.empty(labels.shape, np.int32)  # of all labels in turn: the largest array here
     measures = []
     for label, name in segmentation.names.items():
         if label == segmentation.background:
@@ -53,14 +54,7 @@ def measure_labels(segmentation: Segmentation) -> tuple[LabelMeasures, ...]:
         volume = size * segmentation.voxel_volume
         measures.append(
             LabelMeasures(
-                label, name, volume, size / labels.size, _count_objects(region, objects), confidence
+                label, name, volume, size / labels.size, count_objects(region, numbers), confidence
             )
         )
     return tuple(measures)
-
-
-def _count_objects(region: NDArray[np.bool_], objects: NDArray[np.int32]) -> int:
-    """Connected components of a region; their numbers are written into `objects`."""
-    from scipy.ndimage import label
-
-    return int(label(region, np.ones((3,) * region.ndim, np.bool_), objects))

@@ -190,6 +190,14 @@ def slices_of_pass(network: CapsuleNetwork, sizes: Sequence[int]) -> int:
     return min(PASS_SLICES, max(1, PASS_POSITIONS // _padded_positions(network, sizes)))
 
 
+def in_one_call(network: CapsuleNetwork, slices: Tensor) -> bool:
+    """Whether the network takes slices `[D, C, H, W]` of one image at once: not one by one, and not
+    in windows.
+    """
+    maps = as_batch(network, slices)
+    return len(maps) == 1 and not _exceeds(PASS_POSITIONS, network, maps.shape[2:])
+
+
 def pass_positions(
     network: CapsuleNetwork, grid: tuple[int, int, int], windowed: bool = True
 ) -> int:

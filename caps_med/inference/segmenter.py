@@ -20,7 +20,7 @@ from caps_med.inference.applied import ImageReader, Shown
 from caps_med.inference.assembling import assembled
 from caps_med.inference.certainty import Certainty
 from caps_med.inference.measures import LabelMeasures, measure_labels
-from caps_med.inference.passes import joined, passes
+from caps_med.inference.passes import in_one_call, joined, passes
 from caps_med.inference.precision import NOTE, Precision, computed_in
 from caps_med.inference.progress import part_of
 from caps_med.inference.provenance import AnswerProvenance, as_answer
@@ -282,7 +282,9 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         if len(slices) == 1:
             parts = [self._passes(self.network, slices[0])]
         else:
-            together = self.lengths(torch.cat(slices))
+            alone = in_one_call(self.network, slices[0])
+            batch = torch.cat(slices)
+            together = joined(len(batch), self._passes(self.network, batch, alone))
             parts = [[part] for part in together.split([len(x) for x in slices])]
         answers = zip(images, prepared, parts, strict=True)
         return [self._answer(image, one, part, maps) for image, one, part in answers]
@@ -365,15 +367,24 @@ class Segmenter(ImageReader[SegmentationNetwork]):
     def lengths(self, slices: Tensor) -> Tensor:
         """Capsule lengths `[D, K, H, W]` of normalized slices `[D, C, H, W]` of any size.
 
-        On a CPU background is computed once, see `around_content`: in images whose background was
-        masked, all that is further than `MARGIN` from the content of a slice is background.
+        On a CPU the background of a volume is computed once, see `around_content`: in images whose
+        background was masked, all that is further than `MARGIN` from the content of a slice is
+        background.
         """
         return joined(len(slices), self._passes(self.network, slices))
 
-    def _passes(self, network: SegmentationNetwork, slices: Tensor) -> Iterator[Tensor]:
-        """The parts of `lengths`, in order, by one of the model's networks."""
+    def _passes(
+        self, network: SegmentationNetwork, slices: Tensor, alone: bool | None = None
+    ) -> Iterator[Tensor]:
+        """The parts of `lengths`, in order, by one of the model's networks.
+
+        Args:
+            alone: whether each slice is an image of its own; None for slices of one image.
+        """
         margin = MARGIN if self.card.normalization.foreground_only else None
-        call = around_content(network, margin)
+        call = around_content(
+            network, margin, in_one_call(network, slices) if alone is None else alone
+        )
 
         def computed(maps: Tensor) -> Tensor:
             with computed_in(self.precision, maps.device):

@@ -94,10 +94,8 @@ def entropy_of(probabilities: FloatArray) -> FloatArray:
 
 
 def _entropy(maps: FloatArray) -> FloatArray:
-    from scipy.special import xlogy
-
     total = np.maximum(maps.sum(0), _TINY)
-    weighted = sum((xlogy(one, one) for one in maps), start=np.zeros_like(total))
+    weighted = sum((one * np.log(np.maximum(one, _TINY)) for one in maps), np.zeros_like(total))
     entropy = (np.log(total) - weighted / total) / np.log(len(maps))
     return np.asarray(entropy.clip(0, 1), dtype=np.float32)
 

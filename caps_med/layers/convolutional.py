@@ -18,6 +18,7 @@ from caps_med.layers.spatial import (
     conv_type,
     pad_same,
     transposed_conv_type,
+    vote_conv_type,
 )
 from caps_med.layers.voting import VotingLayer
 from caps_med.routing import Routing, route
@@ -150,7 +151,7 @@ class ConvCapsule(_CapsuleLayer):
         )  # fmt: skip
         check_choice(get_args(Padding), padding=padding)
         self.padding, self.kernel_size, self.stride = padding, kernel_size, stride
-        self.conv = conv_type(spatial_dims)(
+        self.conv = vote_conv_type(spatial_dims, kernel_size)(
             in_atoms,
             out_types * out_atoms,
             kernel_size,

@@ -40,6 +40,70 @@ def transposed_conv_type(spatial_dims: int) -> type[nn.ConvTranspose2d | nn.Conv
     return _TRANSPOSED_CONV[spatial_dims]
 
 
+class _Pointwise(nn.Conv2d):
+    """A convolution of one position to one; without gradients its own way on CPUs."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        found: Tensor
+        if _left_to_pytorch(input, weight):
+            found = super()._conv_forward(input, weight, bias)
+        else:
+            found = _by_onednn(self, input, weight, bias)
+        return found
+
+
+class _Pointwise3d(nn.Conv3d):
+    """The same of volumes."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        found: Tensor
+        if _left_to_pytorch(input, weight):
+            found = super()._conv_forward(input, weight, bias)
+        else:
+            found = _by_onednn(self, input, weight, bias)
+        return found
+
+
+_POINTWISE: dict[int, type[nn.Conv2d | nn.Conv3d]] = {2: _Pointwise, 3: _Pointwise3d}
+
+
+def vote_conv_type(spatial_dims: int, kernel_size: int) -> type[nn.Conv2d | nn.Conv3d]:
+    """`conv_type` of maps that are channels last.
+
+    On one thread PyTorch leaves kernels of 1 to a product of matrices that takes three times as
+    long as oneDNN's, which it takes on several threads.
+
+    Raises:
+        InvalidParameter: another number of axes.
+    """
+    kind = conv_type(spatial_dims)
+    return _POINTWISE[spatial_dims] if kernel_size == 1 else kind
+
+
+def _left_to_pytorch(maps: Tensor, weight: Tensor) -> bool:
+    """Whether PyTorch's own choice is needed: for gradients, graphs, other types and devices."""
+    return (
+        torch.is_grad_enabled()
+        or torch.compiler.is_compiling()
+        or torch.is_autocast_enabled(maps.device.type)
+        or not torch.backends.mkldnn.is_available()
+        or not torch.backends.mkldnn.enabled
+        or not (maps.device.type == weight.device.type == "cpu")
+        or not (maps.dtype == weight.dtype == torch.float32)
+        or type(maps) is not Tensor
+    )
+
+
+def _by_onednn(
+    layer: nn.Conv2d | nn.Conv3d, maps: Tensor, weight: Tensor, bias: Tensor | None
+) -> Tensor:
+    none = [0] * (maps.ndim - 2)
+    found: Tensor = torch.mkldnn_convolution(
+        maps, weight, bias, none, layer.stride, layer.dilation, layer.groups
+    )
+    return found
+
+
 def channels_last(maps: Tensor) -> Tensor:
     """``[N, C, *S]`` with the channels of a position side by side: convolutions and routing run
     up to three times faster so, and each layer leaves its capsules so for the next.

@@ -26,7 +26,9 @@ Box = tuple[Span, ...]
 Call = Callable[[Tensor], Tensor]
 
 
-def around_content(network: SegmentationNetwork, margin: int | None = None) -> Call:
+def around_content(
+    network: SegmentationNetwork, margin: int | None = None, alone: bool = False
+) -> Call:
     """What returns the network's answer, computing the background once.
 
     On other devices than CPUs, where a batch is computed as one, this is the network itself.
@@ -36,6 +38,8 @@ def around_content(network: SegmentationNetwork, margin: int | None = None) -> C
         margin: for images whose background is exactly zero: positions further than so many pixels
             from the box around all others have the answer to an image of zeros. None for the
             network's own answer everywhere, which differs there by what content does from afar.
+        alone: whether images come one by one, rather than as slices of a volume: then the answer is
+            the network's own, because to compute the background would take as long as the image.
 
     Returns:
         A function from images ``[B, C, *S]`` to probabilities ``[B, K, *S]``. It keeps the answer
@@ -44,9 +48,10 @@ def around_content(network: SegmentationNetwork, margin: int | None = None) -> C
     if next(network.parameters()).device.type not in SPLIT_ON:
         return network
     if isinstance(network, Ensemble):
-        members = [around_content(member, margin) for member in network.networks]
+        members = [around_content(member, margin, alone) for member in network.networks]
         return lambda images: torch.stack([member(images) for member in members]).mean(0)
-    if isinstance(network, SegCaps) and network.padding == "symmetric" and not network.normalize:
+    local = isinstance(network, SegCaps) and network.padding == "symmetric"
+    if isinstance(network, SegCaps) and local and not network.normalize and not alone:
         return _EachByItself(_AroundContent(network, margin))
     return _EachByItself(_OnceForConstants(network))
 

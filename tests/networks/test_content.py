@@ -35,6 +35,17 @@ def test_an_image_without_background_is_computed_as_it_is() -> None:
         assert torch.equal(around_content(network)(image), network(image))
 
 
+def test_an_image_that_comes_alone_is_computed_once_as_it_is() -> None:
+    network, image = segcaps(), image_with(BOXES[0], 0.0)
+    with torch.inference_mode():
+        call = around_content(network, margin=4, alone=True)
+        with computed_positions(network) as spent:
+            found = call(image)
+        with computed_positions(network) as whole:
+            assert torch.equal(found, network(image))
+    assert spent == whole
+
+
 def test_a_volume_around_content() -> None:
     network = segcaps(spatial_dims=3)
     image = torch.zeros(1, 1, 16, 80, 16)

@@ -1,0 +1,78 @@
+"""Connected objects of a label; what touches at a corner is connected."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Where more voxels or more runs along a row are looked at, SciPy counts: importing its part for
+#: images takes as long as fifty times so many runs here.
+VOXELS, RUNS = 2**20, 2**12
+
+
+def count_objects(region: NDArray[np.bool_], numbers: NDArray[np.int32] | None = None) -> int:
+    """Connected components of a region: 8 neighbours of a pixel, 26 of a voxel.
+
+    >>> count_objects(np.array([[1, 0, 0, 1], [0, 1, 0, 1]], np.bool_))
+    2
+
+    Args:
+        region: ``[*S]``.
+        numbers: of the same shape, to be written to where SciPy counts, which saves its memory.
+    """
+    flat = np.squeeze(region)
+    if flat.ndim < 2:
+        flat = flat.reshape(1, -1)
+    if flat.size <= VOXELS:
+        framed = np.pad(np.ascontiguousarray(flat), 1)
+        first, last = _runs(framed)
+        if len(first) <= RUNS:
+            return _count_touching(first, last, framed.strides[:-1])
+    return _count_by_scipy(region, numbers)
+
+
+def _runs(framed: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first and the last place of each run along the last axis, in a region within a frame."""
+    places = framed.ravel()
+    changes = np.flatnonzero(places[1:] != places[:-1])
+    return changes[::2] + 1, changes[1::2]
+
+
+def _count_touching(
+    first: NDArray[np.intp], last: NDArray[np.intp], strides: tuple[int, ...]
+) -> int:
+    """How many sets of runs there are of which none touches another.
+
+    Args:
+        first, last: from `_runs`, in ascending order.
+        strides: places from one entry to the next along each axis but the last.
+    """
+    parents, count = list(range(len(first))), len(first)
+
+    def root(run: int) -> int:
+        while parents[run] != run:
+            parents[run] = run = parents[parents[run]]
+        return run
+
+    for steps in itertools.product((-1, 0, 1), repeat=len(strides)):
+        shift = sum(step * stride for step, stride in zip(steps, strides, strict=True))
+        if shift >= 0:  # the same pairs as on the other side, or the row itself
+            continue
+        start = np.searchsorted(last, first - 1 + shift)
+        stop = np.searchsorted(first, last + 1 + shift, side="right")
+        for run in np.flatnonzero(start < stop):
+            for other in range(start[run], stop[run]):
+                one, two = root(int(run)), root(other)
+                if one != two:
+                    parents[one] = two
+                    count -= 1
+    return count
+
+
+def _count_by_scipy(region: NDArray[np.bool_], numbers: NDArray[np.int32] | None) -> int:
+    from scipy.ndimage import label
+
+    found = np.empty(region.shape, np.int32) if numbers is None else numbers
+    return int(label(region, np.ones((3,) * region.ndim, np.bool_), found))
