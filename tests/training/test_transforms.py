@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import monai.transforms as mt
@@ -15,7 +16,7 @@ from training.transforms import _Elasticd, _Padded
 KEYS = ("image", "label")
 
 
-def sample(*size: int) -> dict[str, NDArray[Any]]:
+def sample(*size: int) -> dict[Hashable, NDArray[Any]]:
     pixels = np.random.default_rng(0).random((2, *size), dtype=np.float32)
     return {"image": pixels, "label": (pixels[:1] > 0.5).astype(np.uint8)}
 

@@ -47,7 +47,7 @@ def test_nested_transforms_draw_what_they_would_by_set_random_state() -> None:
         return Compose([ToTensord(("image", "label")), warp, OneOf(kinds)])
 
     pixels = np.random.default_rng(0).random((1, 16, 16), dtype=np.float32)
-    sample = {"image": pixels, "label": (pixels > 0.5).astype(np.uint8)}
+    sample: dict[str, np.ndarray] = {"image": pixels, "label": (pixels > 0.5).astype(np.uint8)}
     drawn, other = DrawnDataset([sample], transform(), seed=1), transform()
     for position in range(20):
         found = drawn[3, position, 0]["image"]
