@@ -15,7 +15,7 @@ Variants are recipes: ``default`` is what is planned from the data, ``before`` w
 before the training was made faster (now with faster transforms, of the same values), and ``--set
 NAME=VALUE``, with ``--variant NAME``, any other. To be reached are 98 % of the Dice that ConvCaps
 publishes with the recipe ``before``. Published weights are those of the best epoch on the samples
-that the training holds out.
+that the training holds out, epochs of small crops left out.
 
 Finished trainings are kept in ``--out`` and skipped; ``--show`` prints its table, ``--draw`` also
 draws its curves into ``docs/images/time-to-dice.png``.
@@ -42,7 +42,13 @@ from training.tasks.overrides import read_overrides
 #: Variant -> recipe values that differ from those planned.
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
-    "before": {"crop": 64, "precision": "float32", "whole_batches": False, "validated": 100},
+    "before": {
+        "crop": 64,
+        "precision": "float32",
+        "whole_batches": False,
+        "validated": 100,
+        "small_crops": 0.0,
+    },
 }
 
 
@@ -90,8 +96,8 @@ def _train(options: Namespace, task: str, recipe: Mapping[str, Any], work: Path)
     )  # fmt: skip
     if curve.key in tables.kept(options.out):
         return
-    steps, points = train(written(task, options.data, work), recipe, work)
-    curve = curve.model_copy(update={"steps": steps, "points": points})
+    steps, unkept, points = train(written(task, options.data, work), recipe, work)
+    curve = curve.model_copy(update={"steps": steps, "points": points, "unkept": unkept})
     tables.keep(options.out, {**tables.kept(options.out), curve.key: curve})
     last = points[-1]
     print(f"{curve.key}: Dice {curve.kept.test:.3f} (held out {curve.kept.validation:.3f}), "

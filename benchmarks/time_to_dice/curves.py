@@ -46,6 +46,7 @@ class Curve(BaseModel):
         recipe: the values that differ from those that are planned.
         steps: of all epochs.
         points: one for each epoch.
+        unkept: the first epochs, whose weights are not published however good they are.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -57,6 +58,7 @@ class Curve(BaseModel):
     recipe: Mapping[str, Any]
     steps: int
     points: Sequence[Point]
+    unkept: int = 0
 
     @property
     def key(self) -> str:
@@ -66,7 +68,7 @@ class Curve(BaseModel):
     @property
     def kept(self) -> Point:
         """The point whose weights a training publishes: of the best epoch by validation."""
-        return max(self.points, key=lambda point: point.validation)
+        return max(self.points[self.unkept :], key=lambda point: point.validation)
 
     def reached(self, dice: float) -> float | None:
         """Processor seconds until the test images' Dice was this high, validations left out.
@@ -102,7 +104,7 @@ class _Clock:
 
 def train(
     folders: tuple[Path, Path], recipe: Mapping[str, Any], work: Path
-) -> tuple[int, list[Point]]:
+) -> tuple[int, int, list[Point]]:
     """Train by the pipeline of ``caps-med train segmentation``, up to what it publishes.
 
     Args:
@@ -111,7 +113,7 @@ def train(
         work: folder of the run; must be empty.
 
     Returns:
-        The steps of all epochs, and a point for each epoch.
+        The steps of all epochs, the epochs whose weights are not kept, and a point for each epoch.
     """
     quiet = Console(quiet=True)
     trained, tested = folders
@@ -121,14 +123,15 @@ def train(
     )
     clock = _Clock()
     prepared = pipeline.prepare(request, quiet)
-    assert isinstance(prepared.recipe, SegmentationRecipe)  # noqa: S101 - of this task
+    planned = prepared.recipe
+    assert isinstance(planned, SegmentationRecipe)  # noqa: S101 - of this task
     with clock.stopped():
-        preparation = prepared.recipe.preparation
+        preparation = planned.preparation
         test = load_source(open_dataset(tested), work / "test", preparation).samples
     points: list[Point] = []
     with patch.object(segmentation, "dice_scores", _timed(clock, test, points)):
         pipeline.train_one(prepared, prepared.source, request.folder)
-    return prepared.recipe.epochs * prepared.recipe.steps, points
+    return planned.epochs * planned.steps, planned.epochs_before_best, points
 
 
 def _timed(clock: _Clock, test: Sequence[Sample], points: list[Point]) -> Any:  # noqa: ANN401

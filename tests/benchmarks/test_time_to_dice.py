@@ -30,6 +30,12 @@ def test_the_time_to_a_dice_is_interpolated() -> None:
     assert found.reached(0.41) is None
 
 
+def test_the_first_epochs_may_not_be_published() -> None:
+    found = curve("default", (10, 0.9, 0.2), (20, 0.3, 0.4), (30, 0.2, 0.3))
+    assert found.kept.test == 0.2
+    assert found.model_copy(update={"unkept": 1}).kept.test == 0.4
+
+
 def test_the_target_is_a_share_of_what_the_former_recipe_published() -> None:
     before = curve("before", (10, 0.5, 0.6), (20, 0.7, 0.8), (30, 0.6, 0.9))  # the second is kept
     assert tables.target([before, curve("default", (5, 0.9, 0.95))], "axons") == pytest.approx(
@@ -62,9 +68,9 @@ def test_every_epoch_is_a_point(tmp_path: Path) -> None:
         for name, phantom in axon_phantoms(2, seed=1, size=32):
             write_phantom(folder, name, phantom)
     values = {"seed": 0, "epochs": 2, "steps": 1, "batch_size": 1, "atoms": 2, "crop": 32}
-    steps, points = train(folders, values, tmp_path / "work")
+    steps, unkept, points = train(folders, {**values, "small_crops": 0.5}, tmp_path / "work")
     first, last = points
-    assert steps == 2
+    assert (steps, unkept) == (2, 1)
     assert 0 < first.seconds < last.seconds
     assert 0 < first.validating < last.validating
     assert all(0 <= dice <= 1 for point in points for dice in (point.validation, point.test))

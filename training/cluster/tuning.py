@@ -141,9 +141,10 @@ def _run_trial(config: Mapping[str, Any], members: Sequence[Member]) -> None:
     from ray import tune as ray_tune
 
     member = members[config["number"] - 1]
+    unkept = member.recipe.epochs_before_best
 
     def report(run: RunFolder) -> None:
-        ray_tune.report({"epoch": run.epochs, "score": _score(run)})
+        ray_tune.report({"epoch": run.epochs, "score": _score(run, unkept)})
 
     try:
         member.train(lambda path: _ReportedRun(path, report))
@@ -151,7 +152,8 @@ def _run_trial(config: Mapping[str, Any], members: Sequence[Member]) -> None:
     except CapsMedError as found:  # of this recipe: another attempt would end the same way
         error = str(found)
     run = RunFolder(member.folder)
-    ray_tune.report({"epoch": run.epochs, "score": _score(run), "ended": True, "error": error})
+    score = _score(run, unkept)
+    ray_tune.report({"epoch": run.epochs, "score": score, "ended": True, "error": error})
 
 
 def _outcomes(results: ResultGrid, trials: Sequence[Trial]) -> list[Trial]:
@@ -202,9 +204,11 @@ def _shown(folder: TrialsFolder, members: Sequence[Member], console: Console) ->
             watching.join()
 
 
-def _score(run: RunFolder) -> float:
-    """The best so far."""
-    return max((each["score"] for each in run.logged()), default=0.0)
+def _score(run: RunFolder, unkept: int) -> float:
+    """The best so far; once there are epochs whose weights are kept, theirs."""
+    logged = run.logged()
+    kept = [each for each in logged if each["epoch"] > unkept] or logged
+    return max((each["score"] for each in kept), default=0.0)
 
 
 def _print(trials: Sequence[Trial], console: Console) -> None:

@@ -172,7 +172,8 @@ def _run(
 
 
 def _exhausted(best: Best, trainer: SupervisedTrainer, recipe: Recipe) -> bool:
-    return bool(recipe.patience and trainer.state.epoch - best.reached >= recipe.patience)
+    since = max(best.reached, recipe.epochs_before_best)
+    return bool(recipe.patience and trainer.state.epoch - since >= recipe.patience)
 
 
 def _attach_training(trainer: SupervisedTrainer, run: TrainingRun) -> None:
@@ -261,7 +262,7 @@ def _validate(engine: Engine, run: TrainingRun, best: Best) -> None:
     score = float(idist.broadcast(score, src=0))
     if run.recipe.keep == "last" and not run.recipe.patience:
         best.score, best.epoch = score, engine.state.epoch
-    else:
+    elif engine.state.epoch > run.recipe.epochs_before_best:
         best.consider(score, engine.state.epoch)
 
 

@@ -114,6 +114,11 @@ class Recipe(BaseModel, ABC):
         return self.learning_rate
 
     @property
+    def epochs_before_best(self) -> int:
+        """The first epochs, whose weights are not kept however good they are."""
+        return 0
+
+    @property
     def casts_votes(self) -> bool:
         """Whether the network has votes that `recompute_votes` does not keep."""
         return False
@@ -166,6 +171,11 @@ class CropRecipe(Recipe):
             return type(self).model_validate({**self.model_dump(), "crop": crop})
         except ValidationError:  # a discriminator needs more
             return None
+
+
+def first_epochs(share: float, epochs: int) -> int:
+    """How many epochs, the first ones, make up a share below 1: never all of them."""
+    return int(share * epochs)
 
 
 def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,20 +22,46 @@ Draw = tuple[int, int, int]
 
 
 class DrawnDataset(Dataset[dict[str, Any]]):
-    """Samples indexed by `Draw`, each transformed with its own random state."""
+    """Samples indexed by `Draw`, each transformed with its own random state.
 
-    def __init__(self, samples: Sequence[Sample], transform: Compose, seed: int) -> None:
+    Args:
+        seed: of the run.
+        early: another transform for the first epochs, and how many these are.
+    """
+
+    def __init__(
+        self,
+        samples: Sequence[Sample],
+        transform: Compose,
+        seed: int,
+        early: tuple[Compose, int] | None = None,
+    ) -> None:
         self.samples, self.transform, self.seed = samples, transform, seed
-        self._states = _States(transform.set_random_state(seed=seed))
+        self._late = _Seeded(transform)
+        self._early, self._until = (_Seeded(early[0]), early[1]) if early else (self._late, 0)
 
     def __getitem__(self, draw: Draw) -> dict[str, Any]:
         """The transformed sample, and its ``index``."""
         epoch, position, index = draw
-        self._states.seed([self.seed, epoch, position])
-        with _without_metadata():
-            result: Any = self.transform(dict(self.samples[index]))
-        crop: dict[str, Any] = result[0] if isinstance(result, list) else result
+        drawn = self._early if epoch <= self._until else self._late
+        crop = drawn(dict(self.samples[index]), [self.seed, epoch, position])
         return {**crop, "index": index}
+
+
+class _Seeded:
+    """A transform that is seeded for each sample."""
+
+    def __init__(self, transform: Compose) -> None:
+        self._transform = transform.set_random_state(seed=0)
+        self._states = _States(transform)
+
+    def __call__(self, sample: Mapping[str, Any], seed: Sequence[int]) -> dict[str, Any]:
+        """The transformed sample; the first, where the transform gives a list."""
+        self._states.seed(seed)
+        with _without_metadata():
+            result: Any = self._transform(sample)
+        crop: dict[str, Any] = result[0] if isinstance(result, list) else result
+        return crop
 
 
 class _States:

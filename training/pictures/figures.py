@@ -18,12 +18,13 @@ INK = "#010203"
 LINES = ("#2b88c9", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
 
 
-def curves(scores: Sequence[Mapping[str, float]]) -> str:
+def curves(scores: Sequence[Mapping[str, float]], unkept: int = 0) -> str:
     """Loss and validation scores over the epochs, as an SVG element; empty without two epochs.
 
     Args:
         scores: lines of a run's ``scores.jsonl``: ``epoch``, ``score``, optionally ``loss`` and
             the scores of classes.
+        unkept: the first epochs, of which none is the best.
     """
     if len(scores) < 2:
         return ""
@@ -42,7 +43,7 @@ def curves(scores: Sequence[Mapping[str, float]]) -> str:
             last.plot(epochs, _column(scores, name), color=color, lw=1, label=name)
     last.plot(epochs, _column(scores, "score"), color=INK, lw=2, label="score")
     last.set(xlabel="epoch", title="validation score")
-    best = int(np.nanargmax(_column(scores, "score")))
+    best = unkept + int(np.nanargmax(_column(scores[unkept:], "score")))
     last.plot(epochs[best], scores[best]["score"], "o", color=INK, label=f"best: {epochs[best]:g}")
     last.legend(frameon=False, fontsize=8)
     return svg(figure, "Training curves")

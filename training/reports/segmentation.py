@@ -12,6 +12,7 @@ from caps_med.images import label_palette
 from caps_med.inference import Model, load_model
 from training.data import Dataset
 from training.data.cases import Case, Track
+from training.engine.recipe import first_epochs
 from training.evaluation.evaluator import read_matched
 from training.evaluation.segmentation import Evaluation, evaluate
 from training.evaluation.summary import REGIONS, Region, SegmentationSummary, case_means
@@ -93,7 +94,8 @@ def training_report(
             "classes": class_rows(dataset.card, labels),
         }
         parts["sheet"] = data_url(as_pixels(dataset.sheet))
-    parts |= {"recipe": flat(recipe), "curves": curves(scores)}
+    unkept = first_epochs(recipe.get("small_crops") or 0.0, recipe.get("epochs", 0))
+    parts |= {"recipe": flat(recipe), "curves": curves(scores, unkept)}
     parts["trials"] = model.bundle.card.provenance.trials
     write_report(path, Page(**parts, title=title_of([model])))
     return evaluation

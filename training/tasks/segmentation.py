@@ -33,7 +33,7 @@ from training.engine.precision import (
     computed_in,
 )
 from training.engine.rate_finder import with_found_rate
-from training.engine.recipe import Crop, CropRecipe
+from training.engine.recipe import MIN_CROP, Crop, CropRecipe, first_epochs
 from training.engine.reconstruction import ReconstructionFirst, ReconstructionStart
 from training.engine.run_folder import RunFolder, Stateful
 from training.engine.sampling import DrawnDataset, epoch_loader, share_of_batch
@@ -46,6 +46,8 @@ from training.transforms import Augmentation, segmentation_transforms
 
 #: Most samples that are validated after each epoch; the model's card has the score of all.
 VALIDATED = 100
+#: Share of the epochs that have small crops, and the least edge of these.
+SMALL_CROPS, LEAST_SMALL_CROP = 0.75, 48
 #: Evenly spaced training samples whose statistics the model's card keeps.
 STATISTICS_OF = 200
 #: Added to the seed for each restart.
@@ -74,6 +76,10 @@ class SegmentationRecipe(CropRecipe):
         reconstruct_first: share of the steps, the first ones, in which the network learns to
             reconstruct its images from perturbed ones, without labels; see
             `training.engine.reconstruction`.
+        small_crops: share of the epochs, the first ones, whose crops are smaller: three quarters of
+            the edge, half of the pixels. The best epoch is one of the others. None is `SMALL_CROPS`
+            on a processor, for slices, crops that stay large enough and the networks of which it
+            is known to give the same Dice (`training.tasks.segmentation_networks.Choice`), else 0.
         restarts: how often the training has started again, because the network answered nothing
             but background; each time with another seed and half the learning rate, and with
             normalized votes of a SegCaps.
@@ -105,6 +111,7 @@ class SegmentationRecipe(CropRecipe):
     foreground: float = 0.0
     augmentation: Augmentation = Augmentation()
     reconstruct_first: float = Field(default=0.0, ge=0, le=0.9)
+    small_crops: float | None = Field(default=None, ge=0, le=0.9)
     restarts: int = Field(default=0, ge=0, le=RESTARTS)
     randomization: Randomization | None = None
     scheme: LabelScheme | None = None
@@ -115,6 +122,7 @@ class SegmentationRecipe(CropRecipe):
         "precision": "float32",
         "whole_batches": False,
         "validated": VALIDATED,
+        "small_crops": 0.0,
     }
 
     @model_validator(mode="before")
@@ -140,6 +148,25 @@ class SegmentationRecipe(CropRecipe):
                 f"{self.steps}; a longer patience is needed"
             )
         return self
+
+    @model_validator(mode="after")
+    def _drawn_images_have_one_size(self) -> SegmentationRecipe:
+        if self.small_crops and self.randomization:
+            raise ValueError(
+                f"small_crops={self.small_crops}: images that are drawn from label maps have one "
+                "size; 0 is needed"
+            )
+        return self
+
+    @property
+    def epochs_before_best(self) -> int:
+        """Those of small crops."""
+        return first_epochs(self.small_crops or 0.0, self.epochs)
+
+    @property
+    def small_crop(self) -> int:
+        """Edge of the small crops, a multiple of 16 as every network here takes it."""
+        return min(self.crop, max(MIN_CROP, self.crop * 3 // 4 // 16 * 16))
 
     @property
     def reconstruction_steps(self) -> int:
@@ -171,9 +198,16 @@ class SegmentationRecipe(CropRecipe):
         return self.network != "unet" and CHOICES[self.network].arguments.get("capsules", True)
 
     def completed(self, source: Source) -> SegmentationRecipe:
-        """With the precision of this processor, and the number of samples that are validated."""
+        """With the precision of this processor, its share of epochs with small crops, and the
+        number of samples that are validated.
+        """
         values: dict[str, Any] = {}
         device = distributed.device()
+        if self.small_crops is None:
+            suits = CHOICES[self.network].from_small_crops and source.spatial_dims == 2
+            large = self.small_crop >= LEAST_SMALL_CROP and not self.randomization
+            chosen = device.type == "cpu" and suits and large
+            values["small_crops"] = SMALL_CROPS if chosen else 0.0
         if self.precision is None and device.type == "cpu":
             known = CHOICES[self.network].in_bfloat16 and source.spatial_dims == 2
             values["precision"] = chosen_precision(None, device, known)
@@ -283,8 +317,8 @@ def _train(
 
 
 def _labelled(recipe: SegmentationRecipe) -> SegmentationRecipe:
-    """The recipe without reconstruction, whose loss says nothing about rates for the labels."""
-    return recipe.model_copy(update={"reconstruct_first": 0.0})
+    """The recipe from its first whole crops with labels on, for which the rate is to be found."""
+    return recipe.model_copy(update={"reconstruct_first": 0.0, "small_crops": 0.0})
 
 
 def _assembled(
@@ -347,11 +381,14 @@ def _batches(source: Source, recipe: SegmentationRecipe, workers: int) -> Iterab
         return source.batches(
             recipe.crop, share, recipe.steps, recipe.seed, rank, distributed.device()
         )
-    transforms = segmentation_transforms(
-        source, recipe.crop, recipe.individuals, recipe.plain, recipe.augmentation,
-        recipe.foreground,
-    )  # fmt: skip
-    dataset = DrawnDataset(source.training, transforms, recipe.seed)
+    small, whole = (
+        segmentation_transforms(
+            source, crop, recipe.individuals, recipe.plain, recipe.augmentation, recipe.foreground
+        )
+        for crop in (recipe.small_crop, recipe.crop)
+    )
+    early = (small, recipe.epochs_before_best)
+    dataset = DrawnDataset(source.training, whole, recipe.seed, early)
     return epoch_loader(dataset, recipe, workers)
 
 

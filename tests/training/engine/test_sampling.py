@@ -14,9 +14,11 @@ from monai.transforms import (
     RandCropByPosNegLabeld,
     RandGaussianNoised,
     RandRotated,
+    RandSpatialCropd,
     ToTensord,
 )
 
+from training.data.samples import Sample
 from training.engine.sampling import DrawnDataset
 
 
@@ -47,7 +49,7 @@ def test_nested_transforms_draw_what_they_would_by_set_random_state() -> None:
         return Compose([ToTensord(("image", "label")), warp, OneOf(kinds)])
 
     pixels = np.random.default_rng(0).random((1, 16, 16), dtype=np.float32)
-    sample: dict[str, np.ndarray] = {"image": pixels, "label": (pixels > 0.5).astype(np.uint8)}
+    sample: Sample = {"image": pixels, "label": (pixels > 0.5).astype(np.uint8)}
     drawn, other = DrawnDataset([sample], transform(), seed=1), transform()
     for position in range(20):
         found = drawn[3, position, 0]["image"]
@@ -55,6 +57,19 @@ def test_nested_transforms_draw_what_they_would_by_set_random_state() -> None:
         result = other(dict(sample))
         expected = (result[0] if isinstance(result, list) else result)["image"]
         assert torch.equal(found, expected.as_tensor())
+
+
+def test_the_first_epochs_have_a_transform_of_their_own() -> None:
+    pixels = np.random.default_rng(0).random((1, 16, 16), dtype=np.float32)
+
+    def transform(size: int) -> Compose:
+        return Compose([RandSpatialCropd("image", (size, size), random_size=False)])
+
+    drawn = DrawnDataset([{"image": pixels}], transform(8), seed=1, early=(transform(4), 2))
+    assert [drawn[epoch, 0, 0]["image"].shape[-1] for epoch in (1, 2, 3)] == [4, 4, 8]
+    alone = DrawnDataset([{"image": pixels}], transform(8), seed=1)
+    drawn[2, 0, 0]
+    assert np.array_equal(drawn[3, 5, 0]["image"], alone[3, 5, 0]["image"])
 
 
 def test_metadata_is_tracked_again_after_a_transform_that_fails() -> None:

@@ -183,6 +183,7 @@ def test_curves_show_every_epoch() -> None:
         assert f">{words}</text>" in drawn
     assert "currentColor" in drawn
     assert curves(SCORES) == drawn
+    assert ">best: 3</text>" in curves(SCORES, unkept=2)
 
 
 def test_words_in_any_script_are_left_to_the_fonts_of_the_page() -> None:

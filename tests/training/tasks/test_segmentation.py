@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
 from training.data import load_source, open_dataset
+from training.engine import distributed
 from training.engine.precision import Bfloat16Inferer
 from training.engine.run_folder import RunFolder
+from training.tasks import segmentation
 from training.tasks.publish import publish
 from training.tasks.segmentation import SegmentationRecipe, train_segmentation
 
@@ -37,14 +40,7 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
     whole, _ = train_segmentation(source, recipe(discs), RunFolder(tmp_path / "a"), resume=False)
 
     stopped = RunFolder(tmp_path / "b")
-    log = stopped.log
-
-    def interrupt(scores: dict[str, float]) -> None:
-        if scores["epoch"] == 2:
-            raise KeyboardInterrupt
-        log(scores)
-
-    stopped.log = interrupt  # type: ignore[method-assign, assignment]
+    stopped.log = _interrupted(2, stopped.log)  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         train_segmentation(source, recipe(discs), stopped, resume=False)
     again, _ = train_segmentation(source, recipe(discs), RunFolder(tmp_path / "b"), resume=True)
@@ -54,6 +50,85 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
     curves.Reload()
     assert [x.step for x in curves.Scalars("training/loss")] == [1, 2, 3, 4, 5, 6]
     assert [x.step for x in curves.Scalars("validation/score")] == [3, 6]
+
+
+def test_epochs_of_small_crops(
+    discs: Path, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their crops are smaller, also after resuming, and none of them is published."""
+    source, chosen = load_source(open_dataset(discs), store), recipe(discs, small_crops=0.5)
+    edges: list[int] = []
+    monkeypatch.setattr(segmentation, "_prepare", _noting(edges, segmentation._prepare))
+    scores = iter([0.9, 0.1, 0.9, 0.1])
+    monkeypatch.setattr(segmentation, "dice_scores", lambda *_: {"score": next(scores)})
+    whole, best = train_segmentation(source, chosen, RunFolder(tmp_path / "a"), resume=False)
+    assert edges == [48] * 3 + [64] * 3
+    assert (best.epoch, best.score) == (2, 0.1)
+
+    stopped = RunFolder(tmp_path / "b")
+    monkeypatch.setattr(stopped, "log", _interrupted(2, stopped.log))
+    with pytest.raises(KeyboardInterrupt):
+        train_segmentation(source, chosen, stopped, resume=False)
+    scores = iter([0.1])
+    again, _ = train_segmentation(source, chosen, RunFolder(tmp_path / "b"), resume=True)
+    assert edges[-3:] == [64] * 3
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+
+
+def _noting(edges: list[int], prepare: Callable[..., object]) -> Callable[..., object]:
+    def noting(batch: Mapping[str, Tensor], *others: object) -> object:
+        edges.append(batch["image"].shape[-1])
+        return prepare(batch, *others)
+
+    return noting
+
+
+def _interrupted(epoch: int, log: Callable[[Mapping[str, float]], None]) -> Callable[..., None]:
+    def interrupted(scores: Mapping[str, float]) -> None:
+        if scores["epoch"] == epoch:
+            raise KeyboardInterrupt
+        log(scores)
+
+    return interrupted
+
+
+def test_edges_of_small_crops(discs: Path) -> None:
+    found = {crop: recipe(discs, crop=crop).small_crop for crop in (16, 32, 48, 64, 72, 128, 256)}
+    assert found == {16: 16, 32: 32, 48: 32, 64: 48, 72: 48, 128: 96, 256: 192}
+    chosen = [recipe(discs, epochs=n, small_crops=0.75).epochs_before_best for n in (1, 2, 8, 25)]
+    assert chosen == [0, 1, 6, 18]
+    with pytest.raises(ValueError, match=r"small_crops=0.5: images that are drawn from label maps"):
+        recipe(discs, small_crops=0.5, randomization={})
+
+
+def test_small_crops_are_chosen_for_slices_and_networks_of_which_they_are_known(
+    discs: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = load_source(open_dataset(discs), store)
+
+    def chosen(**changes: object) -> float | None:
+        return recipe(discs, **changes).completed(source).small_crops
+
+    assert chosen() == segmentation.SMALL_CROPS
+    assert chosen(small_crops=0.2) == 0.2
+    assert chosen(crop=48) == 0, "crops of 32 pixels show too little"
+    assert chosen(network="segcaps") == 0
+    assert chosen(randomization={}) == 0
+    monkeypatch.setattr(distributed, "device", lambda: torch.device("cuda"))
+    assert chosen() == 0
+
+
+def test_patience_begins_after_epochs_of_small_crops(
+    discs: Path, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = load_source(open_dataset(discs), store)
+    chosen = recipe(discs, epochs=8, steps=1, small_crops=0.5, patience=2)
+    scores = iter([0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2])
+    monkeypatch.setattr(segmentation, "dice_scores", lambda *_: {"score": next(scores)})
+    folder = RunFolder(tmp_path / "run")
+    _, best = train_segmentation(source, chosen, folder, resume=False)
+    assert (best.epoch, folder.epochs) == (5, 7)
 
 
 def test_workers_do_not_change_the_weights(discs: Path, tmp_path: Path, store: Path) -> None:
@@ -126,10 +201,10 @@ def test_a_run_of_an_older_version_is_resumed_as_it_was_trained(
     source, folder = load_source(open_dataset(discs), store), RunFolder(tmp_path / "run")
     folder.write(recipe(discs).completed(source))
     values = json.loads(folder.recipe.read_text())
-    newer = ("precision", "whole_batches", "validated")
+    newer = ("precision", "whole_batches", "validated", "small_crops")
     folder.recipe.write_text(json.dumps({k: v for k, v in values.items() if k not in newer}))
     before = folder.read_recipe(SegmentationRecipe).completed(source)
-    assert [getattr(before, name) for name in newer] == ["float32", False, 100]
+    assert [getattr(before, name) for name in newer] == ["float32", False, 100, 0]
 
 
 def test_a_validation_costs_a_tenth_of_its_epoch(discs: Path, store: Path) -> None:
