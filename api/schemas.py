@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from caps_med.bundles import Bundle, ModelRepository
-from caps_med.bundles.metadata import Color
+from caps_med.bundles.metadata import Color, Refinement
 from caps_med.inference import Model
 from caps_med.inference.precision import Precision
 
@@ -36,6 +36,10 @@ class ModelSummary(BaseModel):
     )
     data: str = Field(description="What it was trained on.")
     license: str = Field(description="Licence of the weights.", examples=["Apache-2.0"])
+    refine: Refinement | None = Field(
+        description="The method that adapts its labels to each image, unless something else is "
+        "asked for; null for none."
+    )
     size_bytes: int = Field(description="Size of the weights' file.")
     warnings: list[str] = Field(
         default=[], description="Why newer versions do not answer.", examples=[[]]
@@ -58,6 +62,7 @@ class ModelSummary(BaseModel):
             input_description=card.input_description,
             data=card.provenance.data,
             license=card.license,
+            refine=card.refine,
             size_bytes=bundle.weights.stat().st_size if bundle.weights.is_file() else 0,
             warnings=list(warnings),
         )

@@ -10,7 +10,13 @@ from typing import Generic, TypeVar
 from api.budget import Cost
 from api.engine import costs
 from caps_med.images import MedicalImage
-from caps_med.inference import Classification, Model, Refinement, Segmentation, SyntheticImage
+from caps_med.inference import (
+    Classification,
+    Model,
+    RefinementChoice,
+    Segmentation,
+    SyntheticImage,
+)
 from caps_med.inference.refinement import maps_with, refined
 from caps_med.inference.uncertainty_maps import ShownMap
 
@@ -72,34 +78,35 @@ class Segment(ModelCall[Segmentation]):
     """
 
     image: MedicalImage
-    refine: Refinement | None = None
+    refine: RefinementChoice | None = None
     disagreement: bool = False
     maps: tuple[ShownMap, ...] = ()
 
     @property
     def batch_key(self) -> Hashable | None:
-        """Size, geometry and maps; what takes more than the network's answer is alone."""
-        alone = self.refine or self.disagreement
+        """Size, geometry, refinement and maps; what takes further passes is alone."""
         key = _key("segment", self.image)
-        return None if alone or key is None else (key, self.maps)
+        return None if self.disagreement or key is None else (key, self.refine, self.maps)
 
     def cost(self, model: Model) -> Cost:
         """The passes over its slices, and the maps."""
-        refined = self.refine is not None
+        refined = model.refinement(self.refine) is not None
         return costs.segmentation(model, self.image, refined, self.disagreement)
 
     def run(self, model: Model) -> Segmentation:
         """The segmentation."""
-        maps = maps_with(self.refine, self.maps)
-        answer = model.segmenter(self.image, self.disagreement, maps)
-        return refined(self.image, answer) if self.refine else answer
+        method = model.refinement(self.refine)
+        answer = model.segmenter(self.image, self.disagreement, maps_with(method, self.maps))
+        return refined(self.image, answer) if method else answer
 
     def run_batch(
         self, model: Model, calls: Sequence[ModelCall[Segmentation]]
     ) -> list[Segmentation]:
         """The images through the network as one batch."""
         images = [c.image for c in calls if isinstance(c, Segment)]
-        return model.segmenter.many(images, self.maps)
+        method = model.refinement(self.refine)
+        answers = model.segmenter.many(images, maps_with(method, self.maps))
+        return list(map(refined, images, answers)) if method else answers
 
 
 @dataclass(frozen=True)

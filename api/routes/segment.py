@@ -27,7 +27,7 @@ from caps_med.images import (
     dicom_segmentation,
     encode_image,
 )
-from caps_med.inference import Model, Refinement, Segmentation, ShownMap
+from caps_med.inference import Model, RefinementChoice, Segmentation, ShownMap
 from caps_med.inference.uncertainty_maps import PROBABILITIES
 
 router = APIRouter(prefix="/v1/models", tags=["inference"])
@@ -61,10 +61,10 @@ async def segment(
     engine: EngineDependency,
     asked: AskedDependency,
     refine: Annotated[
-        Refinement | None,
+        RefinementChoice | None,
         Form(
             description="em: tell the labels apart by the image's own intensities, with the "
-            "network's probabilities as prior."
+            "network's probabilities as prior; none: do not. By default as the model's card says."
         ),
     ] = None,
     disagreement: Annotated[

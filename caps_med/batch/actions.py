@@ -18,7 +18,7 @@ from caps_med.images import CODECS, MedicalImage, codec_of_path
 from caps_med.inference import MapName, Model, Segmentation, load_model
 from caps_med.inference.features import FOLDER_FILES
 from caps_med.inference.precision import Precision, known_precision
-from caps_med.inference.refinement import Refinement, known_refinement
+from caps_med.inference.refinement import RefinementChoice, known_refinement
 from caps_med.inference.uncertainty_maps import PROBABILITIES
 
 
@@ -91,7 +91,7 @@ class SegmentFiles(Action):
 
     format: str | None = None
     probabilities: bool = False
-    refine: Refinement | None = None
+    refine: RefinementChoice | None = None
     precision: Precision = "fp32"
     maps: tuple[MapName, ...] = ()
 

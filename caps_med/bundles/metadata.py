@@ -27,6 +27,8 @@ from caps_med.images.channels import COLOURS
 from caps_med.preprocessing import Millimetres, PicturePreprocessing, Preprocessing
 
 Temperature = Annotated[float, Field(gt=0, le=100)]
+#: Methods that adapt labels to one image, see `caps_med.inference.refinement`.
+Refinement = Literal["em"]
 LabelId = Annotated[int, Field(ge=0, le=65535)]
 _Level = Annotated[int, Field(ge=0, le=255)]
 Color = Annotated[tuple[_Level, _Level, _Level], Field(description="red, green, blue")]
@@ -206,6 +208,9 @@ class ModelCard(Statement):
         details: of a model of an added task, what its `TaskTraits.details` describes.
         temperature: of a segmentation model: probabilities are proportional to ``score ** (1 /
             temperature)``, fitted on held-out images; None leaves the scores as they are.
+        refine: of a segmentation model: the method by which its answers are adapted to the
+            intensities of each image, unless something else is asked for; see
+            `caps_med.inference.refinement`. None leaves them as the network gives them.
         statistics: of the images of the training, to tell those that are unlike them; None where
             they are not known.
         label_statistics: of a generator: of the label maps of the training, likewise.
@@ -227,6 +232,7 @@ class ModelCard(Statement):
     classification: ClassificationSpec | None = None
     details: dict[str, Any] = {}
     temperature: Temperature | None = None
+    refine: Refinement | None = None
     statistics: ImageStatistics | None = None
     label_statistics: LabelMapStatistics | None = None
     scores: dict[str, float] = {}
@@ -253,6 +259,12 @@ class ModelCard(Statement):
         known = self.label_statistics
         if known is not None and len(known.shares) != len(self.labels) - 1:
             raise ValueError("label_statistics.shares: one for each label but the background")
+        return self
+
+    @model_validator(mode="after")
+    def _has_labels_to_refine(self) -> Self:
+        if self.refine and len(self.labels) < 3:
+            raise ValueError("refine: needs at least two labels besides the background")
         return self
 
     @model_validator(mode="after")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from caps_med.archives import Archive
     from caps_med.images import MedicalImage
-    from caps_med.inference import MapName, Model, Refinement, Segmentation
+    from caps_med.inference import MapName, Model, RefinementChoice, Segmentation
     from caps_med.inference.precision import Precision
 
 
@@ -61,7 +61,7 @@ def segment(
         str | None,
         typer.Option(
             help="em: tell the labels apart by the image's own intensities, with the network's "
-            "probabilities as prior."
+            "probabilities as prior; none: do not. By default as the model's card says."
         ),
     ] = None,
     precision: Annotated[
@@ -205,7 +205,7 @@ class _Wanted:
 
     out: Path | None
     probabilities: bool
-    refine: Refinement | None
+    refine: RefinementChoice | None
     precision: Precision
     maps: tuple[MapName, ...]
     overwrite: bool

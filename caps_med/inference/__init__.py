@@ -10,7 +10,7 @@ from caps_med.inference.model import Model, load_model
 from caps_med.inference.point import Point
 from caps_med.inference.progress import Progress
 from caps_med.inference.provenance import AnswerProvenance
-from caps_med.inference.refinement import Refinement
+from caps_med.inference.refinement import RefinementChoice
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
 from caps_med.inference.uncertainty import ImageUncertainty
@@ -34,7 +34,7 @@ __all__ = [
     "Model",
     "Point",
     "Progress",
-    "Refinement",
+    "RefinementChoice",
     "Segmentation",
     "Segmenter",
     "ShownMap",

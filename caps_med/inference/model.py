@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from caps_med.bundles import Bundle, BundleMetadata, ModelRepository
+from caps_med.bundles.metadata import Refinement
 from caps_med.bundles.tasks import Task
 from caps_med.errors import InvalidBundle, InvalidParameter, WrongTask
 from caps_med.images import (
@@ -40,7 +41,12 @@ from caps_med.inference.point import InputRecorder, Point
 from caps_med.inference.precision import Precision, known_precision
 from caps_med.inference.progress import Progress, part_of, reporting_to
 from caps_med.inference.provenance import AnswerProvenance
-from caps_med.inference.refinement import Refinement, known_refinement, maps_with, refined
+from caps_med.inference.refinement import (
+    RefinementChoice,
+    maps_with,
+    refined,
+    refinement_of,
+)
 from caps_med.inference.segmenter import Segmentation, Segmenter
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
 from caps_med.inference.uncertainty import ImageUncertainty, image_uncertainty
@@ -150,7 +156,7 @@ class Model:
         image: ImageSource,
         *,
         progress: Progress | None = None,
-        refine: Refinement | None = None,
+        refine: RefinementChoice | None = None,
         disagreement: bool = False,
         precision: Precision | None = None,
         maps: Collection[ShownMap] = PROBABILITIES,
@@ -166,7 +172,8 @@ class Model:
             progress: called with the steps that are done and those in all: the slices of a volume
                 for a 2-D network, the windows of what is larger than one pass.
             refine: ``"em"`` tells the labels apart by this image's own intensities, with the
-                network's probabilities as prior; see `caps_med.inference.refinement`.
+                network's probabilities as prior, see `caps_med.inference.refinement`; ``"none"``
+                leaves them as the network gives them; None for what the model's card says.
             disagreement: whether to segment the mirror images too, and with each network of an
                 ensemble, to tell where these disagree: ``.disagreement`` of the answer, whose
                 labels it does not change. It takes four times as long, or more.
@@ -178,7 +185,7 @@ class Model:
                 ``"entropy"``, and ``"disagreement"`` as with `disagreement`. Those of a volume
                 take four bytes for each voxel, probabilities for each voxel and class: with
                 ``maps=()`` they are in memory only in part, and the answer has its labels and all
-                numbers. `refine` keeps the probabilities.
+                numbers. A refined answer keeps the probabilities.
 
         Raises:
             WrongTask: this model does not segment.
@@ -186,12 +193,21 @@ class Model:
                 `refine`, or one that the model's labels do not suit.
             CapsMedError: the image cannot be read, or the model cannot take it.
         """
-        kept = maps_with(known_refinement(refine), known_maps(maps))
+        method = self.refinement(refine)
+        kept = maps_with(method, known_maps(maps))
         segmenter = self.segmenter.in_precision(known_precision(precision or self.precision))
         read = self.read(image, "image")
         with reporting_to(progress):
             answer = segmenter(read, disagreement, kept)
-        return refined(read, answer) if refine else answer
+        return refined(read, answer) if method else answer
+
+    def refinement(self, asked: RefinementChoice | None = None) -> Refinement | None:
+        """What refines an answer for which this was asked: None asks for the model's own.
+
+        Raises:
+            InvalidParameter: an unknown choice.
+        """
+        return refinement_of(asked, self.bundle.card.refine)
 
     def uncertainty(
         self, image: ImageSource, *, disagreement: bool = True, progress: Progress | None = None

@@ -3,7 +3,9 @@
 Unified in spirit with Ashburner & Friston 2005 ("Unified segmentation", NeuroImage 26:839) and Van
 Leemput et al. 1999: a mixture of one Gaussian a label, fitted to the image by expectation
 maximization, in which the network's probabilities take the place of an atlas. Deviations: no bias
-field is fitted, and the network alone decides what is background.
+field is fitted, the network alone decides what is background, and voxels of which it is sure count
+more in the means and variances than others, such as those between two labels and those of a face
+that is taken for tissue.
 """
 
 from __future__ import annotations
@@ -15,15 +17,21 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from caps_med.bundles.metadata import Refinement
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
 from caps_med.inference.segmenter import Segmentation
 from caps_med.inference.uncertainty_maps import PROBABILITIES, ShownMap
 
-Refinement = Literal["em"]
+#: What may be asked for: a method, or the labels as the network gives them.
+RefinementChoice = Literal["em", "none"]
 
 #: No label's prior is below this: the network may be sure and wrong.
 LEAST = 0.02
+#: A voxel counts in the moments by this power of its highest probability.
+SURENESS = 4
+#: Voxels at most, evenly spread, that the moments are fitted to.
+FITTED = 200_000
 #: Iterations at most, and the change of the mean log-likelihood that ends them.
 ITERATIONS, TOLERANCE = 50, 1e-4
 #: Labels with less than this share of the segmented voxels stay where the network found them.
@@ -36,19 +44,35 @@ COPIES = 6
 Array = NDArray[np.floating]
 
 
-def known_refinement(name: str | None) -> Refinement | None:
-    """The method of this name.
+def known_refinement(name: str | None) -> RefinementChoice | None:
+    """The choice of this name; None stays None.
 
     Raises:
         InvalidParameter: there is none; the message names those that are known.
     """
     if name is None:
         return None
-    for known in get_args(Refinement):
+    for known in get_args(RefinementChoice):
         if name == known:
-            method: Refinement = known
-            return method
-    raise InvalidParameter(f"refine={name!r}: must be {' or '.join(get_args(Refinement))}")
+            choice: RefinementChoice = known
+            return choice
+    raise InvalidParameter(f"refine={name!r}: must be {' or '.join(get_args(RefinementChoice))}")
+
+
+def refinement_of(asked: str | None, own: Refinement | None) -> Refinement | None:
+    """The method for an answer.
+
+    Args:
+        asked: for this answer; None for the model's own.
+        own: of the model's card.
+
+    Raises:
+        InvalidParameter: what was asked for is not known.
+    """
+    choice = known_refinement(asked)
+    if choice is None:
+        return own
+    return None if choice == "none" else choice
 
 
 def maps_with(refine: Refinement | None, maps: Collection[ShownMap]) -> Collection[ShownMap]:
@@ -106,29 +130,45 @@ def fit(values: Array, prior: Array) -> Array:
 
     Args:
         values: intensities ``[C, N]``.
-        prior: of each label and voxel, ``[K, N]``; it need not sum to one.
+        prior: of each label and voxel, ``[K, N]``; it need not sum to one. A voxel counts in the
+            fit by its highest value (to the power of `SURENESS`).
 
     Returns:
         ``[K, N]``, sums of one.
     """
+    sure = prior.max(0) ** SURENESS
     prior = prior / np.maximum(prior.sum(0), 1e-12)
     prior = np.maximum(prior, LEAST)
     prior /= prior.sum(0)
     scale = np.maximum(values.std(1, keepdims=True), 1e-12)
     values = (values - values.mean(1, keepdims=True)) / scale
+    every = slice(None, None, -(-len(sure) // FITTED))
+    mean, variance = _mixture(values[:, every], prior[:, every], sure[every])
+    return _posterior(values, prior, mean, variance)[0]
+
+
+def _mixture(values: Array, prior: Array, sure: Array) -> tuple[Array, Array]:
+    """Means and variances ``[K, C]`` by expectation maximization, each voxel weighted."""
+    share = sure / np.maximum(sure.sum(), 1e-12)
     posterior, before = prior, -np.inf
     for _ in range(ITERATIONS):
-        mean, variance = _moments(values, posterior)
-        joint = _log_likelihood(values, mean, variance) + np.log(prior)
-        highest = joint.max(0)
-        posterior = np.exp(joint - highest)
-        total = posterior.sum(0)
-        posterior /= total
-        likely = float((highest + np.log(total)).mean())
-        if likely - before < TOLERANCE:
+        mean, variance = _moments(values, posterior * sure)
+        posterior, likely = _posterior(values, prior, mean, variance)
+        after = float((likely * share).sum())
+        if after - before < TOLERANCE:
             break
-        before = likely
-    return posterior
+        before = after
+    return mean, variance
+
+
+def _posterior(values: Array, prior: Array, mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Of each label and voxel ``[K, N]``, and the log-likelihood of each voxel ``[N]``."""
+    posterior = _log_likelihood(values, mean, variance) + np.log(prior)
+    highest = posterior.max(0)
+    posterior = np.exp(posterior - highest)
+    total = posterior.sum(0)
+    posterior /= total
+    return posterior, highest + np.log(total)
 
 
 def _moments(values: Array, posterior: Array) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -41,6 +41,21 @@ def test_segmentations_of_a_batch_are_those_of_single_calls(
         wanted = call.run(model)
         np.testing.assert_array_equal(found.array, wanted.array)
         np.testing.assert_array_equal(found.probabilities.array, wanted.probabilities.array)
+
+
+@pytest.mark.parametrize("choice", [None, "none"])
+def test_refined_segmentations_of_a_batch_are_those_of_single_calls(
+    tmp_path: Path, choice: Literal["none"] | None
+) -> None:
+    card = tiny_card("segmentation").model_copy(update={"refine": "em"})
+    write_tiny(tmp_path, "mine", card)
+    model = caps_med.load_model("mine", tmp_path, device="cpu")
+    calls: list[ModelCall[Any]] = [Segment(x, choice) for x in images(SHAPES[0])]
+    assert len({call.batch_key for call in (*calls, Segment(images(SHAPES[0])[0], "em"))}) == 2
+    for found, call in zip(outcomes_of(model, calls), calls, strict=True):
+        wanted = model.segment(call.image, refine=choice)  # type: ignore[attr-defined]
+        np.testing.assert_array_equal(found.array, wanted.array)
+        assert found.provenance == wanted.provenance
 
 
 @pytest.mark.parametrize("shape", SHAPES)

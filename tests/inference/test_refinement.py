@@ -6,17 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from sklearn.mixture import GaussianMixture
 from typer.testing import CliRunner
 
 import caps_med
+from caps_med.bundles import ModelCard
 from caps_med.cli import app
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
-from caps_med.inference import AnswerProvenance, Segmentation
+from caps_med.inference import AnswerProvenance, Model, Segmentation
 from caps_med.inference.provenance import as_answer
 from caps_med.inference.refinement import Array, fit, refined
 from caps_med.samples import T1
+from tests.conftest import tiny_binary, tiny_card, write_tiny
 
 
 def mixed(seed: int = 0, count: int = 4000) -> tuple[Array, NDArray[np.integer]]:
@@ -42,8 +45,8 @@ def test_one_iteration_is_bayes_rule_written_out(monkeypatch: pytest.MonkeyPatch
     prior = np.maximum(prior, 0.02)
     prior /= prior.sum(0)
     expected = np.zeros_like(prior)
-    for k, weights in enumerate(prior):
-        expected[k] = weights
+    for k, weights in enumerate(prior * prior.max(0) ** 4):
+        expected[k] = prior[k]
         for channel in values:
             mean = sum(w * x for w, x in zip(weights, channel, strict=True)) / weights.sum()
             spread = sum(w * (x - mean) ** 2 for w, x in zip(weights, channel, strict=True))
@@ -61,6 +64,54 @@ def test_it_mends_a_shifted_border_and_keeps_what_intensities_do_not_tell() -> N
     assert ((found[1] > 0.5) == truth).all()
     same = fit(np.full((1, 100), 7.0), np.stack([1 - near, near]))
     np.testing.assert_allclose(same[1], near)
+
+
+def test_what_the_network_doubts_hardly_moves_the_fit() -> None:
+    values, labels = mixed()
+    sure = np.where(labels, 0.95, 0.05)
+    doubted = np.random.default_rng(3).normal(200, 14, 1000)  # a face, taken for the brighter label
+    told = np.stack(
+        [np.append(1 - sure, np.full(1000, 0.55)), np.append(sure, np.full(1000, 0.05))]
+    )
+    alone = fit(values, np.stack([1 - sure, sure]))
+    beside = fit(np.append(values, doubted[None], axis=1), told)[:, : len(labels)]
+    assert (beside.argmax(0) == alone.argmax(0)).mean() > 0.995
+
+
+def test_the_moments_of_many_voxels_are_those_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, labels = mixed(count=40_000)
+    hint = np.where(labels, 0.7, 0.3)
+    prior = np.stack([1 - hint, hint])
+    whole = fit(values, prior)
+    monkeypatch.setattr("caps_med.inference.refinement.FITTED", 5000)
+    some = fit(values, prior)
+    assert (some.argmax(0) == whole.argmax(0)).mean() > 0.99
+    assert not np.array_equal(some, whole)
+
+
+@pytest.fixture
+def refining(tmp_path: Path) -> Model:
+    """A model whose card says that its answers are refined."""
+    card = tiny_card("segmentation").model_copy(update={"refine": "em"})
+    write_tiny(tmp_path / "models", "refining", card)
+    return caps_med.load_model("refining", tmp_path / "models")
+
+
+def test_the_card_says_whether_answers_are_refined(refining: Model) -> None:
+    plain, better = (refining.segment(T1, refine=choice) for choice in ("none", "em"))
+    own = refining.segment(T1)
+    assert (plain.array != better.array).any()
+    np.testing.assert_array_equal(own.array, better.array)
+    assert own.provenance.preprocessing.endswith("refined by em")
+    assert "refined" not in plain.provenance.preprocessing
+    assert refining.segment(T1, maps=()).maps.keys() == {"probabilities"}
+    assert refining.segment(T1, refine="none", maps=()).maps == {}
+
+
+def test_a_binary_model_cannot_be_refined_by_its_card() -> None:
+    card = tiny_binary("SegCaps", "disc").model_dump()
+    with pytest.raises(ValidationError, match="two labels besides the background"):
+        ModelCard.model_validate({**card, "refine": "em"})
 
 
 def test_rare_labels_and_the_background_stay_where_the_network_found_them() -> None:
@@ -104,7 +155,7 @@ def test_an_answer_is_refined_within_the_networks_foreground() -> None:
 
 
 def test_what_cannot_be_refined_is_told() -> None:
-    with pytest.raises(InvalidParameter, match="refine='magic': must be em"):
+    with pytest.raises(InvalidParameter, match="refine='magic': must be em or none"):
         caps_med.load_model("brain-t1-tissue").segment(T1, refine="magic")  # type: ignore[arg-type]
     axons = caps_med.load_model("axon-segmentation")
     picture = MedicalImage(np.zeros((1, 32, 32)), format="png")

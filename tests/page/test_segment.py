@@ -91,6 +91,22 @@ def test_how_sure_the_answer_is_and_a_refined_one(
     np.testing.assert_allclose(found.array, refined.probabilities.array, atol=1e-6)
 
 
+def test_a_model_whose_card_says_so_refines_unless_it_is_unticked(
+    opened: Callable[..., Page],
+) -> None:
+    page, model = opened("segment"), caps_med.load_model("brain-tissue")
+    tick, provenance = page.locator("#segment .refine"), page.locator("#segment .provenance")
+    expect(tick).not_to_be_checked()
+    page.locator("#segment .model").select_option("brain-tissue")
+    expect(tick).to_be_checked()
+    sample(page, "segment", "T1 slice")
+    check_shown(page, model.segment(samples.T1))
+    expect(provenance).to_contain_text("refined by em")
+    tick.uncheck()
+    expect(provenance).not_to_contain_text("refined by em")
+    check_shown(page, model.segment(samples.T1, refine="none"))
+
+
 def test_a_picture_comes_back_as_a_picture(opened: Callable[..., Page], tmp_path: Path) -> None:
     page = opened("segment")
     sample(page, "segment", "Another head")

@@ -7,6 +7,8 @@ export interface Model {
   name: string; version: number; task: string; takes: Kind; channels: string[]; labels: Record<string, string>; scores: Record<string, number>;
   colors: Record<string, Color>;
   description: string; input_description: string; data: string; license: string; size_bytes: number;
+  /** What refines its answers unless asked not to. */
+  refine: string | null;
 }
 export interface Layer { name: string; types: number; atoms: number; stride: number }
 export interface Detail extends Model {
