@@ -140,7 +140,7 @@ class Bench:
     def judge(self) -> Model:
         """A segmentation model of the phantoms."""
         if self._judge is None:
-            overrides = {"seed": 0, "epochs": 8, "steps": 25}
+            overrides = {"seed": 0, "epochs": 8, "steps": 25, "small_crops": 0.0}
             bundle = pipeline.train(self.request("segmentation", "judge", overrides), _QUIET)
             assert bundle is not None  # noqa: S101 - of the only process
             self._judge = Model(bundle)
