@@ -90,8 +90,9 @@ class Segment(ModelCall[Segmentation]):
 
     def cost(self, model: Model) -> Cost:
         """The passes over its slices, and the maps."""
-        refined = model.refinement(self.refine) is not None
-        return costs.segmentation(model, self.image, refined, self.disagreement)
+        method = model.refinement(self.refine)
+        maps, refine = maps_with(method, self.maps), method is not None
+        return costs.segmentation(model, self.image, refine, self.disagreement, maps)
 
     def run(self, model: Model) -> Segmentation:
         """The segmentation."""

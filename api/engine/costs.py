@@ -6,13 +6,16 @@ The factors are upper bounds of measured peaks (`tests/api/test_costs.py` measur
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from api.budget import Cost
 from caps_med.images import MedicalImage
-from caps_med.inference import Model
-from caps_med.inference.passes import pass_positions, total_positions
+from caps_med.images.blocks import ENTRIES
+from caps_med.inference import Model, ShownMap
+from caps_med.inference.passes import pass_positions, slices_of_pass, total_positions
 from caps_med.inference.refinement import COPIES as REFINEMENT_COPIES
 from caps_med.inference.suitability import WINDOW
+from caps_med.inference.uncertainty_maps import PROBABILITIES
 from caps_med.networks import (
     CapsuleNetwork,
     ClassificationNetwork,
@@ -26,10 +29,16 @@ PASS_FACTOR = 3
 #: Bytes per position of the convolutions that a network does not list among its layers.
 UNLISTED_LAYERS = 1024
 #: Copies of the whole image that preparation makes, and of a channel of the answer while it is
-#: assembled and brought back to the image's own voxels.
+#: assembled and brought back to the image's own voxels: of a part of it where the network takes
+#: slices.
 INPUT_COPIES, OUTPUT_COPIES = 4, 4
-#: Arrays of one channel while the entropy is computed, which an answer's numbers hold the mean of.
-ENTROPY_COPIES = 5
+#: Of a block of a part, arrays of each class while labels and their certainty are read off it, and
+#: others, among them the entropy, which an answer's numbers hold the mean of.
+CLASS_COPIES, ENTROPY_COPIES = 4, 5
+#: Bytes of a voxel of a slice's image while its percentiles are taken, for each byte of its type.
+SORTED_COPIES = 3
+#: Bytes of a voxel of the labels, and while the objects of one are counted: their numbers, masks.
+LABEL_BYTES, OBJECT_BYTES = 2, 6
 #: Bytes of each pixel of a slice while its statistics are taken.
 STATISTICS = 40
 #: Bytes of each class and position while the votes of views are counted, and flipped slices.
@@ -43,27 +52,37 @@ FIXED = 16 * 2**20
 
 
 def segmentation(
-    model: Model, image: MedicalImage, refined: bool = False, disagreement: bool = False
+    model: Model,
+    image: MedicalImage,
+    refined: bool = False,
+    disagreement: bool = False,
+    maps: Collection[ShownMap] = PROBABILITIES,
 ) -> Cost:
-    """Segment an image: an answer of probabilities and labels, which may be refined.
+    """Segment an image: an answer of labels and maps, which may be refined.
 
     Args:
         disagreement: whether the views of `Segmenter.views` are segmented, and their votes counted.
+        maps: those that the answer keeps.
     """
     network = model.network
     classes = network.out_channels if isinstance(network, SegmentationNetwork) else 1
     grid = _grid(model, image)
     voxels = math.prod(image.spatial_shape)
-    working = OUTPUT_COPIES * classes * _FLOAT * max(math.prod(grid), voxels)
-    working += ENTROPY_COPIES * _FLOAT * voxels + STATISTICS * min(math.prod(grid[1:]), WINDOW**2)
+    disagreement = disagreement or "disagreement" in maps
+    part = max(math.prod(grid), voxels)
+    if network.spatial_dims == 2 and not disagreement:
+        part = part * min(grid[0], slices_of_pass(network, grid[1:])) // grid[0]
+    working = OUTPUT_COPIES * classes * _FLOAT * part + OBJECT_BYTES * voxels
+    working += (CLASS_COPIES * classes + ENTROPY_COPIES) * _FLOAT * min(part, ENTRIES)
+    working += STATISTICS * min(math.prod(grid[1:]), WINDOW**2)
     if refined:
         working += REFINEMENT_COPIES * (classes + len(image.array)) * _FLOAT * voxels
     views = model.segmenter.views if disagreement else 1
     if disagreement:
         working += VOTE_BYTES * max(2, classes) * math.prod(grid) + OUTPUT_COPIES * _FLOAT * voxels
     return Cost(
-        held=FIXED + ANSWER_COPIES * voxels * ((classes + 1) * _FLOAT + 2),
-        working=working + _prepared(model, image, grid) + _one_pass(network, grid),
+        held=FIXED + ANSWER_COPIES * voxels * (LABEL_BYTES + _map_bytes(maps, classes)),
+        working=working + _normalized(model, image, grid) + _background_and_pass(network, grid),
         positions=views * total_positions(network, grid),
     )
 
@@ -212,6 +231,32 @@ def _prepared(model: Model, image: MedicalImage, grid: tuple[int, int, int]) -> 
     around = 2 * model.bundle.card.preprocessing.neighbours + 1
     joined = 2 * around * _FLOAT * len(image.array) * math.prod(grid) if around > 1 else 0
     return INPUT_COPIES * _FLOAT * voxels + 2 * _FLOAT * math.prod(grid) + joined
+
+
+def _normalized(model: Model, image: MedicalImage, grid: tuple[int, int, int]) -> int:
+    """Bytes of a segmentation's slices: percentiles are taken, blocks scaled, the result resampled
+    where the spacing is another, and continued at both ends for the neighbours.
+    """
+    preparation, channels = model.bundle.card.preprocessing, len(image.array)
+    sorted_bytes = SORTED_COPIES * image.array.itemsize + 1
+    each = _FLOAT + (0 if preparation.normalization.window else sorted_bytes)
+    own, given = (sorted(n for n in sizes if n > 1) for sizes in (grid, image.spatial_shape))
+    resampled = own != given
+    copies = 2 * resampled + (preparation.neighbours > 0)
+    continued = math.prod(grid) + 2 * preparation.neighbours * math.prod(grid[1:])
+    return channels * (each * math.prod(image.spatial_shape) + copies * _FLOAT * continued)
+
+
+def _map_bytes(maps: Collection[ShownMap], classes: int) -> int:
+    """Bytes of a voxel of the maps that an answer keeps; from probabilities another may follow."""
+    return _FLOAT * sum(classes + 1 if name == "probabilities" else 1 for name in maps)
+
+
+def _background_and_pass(network: CapsuleNetwork, grid: tuple[int, int, int]) -> int:
+    """Bytes of the largest pass, and of the capsules of the background of a volume of slices."""
+    known = grid[0] > 1 and network.spatial_dims == 2
+    background = known * pass_positions(network, grid) * _layer_bytes(network)
+    return _one_pass(network, grid) + round(background)
 
 
 def _one_pass(network: CapsuleNetwork, grid: tuple[int, int, int], windowed: bool = True) -> int:

@@ -24,8 +24,14 @@ def call(what: str, shape: tuple[int, ...]) -> ModelCall[Any]:
     values = np.random.default_rng(0).integers(0, 2, (1, *shape)).astype(np.uint8)
     image = MedicalImage(values * 100)
     labels = MedicalImage(values, kind="labels")
+    air = values.copy()
+    air[..., 2:] = 0  # an empty slice takes the memory of any, and no time
     calls: dict[str, ModelCall[Any]] = {
         "segment": Segment(image, maps=PROBABILITIES),
+        "labels": Segment(MedicalImage(air * 100), "none"),
+        "entropy": Segment(MedicalImage(air * 100), maps=("entropy",)),
+        "coarse": Segment(MedicalImage(air * 100, np.diag([0.7, 0.7, 1, 1]))),
+        "floats": Segment(MedicalImage(air.astype(np.float64))),
         "disagree": Segment(image, disagreement=True, maps=PROBABILITIES),
         "synthesize": Synthesize(labels, 0, 3),
         "features": Apply(
