@@ -22,8 +22,8 @@ import torch
 from benchmarks.robustness.cells import Setting
 
 EXPERIMENTS = (
-    "affine", "viewpoints", "overlap", "few_labels", "ablation", "transfer", "ablation_digits",
-    "transfer_digits",
+    "affine", "viewpoints", "overlap", "few_labels", "families", "ablation", "transfer",
+    "ablation_digits", "transfer_digits",
 )  # fmt: skip
 
 _MNIST = "made by python -m benchmarks.classification.digits"

@@ -26,6 +26,7 @@ from benchmarks.robustness import small_digits
 from benchmarks.robustness.figure import draw
 from benchmarks.tstr.results import write_page
 from training.atomic import write_text
+from training.evaluation.robustness.families import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "robustness.json"
@@ -160,6 +161,7 @@ def _all_tables(cells: Sequence[Cell]) -> Iterator[str]:
         "viewpoints": _viewpoints,
         "overlap": _overlap,
         "few_labels": _few_labels,
+        "families": _families,
         "ablation": _ablation,
         "transfer": _transfer,
         "ablation_digits": _ablation_digits,
@@ -280,6 +282,39 @@ def _few_labels(cells: Sequence[Cell]) -> Iterator[str]:
             last = [c["epochs"][-1]["test"] for c in own if c["about"]["per_class"] == count]
             columns.append(spread(last))
         yield _row(NAMES[name], *columns)
+
+
+def _families(cells: Sequence[Cell]) -> Iterator[str]:
+    networks = _by_network(cells)
+    for family in cells[0]["families"]:
+        known = FAMILIES[family]
+        yield f"### {family.capitalize()}"
+        yield ""
+        yield f"Accuracy in % after the last epoch, mean over seeds, by strength ({known.unit}):"
+        yield ""
+        yield from _heading("network", "seeds", "clean", *(f"{s:g}" for s in known.strengths))
+        for name, own in networks.items():
+            clean = spread([cell["epochs"][-1]["clean"] for cell in own])
+            rates = np.array([cell["families"][family] for cell in own])
+            found = [spread(column.tolist()) for column in rates.T]
+            yield _row(NAMES[name], len(own), clean, *found)
+        for name in [name for name in networks if name != "cnn"]:
+            yield from _ahead(name, networks[name], networks.get("cnn", []), family)
+        yield ""
+
+
+def _ahead(name: str, own: Sequence[Cell], cnn: Sequence[Cell], family: str) -> Iterator[str]:
+    """How far a network is ahead of the CNN, in percentage points, paired by seed."""
+    theirs = {cell["about"]["seed"]: cell for cell in cnn}
+    pairs = [(c, theirs[c["about"]["seed"]]) for c in own if c["about"]["seed"] in theirs]
+    if pairs:
+        clean = [100 * (a["epochs"][-1]["clean"] - b["epochs"][-1]["clean"]) for a, b in pairs]
+        gains = 100 * np.array(
+            [np.subtract(a["families"][family], b["families"][family]) for a, b in pairs]
+        )
+        columns = [spread(column.tolist(), share=False) for column in gains.T]
+        title = f"{NAMES[name]} minus CNN"
+        yield _row(title, len(pairs), spread(clean, share=False), *columns)
 
 
 def _ablation(cells: Sequence[Cell]) -> Iterator[str]:

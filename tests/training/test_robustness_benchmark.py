@@ -12,6 +12,7 @@ import torch
 
 from benchmarks.robustness import tables
 from benchmarks.robustness.cells import Setting
+from benchmarks.robustness.experiments import families
 from benchmarks.robustness.experiments.overlap import EDGE, Pairs, both_named, loss_of
 from benchmarks.robustness.experiments.viewpoints import familiar
 from benchmarks.robustness.learning import source_of
@@ -22,6 +23,7 @@ from benchmarks.robustness.views import NAMES, views_of
 from caps_med.errors import InvalidInput
 from caps_med.networks import EfficientCapsNet
 from tests.training.data.test_norb import write_matrix
+from training.evaluation.robustness.families import FAMILIES
 
 CPU = torch.device("cpu")
 
@@ -138,6 +140,28 @@ def cell(network: str, seed: int, clean: list[float], affine: list[float]) -> di
         "attacks": {"epsilons": [0.1], "rates": {"fgsm": [0.25]}, "zero_gradients": 0.0,
                     "median_gradient": 1e-3},
     }  # fmt: skip
+
+
+def test_families_are_measured_and_told_beside_the_cnn(tmp_path: Path) -> None:
+    rng, labels = np.random.default_rng(0), np.arange(2500) % 10
+    images = rng.integers(0, 40, (2500, 28, 28), dtype=np.uint8)
+    images[np.arange(2500), 2 * labels + 4] = 255  # a row tells the class
+    np.savez(tmp_path / "digits.npz", images=images, labels=labels)
+    setting = Setting(tmp_path / "digits.npz", tmp_path, tmp_path / "work", True, CPU)
+    for cell in families.cells([], [0]):
+        assert cell.run(setting)
+    found = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("families-*.json"))]
+    assert [each["about"]["network"] for each in found] == ["cnn", "efficient"]
+    for each in found:
+        assert {name: len(rates) for name, rates in each["families"].items()} == {
+            name: len(family.strengths) for name, family in FAMILIES.items()
+        }
+    shown = list(tables._families(found))
+    crowding = shown[shown.index("### Crowding") :]
+    assert crowding[4] == "| network | seeds | clean | 0.1 | 0.2 | 0.3 | 0.4 |"
+    ahead = 100 * (found[1]["families"]["crowding"][3] - found[0]["families"]["crowding"][3])
+    line = next(one for one in crowding if one.startswith("| Efficient-CapsNet minus CNN | 1 |"))
+    assert line.endswith(f" {ahead:.1f} |")
 
 
 def test_networks_are_compared_at_equal_clean_accuracy(
