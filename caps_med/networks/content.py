@@ -50,10 +50,14 @@ def around_content(
     if isinstance(network, Ensemble):
         members = [around_content(member, margin, alone) for member in network.networks]
         return lambda images: torch.stack([member(images) for member in members]).mean(0)
-    local = isinstance(network, SegCaps) and network.padding == "symmetric"
-    if isinstance(network, SegCaps) and local and not network.normalize and not alone:
+    if isinstance(network, SegCaps) and _is_local(network) and not alone:
         return _EachByItself(_AroundContent(network, margin))
     return _EachByItself(_OnceForConstants(network))
+
+
+def _is_local(network: SegCaps) -> bool:
+    """Whether no layer looks at the image as a whole, and each says what it reaches."""
+    return network.has_capsules and network.padding == "symmetric" and not network.normalize
 
 
 class _EachByItself:

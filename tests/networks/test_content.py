@@ -46,6 +46,17 @@ def test_an_image_that_comes_alone_is_computed_once_as_it_is() -> None:
     assert spent == whole
 
 
+@pytest.mark.parametrize(("capsules", "normalize"), [(False, False), (True, True)])
+def test_networks_that_look_at_the_whole_image_are_computed_as_they_are(
+    capsules: bool, normalize: bool
+) -> None:
+    torch.manual_seed(0)
+    network = SegCaps(2, 1, 2, atoms=2, capsules=capsules, normalize=normalize).eval()
+    image = image_with(BOXES[0], 0.0)
+    with torch.inference_mode():
+        assert torch.equal(around_content(network, margin=4)(image), network(image))
+
+
 def test_a_volume_around_content() -> None:
     network = segcaps(spatial_dims=3)
     image = torch.zeros(1, 1, 16, 80, 16)
