@@ -61,7 +61,7 @@ class CapsuleNetwork(nn.Module):
         Raises:
             InvalidParameter: the network has none.
         """
-        raise InvalidParameter(f"a {type(self).__name__} has no capsules to show")
+        raise InvalidParameter(f"{type(self).__name__} has no capsules to show")
 
     def check(self, *inputs: Any) -> None:  # noqa: ANN401 - each network has its own
         """Refuse inputs that the network cannot take.
@@ -104,7 +104,7 @@ class SegmentationNetwork(CapsuleNetwork):
         Raises:
             InvalidParameter: the network has none.
         """
-        raise InvalidParameter(f"a {type(self).__name__} has no capsules to show")
+        raise InvalidParameter(f"{type(self).__name__} has no capsules to show")
 
     def features(self, image: Tensor) -> Tensor:
         """Maps ``[B, F, *S]``, of the image's size, from which the last layer makes the answer.
@@ -178,7 +178,7 @@ class SynthesisNetwork(CapsuleNetwork):
         Raises:
             InvalidParameter: the network has none.
         """
-        raise InvalidParameter(f"a {type(self).__name__} has no capsules to show")
+        raise InvalidParameter(f"{type(self).__name__} has no capsules to show")
 
     def clean_and_image(self, label: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         """The image without its grain, and the image; the same if the network adds no grain."""

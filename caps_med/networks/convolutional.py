@@ -52,7 +52,7 @@ class ConvolutionalClassifier(ClassificationNetwork):
         Raises:
             InvalidParameter: always.
         """
-        raise InvalidParameter(f"a {type(self).__name__} has no capsules to show")
+        raise InvalidParameter(f"{type(self).__name__} has no capsules to show")
 
 
 class ConvNet(ConvolutionalClassifier):

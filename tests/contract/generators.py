@@ -74,7 +74,7 @@ class SizedGeneratorContract(NetworkContract):
         strip = model.interpolate(labels, seed=3, to_seed=7, steps=3)
         np.testing.assert_array_equal(strip[-1].array, alone.array)
         assert model.layers == ()
-        with pytest.raises(InvalidParameter, match=f"a {self.name} has no capsules to show"):
+        with pytest.raises(InvalidParameter, match=f"{self.name} has no capsules to show"):
             model.features(labels)
 
     @pytest.mark.parametrize(

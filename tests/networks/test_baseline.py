@@ -26,7 +26,7 @@ def test_unet_answers_with_probabilities(size: tuple[int, ...], classes: int) ->
 def test_unet_has_no_capsules_and_takes_multiples_of_sixteen() -> None:
     network = UNet(features=SMALL)
     assert network.layers == ()
-    with pytest.raises(InvalidParameter, match="a UNet has no capsules to show"):
+    with pytest.raises(InvalidParameter, match="UNet has no capsules to show"):
         network.capsules(torch.zeros(1, 1, 16, 16))
     with pytest.raises(InvalidParameter, match=r"multiple of 16; pad to \(32, 16\)"):
         network(torch.zeros(1, 1, 17, 16))

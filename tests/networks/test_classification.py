@@ -274,7 +274,7 @@ class TestConvolutionalNetworks:
     def test_there_are_no_capsules_to_show(self, name: str) -> None:
         network = self.network(name)
         assert network.layers == () and not network.reconstructs
-        with pytest.raises(InvalidParameter, match=f"a {name} has no capsules to show"):
+        with pytest.raises(InvalidParameter, match=f"{name} has no capsules to show"):
             network.capsules(images(network))
 
 

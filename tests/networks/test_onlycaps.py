@@ -68,7 +68,7 @@ def test_the_ablation_has_the_same_shapes_and_no_capsules() -> None:
         torch.testing.assert_close(answer.sum(1), torch.ones(1, 16, 16))
         shapes.append(found)
     assert shapes[0] == shapes[1] and len(shapes[0]) == 12
-    with pytest.raises(InvalidParameter, match="a OnlyCaps has no capsules to show"):
+    with pytest.raises(InvalidParameter, match="OnlyCaps has no capsules to show"):
         plain.capsules(image)
 
 

@@ -74,7 +74,7 @@ def test_the_ablation_has_the_same_widths_and_no_capsules() -> None:
             assert own.stride == child.stride
     answer = plain(torch.rand(1, 1, 16, 16))
     torch.testing.assert_close(answer.sum(1), torch.ones(1, 16, 16))
-    with pytest.raises(InvalidParameter, match="a SegCaps has no capsules to show"):
+    with pytest.raises(InvalidParameter, match="SegCaps has no capsules to show"):
         plain.capsules(torch.rand(1, 1, 16, 16))
 
 

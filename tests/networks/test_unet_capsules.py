@@ -80,7 +80,7 @@ def test_the_ablation_has_the_same_shapes_and_no_capsules(name: str) -> None:
         shapes.append(found)
     assert shapes[0] == shapes[1]
     assert len(shapes[0]) == len(capsules.layers) - 1
-    with pytest.raises(InvalidParameter, match=f"a {name} has no capsules to show"):
+    with pytest.raises(InvalidParameter, match=f"{name} has no capsules to show"):
         plain.capsules(image)
 
 
