@@ -27,17 +27,20 @@ def count_objects(region: NDArray[np.bool_], numbers: NDArray[np.int32] | None =
         flat = flat.reshape(1, -1)
     if flat.size <= VOXELS:
         framed = np.pad(np.ascontiguousarray(flat), 1)
-        first, last = _runs(framed)
-        if len(first) <= RUNS:
-            return _count_touching(first, last, framed.strides[:-1])
+        changes = framed.ravel()[1:] != framed.ravel()[:-1]
+        if np.count_nonzero(changes) <= 2 * RUNS:
+            return _count_touching(*_runs(changes), framed.strides[:-1])
     return _count_by_scipy(region, numbers)
 
 
-def _runs(framed: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first and the last place of each run along the last axis, in a region within a frame."""
-    places = framed.ravel()
-    changes = np.flatnonzero(places[1:] != places[:-1])
-    return changes[::2] + 1, changes[1::2]
+def _runs(changes: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first and the last place of each run along the last axis, in a region within a frame.
+
+    Args:
+        changes: whether the next place in the frame is another than this one.
+    """
+    places = np.flatnonzero(changes)
+    return places[::2] + 1, places[1::2]
 
 
 def _count_touching(

@@ -26,6 +26,7 @@ from api.projects.scoring import Scoring
 from api.projects.service import Projects
 from api.projects.store import ProjectStore
 from caps_med.errors import InputTooLarge
+from tests.api.running import run_async
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def during(running: Any, over: Event) -> None:  # noqa: ANN401 - a coroutine
             with suppress(asyncio.CancelledError):
                 await task
 
-    asyncio.run(whole())
+    run_async(whole())
 
 
 def test_a_project_has_one_open_round(store: ProjectStore) -> None:
@@ -105,7 +106,7 @@ def test_of_two_that_begin_at_once_one_trains(
         calls = (learning.learn(project, unused, {}) for _ in range(2))
         return await asyncio.gather(*calls, return_exceptions=True)
 
-    found = asyncio.run(both())
+    found = run_async(both())
     assert len(begun) == 1
     assert sum(isinstance(one, Refusal) for one in found) == 1
 
