@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from caps_med.errors import InvalidParameter
 
@@ -40,31 +41,24 @@ def transposed_conv_type(spatial_dims: int) -> type[nn.ConvTranspose2d | nn.Conv
     return _TRANSPOSED_CONV[spatial_dims]
 
 
-class _Pointwise(nn.Conv2d):
+class _Pointwise(_ConvNd):
     """A convolution of one position to one; without gradients its own way on CPUs."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        found: Tensor
         if _left_to_pytorch(input, weight):
-            found = super()._conv_forward(input, weight, bias)
-        else:
-            found = _by_onednn(self, input, weight, bias)
-        return found
+            return super()._conv_forward(input, weight, bias)
+        return _by_onednn(self, input, weight, bias)
 
 
-class _Pointwise3d(nn.Conv3d):
-    """The same of volumes."""
-
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        found: Tensor
-        if _left_to_pytorch(input, weight):
-            found = super()._conv_forward(input, weight, bias)
-        else:
-            found = _by_onednn(self, input, weight, bias)
-        return found
+class _Pointwise2d(_Pointwise, nn.Conv2d):
+    """Of pictures."""
 
 
-_POINTWISE: dict[int, type[nn.Conv2d | nn.Conv3d]] = {2: _Pointwise, 3: _Pointwise3d}
+class _Pointwise3d(_Pointwise, nn.Conv3d):
+    """Of volumes."""
+
+
+_POINTWISE: dict[int, type[nn.Conv2d | nn.Conv3d]] = {2: _Pointwise2d, 3: _Pointwise3d}
 
 
 def vote_conv_type(spatial_dims: int, kernel_size: int) -> type[nn.Conv2d | nn.Conv3d]:
@@ -94,9 +88,7 @@ def _left_to_pytorch(maps: Tensor, weight: Tensor) -> bool:
     )
 
 
-def _by_onednn(
-    layer: nn.Conv2d | nn.Conv3d, maps: Tensor, weight: Tensor, bias: Tensor | None
-) -> Tensor:
+def _by_onednn(layer: _ConvNd, maps: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     none = [0] * (maps.ndim - 2)
     found: Tensor = torch.mkldnn_convolution(
         maps, weight, bias, none, layer.stride, layer.dilation, layer.groups
