@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
+from torch import nn
+
 from api.budget import Cost
 from caps_med.images import MedicalImage
 from caps_med.images.blocks import ENTRIES
 from caps_med.inference import Model, ShownMap
 from caps_med.inference.passes import pass_positions, slices_of_pass, total_positions
-from caps_med.inference.refinement import COPIES as REFINEMENT_COPIES
+from caps_med.inference.refinement import FITTED
 from caps_med.inference.suitability import WINDOW
 from caps_med.inference.uncertainty_maps import PROBABILITIES
 from caps_med.networks import (
@@ -26,8 +28,11 @@ from caps_med.networks import (
 _FLOAT = 4
 #: Bytes of a pass over those of its capsules: votes, copies and what convolutions need.
 PASS_FACTOR = 3
-#: Bytes per position of the convolutions that a network does not list among its layers.
-UNLISTED_LAYERS = 1024
+#: Bytes per position of the convolutions that a network does not list among its layers: at least,
+#: and for each of the widest channels at full size, as many times as a pass holds them.
+UNLISTED_LAYERS, UNLISTED_BYTES, UNLISTED_FACTOR = 1024, 32, 2
+#: Copies of the votes of a layer by unit routing, while they are brought to length one.
+UNIT_COPIES = 4
 #: Copies of the whole image that preparation makes, and of a channel of the answer while it is
 #: assembled and brought back to the image's own voxels: of a part of it where the network takes
 #: slices.
@@ -39,6 +44,11 @@ CLASS_COPIES, ENTROPY_COPIES = 4, 5
 SORTED_COPIES = 3
 #: Bytes of a voxel of the labels, and while the objects of one are counted: their numbers, masks.
 LABEL_BYTES, OBJECT_BYTES = 2, 6
+#: Bytes of a voxel while labels are refined: the most probable of each, and which are decided anew.
+REFINED_BYTES = 3
+#: Copies of the intensities that are refined by, and of the probabilities of those voxels that are
+#: fitted to, or decided in one block.
+REFINED_COPIES, FITTED_COPIES = 2, 8
 #: Bytes of each pixel of a slice while its statistics are taken.
 STATISTICS = 40
 #: Bytes of each class and position while the votes of views are counted, and flipped slices.
@@ -72,17 +82,17 @@ def segmentation(
     part = max(math.prod(grid), voxels)
     if network.spatial_dims == 2 and not disagreement:
         part = part * min(grid[0], slices_of_pass(network, grid[1:])) // grid[0]
-    working = OUTPUT_COPIES * classes * _FLOAT * part + OBJECT_BYTES * voxels
-    working += (CLASS_COPIES * classes + ENTROPY_COPIES) * _FLOAT * min(part, ENTRIES)
-    working += STATISTICS * min(math.prod(grid[1:]), WINDOW**2)
-    if refined:
-        working += REFINEMENT_COPIES * (classes + len(image.array)) * _FLOAT * voxels
+    reading = (OUTPUT_COPIES - 1) * classes * _FLOAT * part
+    reading += (CLASS_COPIES * classes + ENTROPY_COPIES) * _FLOAT * min(part, ENTRIES)
+    working = max(reading, _background_and_pass(network, grid)) + classes * _FLOAT * part
+    working += STATISTICS * min(math.prod(grid[1:]), WINDOW**2) + OBJECT_BYTES * voxels
     views = model.segmenter.views if disagreement else 1
     if disagreement:
         working += VOTE_BYTES * max(2, classes) * math.prod(grid) + OUTPUT_COPIES * _FLOAT * voxels
+    working += _normalized(model, image, grid)
     return Cost(
         held=FIXED + ANSWER_COPIES * voxels * (LABEL_BYTES + _map_bytes(maps, classes)),
-        working=working + _normalized(model, image, grid) + _background_and_pass(network, grid),
+        working=max(working, _refining(image, classes)) if refined else working,
         positions=views * total_positions(network, grid),
     )
 
@@ -141,7 +151,7 @@ def features(
     return Cost(
         held=FIXED + round(2.2 * held),  # with lengths, and once more encoded
         working=_prepared(model, image, _grid(model, image))
-        + round(positions * PASS_FACTOR * _layer_bytes(network)),
+        + round(positions * _pass_bytes(network)),
         positions=total_positions(network, grid),
     )
 
@@ -247,6 +257,13 @@ def _normalized(model: Model, image: MedicalImage, grid: tuple[int, int, int]) -
     return channels * (each * math.prod(image.spatial_shape) + copies * _FLOAT * continued)
 
 
+def _refining(image: MedicalImage, classes: int) -> int:
+    """Bytes of refining labels, which follows the passes; its answer is the copy that is held."""
+    voxels, channels = math.prod(image.spatial_shape), len(image.array)
+    each = REFINED_BYTES + channels * (REFINED_COPIES * _FLOAT + image.array.itemsize)
+    return each * voxels + FITTED_COPIES * classes * _FLOAT * min(voxels, max(FITTED, ENTRIES))
+
+
 def _map_bytes(maps: Collection[ShownMap], classes: int) -> int:
     """Bytes of a voxel of the maps that an answer keeps; from probabilities another may follow."""
     return _FLOAT * sum(classes + 1 if name == "probabilities" else 1 for name in maps)
@@ -261,8 +278,7 @@ def _background_and_pass(network: CapsuleNetwork, grid: tuple[int, int, int]) ->
 
 def _one_pass(network: CapsuleNetwork, grid: tuple[int, int, int], windowed: bool = True) -> int:
     """Bytes of the largest pass over slices."""
-    positions = pass_positions(network, grid, windowed)
-    return round(PASS_FACTOR * positions * _layer_bytes(network))
+    return round(pass_positions(network, grid, windowed) * _pass_bytes(network))
 
 
 def _one_picture(network: CapsuleNetwork) -> int:
@@ -285,12 +301,38 @@ def _maps(network: CapsuleNetwork) -> float:
     return _FLOAT * (listed + halved) + UNLISTED_LAYERS * math.prod(shown.stem.out_size)
 
 
+def _pass_bytes(network: CapsuleNetwork) -> float:
+    """Bytes of a pass per position of the input: capsules, votes and what is not listed."""
+    listed = PASS_FACTOR * _listed_bytes(network)
+    votes = UNIT_COPIES * _FLOAT * network.explored.unit_votes
+    return listed + votes + UNLISTED_FACTOR * _unlisted_bytes(network)
+
+
 def _layer_bytes(network: CapsuleNetwork, layer: str | None = None) -> float:
     """Bytes of the capsules of all layers, or of one, per position of the input."""
-    total = sum(
+    listed = _listed_bytes(network, layer)
+    return listed + _unlisted_bytes(network) if layer is None or not listed else listed
+
+
+def _listed_bytes(network: CapsuleNetwork, layer: str | None = None) -> float:
+    """Bytes of the capsules that a network shows, of all layers or of one, per position."""
+    return sum(
         info.types * info.atoms * _FLOAT / info.stride**network.spatial_dims
         for info in network.layers
         if layer in (None, info.name)
     )
-    unlisted = not total or (layer is None and not network.explored.lists_all)
-    return float(total + UNLISTED_LAYERS * unlisted)
+
+
+def _unlisted_bytes(network: CapsuleNetwork) -> int:
+    """Bytes per position of the convolutions of a network that shows no or not all layers.
+
+    The first of a generator is at a coarse scale; that of a network with layers is one of them.
+    """
+    if network.layers and network.explored.lists_all:
+        return 0
+    kind = nn.modules.conv._ConvNd
+    convolutions = [one for one in network.explored.modules() if isinstance(one, kind)]
+    channels = [one.in_channels for one in convolutions[-1:]]
+    if isinstance(network, SegmentationNetwork) and not network.layers:
+        channels += [one.out_channels for one in convolutions[:1]]
+    return max(UNLISTED_LAYERS, *(UNLISTED_BYTES * n for n in channels))

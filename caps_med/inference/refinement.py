@@ -10,8 +10,8 @@ that is taken for tissue.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from caps_med.bundles.metadata import Refinement
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
+from caps_med.images.blocks import blocks
 from caps_med.inference.segmenter import Segmentation
 from caps_med.inference.uncertainty_maps import PROBABILITIES, ShownMap
 
@@ -38,8 +39,6 @@ ITERATIONS, TOLERANCE = 50, 1e-4
 RARE = 1e-3
 #: Smallest standard deviation, as a share of the image's.
 NARROWEST = 0.02
-#: Arrays of the size of the probabilities that are in memory at once.
-COPIES = 6
 
 Array = NDArray[np.floating]
 
@@ -101,21 +100,25 @@ def refined(image: MedicalImage, answer: Segmentation) -> Segmentation:
             "refine='em' tells labels apart by intensity: the model has only one besides the "
             "background; leave it out"
         )
-    probabilities = answer.probabilities.array.astype(np.float32)
-    classes = probabilities.argmax(0)
-    found = np.bincount(classes.ravel(), minlength=len(probabilities))[1:]
-    common = 1 + np.flatnonzero(found > RARE * found.sum())
+    given = answer.probabilities.array
+    classes, found = _classes(given)
+    found[0] = 0
+    common = np.flatnonzero(found > RARE * found.sum())
     if len(common) < 2:
         return answer
-    inside = np.isin(classes, common)
-    within = probabilities[common][:, inside]
-    posterior = fit(image.array[:, inside].astype(np.float32), within)
-    total = within.sum(0)
-    for label, shares in zip(common, posterior, strict=True):
-        probabilities[label][inside] = shares * total
-    ids = np.array(list(answer.names))
+    places = _Inside(given, common, np.isin(np.arange(len(given)), common)[classes])
+    values = image.array[:, places.inside].astype(np.float32)
+    mixture = fit(values, places.prior(every(values.shape[1])))
+    probabilities = given.astype(np.float32)
     labels = answer.array.copy()
-    labels[0, inside] = ids[common][posterior.argmax(0)]
+    ids = np.array(list(answer.names))[common]
+    for part, here, which in places.parts():
+        posterior = mixture.posterior(values[:, which], here)
+        inside = places.inside[part]
+        total = here.sum(0)
+        for label, shares in zip(common, posterior, strict=True):
+            probabilities[label][part][inside] = shares * total
+        labels[0, part][inside] = ids[posterior.argmax(0)]
     provenance = replace(
         answer.provenance, preprocessing=f"{answer.provenance.preprocessing}; refined by em"
     )
@@ -125,26 +128,97 @@ def refined(image: MedicalImage, answer: Segmentation) -> Segmentation:
     )
 
 
-def fit(values: Array, prior: Array) -> Array:
-    """Posterior probabilities of a Gaussian mixture with a prior for each voxel.
+def _classes(probabilities: Array) -> tuple[NDArray[np.uint16], NDArray[np.integer]]:
+    """The most probable channel of each voxel ``[*S]``, and the voxels of each channel ``[K]``."""
+    classes = np.empty(probabilities.shape[1:], np.uint16)
+    found = np.zeros(len(probabilities), int)
+    for part in blocks(classes.shape):
+        classes[part] = probabilities[:, part].argmax(0)
+        found += np.bincount(classes[part].ravel(), minlength=len(found))
+    return classes, found
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """The voxels whose label is decided anew, which are numbered in the order of memory.
+
+    Attributes:
+        probabilities: ``[K, *S]``, of the network.
+        common: the channels between which it is decided.
+        inside: ``[*S]``, which voxels these are.
+    """
+
+    probabilities: Array
+    common: NDArray[np.integer]
+    inside: NDArray[np.bool_]
+
+    def parts(self) -> Iterator[tuple[slice, Array, slice]]:
+        """Slices along the first axis, the probabilities ``[common, n]`` there, and the numbers."""
+        count = 0
+        for part in blocks(self.inside.shape):
+            inside = self.inside[part]
+            here = np.stack([self.probabilities[k][part][inside] for k in self.common])
+            yield part, here.astype(np.float32), slice(count, count + here.shape[1])
+            count += here.shape[1]
+
+    def prior(self, step: int) -> Array:
+        """The probabilities ``[common, n]`` of every `step`-th voxel."""
+        return np.concatenate(
+            [here[:, -which.start % step :: step] for _, here, which in self.parts()], axis=1
+        )
+
+
+def every(count: int) -> int:
+    """Of `count` voxels the moments are fitted to each so many-th."""
+    return -(-count // FITTED)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A Gaussian of intensities for each label.
+
+    Attributes:
+        mean, variance: ``[K, C]``, of standardized intensities.
+        centre, scale: ``[C, 1]``, which standardize them.
+    """
+
+    mean: Array
+    variance: Array
+    centre: Array
+    scale: Array
+
+    def posterior(self, values: Array, prior: Array) -> Array:
+        """Probabilities ``[K, N]``, sums of one, of voxels with a prior each.
+
+        Args:
+            values: intensities ``[C, N]``.
+            prior: of each label and voxel, ``[K, N]``; it need not sum to one.
+        """
+        values = (values - self.centre) / self.scale
+        return _posterior(values, _bounded(prior), self.mean, self.variance)[0]
+
+
+def fit(values: Array, prior: Array) -> Mixture:
+    """The mixture of Gaussians that explains intensities best, where each voxel has a prior.
 
     Args:
         values: intensities ``[C, N]``.
-        prior: of each label and voxel, ``[K, N]``; it need not sum to one. A voxel counts in the
-            fit by its highest value (to the power of `SURENESS`).
-
-    Returns:
-        ``[K, N]``, sums of one.
+        prior: of each label and of the voxels ``[:, ::every(N)]``, which are fitted to; it need
+            not sum to one. A voxel counts by its highest value (to the power of `SURENESS`).
     """
-    sure = prior.max(0) ** SURENESS
+    centre = values.mean(1, keepdims=True)
+    scale = np.maximum(values.std(1, keepdims=True), 1e-12)
+    fitted = (values[:, :: every(values.shape[1])] - centre) / scale
+    mean, variance = _mixture(fitted, _bounded(prior), prior.max(0) ** SURENESS)
+    return Mixture(mean, variance, centre, scale)
+
+
+def _bounded(prior: Array) -> Array:
+    """A prior ``[K, N]`` that sums to one, and in which every label is possible."""
     prior = prior / np.maximum(prior.sum(0), 1e-12)
     prior = np.maximum(prior, LEAST)
     prior /= prior.sum(0)
-    scale = np.maximum(values.std(1, keepdims=True), 1e-12)
-    values = (values - values.mean(1, keepdims=True)) / scale
-    every = slice(None, None, -(-len(sure) // FITTED))
-    mean, variance = _mixture(values[:, every], prior[:, every], sure[every])
-    return _posterior(values, prior, mean, variance)[0]
+    return prior
 
 
 def _mixture(values: Array, prior: Array, sure: Array) -> tuple[Array, Array]:

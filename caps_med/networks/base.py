@@ -40,6 +40,8 @@ class CapsuleNetwork(nn.Module):
         divisor: each spatial axis of the input must be a multiple of it.
         layers: the capsule layers in order of computation.
         lists_all: whether `layers` are nearly all that it computes; others have convolutions too.
+        unit_votes: numbers that the votes of its largest layer by unit routing take, per position
+            of the input; 0 without such layers.
         whole_training_batches: whether samples of a batch see one another while training, as in
             batch normalization.
     """
@@ -47,6 +49,7 @@ class CapsuleNetwork(nn.Module):
     spatial_dims: int
     divisor: int = 1
     lists_all: bool = True
+    unit_votes: float = 0.0
     whole_training_batches: bool = False
     layers: tuple[LayerInfo, ...] = ()
 

@@ -88,6 +88,9 @@ class OnlyCaps(SegmentationNetwork):
             stride = infos[below[0]].stride
             stride = {"halve": 2 * stride, "keep": stride, "double": stride // 2}[change]
             infos[name] = LayerInfo(name, types, atoms, stride)
+            if capsules:
+                votes = in_types * types * atoms / stride**spatial_dims
+                self.unit_votes = max(self.unit_votes, votes)
         classes = infos["classes"].types
         self.head = None if capsules else conv_type(spatial_dims)(classes * atoms, classes, 1)
         self.layers = tuple(infos.values()) if capsules else ()

@@ -29,6 +29,8 @@ def call(what: str, shape: tuple[int, ...]) -> ModelCall[Any]:
     calls: dict[str, ModelCall[Any]] = {
         "segment": Segment(image, maps=PROBABILITIES),
         "labels": Segment(MedicalImage(air * 100), "none"),
+        "refined": Segment(image, "em", maps=PROBABILITIES),
+        "refined-labels": Segment(image, "em"),
         "entropy": Segment(MedicalImage(air * 100), maps=("entropy",)),
         "coarse": Segment(MedicalImage(air * 100, np.diag([0.7, 0.7, 1, 1]))),
         "floats": Segment(MedicalImage(air.astype(np.float64))),

@@ -17,7 +17,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
 from caps_med.inference import AnswerProvenance, Model, Segmentation
 from caps_med.inference.provenance import as_answer
-from caps_med.inference.refinement import Array, fit, refined
+from caps_med.inference.refinement import Array, every, fit, refined
 from caps_med.samples import T1
 from tests.conftest import tiny_binary, tiny_card, write_tiny
 
@@ -29,10 +29,15 @@ def mixed(seed: int = 0, count: int = 4000) -> tuple[Array, NDArray[np.integer]]
     return rng.normal(np.where(labels, 60, 100), 14)[None], labels
 
 
+def posterior(values: Array, prior: Array) -> Array:
+    """What the mixture that is fitted to all voxels says of them, ``[K, N]``."""
+    return fit(values, prior[:, :: every(values.shape[1])]).posterior(values, prior)
+
+
 def test_a_flat_prior_gives_the_mixture_of_scikit_learn() -> None:
     values, _ = mixed()
     hint = 0.5 + 0.02 * np.sign(values[0] - 80)  # which label is the brighter
-    found = fit(values, np.stack([hint, 1 - hint]))
+    found = posterior(values, np.stack([hint, 1 - hint]))
     model = GaussianMixture(2, random_state=0, tol=1e-6).fit(values.T)
     theirs = model.predict_proba(values.T)[:, np.argsort(-model.means_[:, 0])].T
     assert np.abs(found - theirs).mean() < 0.03
@@ -53,28 +58,28 @@ def test_one_iteration_is_bayes_rule_written_out(monkeypatch: pytest.MonkeyPatch
             variance = spread / weights.sum()
             density = [math.exp(-((x - mean) ** 2) / 2 / variance) for x in channel]
             expected[k] *= np.array(density) / math.sqrt(2 * math.pi * variance)
-    np.testing.assert_allclose(fit(values, prior), expected / expected.sum(0), atol=1e-9)
+    np.testing.assert_allclose(posterior(values, prior), expected / expected.sum(0), atol=1e-9)
 
 
 def test_it_mends_a_shifted_border_and_keeps_what_intensities_do_not_tell() -> None:
     truth = np.arange(100) >= 50
     values = np.where(truth, 100.0, 50.0) + np.random.default_rng(2).normal(0, 6, 100)
     near = np.where(np.arange(100) >= 58, 0.9, 0.1)  # 8 pixels too far
-    found = fit(values[None], np.stack([1 - near, near]))
+    found = posterior(values[None], np.stack([1 - near, near]))
     assert ((found[1] > 0.5) == truth).all()
-    same = fit(np.full((1, 100), 7.0), np.stack([1 - near, near]))
+    same = posterior(np.full((1, 100), 7.0), np.stack([1 - near, near]))
     np.testing.assert_allclose(same[1], near)
 
 
-def test_what_the_network_doubts_hardly_moves_the_fit() -> None:
+def test_what_the_network_doubts_hardly_moves_the_posterior() -> None:
     values, labels = mixed()
     sure = np.where(labels, 0.95, 0.05)
     doubted = np.random.default_rng(3).normal(200, 14, 1000)  # a face, taken for the brighter label
     told = np.stack(
         [np.append(1 - sure, np.full(1000, 0.55)), np.append(sure, np.full(1000, 0.05))]
     )
-    alone = fit(values, np.stack([1 - sure, sure]))
-    beside = fit(np.append(values, doubted[None], axis=1), told)[:, : len(labels)]
+    alone = posterior(values, np.stack([1 - sure, sure]))
+    beside = posterior(np.append(values, doubted[None], axis=1), told)[:, : len(labels)]
     assert (beside.argmax(0) == alone.argmax(0)).mean() > 0.995
 
 
@@ -82,9 +87,9 @@ def test_the_moments_of_many_voxels_are_those_of_some(monkeypatch: pytest.Monkey
     values, labels = mixed(count=40_000)
     hint = np.where(labels, 0.7, 0.3)
     prior = np.stack([1 - hint, hint])
-    whole = fit(values, prior)
+    whole = posterior(values, prior)
     monkeypatch.setattr("caps_med.inference.refinement.FITTED", 5000)
-    some = fit(values, prior)
+    some = posterior(values, prior)
     assert (some.argmax(0) == whole.argmax(0)).mean() > 0.99
     assert not np.array_equal(some, whole)
 
