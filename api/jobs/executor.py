@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from api.jobs.files import JobFiles, write_json
 from api.jobs.job import Job
-from api.jobs.locks import holder
-from api.jobs.worker import BUSY
+from api.jobs.locks import FileLock, holder
+from api.jobs.worker import BUSY, LOCK
 from api.processes import import_path, lower_priority, module_command
 
 WORKER = module_command("api.jobs.worker")
@@ -154,7 +154,9 @@ class LocalExecutor(FolderExecutor):
     """Runs each job in a process group of its own on this machine.
 
     A process is found by the lock on its folder, which the kernel releases when the process dies;
-    so a server that starts also finds the processes that an earlier one left behind.
+    so a server that starts also finds the processes that an earlier one left behind. The lock is
+    taken before the process is started, which inherits it: there is no moment at which a server
+    could die and leave a process that is not found.
     """
 
     outlives_service = False
@@ -165,18 +167,28 @@ class LocalExecutor(FolderExecutor):
 
     def submit(self, job: Job) -> None:
         """See `Executor.submit`."""
+        lock = FileLock(self.files(job).lock)
+        if not lock.lend():
+            raise StartRefused("its folder is in use by another process")
+        try:
+            process = self._started(job, lock)
+        finally:
+            lock.release()  # the process has it
+        lower_priority(process.pid, self._limits.nice)
+        self._processes[job.id] = process
+
+    def _started(self, job: Job, lock: FileLock) -> subprocess.Popen[bytes]:
         self.write_spec(job, nice=0)  # it has its priority from its start
         with self.files(job).log.open("ab") as log:
-            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            return subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 self.command(job),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self._environment(),
+                env={**self._environment(), LOCK: str(lock.descriptor)},
+                pass_fds=(lock.descriptor,),
                 start_new_session=True,
             )
-        lower_priority(process.pid, self._limits.nice)
-        self._processes[job.id] = process
 
     def _environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("CAPS_MED_", "OTEL_"))}
@@ -209,8 +221,8 @@ class LocalExecutor(FolderExecutor):
         """See `Executor.cancel`."""
         pid = holder(self.files(job).lock)
         process = self._processes.get(job.id)
-        if pid is None and process is not None and process.poll() is None:
-            pid = process.pid  # it has not taken its lock yet
+        if not pid and process is not None and process.poll() is None:
+            pid = process.pid  # it has not written its id into its lock yet
         if pid:
             try:
                 os.killpg(pid, signal.SIGKILL if hard else signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""File locks, which the kernel releases when their process dies."""
+"""File locks, which the kernel releases when the last process that has them dies."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pathlib import Path
 class FileLock:
     """An exclusive lock on a file, which holds the process id of its owner.
 
+    A lock can be handed to a process that is to be started: `lend` it, and `adopt` it there. From
+    before the start on it is then held until both have released it or are dead.
+
     Args:
         path: the file; created if it does not exist.
     """
@@ -20,6 +23,13 @@ class FileLock:
 
     def take(self) -> bool:
         """Take the lock; False if another process has it."""
+        if not self.lend():
+            return False
+        self._name_owner()
+        return True
+
+    def lend(self) -> bool:
+        """Take the lock for a process that is not known yet; False if another process has it."""
         if self._descriptor is not None:
             return True
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -29,9 +39,33 @@ class FileLock:
             os.close(descriptor)
             return False
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
         self._descriptor = descriptor
         return True
+
+    def adopt(self, descriptor: int) -> None:
+        """Own the lock that the process which started this one has lent.
+
+        Args:
+            descriptor: its `descriptor` there, and here.
+        """
+        os.set_inheritable(descriptor, False)
+        self._descriptor = descriptor
+        self._name_owner()
+
+    @property
+    def descriptor(self) -> int:
+        """The file descriptor of a lock that is taken, to be passed to another process.
+
+        Raises:
+            RuntimeError: it is not taken.
+        """
+        if self._descriptor is None:
+            raise RuntimeError(f"the lock on {self._path} is not taken")
+        return self._descriptor
+
+    def _name_owner(self) -> None:
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
         """Release the lock."""
@@ -41,7 +75,7 @@ class FileLock:
 
 
 def holder(path: Path) -> int | None:
-    """The id of the process that holds the lock on `path`; None if it is free."""
+    """The id of the process that holds the lock on `path`; None if it is free, 0 if not known."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:

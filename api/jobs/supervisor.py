@@ -128,6 +128,8 @@ class Supervisor:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _start(self, job: Job) -> None:
+        if holder(JobFiles(self.root / job.id).lock) is not None:
+            return  # whoever added the job has not released its folder yet
         if self.store.move(job, "running", started=time.time()):
             log.info("job %s starts", job.id)
             self._counted[job.id] = time.monotonic()

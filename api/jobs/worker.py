@@ -1,6 +1,7 @@
 """The process of one job: ``python -m api.jobs.worker FOLDER``.
 
-It holds the lock of the folder as long as it runs, so that no job runs twice at once. Its output
+It holds the lock of the folder as long as it runs, so that no job runs twice at once; a server that
+starts it here has taken the lock for it (`LOCK`). Its output
 goes to the job's log, its outcome to ``result.json``, which is written atomically. A model that was
 published before a kill is recognized and not published again.
 """
@@ -21,6 +22,8 @@ from api.jobs.job import Job, Options
 from api.jobs.locks import FileLock
 from caps_med.allocator import keep_freed_memory
 
+#: Environment variable with the descriptor of the folder's lock, if it is handed over.
+LOCK = "CAPS_MED_JOB_LOCK"
 #: Exit status of a worker that found the folder locked.
 BUSY = 75
 #: Seconds that it waits for the lock, which the server may still hold after the upload.
@@ -33,11 +36,8 @@ def main(folder: Path) -> int:
     """Run the job in `folder`, unless it has a result already."""
     files = JobFiles(folder)
     lock = FileLock(files.lock)
-    end = time.monotonic() + PATIENCE
-    while not lock.take():
-        if time.monotonic() > end:
-            return BUSY
-        time.sleep(0.05)
+    if not locked(lock):
+        return BUSY
     spec = read_json(files.spec)
     if spec is None or files.result.exists():
         return 0
@@ -48,6 +48,19 @@ def main(folder: Path) -> int:
     outcome = _outcome(job, Path(spec["models"]), files, spec)
     write_json(files.result, outcome)
     return 0
+
+
+def locked(lock: FileLock) -> bool:
+    """Hold the lock of the job's folder: the one that was handed over, or take it."""
+    if handed := os.environ.pop(LOCK, None):
+        lock.adopt(int(handed))
+        return True
+    end = time.monotonic() + PATIENCE
+    while not lock.take():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def _limit(spec: dict[str, Any]) -> None:

@@ -25,9 +25,10 @@ PROGRAM = """
 import json, os, pathlib, signal, sys, time
 from api.jobs.files import JobFiles, write_json
 from api.jobs.locks import FileLock
+from api.jobs.worker import locked
 files = JobFiles(pathlib.Path(sys.argv[-1]))
 lock = FileLock(files.lock)
-if not lock.take():
+if not locked(lock):
     sys.exit(75)
 deed = (files.folder.parent / "deed").read_text()
 with (files.folder / "starts").open("a") as starts:
@@ -138,7 +139,7 @@ def test_a_server_finds_the_process_of_one_before(house: House) -> None:
 def test_a_job_that_died_with_its_server_goes_on(house: House) -> None:
     house.add()
     house.state_becomes("running")
-    until(lambda: holder(JobFiles(house.root / ("a" * 32)).lock) is not None)
+    until(lambda: bool(holder(JobFiles(house.root / ("a" * 32)).lock)))
     os.killpg(holder(JobFiles(house.root / ("a" * 32)).lock) or 0, signal.SIGKILL)
     house.die()
     second = House(house.root)
