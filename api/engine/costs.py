@@ -316,11 +316,12 @@ def _layer_bytes(network: CapsuleNetwork, layer: str | None = None) -> float:
 
 def _listed_bytes(network: CapsuleNetwork, layer: str | None = None) -> float:
     """Bytes of the capsules that a network shows, of all layers or of one, per position."""
-    return sum(
+    sizes = (
         info.types * info.atoms * _FLOAT / info.stride**network.spatial_dims
         for info in network.layers
         if layer in (None, info.name)
     )
+    return float(sum(sizes))
 
 
 def _unlisted_bytes(network: CapsuleNetwork) -> int:
