@@ -214,6 +214,8 @@ class ModelCard(Statement):
         statistics: of the images of the training, to tell those that are unlike them; None where
             they are not known.
         label_statistics: of a generator: of the label maps of the training, likewise.
+        aliases: of a generator: further ids of label maps -> the label's id that each is read as,
+            such as those of the right half of the brain.
         scores: measured on held-out data, as named.
     """
 
@@ -235,6 +237,7 @@ class ModelCard(Statement):
     refine: Refinement | None = None
     statistics: ImageStatistics | None = None
     label_statistics: LabelMapStatistics | None = None
+    aliases: dict[LabelId, LabelId] = {}
     scores: dict[str, float] = {}
     description: str = ""
     provenance: WeightsProvenance
@@ -259,6 +262,13 @@ class ModelCard(Statement):
         known = self.label_statistics
         if known is not None and len(known.shares) != len(self.labels) - 1:
             raise ValueError("label_statistics.shares: one for each label but the background")
+        return self
+
+    @model_validator(mode="after")
+    def _aliases_are_of_labels(self) -> Self:
+        known = set(self.labels)
+        if not known.issuperset(self.aliases.values()) or known & set(self.aliases):
+            raise ValueError("aliases: further ids, each read as one of the labels")
         return self
 
     @model_validator(mode="after")

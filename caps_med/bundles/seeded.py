@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from caps_med.networks import SPADE, CapsPix2Pix, Pix2Pix, SynthesisNetwork
@@ -25,9 +24,7 @@ class Seeded(SynthesisNetwork):
     def forward(self, label: Tensor, z: Tensor | None = None) -> Tensor:
         """The image ``[B, C, *S]`` of a label map ``[B, L, *S]``."""
         if z is None:
-            generator = torch.Generator().manual_seed(self.seed)
-            z = torch.randn(1, self.noise_size, generator=generator)
-            z = z.to(label).expand(label.shape[0], -1)
+            z = self.noise_of_seed(self.seed).to(label).expand(label.shape[0], -1)
         image: Tensor = super().forward(label, z)
         return image
 

@@ -78,7 +78,11 @@ def as_labels(image: MedicalImage) -> MedicalImage:
 
 
 def match_labels(
-    image: MedicalImage, allowed_ids: Iterable[int], *, binary: bool = False
+    image: MedicalImage,
+    allowed_ids: Iterable[int],
+    *,
+    binary: bool = False,
+    aliases: Mapping[int, int] | None = None,
 ) -> MedicalImage:
     """The label map, if the model knows all of its labels.
 
@@ -87,6 +91,7 @@ def match_labels(
             matched by name, and renumbered.
         allowed_ids: the ids the model knows, background included, or id -> name.
         binary: the model knows only 0 and 1; a map of 0 and 255 is then read as 0 and 1.
+        aliases: further id -> the known id that it is read as.
 
     Raises:
         UnknownLabel: the map holds another id, or beside names that the model knows another name.
@@ -96,6 +101,8 @@ def match_labels(
     known = sorted(set(allowed_ids))
     if binary and set(found := np.unique(image.array).tolist()) <= {0, 255} and 255 in found:
         image = image.with_array((image.array == 255).astype(np.uint8))
+    if aliases:
+        image = image.with_array(_replaced(image.array, aliases))
     unknown = np.setdiff1d(image.array, known)
     if unknown.size:
         shown = ", ".join(map(str, unknown[:_SHOWN_IDS]))
@@ -105,6 +112,13 @@ def match_labels(
             f"{', '.join(map(str, known))}: renumber the map"
         )
     return image
+
+
+def _replaced(ids: Array, aliases: Mapping[int, int]) -> Array:
+    """Ids with the known ones in place of their aliases, in the smallest type."""
+    found, where = np.unique(ids, return_inverse=True)
+    own = np.array([aliases.get(i, i) for i in found.tolist()])
+    return smallest_unsigned(own[where.reshape(ids.shape)])
 
 
 def same_name(name: str) -> str:

@@ -183,7 +183,8 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
             raise InvalidInput(
                 f"the label map is a picture: {self.provenance.model} takes volumes; send NIfTI"
             )
-        return match_labels(labels, self.card.labels, binary=self.card.binary)
+        card = self.card
+        return match_labels(labels, card.labels, binary=card.binary, aliases=card.aliases)
 
     def _prepared(self, known: MedicalImage) -> PreparedSlices:
         prepared = self.card.preprocessing.labels(known, self.limits)
@@ -198,9 +199,7 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         """
         if not 0 <= seed <= LARGEST_SEED:
             raise InvalidParameter(f"seed={seed}: must be from 0 to {LARGEST_SEED}")
-        return torch.randn(
-            1, self.network.noise_size, generator=torch.Generator().manual_seed(seed)
-        )
+        return self.network.noise_of_seed(seed)
 
     def slice_noise(self, labels: PreparedSlices, z: Tensor) -> Tensor:
         """The noise vectors of a label map's slices, `[D, Z']`; `[1, Z]` for a 3-D network.

@@ -144,6 +144,21 @@ class SynthesisNetwork(CapsuleNetwork):
         """Length of a noise vector that `noise_of_slices` returns, which the network takes too."""
         return self.noise_size
 
+    def noise_of_seed(self, seed: int) -> Tensor:
+        """The noise vector ``[1, Z]`` of a seed, on the CPU: the same on every machine."""
+        generator = torch.Generator().manual_seed(seed)
+        normal = torch.randn(1, self.noise_size, generator=generator)
+        return self.drawn(normal, torch.rand(1, generator=generator))
+
+    def drawn(self, normal: Tensor, uniform: Tensor) -> Tensor:
+        """Noise vectors ``[B, Z]`` as the network has learned from.
+
+        Args:
+            normal: ``[B, Z]``, standard normal; most networks take it as it is.
+            uniform: ``[B]``, in [0, 1): which of the style codes that it may keep.
+        """
+        return normal
+
     def noise_of_slices(
         self, z: Tensor, depths: Tensor, lengths: Sequence[float] | None = None
     ) -> Tensor:

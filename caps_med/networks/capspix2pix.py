@@ -56,6 +56,8 @@ class CapsPix2Pix(NoisyGenerator):
             rim along the border.
         fibres: whether the noise ``"field"`` has curved fibres, such as axons behind the focal
             plane.
+        codes: style codes of training images that the noise ``"field"`` keeps, near which new ones
+            are drawn; 0 draws from a standard normal distribution.
 
     ``gen(label [B, L, *S], z [B, Z])`` -> image ``[B, C, *S]``; each spatial axis a multiple of 8.
 
@@ -80,6 +82,7 @@ class CapsPix2Pix(NoisyGenerator):
         upsampling: Upsampling = "transposed",
         padding: BorderPadding = "zeros",
         fibres: bool = True,
+        codes: int = 0,
     ) -> None:
         super().__init__()
         check_choice(get_args(Output), output=output)
@@ -93,8 +96,9 @@ class CapsPix2Pix(NoisyGenerator):
         self.dropout, self.output = dropout, output
         a = atoms
         self.noise = build_noise(
-            noise_source, noise_size, spatial_dims, image_size, 8, 2 * a, a, image_channels, fibres
-        )
+            noise_source, noise_size, spatial_dims, image_size, 8, 2 * a, a, image_channels, fibres,
+            codes,
+        )  # fmt: skip
         conv = conv_type(spatial_dims)
         maps = label_channels + self.noise.channels
         self.conv1 = conv(maps, a, 5, padding=2, padding_mode=padding)

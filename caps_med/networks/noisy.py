@@ -32,6 +32,10 @@ class NoisyGenerator(SynthesisNetwork):
         """See `SynthesisNetwork.slice_noise_size`."""
         return self.noise.slice_noise_size
 
+    def drawn(self, normal: Tensor, uniform: Tensor) -> Tensor:
+        """See `SynthesisNetwork.drawn`."""
+        return self.noise.drawn(normal, uniform)
+
     def noise_of_slices(
         self, z: Tensor, depths: Tensor, lengths: Sequence[float] | None = None
     ) -> Tensor:

@@ -36,6 +36,13 @@ def test_255_is_1_for_a_binary_model_alone() -> None:
         match_labels(labels(0, 1, 255), [0, 1], binary=True)
 
 
+def test_aliases_are_read_as_the_known_ids() -> None:
+    found = match_labels(labels(0, 41, 2, 1035), [0, 2, 3], aliases={41: 2, 1035: 3, 42: 3})
+    assert found.array.tolist() == [[[0, 2, 2, 3]]]
+    with pytest.raises(UnknownLabel, match="holds the ids 43"):
+        match_labels(labels(0, 41, 43), [0, 2, 3], aliases={41: 2})
+
+
 def test_the_palette_has_a_black_background_and_sixteen_colours() -> None:
     palette = label_palette()
     assert palette.shape == (256, 3) and palette[0].tolist() == [0, 0, 0]

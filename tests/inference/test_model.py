@@ -9,8 +9,10 @@ import torch
 from monai.data import MetaTensor
 from monai.inferers import sliding_window_inference
 from PIL import Image
+from pydantic import ValidationError
 
 import caps_med
+from caps_med.bundles import ModelCard, ModelRepository, write_bundle
 from caps_med.errors import (
     InvalidInput,
     InvalidParameter,
@@ -203,6 +205,24 @@ def test_unknown_label_is_named(synthesis: Model, tmp_path: Path) -> None:
     Image.fromarray(np.full((16, 16), 3, np.uint8)).save(tmp_path / "labels.png")
     with pytest.raises(UnknownLabel, match=r"ids 3; the model knows 0, 2, 7"):
         synthesis.synthesize(tmp_path / "labels.png")
+
+
+def test_aliases_of_a_label_give_the_same_image(synthesis: Model, tmp_path: Path) -> None:
+    card = synthesis.bundle.card.model_copy(update={"aliases": {41: 2}})
+    network = synthesis.bundle.load_network()
+    model = Model(write_bundle(ModelRepository(tmp_path), "right-too", network, card))
+    ids = label_map().array
+    other = label_map().with_array(np.where(ids == 2, 41, ids))
+    np.testing.assert_array_equal(
+        model.synthesize(other, seed=3).array, synthesis.synthesize(label_map(), seed=3).array
+    )
+
+
+def test_aliases_are_further_ids_of_labels(synthesis: Model) -> None:
+    for aliases in ({41: 5}, {2: 7}):
+        card = synthesis.bundle.card.model_dump() | {"aliases": aliases}
+        with pytest.raises(ValidationError, match="each read as one of the labels"):
+            ModelCard.model_validate(card)
 
 
 def test_bad_seed_is_refused(synthesis: Model) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from caps_med.networks.noise import FieldNoise
 from caps_med.networks.noise.fields import PERIOD, SCALES, fixed_patterns, random_fields
 
 
@@ -48,6 +49,27 @@ def test_other_vectors_other_fields_and_a_smooth_way_between() -> None:
     near = random_fields([w[:1] + 0.05 * w[1:]], basis, (64, 64))[0, 0].flatten()
     assert float((near - one).square().mean().sqrt()) < 0.1
     assert random_fields([torch.zeros(1, 32)], basis, (8, 8)).abs().max() == 0
+
+
+def test_noise_is_drawn_near_the_codes_that_are_kept() -> None:
+    noise = FieldNoise(16, 2, features=4, image_channels=1, codes=6)
+    kept = torch.tensor([[-2.0, 0.0], [2.0, 1.0], [0.5, -1.5]])
+    noise.keep_codes(kept)
+    normal, uniform = vectors(400, 16), torch.linspace(0, 1, 401)[:-1]
+    drawn = noise.drawn(normal, uniform)
+    apart = torch.cdist(drawn[:, :2], kept).argmin(1)
+    for code in range(3):  # each is there twice
+        near = drawn[apart == code, :2] - kept[code]
+        assert len(near) > 80
+        assert near.mean(0).abs().max() < 0.1
+        assert 0.1 < float(near.std()) < 0.3
+    torch.testing.assert_close(drawn[:, 2:], normal[:, 2:])
+
+
+def test_without_codes_noise_is_standard_normal() -> None:
+    noise = FieldNoise(16, 2, features=4, image_channels=1)
+    normal = vectors(3, 16)
+    assert noise.drawn(normal, torch.rand(3)) is normal
 
 
 @pytest.mark.parametrize("spatial_dims", [2, 3])

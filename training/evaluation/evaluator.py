@@ -77,7 +77,7 @@ def read_matched(case: Case, dataset: Dataset, model: Model) -> tuple[MedicalIma
     image, label = dataset.read(case)
     card = model.bundle.card
     try:
-        return image, match_labels(label, card.labels, binary=card.binary)
+        return image, match_labels(label, card.labels, binary=card.binary, aliases=card.aliases)
     except CapsMedError as error:
         raise InvalidInput(f"{case.label}: {error} ({list_labels(card.labels)})") from error
 

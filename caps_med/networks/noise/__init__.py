@@ -38,6 +38,7 @@ def build_noise(
     features: int,
     image_channels: int,
     fibres: bool = True,
+    codes: int = 0,
 ) -> NoiseSource:
     """The noise source of that name.
 
@@ -50,6 +51,7 @@ def build_noise(
         features: atoms of the last capsules.
         image_channels: channels of the image.
         fibres: whether ``"field"`` has fibres.
+        codes: style codes that ``"field"`` keeps, see `FieldNoise.drawn`.
 
     Raises:
         InvalidParameter: an unknown name, or a size that the source cannot use.
@@ -60,7 +62,9 @@ def build_noise(
         "broadcast_conv": lambda: BroadcastConvNoise(noise_size, spatial_dims),
         "broadcast_latent": lambda: LatentNoise(noise_size, spatial_dims, types, atoms),
         "dropout": lambda: DropoutNoise(spatial_dims, types, atoms),
-        "field": lambda: FieldNoise(noise_size, spatial_dims, features, image_channels, fibres),
+        "field": lambda: FieldNoise(
+            noise_size, spatial_dims, features, image_channels, fibres, codes
+        ),
     }
     if name not in sources:
         raise InvalidParameter(f"noise_source={name!r}: must be one of {tuple(sources)}")

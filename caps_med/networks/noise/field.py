@@ -42,7 +42,11 @@ class FieldNoise(NoiseSource):
     LENGTHS = (0.5, *(float(scale) for scale in SCALES[1:]), 32.0)
     #: Style codes are clamped to so many standard deviations: no training image lies beyond.
     STYLE_LIMIT = 2.0
+    #: Standard deviation around a kept style code.
+    SPREAD = 0.2
     patterns: Tensor
+    codes: Tensor
+    spread: Tensor
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class FieldNoise(NoiseSource):
         features: int,
         image_channels: int,
         fibres: bool = True,
+        codes: int = 0,
     ) -> None:
         super().__init__(noise_size)
         self.fibres, self.count = fibres, len(SCALES) + fibres
@@ -75,6 +80,33 @@ class FieldNoise(NoiseSource):
             self.fc_grain.bias.view(image_channels, -1).copy_(amplitudes)
         basis = fixed_patterns(noise_size // 2, spatial_dims)
         self.register_buffer("patterns", basis, persistent=False)
+        self.code_count = codes
+        if codes:
+            self.register_buffer("codes", torch.zeros(codes, noise_size // 2))
+            self.register_buffer("spread", torch.ones(noise_size // 2))
+
+    def keep_codes(self, codes: Tensor) -> None:
+        """Style codes ``[N, M]`` that `drawn` chooses from: as many as there is room for, repeated
+        if there are fewer. Entries beyond M remain standard normal.
+        """
+        size = codes.shape[1]
+        rows = torch.arange(self.code_count) % len(codes)
+        self.codes[:, :size] = codes[rows].to(self.codes)
+        self.spread[:size] = self.SPREAD
+
+    def drawn(self, normal: Tensor, uniform: Tensor) -> Tensor:
+        """See `SynthesisNetwork.drawn`: near one of the kept style codes, if there are any.
+
+        A mixture of narrow Gaussians keeps apart what the training images keep apart, such as
+        contrasts, between which a single Gaussian also draws.
+        """
+        if not self.code_count:
+            return normal
+        chosen = (uniform * self.code_count).long().clamp(max=self.code_count - 1)
+        codes, spread = (x.to(normal) for x in (self.codes, self.spread))
+        half = self.noise_size // 2
+        style = codes[chosen.to(normal.device)] + spread * normal[:, :half]
+        return torch.cat((style, normal[:, half:]), 1)
 
     def fields(self, z: Tensor, spatial: Sequence[int]) -> Tensor:
         """See `NoiseSource.fields`."""

@@ -42,6 +42,10 @@ class NoiseSource(nn.Module):
         """
         return z.expand(len(depths), -1)
 
+    def drawn(self, normal: Tensor, uniform: Tensor) -> Tensor:
+        """See `SynthesisNetwork.drawn`: standard normal here."""
+        return normal
+
     def fields(self, z: Tensor, spatial: Sequence[int]) -> Tensor:
         """Random fields ``[B, F, *S]`` that `channel` and `add_grain` share; none here."""
         return z.new_zeros(z.shape[0], 0, *spatial)

@@ -51,6 +51,12 @@ def test_style_codes_are_standard_normal_and_short() -> None:
     assert Style.fit([(image, label)], max_size=2).size == 2
 
 
+def test_the_codes_of_the_images_it_was_fitted_to_are_kept() -> None:
+    image, label = images()
+    style = Style.fit([(image[:40], label[:40]), (image[40:], label[40:])], max_size=4)
+    torch.testing.assert_close(style.codes.float(), style.encode(image, label).float())
+
+
 def test_an_image_can_be_given_another_style() -> None:
     """The code has a gradient that leads from one image's to another's."""
     image, label = images()

@@ -72,6 +72,7 @@ def recipe(data: Path, **changes: object) -> SynthesisRecipe:
     "changes",
     [
         {"noise_source": "field"},
+        {"noise_source": "field", "codes": 4},
         {"noise_source": "input"},
         {"noise_source": "broadcast", "precision": "bfloat16"},
         {"noise_source": "broadcast_conv", "dropout": 0.2},

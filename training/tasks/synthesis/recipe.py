@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.tasks import Task
@@ -95,6 +95,9 @@ class SynthesisRecipe(CropRecipe):
             the target, as published.
         style_fine: whether the style loss on grain reaches the capsules too, or the noise alone,
             which keeps the transposed convolutions from responding with a grid.
+        codes: style codes of training crops that the generator keeps: new images are drawn near one
+            of them. For images of several kinds, such as contrasts, between which nothing lies. 0
+            draws style codes from a normal distribution.
         free: share of each batch with a random style code; those samples have no target.
         diversity_weight: of `training.tasks.synthesis.losses.diversity_loss`.
         precision: of the convolutions of generator and discriminator. ``bfloat16``, in which a
@@ -138,6 +141,7 @@ class SynthesisRecipe(CropRecipe):
     judge: str | None = None
     style_weight: float = 0.15
     style_fine: bool = True
+    codes: Annotated[int, Field(ge=0, le=256)] = 0
     free: float = 0.25
     diversity_weight: float = 0.0
     average: float = 0.99
@@ -189,6 +193,7 @@ class SynthesisRecipe(CropRecipe):
             "dropout": self.dropout,
             "upsampling": self.upsampling,
             "padding": self.padding,
+            **({"codes": self.codes} if self.codes else {}),
         }
         return NetworkSpec(name="CapsPix2Pix", arguments=arguments)
 

@@ -74,6 +74,8 @@ class SynthesisStep:
     def _noise(self, real: Tensor, condition: Tensor, paired: int) -> Tensor:
         """z ``[B, Z]``; those of the paired samples begin with the style code of their target."""
         z = torch.randn(len(real), self.generator.noise_size, device=self.device)
+        if self.recipe.codes:
+            z = self.generator.drawn(z, torch.rand(len(real)))
         if self.style is not None:
             code = self.style.encode(real[:paired], condition[:paired])
             z[:paired, : self.style.size] = code.to(z)

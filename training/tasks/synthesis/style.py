@@ -37,6 +37,7 @@ class Style:
 
     Attributes:
         size: length of a style code.
+        codes: of the training crops, ``[N, size]``.
     """
 
     def __init__(self, statistics: Tensor, max_size: int) -> None:
@@ -49,6 +50,7 @@ class Style:
         kept = order[variances[order] > MIN_VARIANCE * variances.max()]
         self.whitening = directions[:, kept] / variances[kept].sqrt()
         self.size = len(kept)
+        self.codes = self._code(statistics)
 
     @classmethod
     def fit(cls, crops: Iterable[tuple[Tensor, Tensor]], max_size: int) -> Style:
@@ -65,7 +67,10 @@ class Style:
             image: real or synthetic.
             condition: the label map, ``[B, 1, *S]`` binary or ``[B, K, *S]`` one-hot.
         """
-        centred = self._centred(style_statistics(image, condition))
+        return self._code(style_statistics(image, condition))
+
+    def _code(self, statistics: Tensor) -> Tensor:
+        centred = self._centred(statistics)
         scale, whitening = (x.to(centred) for x in (self.scale, self.whitening))
         return (centred / scale @ whitening).clamp(-FieldNoise.STYLE_LIMIT, FieldNoise.STYLE_LIMIT)
 

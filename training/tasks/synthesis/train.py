@@ -19,6 +19,8 @@ from caps_med.networks import (
     build_discriminator,
     one_hot,
 )
+from caps_med.networks.noise import FieldNoise
+from caps_med.networks.noisy import NoisyGenerator
 from training.data.samples import Source, evenly
 from training.engine import distributed
 from training.engine.initial import Weights, initial_network
@@ -136,6 +138,9 @@ def training_step(
     )
     assert isinstance(generator, SynthesisNetwork)  # noqa: S101 - of this recipe
     generator.whole_training_batches |= recipe.precision == "bfloat16"
+    style = _style(crops, recipe, source, generator)
+    if recipe.codes and style is not None:
+        _keep_codes(generator, style)
     discriminator = build_discriminator(
         recipe.discriminator,
         source.class_channels,
@@ -152,7 +157,7 @@ def training_step(
             recipe.precision,
         ),
         optimizer=Adam(generator.parameters(), lr=recipe.rate, betas=(0.5, 0.999)),
-        style=_style(crops, recipe, source, generator),
+        style=style,
         loss=GeneratorLoss(
             _weights(recipe),
             judge.to(device) if judge else None,
@@ -210,6 +215,14 @@ def _style(
         (c["image"][None].float(), one_hot(c["label"][None], source.class_channels)) for c in crops
     )
     return Style.fit(pairs, generator.noise_size // 2)
+
+
+def _keep_codes(generator: SynthesisNetwork, style: Style) -> None:
+    """Let the generator draw from the style codes of the training crops."""
+    noise = generator.noise if isinstance(generator, NoisyGenerator) else None
+    if not isinstance(noise, FieldNoise):
+        raise InvalidParameter("codes: noise_source must be field")
+    noise.keep_codes(style.codes)
 
 
 def _judge(
