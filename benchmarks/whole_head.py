@@ -241,7 +241,7 @@ def looks(head: Head, labels: Labels) -> dict[str, Volume]:
     return {"t1": as_it_is} | {k: in_contrast(head, labels, c) for k, c in CONTRASTS.items()}
 
 
-def stripped(labels: Labels, fluid: bool) -> Labels:
+def stripped(labels: NDArray[np.integer], fluid: bool) -> Labels:
     """Without what lies outside of the brain; `fluid` keeps that around it."""
     taken = [*OUTSIDE, *([] if fluid else [ID["cerebrospinal fluid"]])]
     return np.where(np.isin(labels, taken), 0, labels).astype(np.uint8)
