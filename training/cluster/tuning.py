@@ -24,10 +24,10 @@ from training.cluster.member import RETRIES, Member
 from training.cluster.progress import progress_bar
 from training.cluster.share import share_of
 from training.cluster.trials import State, Trial, TrialsFolder
+from training.data import Source
 from training.engine.run_folder import RunFolder, Stateful
-from training.tasks.overrides import build_recipe
 from training.tasks.pipeline import Prepared, TrainRequest, prepare, publish_trained, train_one
-from training.tasks.search import draw
+from training.tasks.search import draw, recipe_of
 from training.tasks.segmentation import SegmentationRecipe
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ def tune(request: TrainRequest, count: int, address: str, console: Console) -> B
 
 def _member(prepared: Prepared, folder: TrialsFolder, trial: Trial) -> Member:
     request = prepared.request
-    recipe = build_recipe(prepared.task.recipe, [prepared.recipe.model_dump(), trial.values])
+    planned, source = prepared.recipe, prepared.source
+    assert isinstance(planned, SegmentationRecipe) and isinstance(source, Source)  # noqa: S101 - by the command
+    recipe = recipe_of(planned, trial.values, request.overrides, source)
     run = folder.run(trial.number).path
-    return Member(
-        request.task, prepared.source, recipe, run, Path.cwd(), request.models, request.workers
-    )
+    return Member(request.task, source, recipe, run, Path.cwd(), request.models, request.workers)
 
 
 def _tuner(members: Sequence[Member], folder: TrialsFolder, resume: bool) -> Tuner:

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from training.data import Source
 from training.engine.recipe import AUTO, MIN_CROP
+from training.tasks.overrides import build_recipe
 from training.tasks.segmentation import SegmentationRecipe
 from training.tasks.segmentation_networks import CHOICES, NetworkName
 
@@ -24,6 +26,8 @@ CROPS = (1.0, 0.75, 0.5)
 RATE_FACTOR = 4.0
 #: The values that are searched.
 SEARCHED = ("network", "learning_rate", "loss", "crop")
+#: Values of a planned recipe that follow from network and crop, see `SegmentationRecipe.completed`.
+FOLLOWING = ("precision", "small_crops")
 
 
 def draw(
@@ -42,6 +46,24 @@ def draw(
         else _drawn(recipe, fixed, rng)
         for number in range(count)
     ]
+
+
+def recipe_of(
+    planned: SegmentationRecipe,
+    values: Mapping[str, Any],
+    fixed: Collection[str],
+    source: Source,
+) -> SegmentationRecipe:
+    """The recipe of one trial: as planned, with other values, and with what follows from them.
+
+    Args:
+        values: of `SEARCHED`.
+        fixed: names whose value the user has chosen.
+    """
+    left = {name: None for name in FOLLOWING if name not in fixed}
+    recipe = build_recipe(SegmentationRecipe, [planned.model_dump(), values, left])
+    assert isinstance(recipe, SegmentationRecipe)  # noqa: S101 - of this class
+    return recipe.completed(source)
 
 
 def _drawn(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from training.tasks.search import CROPS, LOSSES, NETWORKS, RATE_FACTOR, SEARCHED, draw
+from pathlib import Path
+
+import pytest
+
+from training.data import load_source, open_dataset
+from training.tasks.search import CROPS, LOSSES, NETWORKS, RATE_FACTOR, SEARCHED, draw, recipe_of
 from training.tasks.segmentation import SegmentationRecipe
 from training.tasks.segmentation_networks import CHOICES
 
@@ -41,3 +46,20 @@ def test_what_the_user_chose_is_kept() -> None:
 def test_small_crops_are_not_made_smaller_than_a_network_can_use() -> None:
     crops = {e["crop"] for e in draw(PLANNED.model_copy(update={"crop": 40}), (), 50, seed=0)}
     assert crops == {40}
+
+
+def test_a_trial_has_what_follows_from_its_own_network_unless_the_user_chose_it(
+    discs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.engine.precision.has_bfloat16", lambda _: True)
+    recipe = SegmentationRecipe(data=str(discs), seed=3, crop=64, learning_rate=2e-3)
+    source = load_source(open_dataset(str(discs)), tmp_path / "data")
+    planned = recipe.completed(source)
+    assert (planned.precision, planned.small_crops) == ("bfloat16", 0.75)
+    assert recipe_of(planned, {"network": "convcaps"}, (), source) == planned
+    assert recipe_of(planned, {"crop": 48}, (), source).small_crops == 0
+    other = {"network": "ucaps", "learning_rate": 2e-3}
+    found = recipe_of(planned, other, (), source)
+    assert (found.network, found.precision, found.small_crops) == ("ucaps", "float32", 0.0)
+    kept = recipe_of(planned, other, {"precision", "small_crops"}, source)
+    assert (kept.precision, kept.small_crops) == ("bfloat16", 0.75)
