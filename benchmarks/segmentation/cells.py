@@ -25,7 +25,7 @@ from training.data import Sample
 from training.engine.collapse import RESTARTS, Collapsed, CollapseWatch, until_it_finds
 from training.engine.initial import initial_network
 from training.engine.loop import schedule
-from training.engine.precision import has_bfloat16
+from training.engine.precision import computed_in, has_bfloat16
 from training.tasks.segmentation import SegmentationRecipe, loss_of, takes_mask
 from training.transforms import Augmentation
 
@@ -168,6 +168,8 @@ def _attempt(
             raise Collapsed
         if step % max(1, cell.steps // 20) == 0:
             losses.append(round(loss.item(), 4))
+            if not math.isfinite(losses[-1]):
+                raise RuntimeError(f"{cell.name}: the loss is {losses[-1]} in step {step}")
     synchronize(device)
     milliseconds = 1000 * (time.perf_counter() - began) / max(1, cell.steps - 9)
     return Fitted(network.eval(), losses, milliseconds, restarts)
@@ -228,7 +230,7 @@ def precision(network: SegmentationNetwork, device: torch.device) -> AbstractCon
     """bfloat16 where the device has it, but for deep capsules, which multiply its rounding."""
     if isinstance(network, (SegCaps, UCaps)) or not has_bfloat16(device):
         return nullcontext()
-    return torch.autocast(device.type, torch.bfloat16)
+    return computed_in("bfloat16", device)
 
 
 def _as_float(answer: Tensor | tuple[Tensor, Tensor]) -> Tensor | tuple[Tensor, Tensor]:

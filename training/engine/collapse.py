@@ -32,7 +32,8 @@ class CollapseWatch:
     """Whether a network finds any foreground in the training crops that have some.
 
     Rare classes make all background a good answer to begin with, and deep capsules, whose lengths
-    vanish together, may never leave it.
+    vanish together, may never leave it. Answers that are no numbers are another matter, which the
+    loss tells (`training.engine.loop.LossNotFinite`).
 
     Args:
         steps: of the whole training.
@@ -56,7 +57,8 @@ class CollapseWatch:
             return False
         if self.deadline - WATCHED < step <= self.deadline and not self._found:
             self._present |= bool((predicted_classes(target) > 0).any())
-            self._found |= bool((predicted_classes(probabilities.detach()) > 0).any())
+            answer = probabilities.detach()
+            self._found |= bool((predicted_classes(answer) > 0).any() or answer.isnan().any())
         return step == self.deadline and self._anywhere("_present") and not self._anywhere("_found")
 
     def attach(self, trainer: Engine) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 from monai.inferers import SimpleInferer
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from caps_med.inference import precision as inference_precision
 
@@ -38,11 +40,56 @@ def chosen_precision(
     return "bfloat16" if suits and has_bfloat16(device) else "float32"
 
 
-def computed_in(
-    precision: Precision | None, device: torch.device
-) -> AbstractContextManager[object]:
-    """`caps_med.inference.precision.computed_in` by the precision of a recipe; None is float32."""
-    return inference_precision.computed_in("bf16" if precision == "bfloat16" else "fp32", device)
+@contextmanager
+def computed_in(precision: Precision | None, device: torch.device) -> Iterator[None]:
+    """`caps_med.inference.precision.computed_in` by the precision of a recipe; None is float32.
+
+    On a processor, convolutions of volumes with fewer slices than their kernel are in float32 all
+    the same: the gradients of their weights in bfloat16 are wrong, see `ShallowInFloat32`.
+    """
+    if precision != "bfloat16":
+        yield
+        return
+    with inference_precision.computed_in("bf16", device):
+        if device.type == "cpu":
+            with ShallowInFloat32():
+                yield
+        else:
+            yield
+
+
+class ShallowInFloat32(TorchFunctionMode):
+    """In this context convolutions of volumes with fewer slices than their kernel are in float32.
+
+    With AVX-512 BF16, oneDNN (3.12, of PyTorch 2.13) reads and writes memory that is not its own
+    when it computes the gradient of the weights of a 3-D convolution whose kernel is deeper than
+    the volume: a gradient is then of any size, and the process may die.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - of any function
+        """`func`, computed in float32 if it is such a convolution."""
+        kwargs = kwargs or {}
+        if func not in _CONVOLUTIONS:
+            return func(*args, **kwargs)
+        given = {**dict(zip(("input", "weight"), args, strict=False)), **kwargs}
+        if given["input"].shape[-3] >= given["weight"].shape[-3]:
+            return func(*args, **kwargs)
+        with torch.autocast(given["input"].device.type, enabled=False):
+            return func(*map(_float32, args), **{k: _float32(v) for k, v in kwargs.items()})
+
+
+#: Of images ``[B, C, D, H, W]`` and weights ``[.., .., d, h, w]``.
+_CONVOLUTIONS = (torch.conv3d, torch.conv_transpose3d)
+
+
+def _float32(value: Any) -> Any:  # noqa: ANN401 - an argument
+    return value.float() if isinstance(value, Tensor) else value
 
 
 class Bfloat16Inferer(SimpleInferer):

@@ -40,6 +40,12 @@ def test_a_single_pixel_found_shortly_before_is_none(step: int) -> None:
         assert not watch.collapsed(now, answers(0.6 if now == step else 0.4), TARGET)
 
 
+def test_what_is_no_number_is_not_background() -> None:
+    """The loss tells it; another seed would not help."""
+    watch, nothing = CollapseWatch(500), torch.full_like(TARGET, float("nan"))
+    assert not any(watch.collapsed(step, nothing, TARGET) for step in range(1, 501))
+
+
 def test_crops_without_foreground_and_short_trainings_say_nothing() -> None:
     for steps, target in ((500, answers(0.0)), (495, TARGET)):
         watch = CollapseWatch(steps)
