@@ -168,10 +168,10 @@ def moved(root: Path) -> None:
     )
 
 
-def other_spacing(root: Path) -> None:
+def rescale(root: Path, name: str, factors: tuple[float, float, float]) -> None:
     for kind in ("images", "labels"):
-        file = nibabel.load(root / kind / "b.nii.gz")
-        other = SIDE @ np.diag([1.5, 1, 1, 1])
+        file = nibabel.load(root / kind / f"{name}.nii.gz")
+        other = SIDE @ np.diag([*factors, 1])
         save_volume(np.asarray(file.dataobj), other, Path(file.get_filename()))
 
 
@@ -196,7 +196,6 @@ BROKEN_VOLUMES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a cut volume": (
         lambda d: cut(d / "images" / "b.nii.gz"), "unreadable", "images/b.nii.gz"),
     "a label map elsewhere": (moved, "affine_mismatch", "images/b.nii.gz"),
-    "another spacing": (other_spacing, "mixed_spacing", "images/b.nii.gz"),
     "a picture among volumes": (a_picture, "mixed_dimensions", "images/e.png"),
     "a channel missing": (half_a_channel, "mixed_channels", "imagesTr/b_0000.nii.gz"),
 }  # fmt: skip
@@ -210,6 +209,20 @@ def test_what_is_wrong_with_a_volume_is_reported_by_file(way: str, tmp_path: Pat
     report = open_dataset(tmp_path)
     assert codes(report) == [(code, file)]
     assert not report.trainable
+
+
+def test_volumes_of_different_spacings_are_trained_on_at_the_median(tmp_path: Path) -> None:
+    root = volumes(tmp_path / "data")
+    rescale(root, "b", (1.5, 1, 1))
+    (one,) = open_dataset(root).findings
+    assert (one.code, one.severity, one.file) == ("mixed_spacing", "warning", "images/b.nii.gz")
+    assert "only this one), while 3 are" in one.what and "further" not in one.what
+    rescale(root, "c", (1, 2, 1))
+    rescale(root, "d", (1, 1, 3))
+    dataset = open_dataset(root)
+    (one,) = dataset.findings
+    assert "and 2 further spacings in other volumes, while 1 is" in one.what
+    assert dataset.trainable
 
 
 def test_an_image_that_occurs_twice_is_reported(pictures: Path) -> None:

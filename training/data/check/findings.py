@@ -36,7 +36,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "mixed_channels": ("error", "images with different numbers of channels"),
     "channel_names": ("error", "more or fewer names of channels than the images have"),
     "mixed_dimensions": ("error", "pictures and volumes in the same data set"),
-    "mixed_spacing": ("error", "volumes with different voxel spacings"),
+    "mixed_spacing": ("warning", "volumes with different voxel spacings"),
     "contradiction": ("error", "the same image with two different label maps"),
     "empty_label": ("warning", "an empty label map (all 0)"),
     "constant_image": ("warning", "an image with the same value everywhere"),
@@ -104,13 +104,12 @@ class Consistency:
     _FIXES: Mapping[str, str] = {
         "mixed_channels": "convert all images to the same number of channels",
         "mixed_dimensions": "keep either the pictures or the volumes",
-        "mixed_spacing": "resample all volumes to the same spacing",
     }
 
     def __init__(self) -> None:
         self._kinds: dict[str, dict[str, list[str]]] = {code: {} for code in self._FIXES}
         self._grey_in_colour: list[str] = []
-        self._spacings: list[tuple[float, ...]] = []
+        self._spacings: list[tuple[tuple[float, ...], list[str]]] = []
 
     def add(self, file: str, image: MedicalImage) -> None:
         """Record the properties of one image."""
@@ -121,10 +120,10 @@ class Consistency:
         self._note("mixed_dimensions", f"{image.spatial_dims}-D", file)
         _, spacing = display_geometry(image)
         if spacing is not None:
-            alike = next((seen for seen in self._spacings if _close(spacing, seen)), None)
+            alike = next((files for seen, files in self._spacings if _close(spacing, seen)), None)
             if alike is None:
-                self._spacings.append(alike := spacing)
-            self._note("mixed_spacing", size_text(alike, "mm"), file)
+                self._spacings.append((spacing, alike := []))
+            alike.append(file)
 
     def findings(self) -> Iterator[Finding]:
         """One finding for each value except the most common."""
@@ -140,6 +139,23 @@ class Consistency:
                 most, others = ranked[0]
                 what = f"{kind} ({_this_and_more(files)}), while {len(others)} are {most}"
                 yield finding(code, files[0], what, self._FIXES[code])
+        yield from self._mixed_spacing()
+
+    def _mixed_spacing(self) -> Iterator[Finding]:
+        """One finding for all of them: every volume of a hospital may have a spacing of its own."""
+        ranked = sorted(self._spacings, key=lambda kind: -len(kind[1]))
+        if len(ranked) < 2:
+            return
+        (usual, most), (other, files), *further = ranked
+        more = f", and {counted(len(further), 'further spacing')} in other volumes" * bool(further)
+        count = f"{size_text(other, 'mm')} ({_this_and_more(files)})"
+        verb = "is" if len(most) == 1 else "are"
+        what = f"{count}{more}, while {len(most)} {verb} {size_text(usual, 'mm')}"
+        fix = (
+            "slices are resampled to the median spacing; if their distances differ much, resample "
+            "the volumes, or train on slices alone (--dims 2d)"
+        )
+        yield finding("mixed_spacing", files[0], what, fix)
 
     def _note(self, code: str, kind: str, file: str) -> None:
         self._kinds[code].setdefault(kind, []).append(file)
