@@ -24,12 +24,15 @@ from caps_med.layers.voting import VotingLayer
 from caps_med.routing import Routing, route
 
 Padding = Literal["symmetric", "tensorflow", "replicate"]
-Upsampling = Literal["transposed", "linear"]
+Upsampling = Literal["transposed", "smoothed", "linear"]
 
 #: The routing bias before training, as published by LaLonde & Bagci 2018.
 INITIAL_BIAS = 0.1
 #: Length of the sum of normalized votes before training; squash makes it 0.7.
 SUM_LENGTH = 1.5
+#: Positions that a transposed convolution leaves out on each side, with the border continued by one
+#: position and one left over where votes are smoothed.
+_CROPPED = {"transposed": 1, "smoothed": 2}
 #: Added to a mean square under the root.
 _EPSILON = 1e-6
 
@@ -179,16 +182,23 @@ class DeconvCapsule(_CapsuleLayer):
     LaLonde & Bagci 2018, section 2.1. Arguments and shapes as for `ConvCapsule`, and:
 
     Args:
-        upsampling: ``"transposed"`` as published; ``"linear"`` interpolates the capsules and
-            convolves them (kernel 3, the border's capsules continued). The taps of a transposed
-            convolution differ between even and odd positions, which shows as a checkerboard, and
-            along the border as dots (Odena et al. 2016, "Deconvolution and checkerboard
-            artifacts").
+        upsampling: ``"transposed"`` as published. The taps of a transposed convolution differ
+            between even and odd positions, which shows as a checkerboard, and along the border as
+            dots (Odena et al. 2016, "Deconvolution and checkerboard artifacts").
+            ``"smoothed"`` continues the border's capsules and averages the votes with (1, 2, 1) / 4
+            along each axis: equal capsules then cast equal votes everywhere, whatever the weights,
+            whose shapes stay as published. (Sugawara et al. 2018, "Super-resolution using
+            convolutional neural networks without any checkerboard artifacts", hold each value with
+            (1, 1); here twice, so that the votes stay in place.)
+            ``"linear"`` interpolates the capsules and convolves them (kernel 3, the border's
+            capsules continued).
 
     >>> layer = DeconvCapsule(2, in_types=3, in_atoms=8, out_types=2, out_atoms=4)
     >>> layer(torch.rand(1, 3, 8, 16, 16)).shape
     torch.Size([1, 2, 4, 32, 32])
     """
+
+    smoothing: Tensor
 
     def __init__(
         self,
@@ -211,12 +221,18 @@ class DeconvCapsule(_CapsuleLayer):
         self.stride, self.upsampling = 2, upsampling
         channels = in_atoms, out_types * out_atoms
         self.conv: Convolution = (
-            transposed_conv_type(spatial_dims)(*channels, 4, stride=2, padding=1, bias=vote_bias)
-            if upsampling == "transposed"
-            else conv_type(spatial_dims)(
+            conv_type(spatial_dims)(
                 *channels, 3, padding=1, padding_mode="replicate", bias=vote_bias
             )
+            if upsampling == "linear"
+            else transposed_conv_type(spatial_dims)(
+                *channels, 4, stride=2, padding=_CROPPED[upsampling], bias=vote_bias
+            )
         )
+        if upsampling == "smoothed":
+            taps = _binomial(spatial_dims)
+            kernel = taps.expand(channels[1], 1, *taps.shape).contiguous()
+            self.register_buffer("smoothing", kernel, persistent=False)
         initialize_votes(self.conv, in_types, out_types, out_atoms, self.routing)
 
     @property
@@ -228,7 +244,17 @@ class DeconvCapsule(_CapsuleLayer):
         if self.upsampling == "linear":
             mode = "bilinear" if self.spatial_dims == 2 else "trilinear"
             maps = F.interpolate(maps, scale_factor=2.0, mode=mode)
-        return super()._convolve(maps)
+        if self.upsampling != "smoothed":
+            return super()._convolve(maps)
+        continued = F.pad(maps, [1, 1] * self.spatial_dims, mode="replicate")
+        convolve = F.conv2d if self.spatial_dims == 2 else F.conv3d
+        return convolve(super()._convolve(continued), self.smoothing, groups=len(self.smoothing))
+
+
+def _binomial(spatial_dims: int) -> Tensor:
+    """(1, 2, 1) / 4 along each axis, ``[3, ...]``."""
+    taps = torch.tensor([0.25, 0.5, 0.25])
+    return torch.stack(torch.meshgrid([taps] * spatial_dims, indexing="ij")).prod(0)
 
 
 def join_types(*capsules: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ Deviations: any number of label channels (one-hot) and image channels; 2-D and 3
 sample (upstream averages it over the batch); dense noise is one of six sources and not the default,
 because it fixes the image size; weights start He-normal, where upstream's N(0, 0.02) lets twelve
 squashes drive the signal to zero; on request, convolutions continue the border instead of padding
-zeros, and capsules are enlarged by interpolation instead of transposed convolutions.
+zeros, and transposed convolutions are smoothed or give way to interpolation.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ class CapsPix2Pix(NoisyGenerator):
         atoms: atoms of the first capsules; the published 16.
         dropout: channel dropout after each capsule layer while training (0.5 as published).
         output: ``"sigmoid"`` (image in [0, 1]) or ``"tanh"`` (in [-1, 1]).
-        upsampling: ``"transposed"`` convolutions as published, or ``"linear"`` interpolation and a
-            convolution, which leaves no checkerboard; see `caps_med.layers.DeconvCapsule`.
+        upsampling: ``"transposed"`` convolutions as published; without a checkerboard:
+            ``"smoothed"`` ones, with the same weights, or ``"linear"`` interpolation and a
+            convolution; see `caps_med.layers.DeconvCapsule`.
         padding: of the convolutions: ``"zeros"`` as published, or ``"replicate"``, which leaves no
             rim along the border.
         fibres: whether the noise ``"field"`` has curved fibres, such as axons behind the focal

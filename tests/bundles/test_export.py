@@ -67,6 +67,13 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return formula_bundle(root, "axons", "CapsPix2Pix", {"noise_size": 16})
 
 
+@pytest.fixture(scope="module")
+def smooth_generator(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    root = tmp_path_factory.mktemp("models")
+    smooth = {"upsampling": "smoothed", "padding": "replicate"}
+    return formula_bundle(root, "axons", "CapsPix2Pix", {"noise_size": 16, "atoms": 4, **smooth})
+
+
 def inputs_of(bundle: Bundle, batch: int, size: tuple[int, int]) -> tuple[Tensor, ...]:
     random = torch.Generator().manual_seed(size[0])
     maps = torch.rand(batch, 1, *size, generator=random)
@@ -76,7 +83,7 @@ def inputs_of(bundle: Bundle, batch: int, size: tuple[int, int]) -> tuple[Tensor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["segmenter", "generator"])
+@pytest.mark.parametrize("name", ["segmenter", "generator", "smooth_generator"])
 def test_onnx_agrees_at_every_size_and_batch(
     name: str,
     request: pytest.FixtureRequest,

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
 from caps_med.layers import ConvCapsule, DeconvCapsule, join_types, recompute_votes
 from caps_med.layers.spatial import pad_same
 from caps_med.routing import Routing, route
+
+#: What a layer with smoothed votes averages: a position and its neighbours, along an axis.
+BINOMIAL = {-1: 0.25, 0: 0.5, 1: 0.25}
 
 
 def layer_of(kind: str, spatial_dims: int = 2, routing: Routing | None = None) -> ConvCapsule | (
@@ -20,10 +27,14 @@ def layer_of(kind: str, spatial_dims: int = 2, routing: Routing | None = None) -
         return ConvCapsule(spatial_dims, 3, 4, 2, 5, kernel_size=3, routing=routing)
     if kind == "strided":
         return ConvCapsule(spatial_dims, 3, 4, 2, 5, kernel_size=5, stride=2, routing=routing)
+    if kind == "smoothed":
+        return DeconvCapsule(spatial_dims, 3, 4, 2, 5, routing=routing, upsampling="smoothed")
     return DeconvCapsule(spatial_dims, 3, 4, 2, 5, routing=routing)
 
 
-@pytest.mark.parametrize(("kind", "scale"), [("conv", 1), ("strided", 0.5), ("deconv", 2)])
+@pytest.mark.parametrize(
+    ("kind", "scale"), [("conv", 1), ("strided", 0.5), ("deconv", 2), ("smoothed", 2)]
+)
 @pytest.mark.parametrize("spatial_dims", [2, 3])
 def test_output_shape(kind: str, scale: float, spatial_dims: int) -> None:
     layer = layer_of(kind, spatial_dims)
@@ -43,7 +54,7 @@ def test_votes_share_one_kernel_and_are_ordered_type_first(kind: str) -> None:
     torch.testing.assert_close(layer(capsules), route(votes, layer.bias, layer.routing))
 
 
-@pytest.mark.parametrize("kind", ["conv", "strided", "deconv"])
+@pytest.mark.parametrize("kind", ["conv", "strided", "deconv", "smoothed"])
 @pytest.mark.parametrize("competition", ["outputs", "inputs"])
 def test_a_sample_does_not_depend_on_its_neighbours(kind: str, competition: str) -> None:
     layer = layer_of(
@@ -54,7 +65,9 @@ def test_a_sample_does_not_depend_on_its_neighbours(kind: str, competition: str)
     torch.testing.assert_close(layer(capsules), alone, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "size"), [("conv", 7), ("strided", 7), ("deconv", 6)])
+@pytest.mark.parametrize(
+    ("kind", "size"), [("conv", 7), ("strided", 7), ("deconv", 6), ("smoothed", 6)]
+)
 @pytest.mark.parametrize("axis", [-1, -2])
 def test_flipping_image_and_kernel_flips_the_capsules(kind: str, size: int, axis: int) -> None:
     layer, flipped = layer_of(kind), layer_of(kind)
@@ -64,6 +77,47 @@ def test_flipping_image_and_kernel_flips_the_capsules(kind: str, size: int, axis
         weight.copy_(weight.flip(axis))
     capsules = torch.randn(1, 3, 4, size, size)
     torch.testing.assert_close(flipped(capsules.flip(axis)), layer(capsules).flip(axis))
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+def test_smoothed_votes_are_averages_of_the_published_ones(spatial_dims: int) -> None:
+    """Of those for capsules that go on behind the border; summed here tap by tap."""
+    published, smoothed = layer_of("deconv", spatial_dims), layer_of("smoothed", spatial_dims)
+    smoothed.load_state_dict(published.state_dict())
+    capsules = torch.randn(2, 3, 4, *(5, 4, 3)[:spatial_dims])
+    continued = F.pad(capsules.flatten(0, 1), [1, 1] * spatial_dims, mode="replicate")
+    with torch.no_grad():
+        votes = published.votes(continued.unflatten(0, (2, 3))).numpy()
+        found = smoothed.votes(capsules).numpy()
+    expected = np.zeros_like(found)
+    sizes = found.shape[4:]
+    for steps in itertools.product(BINOMIAL, repeat=spatial_dims):
+        cut = [slice(2 + d, 2 + d + n) for d, n in zip(steps, sizes, strict=True)]
+        expected += np.prod([BINOMIAL[d] for d in steps]) * votes[(slice(None),) * 4 + tuple(cut)]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+def test_equal_capsules_cast_equal_smoothed_votes(spatial_dims: int) -> None:
+    def unevenness(kind: str) -> float:
+        one = torch.randn(1, 3, 4, *(1,) * spatial_dims)
+        capsules = one.expand(1, 3, 4, *(4, 6, 2)[:spatial_dims])
+        with torch.no_grad():
+            votes = layer_of(kind, spatial_dims).votes(capsules).flatten(4)
+        return float((votes - votes[..., :1]).abs().max())
+
+    assert unevenness("smoothed") < 1e-5
+    assert unevenness("deconv") > 0.1
+
+
+def test_gradients_of_smoothed_votes_are_those_of_finite_differences() -> None:
+    layer = layer_of("smoothed").double()
+    capsules = torch.randn(1, 3, 4, 2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(layer.votes, capsules)
+    (exact,) = torch.autograd.grad(layer(capsules).square().sum(), capsules)
+    single = capsules.detach().float().requires_grad_()
+    (found,) = torch.autograd.grad(layer.float()(single).square().sum(), single)
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-5)
 
 
 def test_order_of_the_input_types_does_not_matter() -> None:
@@ -115,6 +169,10 @@ def test_gradients_reach_every_parameter() -> None:
 def test_mistakes_are_named() -> None:
     with pytest.raises(InvalidParameter, match="spatial_dims=4: must be 2 or 3"):
         ConvCapsule(4, 1, 1, 1, 1, kernel_size=3)
+    with pytest.raises(
+        InvalidParameter, match=r"upsampling='cubic': must be one of \('transposed'"
+    ):
+        DeconvCapsule(2, 1, 1, 1, 1, upsampling="cubic")  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match=r"padding='valid': must be one of \('symmetric'"):
         ConvCapsule(2, 1, 1, 1, 1, kernel_size=3, padding="valid")  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match=r"\(1, 4, 6, 6\): \[B, I, A, \*S\] with 2 spatial"):

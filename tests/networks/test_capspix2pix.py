@@ -67,14 +67,27 @@ class TestCapsPix2Pix(GeneratorContract, TracedNetworkContract):
     pass
 
 
-class TestSmooth(GeneratorContract):
-    """Without transposed convolutions and padding with zeros, as generators are trained now."""
+class TestLinear(GeneratorContract):
+    """Without transposed convolutions and padding with zeros."""
 
     arguments: Mapping[str, object] = {"upsampling": "linear", "padding": "replicate"}
 
 
+class TestSmoothed(GeneratorContract, TracedNetworkContract):
+    """With transposed convolutions that are smoothed, as axon-synthesis is."""
+
+    arguments: Mapping[str, object] = {"upsampling": "smoothed", "padding": "replicate"}
+
+    def test_it_takes_the_weights_of_the_published_network(self) -> None:
+        published = build_network("CapsPix2Pix", self.small)
+        self.network().load_state_dict(published.state_dict())
+
+
+@pytest.mark.parametrize("upsampling", ["smoothed", "linear"])
 @pytest.mark.parametrize("spatial_dims", [2, 3])
-def test_a_uniform_label_map_has_neither_checkerboard_nor_border(spatial_dims: int) -> None:
+def test_a_uniform_label_map_has_neither_checkerboard_nor_border(
+    spatial_dims: int, upsampling: str
+) -> None:
     """Whatever the weights: the image without its random fields is the same everywhere."""
     size = (24, 32, 16)[:spatial_dims]
     label = torch.ones(1, 1, *size)
@@ -88,10 +101,10 @@ def test_a_uniform_label_map_has_neither_checkerboard_nor_border(spatial_dims: i
             clean, _ = network.clean_and_image(label, torch.zeros(1, 8))
         return float(clean.max() - clean.min())
 
-    assert unevenness(upsampling="linear", padding="replicate") < 1e-5
+    assert unevenness(upsampling=upsampling, padding="replicate") < 1e-5
     if spatial_dims == 2:
         assert unevenness(upsampling="transposed", padding="replicate") > 1e-3
-        assert unevenness(upsampling="linear", padding="zeros") > 1e-3
+        assert unevenness(upsampling=upsampling, padding="zeros") > 1e-3
 
 
 @pytest.mark.parametrize("argument", ["upsampling", "padding"])

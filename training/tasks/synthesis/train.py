@@ -161,7 +161,7 @@ def training_step(
         loss=GeneratorLoss(
             _weights(recipe),
             judge.to(device) if judge else None,
-            shifted=recipe.upsampling == "linear",
+            shifted=recipe.upsampling != "transposed",
         ),
         recipe=recipe,
         device=device,
