@@ -88,7 +88,10 @@ def read_image(
         image = image if index is None else chosen_volume(image, index)
     low, high = float(image.array.min()), float(image.array.max())
     if not (low >= -_LARGEST and high <= _LARGEST):
-        raise NotFinite("the image holds NaN, infinity or numbers beyond float32: repair it")
+        raise NotFinite(
+            "the image holds NaN, infinity or numbers beyond float32: replace them "
+            "(numpy.nan_to_num) and save it again"
+        )
     return as_labels(image) if kind == "labels" else image
 
 

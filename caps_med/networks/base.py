@@ -38,6 +38,8 @@ class CapsuleNetwork(nn.Module):
     Attributes:
         spatial_dims: 2 or 3.
         divisor: each spatial axis of the input must be a multiple of it.
+        normalizes_coarsest: whether it normalizes its coarsest maps, which must then have more than
+            one position: an input of `divisor` along every axis is too small.
         layers: the capsule layers in order of computation.
         lists_all: whether `layers` are nearly all that it computes; others have convolutions too.
         unit_votes: numbers that the votes of its largest layer by unit routing take, per position
@@ -48,6 +50,7 @@ class CapsuleNetwork(nn.Module):
 
     spatial_dims: int
     divisor: int = 1
+    normalizes_coarsest: bool = False
     lists_all: bool = True
     unit_votes: float = 0.0
     whole_training_batches: bool = False

@@ -34,6 +34,7 @@ class UNet(SegmentationNetwork):
     """
 
     divisor = 16
+    normalizes_coarsest = True
     lists_all = False
 
     def __init__(

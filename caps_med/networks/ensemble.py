@@ -55,6 +55,7 @@ class Ensemble(SegmentationNetwork):
         self.members = nn.ModuleList(built)
         self.spatial_dims, self.layers = first.spatial_dims, first.layers
         self.divisor = math.lcm(*(member.divisor for member in built))
+        self.normalizes_coarsest = any(member.normalizes_coarsest for member in built)
         self.in_channels, self.out_channels = first.in_channels, first.out_channels
 
     @sample_by_sample

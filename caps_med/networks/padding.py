@@ -13,11 +13,16 @@ from caps_med.networks.base import CapsuleNetwork, SegmentationNetwork
 def padded(network: CapsuleNetwork, maps: Tensor) -> Tensor:
     """`[N, C, *S]`, with each spatial axis prolonged to a multiple of the network's divisor.
 
+    Where the network needs more than one position at its coarsest scale, the last axis is prolonged
+    once more.
+
     Images are continued by their last pixels: zeros would be an edge that is not in the image, and
     networks find structures along it (measured: docs/results/models.md). Label maps are continued
     by the first class.
     """
     after = [-size % network.divisor for size in reversed(maps.shape[2:])]
+    if network.normalizes_coarsest and max(maps.shape[2:]) <= network.divisor:
+        after[0] += network.divisor
     widths = [width for more in after for width in (0, more)]
     image = isinstance(network, SegmentationNetwork)
     return F.pad(maps, widths, mode="replicate" if image else "constant")

@@ -54,6 +54,23 @@ def test_images_are_continued_by_their_edges_and_label_maps_by_the_first_class()
     assert labels.sum() == maps.sum()
 
 
+@pytest.mark.parametrize("network", ["UNet", "Ensemble"])
+@pytest.mark.parametrize("size", [(1, 1), (16, 3), (2, 9, 3)])
+def test_the_smallest_images_fit_a_network_that_normalizes_its_coarsest_maps(
+    network: str, size: tuple[int, ...], tmp_path: Path
+) -> None:
+    arguments = {"spatial_dims": len(size), "out_channels": 3, "features": [4, 4, 8, 8, 8, 4]}
+    if network == "Ensemble":
+        arguments = {"network": "UNet", "members": 2, "arguments": arguments}
+    spec = NetworkSpec(name=network, arguments=arguments)
+    spacing = (1.0, 1.0) if len(size) == 3 else None
+    write_tiny(tmp_path, "tiny", tiny_card("segmentation", spacing, spec))
+    image = np.random.default_rng(0).integers(0, 255, (1, *size)).astype(np.uint8)
+    answer = caps_med.load_model("tiny", tmp_path).segment(MedicalImage(image))
+    assert answer.spatial_shape == size
+    assert np.isfinite(answer.probabilities.array).all()
+
+
 def test_the_edge_of_a_tile_is_not_an_edge_in_the_image() -> None:
     """A tile whose size is no multiple of 8, against the same place of the whole image."""
     model = caps_med.load_model("axon-segmentation")

@@ -88,7 +88,9 @@ def _check(data: bytes, limits: Limits) -> tuple[tuple[int, ...], bool, np.dtype
     file = io.BytesIO(data)
     shape, fortran, dtype = _header(file)
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        raise UnsupportedFormat(f"npy: dtype {dtype} is not read: save real numbers of 64 bits")
+        raise UnsupportedFormat(
+            f"npy: dtype {dtype} is not read: save real numbers of up to 64 bits"
+        )
     if not 2 <= len(shape) <= _MAX_AXES or min(shape) < 1:
         raise UnsupportedFormat(
             f"npy: [H, W], [H, W, 3] or [X, Y, Z] is read, the array has shape {shape}"
