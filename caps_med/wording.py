@@ -17,12 +17,12 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 def choose_one(count: int, what: str) -> str:
     """How one of several volumes or pictures in a file is chosen, wherever the file is given.
 
-    >>> choose_one(3, "volume")
-    'choose one volume of 0 to 2 with --volume N (Python: read_image(..., index=N), HTTP: volume=N)'
+    >>> choose_one(3, "page")
+    'choose one page of 0 to 2 with --volume N (Python: read_image(..., index=N), HTTP: ?volume=N)'
     """
     return (
         f"choose one {what} of 0 to {count - 1} with --volume N (Python: read_image(..., index=N), "
-        "HTTP: volume=N)"
+        "HTTP: ?volume=N)"
     )
 
 

@@ -43,16 +43,21 @@ async def known_parameters(request: Request) -> None:
     if request.method != "POST":
         return
     parts, query = _documented(request.app.openapi(), request.scope["route"].path_format)
-    given: list[tuple[str, Iterable[str], list[str]]] = []
     if parts is not None:
         await _check_form(request, parts)
-        given.append(("part", await request.form(), parts))
-    given.append(("query parameter", request.query_params, query))
-    for kind, names, known in given:
-        for name in names:
-            if name not in known:
-                listed = ", ".join(known) or "none"
-                raise InvalidParameter(f"there is no {kind} {name!r}: known are {listed}")
+        _check_names("part", await request.form(), parts, "query parameter", query)
+    _check_names("query parameter", request.query_params, query, "part", parts or [])
+
+
+def _check_names(
+    kind: str, names: Iterable[str], known: Sequence[str], other: str, others: Sequence[str]
+) -> None:
+    """Refuse names that are not known, and say of those of the other kind that they are."""
+    for name in names:
+        if name not in known:
+            listed = ", ".join(known) or "none"
+            hint = f"; {name!r} is a {other}" if name in others else ""
+            raise InvalidParameter(f"there is no {kind} {name!r}: known are {listed}{hint}")
 
 
 async def _check_form(request: Request, parts: Sequence[str]) -> None:

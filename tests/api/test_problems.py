@@ -47,6 +47,10 @@ def test_a_misspelt_parameter(client: TestClient, picture: bytes, labels: bytes)
     assert detail == "there is no part 'sed': known are labels, seed, count"
     detail = post(client, f"{path}?seed=7", 422, "invalid_parameter", files=files)
     assert "no query parameter 'seed': known are format" in detail
+    assert detail.endswith("; 'seed' is a part")
+    data = {"format": "json"}
+    detail = post(client, path, 422, "invalid_parameter", files=files, data=data)
+    assert detail.endswith("; 'format' is a query parameter")
     files = {"image": picture, "labels": labels}
     post(client, "/v1/models/tiny-segmentation/segment", 422, "invalid_parameter", files=files)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from caps_med.errors import InvalidInput, InvalidParameter
 from training.engine.recipe import Recipe, merged
@@ -27,11 +27,21 @@ def build_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Rec
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        known = f"; known are {', '.join(kind.model_fields)}"
-        raise InvalidParameter(
-            f"recipe: {where}{': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
-            f"{known if first['type'] == 'extra_forbidden' else ''}"
-        ) from error
+        said = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            said = f"there is no such value; known are {', '.join(_siblings(kind, first['loc']))}"
+        raise InvalidParameter(f"recipe: {where}{': ' if where else ''}{said}") from error
+
+
+def _siblings(kind: type[BaseModel], place: Sequence[int | str]) -> list[str]:
+    """The fields that the model at a place within another one has."""
+    for name in place[:-1]:
+        annotation = kind.model_fields[str(name)].annotation
+        kinds = (annotation, *get_args(annotation))
+        kind = next(
+            each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)
+        )
+    return list(kind.model_fields)
 
 
 def read_overrides(recipe_file: Path | None, settings: Sequence[str]) -> dict[str, Any]:

@@ -235,7 +235,8 @@ def test_the_recipe_is_kept_with_the_model_and_every_value_can_be_set(
     ("values", "message"),
     [
         ({"epochs": "many"}, "recipe: epochs: .*integer"),
-        ({"dropout": 1}, "recipe: dropout: .*known are data, epochs"),
+        ({"dropout": 1}, "recipe: dropout: there is no such value; known are data, epochs"),
+        ({"augmentation": {"nois": 1}}, "recipe: augmentation.nois: there is .* are rotation, "),
         ({"augmentation": {"wiggle": 1}}, "recipe: augmentation.wiggle"),
         ({"crop": 50}, "recipe: crop: .*multiple of 8"),
         ({"network": "pix2pix"}, "recipe: network: .*segcaps"),
