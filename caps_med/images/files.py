@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from caps_med.drafts import draft_of
-from caps_med.errors import InvalidInput, NotFinite
+from caps_med.errors import InvalidInput, InvalidParameter, NotFinite
 from caps_med.images.channels import chosen_volume, stack_channels
 from caps_med.images.codecs import dicom_layout
 from caps_med.images.codecs.registry import CODECS, codec_of_content, codec_of_name, codec_of_path
@@ -303,9 +303,12 @@ def write_image(image: MedicalImage, path: str | PathLike[str]) -> None:
     Raises:
         UnsupportedFormat: the suffix is unknown, or its format cannot hold this image.
         InvalidInput: the format cannot hold these values.
+        InvalidParameter: there is no folder for it.
     """
     path = Path(path)
     codec = codec_of_path(path)
+    if not path.parent.is_dir():
+        raise InvalidParameter(f"{path}: there is no folder {path.parent}; create it first")
     data = encode_image(image, codec.name, compress=path.name.lower().endswith(".gz"))
     with draft_of(path) as draft:
         draft.write_bytes(data)

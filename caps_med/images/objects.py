@@ -41,10 +41,11 @@ def from_object(source: Any) -> MedicalImage:  # noqa: ANN401 - that is what it 
     for name in class_names(source):
         if name in _CONVERTERS:
             return _CONVERTERS[name](source)
+    kind = f"{type(source).__module__}.{type(source).__qualname__}".removeprefix("builtins.")
     raise InvalidInput(
-        f"a {type(source).__module__}.{type(source).__qualname__} is not an image: give a path, "
-        "the content of a file, a MedicalImage, (array, affine), or an image of NumPy, PyTorch, "
-        "MONAI, nibabel, SimpleITK or Pillow"
+        f"an object of type {kind} is not an image: give a path, the content of a file, a "
+        "MedicalImage, (array, affine), or an image of NumPy, PyTorch, MONAI, nibabel, SimpleITK "
+        "or Pillow"
     )
 
 

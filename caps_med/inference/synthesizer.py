@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -195,11 +196,15 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         """The noise vector `[1, Z]` of a seed, the same on every machine.
 
         Raises:
-            InvalidParameter: the seed is negative or over 63 bits.
+            InvalidParameter: the seed is no whole number, negative or over 63 bits.
         """
-        if not 0 <= seed <= LARGEST_SEED:
-            raise InvalidParameter(f"seed={seed}: must be from 0 to {LARGEST_SEED}")
-        return self.network.noise_of_seed(seed)
+        try:
+            whole = operator.index(seed)
+        except TypeError:
+            whole = -1
+        if not 0 <= whole <= LARGEST_SEED:
+            raise InvalidParameter(f"seed={seed}: must be from 0 to {LARGEST_SEED}, a whole number")
+        return self.network.noise_of_seed(whole)
 
     def slice_noise(self, labels: PreparedSlices, z: Tensor) -> Tensor:
         """The noise vectors of a label map's slices, `[D, Z']`; `[1, Z]` for a 3-D network.

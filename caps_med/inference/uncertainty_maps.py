@@ -31,12 +31,13 @@ PROBABILITIES: tuple[ShownMap, ...] = ("probabilities",)
 
 
 def known_maps(names: Collection[str]) -> tuple[ShownMap, ...]:
-    """The maps of these names.
+    """The maps of these names, or of one name.
 
     Raises:
         InvalidParameter: there is none of a name; the message tells those that there are.
     """
     there: tuple[ShownMap, ...] = (*MAP_NAMES, *PROBABILITIES)
+    names = (names,) if isinstance(names, str) else names
     for name in names:
         if name not in there:
             raise InvalidParameter(f"maps: {name!r} is none of {', '.join(there)}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.errors import InputTooLarge, InvalidInput, InvalidParameter, UnsupportedFormat
 from caps_med.images import (
     FORMATS,
     Limits,
@@ -117,3 +117,8 @@ def test_a_colour_picture_is_no_label_map_unless_grey() -> None:
     assert read_image(encode_image(grey, "png"), kind="labels").array.shape == (1, 13, 17)
     with pytest.raises(InvalidInput, match="a colour picture is not a label map"):
         read_image(encode_image(picture("u1", channels=3), "png"), kind="labels")
+
+
+def test_a_file_in_a_folder_that_is_not_there_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameter, match=r"a\.png: there is no folder .*; create it first"):
+        write_image(picture("uint8"), tmp_path / "nowhere" / "a.png")

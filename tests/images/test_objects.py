@@ -148,8 +148,8 @@ def test_a_label_map_in_memory_is_checked_like_a_file() -> None:
         ((VOXELS[0], OBLIQUE), r"has shape \(5, 6\), not \[X, Y, Z\]"),
         ((VOXELS, np.eye(3)), r"affine must have shape \(4, 4\), got \(3, 3\)"),
         (nib.Nifti1Image(np.zeros((4, 5, 6, 2, 2), np.int16), OBLIQUE), "is not one volume"),
-        ({"image": VOXELS}, "a builtins.dict is not an image: give a path"),
-        (7, "a builtins.int is not an image"),
+        ({"image": VOXELS}, "an object of type dict is not an image: give a path"),
+        (7, "an object of type int is not an image"),
     ],
 )
 def test_anything_else_is_refused(source: object, message: str) -> None:

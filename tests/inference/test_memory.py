@@ -19,7 +19,7 @@ from caps_med.images import MedicalImage, SliceStack
 from caps_med.inference import Model
 from caps_med.inference.passes import passes
 from caps_med.inference.segmenter import Segmenter
-from caps_med.inference.uncertainty_maps import PROBABILITIES, ShownMap
+from caps_med.inference.uncertainty_maps import PROBABILITIES, ShownMap, known_maps
 from caps_med.networks import SegmentationNetwork
 from caps_med.preprocessing import Preprocessing, with_neighbours
 
@@ -131,5 +131,6 @@ def test_what_an_answer_keeps_changes_neither_labels_nor_maps_nor_numbers(
         found = model.segment(image, maps=[name])
         np.testing.assert_array_equal(found.map_of(name).array, whole.map_of(name).array)
         np.testing.assert_array_equal(found.map_of(name).affine, image.affine)
+    assert known_maps("entropy") == known_maps(["entropy"]) == ("entropy",)
     with pytest.raises(InvalidParameter, match="'entropie' is none of confidence, entropy"):
         model.segment(image, maps=["entropie"])  # type: ignore[list-item]

@@ -228,6 +228,8 @@ def test_aliases_are_further_ids_of_labels(synthesis: Model) -> None:
 def test_bad_seed_is_refused(synthesis: Model) -> None:
     with pytest.raises(InvalidParameter, match="seed=-1: must be from 0"):
         synthesis.synthesize(label_map(), seed=-1)
+    with pytest.raises(InvalidParameter, match=r"seed=1\.5: must be .* a whole number"):
+        synthesis.synthesize(label_map(), seed=1.5)  # type: ignore[arg-type]
 
 
 def test_features_are_the_networks_capsules(segmentation: Model, tmp_path: Path) -> None:
