@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from caps_med.errors import InvalidInput
 from caps_med.images import LabelCode, SliceStack
-from training.data.check.check import quiet_libraries
+from training.data.check.check import SAVE_IDS, like_a_picture, quiet_libraries
 from training.data.check.findings import Finding, finding
 from training.data.interpretation import Interpretation
 from training.data.layouts import label_maps_alone
-from training.data.reading import BrokenCase, read_label
+from training.data.reading import BrokenCase, encoding_of, read_label
 from training.randomization.label_maps import MOST_IDS
 from training.randomization.scheme import LabelScheme, scheme_of
 
@@ -47,7 +47,8 @@ class LabelMapData:
 
     Attributes:
         data: the path, as given.
-        given: the scheme that the user gave; None makes a label of every id.
+        given: the scheme that the user gave; None makes a label of every id, and masks of 0 and
+            255 to masks of 0 and 1.
         names: names of labels, for ids without a scheme.
     """
 
@@ -74,7 +75,11 @@ class LabelMapData:
     @cached_property
     def _read(self) -> tuple[tuple[Stack, ...], tuple[Finding, ...]]:
         with quiet_libraries():
-            return _stacks(Path(self.data))
+            stacks, findings = _stacks(Path(self.data))
+        values = [set(np.unique(one.labels).tolist()) for one in stacks]
+        if self.given is None and encoding_of(values, self.names):  # masks of 0 and 255
+            stacks = tuple(replace(one, labels=np.minimum(one.labels, 1)) for one in stacks)
+        return stacks, findings
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
@@ -185,6 +190,9 @@ def _stacks(folder: Path) -> tuple[tuple[Stack, ...], tuple[Finding, ...]]:
         if not stack.array.any():
             what, fix = "is empty (all 0)", "remove it"
             findings.append(finding("empty_label", str(case.label), what, fix))
+            continue
+        if what := like_a_picture(image, len(np.unique(image.array))):
+            findings.append(finding("label_picture", str(case.label), what, SAVE_IDS))
             continue
         spacing = None
         if stack.spacing is not None and stack.slice_mm is not None:

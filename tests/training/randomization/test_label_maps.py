@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from caps_med.errors import InvalidInput, InvalidParameter
 from tests.training.randomization.maps import (
@@ -91,6 +92,22 @@ def test_a_folder_without_a_scheme_has_a_label_for_every_id(tmp_path: Path) -> N
         0: "background", WHITE: "label 2", GREY: "cortex", FLUID: "label 5", SKULL: "label 9"
     }  # fmt: skip
     assert data.trainable and data.spacing_mm is None
+
+
+def test_masks_of_0_and_255_are_of_one_label_unless_a_name_says_otherwise(tmp_path: Path) -> None:
+    for number in range(2):
+        mask = (ball(number)[12] > 0) * np.uint8(255)
+        Image.fromarray(mask).save(tmp_path / f"{number}.png")
+    assert open_label_maps(tmp_path).ids == [0, 1]
+    assert open_label_maps(tmp_path, ["255=head"]).ids == [0, 255]
+
+
+def test_a_photograph_among_the_label_maps_is_an_error(tmp_path: Path) -> None:
+    write_pictures(tmp_path)
+    noise = np.random.default_rng(0).integers(0, 200, (40, 50), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "photo.png")
+    (found,) = open_label_maps(tmp_path).findings
+    assert (found.code, found.file) == ("label_picture", "photo.png")
 
 
 def test_the_scheme_beside_the_label_maps_is_found_and_no_label_map(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ from training.pictures.sheet import Thumbnail, case_sheet, thumbnail
 #: A label map is taken for a photograph if it has more distinct values than the first, and if the
 #: share of equal neighbouring pixels is below the second.
 PICTURE_VALUES, PICTURE_EQUAL = 16, 0.8
+#: What to do with such a file.
+SAVE_IDS = "save label ids: 0, 1, 2, ..."
 _CHUNK = 2**22
 #: Cases shown on the contact sheet, evenly spaced.
 SHOWN = 12
@@ -153,10 +155,8 @@ class _Survey:
 
     def _count(self, case: Case, image: MedicalImage, label: MedicalImage) -> None:
         counted = _counted(label)
-        values = list(counted)
-        if len(values) > PICTURE_VALUES and _equal_neighbours(label) < PICTURE_EQUAL:
-            what = f"has {len(values)} distinct values that vary like those of a photograph"
-            self._add("label_picture", case.label, what, "save label ids: 0, 1, 2, ...")
+        if what := like_a_picture(label, len(counted)):
+            self._add("label_picture", case.label, what, SAVE_IDS)
             return
         for note in label.warnings:
             fix = "correct the segments where this is not what was meant"
@@ -251,6 +251,17 @@ def _counted(label: MedicalImage) -> dict[int, int]:
     for start in range(0, flat.size, _CHUNK):
         total += np.bincount(flat[start : start + _CHUNK], minlength=len(total))
     return {int(value): int(total[value]) for value in np.flatnonzero(total)}
+
+
+def like_a_picture(label: MedicalImage, values: int) -> str:
+    """What is wrong with a label map that is an image in truth; empty if it is none.
+
+    Args:
+        values: how many different ones it has.
+    """
+    if values <= PICTURE_VALUES or _equal_neighbours(label) >= PICTURE_EQUAL:
+        return ""
+    return f"has {values} distinct values that vary like those of a photograph"
 
 
 def _equal_neighbours(label: MedicalImage) -> float:
