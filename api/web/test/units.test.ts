@@ -14,11 +14,19 @@ import { colorsOf, OKABE_ITO } from '../src/palette.js';
 import { position } from '../src/readout.js';
 import { asField, between, stepped } from '../src/region.js';
 import { call, Problem, warningsOf } from '../src/service.svelte.js';
+import { sizeText } from '../src/size.js';
 import { deltas, nearest } from '../src/strip.svelte.js';
 import { within } from '../src/viewer.js';
 import { traitsOf } from '../src/tasks.js';
 import { fillWithPercents, uncertaintyColors } from '../src/uncertainty.js';
 import { unlessStopped, Work } from '../src/work.svelte.js';
+
+describe('the size of an answer', () => {
+  it('has x first, of a picture and of a volume', () => {
+    expect(sizeText([64, 70])).toBe('70 × 64 pixels');
+    expect(sizeText([181, 217, 90])).toBe('181 × 217 × 90 voxels');
+  });
+});
 
 describe('a job in the background', () => {
   const job = { id: 'a', state: 'running' as const, position: null, seconds_to_start: null, seconds_left: 41.7, progress: { done: 60, total: 181 } };

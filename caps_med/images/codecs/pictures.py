@@ -70,7 +70,7 @@ def from_pillow(picture: Image.Image, name: str, kind: Kind, bits: int) -> Medic
     if kind == "labels" and bits < 8:
         array = array // (255 // (2**bits - 1))  # Pillow spreads few bits over 0..255
     if bits > 8 and array.ndim == 3:
-        warnings += (f"{name}: colours of {bits} bits were read as 8 bits",)
+        warnings += (f"{name.upper()}: colours of {bits} bits were read as 8 bits",)
     array = array[None] if array.ndim == 2 else np.moveaxis(array, -1, 0)
     return MedicalImage(np.ascontiguousarray(array), format=name, warnings=warnings)
 
@@ -83,8 +83,10 @@ def is_grey(palette: Array) -> bool:
 def transparency(name: str, kind: Kind) -> tuple[str, ...]:
     """The warning about a picture that is not opaque, which a label map must be."""
     if kind == "labels":
-        raise InvalidInput(f"{name}: a label map cannot be transparent: save it without alpha")
-    return (f"{name}: transparency was laid over black",)
+        raise InvalidInput(
+            f"{name.upper()}: a label map cannot be transparent: save it without alpha"
+        )
+    return (f"{name.upper()}: transparency was laid over black",)
 
 
 def _opaque(picture: Image.Image, name: str, kind: Kind) -> tuple[Image.Image, tuple[str, ...]]:

@@ -101,7 +101,7 @@ class TestColours:
     def test_transparency_is_laid_over_black_and_told(self) -> None:
         read = read_image(saved(Image.new("RGBA", (3, 2), (100, 200, 50, 128)), "PNG"))
         np.testing.assert_allclose(read.array[:, 0, 0], [50, 100, 25], atol=1)
-        assert read.warnings == ("png: transparency was laid over black",)
+        assert read.warnings == ("PNG: transparency was laid over black",)
 
     def test_a_palette_of_colours_is_rgb_and_of_greys_is_grey(self) -> None:
         for colours, channels in [([0, 0, 0, 9, 8, 7], 3), ([0, 0, 0, 9, 9, 9], 1)]:

@@ -182,7 +182,7 @@ def test_transparency_is_laid_over_black_with_a_warning() -> None:
     pixels[..., 3] = 51
     read = read_image(saved(pixels, photometric="rgb", extrasamples=["unassalpha"]))
     assert read.array[:, 0, 0].tolist() == [20, 40, 10]
-    assert read.warnings == ("tiff: transparency was laid over black",)
+    assert read.warnings == ("TIFF: transparency was laid over black",)
     read = read_image(saved(pixels, photometric="rgb", extrasamples=["assocalpha"]))
     assert read.array[:, 0, 0].tolist() == [100, 200, 50]
     grey = saved(pixels[..., 2:], photometric="minisblack", extrasamples=["unassalpha"])
