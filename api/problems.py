@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from api.budget import Busy, NoRoom
 from api.decoding.decoder import DecoderDied, DecodeTimeout, NoDecoder
 from caps_med import errors
+from caps_med.wording import reason
 
 log = logging.getLogger("caps_med.api")
 
@@ -212,7 +213,7 @@ async def _expected(_: Request, error: Exception) -> JSONResponse:
 
 async def _validation(_: Request, error: Exception) -> JSONResponse:
     found: list[Any] = list(error.errors()) if isinstance(error, RequestValidationError) else []
-    listed = [f"{'.'.join(map(str, e['loc'][1:]))}: {e['msg']}" for e in found]
+    listed = [f"{'.'.join(map(str, e['loc'][1:]))}: {reason(e)}" for e in found]
     return problem(errors.InvalidParameter.code, "; ".join(listed))
 
 

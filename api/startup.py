@@ -10,6 +10,7 @@ from api.access.keys import KeyStore, default_path
 from api.access.listening import LOOPBACK_NAMES, check_exposure, is_loopback
 from api.processes import write_no_core_file
 from caps_med.errors import InvalidParameter
+from caps_med.wording import reason
 
 if TYPE_CHECKING:
     from api.settings import Settings
@@ -31,7 +32,7 @@ def read_settings(given: dict[str, Any]) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = "_".join(str(part) for part in first["loc"]).upper()
-        raise InvalidParameter(f"CAPS_MED_{name}: {first['msg']}") from error
+        raise InvalidParameter(f"CAPS_MED_{name}: {reason(first)}") from error
     except SettingsError as error:
         field = re.search(r'field "(\w+)"', str(error))
         name = field[1].upper() if field else "..."

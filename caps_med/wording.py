@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -33,3 +34,12 @@ def size_text(sizes: Iterable[float], unit: str) -> str:
     '197 × 233 × 189 voxels'
     """
     return " × ".join(f"{size:g}" for size in reversed([*sizes])) + f" {unit}"
+
+
+def reason(error: Mapping[str, Any]) -> str:
+    """What pydantic says of one error, without the name of the exception that a validator raised.
+
+    >>> reason({"msg": "Value error, must be even"})
+    'must be even'
+    """
+    return str(error["msg"]).removeprefix("Value error, ")

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from caps_med.errors import InvalidParameter
+from caps_med.wording import reason
 
 _PREFIX = "CAPS_MED_CLUSTER_"
 
@@ -53,4 +54,4 @@ def read_size(given: dict[str, Any]) -> Size:
     except ValidationError as error:
         first = error.errors()[0]
         name = "_".join(str(part) for part in first["loc"]).upper() or "MAX_REPLICAS"
-        raise InvalidParameter(f"{_PREFIX}{name}: {first['msg']}") from error
+        raise InvalidParameter(f"{_PREFIX}{name}: {reason(first)}") from error

@@ -8,6 +8,7 @@ from fastapi import Request
 from pydantic import BaseModel, Field, ValidationError
 
 from caps_med.errors import InputTooLarge, InvalidParameter
+from caps_med.wording import reason
 
 #: Largest body of JSON, in bytes: as of a part of a form that is not a file.
 MOST_BYTES = 64 * 1024
@@ -84,7 +85,7 @@ def parsed(kind: type[P], text: str | bytes) -> P:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(("params", *map(str, first["loc"])))
-        raise InvalidParameter(f"{where}: {first['msg']}") from error
+        raise InvalidParameter(f"{where}: {reason(first)}") from error
 
 
 async def json_body(request: Request) -> bytes:

@@ -33,6 +33,7 @@ from api.streams import STREAM, event_stream
 from api.uploads import hashed
 from caps_med.bundles.tasks import Task
 from caps_med.errors import InvalidParameter
+from caps_med.wording import reason
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["training"])
 
@@ -158,7 +159,7 @@ async def chosen_options(
     try:
         return Options.model_validate({**locals(), "randomize": randomize or None})
     except ValidationError as error:
-        listed = [f"{e['loc'][0]}: {e['msg']}" for e in error.errors()]
+        listed = [f"{e['loc'][0]}: {reason(e)}" for e in error.errors()]
         raise InvalidParameter("; ".join(listed)) from error
 
 

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from caps_med.errors import InvalidParameter
+from caps_med.wording import reason
 
 #: JSON: name -> `ArchiveSettings`.
 VARIABLE = "CAPS_MED_ARCHIVES"
@@ -104,7 +105,7 @@ def configured_archives(environment: Mapping[str, str] = os.environ) -> dict[str
         first = error.errors(include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"] if part != "[key]")
         raise InvalidParameter(
-            f"{VARIABLE}: {place + ': ' if place else ''}{first['msg']}; give JSON as "
+            f"{VARIABLE}: {place + ': ' if place else ''}{reason(first)}; give JSON as "
             '{"pacs": {"url": "https://HOST/dicom-web"}}'
         ) from None  # the cause would show the value, which may hold a password
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from caps_med.bundles.metadata import BundleMetadata, ModelCard
 from caps_med.errors import InvalidBundle
+from caps_med.wording import reason
 
 if TYPE_CHECKING:
     from caps_med.networks import CapsuleNetwork
@@ -55,7 +56,7 @@ class Bundle:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
             raise InvalidBundle(
-                f"{self.reference}: metadata.json, {where}: {first['msg']}"
+                f"{self.reference}: metadata.json, {where}: {reason(first)}"
             ) from error
 
     @property

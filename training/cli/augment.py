@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from caps_med.errors import InvalidParameter
-from caps_med.wording import counted
+from caps_med.wording import counted, reason
 from training.cli.options import (
     Data,
     Models,
@@ -99,7 +99,7 @@ def augment(
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise InvalidParameter(f"{where}: {first['msg']}") from error
+        raise InvalidParameter(f"{where}: {reason(first)}") from error
     try:
         result = augmented(config, out, models, console)
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from caps_med.errors import InvalidInput
 from caps_med.images import LabelCode
+from caps_med.wording import reason
 
 Id = Annotated[int, Field(ge=0, le=65535)]
 #: Built-in schemes by name.
@@ -122,6 +123,5 @@ def scheme_of(name: str | Path) -> LabelScheme:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise InvalidInput(
-            f"{file}: {where}{': ' if where else ''}{first['msg'].removeprefix('Value error, ')}; "
-            f"write for example {_EXAMPLE}"
+            f"{file}: {where}{': ' if where else ''}{reason(first)}; write for example {_EXAMPLE}"
         ) from error

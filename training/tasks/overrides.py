@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from caps_med.errors import InvalidInput, InvalidParameter
+from caps_med.wording import reason
 from training.engine.recipe import Recipe, merged
 
 
@@ -27,7 +28,7 @@ def build_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Rec
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
+        said = reason(first)
         if first["type"] == "extra_forbidden":
             said = f"there is no such value; known are {', '.join(_siblings(kind, first['loc']))}"
         raise InvalidParameter(f"recipe: {where}{': ' if where else ''}{said}") from error
