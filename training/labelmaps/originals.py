@@ -9,6 +9,7 @@ import numpy as np
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage
 from training.data.cases import Case
+from training.data.check.check import SAVE_IDS, like_a_picture
 from training.data.dataset import Dataset
 
 
@@ -46,7 +47,8 @@ def read_originals(dataset: Dataset) -> Originals:
     """Read all label maps of a data set, with or without images.
 
     Raises:
-        InvalidInput: there are no label maps, all are empty, or pictures and volumes are mixed.
+        InvalidInput: there are no label maps, all are empty, one is a photograph, or pictures and
+            volumes are mixed.
         BrokenCase: a label map cannot be read.
     """
     root = dataset.root
@@ -59,6 +61,9 @@ def read_originals(dataset: Dataset) -> Originals:
         raise InvalidInput(
             f"{root}: every label map is empty (all 0): there are no shapes to resemble"
         )
+    for one in labelled:
+        if what := like_a_picture(one.label, len(np.unique(one.label.array))):
+            raise InvalidInput(f"{root}: {one.case.label} {what}: {SAVE_IDS}")
     if len({one.label.spatial_dims for one in labelled}) > 1:
         raise InvalidInput(f"{root}: contains pictures and volumes: keep one kind")
     return Originals(dataset, labelled)

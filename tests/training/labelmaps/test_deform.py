@@ -236,6 +236,10 @@ def test_a_folder_without_labels_is_told(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((32, 32), np.uint8)).save(tmp_path / "labels" / "a.png")
     _, error = run("--like", tmp_path, "--count", 1, "--out", tmp_path / "out")
     assert "every label map is empty" in str(error)
+    noise = np.random.default_rng(0).integers(0, 200, (32, 32), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "labels" / "a.png")
+    _, error = run("--like", tmp_path, "--count", 1, "--out", tmp_path / "out")
+    assert "a.png has 199 distinct values that vary like those of a photograph" in str(error)
     _, error = run("--count", 1, "--out", tmp_path / "out")
     assert isinstance(error, InvalidParameter)
 
