@@ -1,10 +1,11 @@
 """Make the samples: an axial slice of the MNI152 template, another head, axons, a digit, a boot.
 
-    python -m benchmarks.make_samples [--colin27 ch2bet.nii.gz] [--pictures DIR]
+    python -m benchmarks.make_samples [--colin27 ch2bet.nii.gz] [--pictures DIR] [--label-maps DIR]
 
 The slice is one of those held out from the training of the built-in models. ``ch2bet.nii.gz`` is
 the skull-stripped Colin27 average of Debian's package mricron-data; without it its samples stay.
 DIR holds the data of `benchmarks.classification`; without it the digit and the clothing stay.
+The labels of a head are a slice of one of SynthSeg's training label maps (``--label-maps``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.classification.data import folder_of
 from benchmarks.options import benchmark_parser
+from benchmarks.whole_head import ALIASES
 from caps_med import samples
 from caps_med.images import MedicalImage, SliceStack, read_image, write_image
 from training.data.classified import open_classified
@@ -30,6 +32,8 @@ HEIGHT = 82
 #: Of Colin27 every second voxel in the plane and every fourth slice; its picture is this slice.
 STEP = (2, 2, 4)
 PICTURE = 92
+#: Of SynthSeg's label maps, the id of the left thalamus, and the first that is not FreeSurfer's.
+HEAD, THALAMUS, EXTRA_CEREBRAL = "training_seg_04.nii.gz", 10, 500
 #: Data of `benchmarks.classification`, the number of a test image, and where it goes.
 PICTURES = (("mnist10k", 920, samples.DIGIT), ("fashion", 0, samples.CLOTHING))
 
@@ -39,11 +43,14 @@ def main() -> None:
     parser = benchmark_parser(__doc__)
     parser.add_argument("--colin27", type=Path)
     parser.add_argument("--pictures", type=Path)
+    parser.add_argument("--label-maps", type=Path)
     options = parser.parse_args()
     if options.colin27:
         _colin27(read_image(options.colin27))
     if options.pictures:
         _pictures(options.pictures)
+    if options.label_maps:
+        _head(read_image(options.label_maps / HEAD, kind="labels"))
     _mni152()
     _axons()
 
@@ -55,6 +62,22 @@ def _pictures(data: Path) -> None:
             dataset = open_classified(folder_of(name, data, Path(work)))
             image = dataset.read(dataset.of("test")[number])
             write_image(MedicalImage(image.array, format="png"), file)
+
+
+def _head(ids: MedicalImage) -> None:
+    """The axial slice through the middle of the thalamus, cut to the head; ids from 500 on are
+    those of `brain-synthesis`.
+    """
+    stack = SliceStack.from_image(ids)
+    middle = int(np.flatnonzero((stack.array == THALAMUS).any((1, 2, 3))).mean())
+    plane = stack.array[middle, 0].astype(int)
+    for further, own in ALIASES.items():
+        if further >= EXTRA_CEREBRAL:
+            plane[plane == further] = own
+    rows, columns = (np.flatnonzero(plane.any(axis)) for axis in (1, 0))
+    plane = plane[rows[0] - 4 : rows[-1] + 5, columns[0] - 4 : columns[-1] + 5]
+    pixels = _upright(plane.astype(np.uint8))
+    write_image(MedicalImage(pixels, np.eye(4), "nifti", kind="labels"), samples.HEAD_LABELS)
 
 
 def _axons() -> None:

@@ -6,7 +6,8 @@
 ``--label-maps`` are whole heads with FreeSurfer ids, ``--hippocampus`` labelled images cropped
 around one hippocampus. With ``--write`` the statistics of the training are computed first, as
 ``caps-med train synthesis`` does, and written into the cards of the built-in generators; else the
-cards are taken as they are. Of the hippocampi every second one makes the statistics, and the others
+cards are taken as they are, as is always that of `brain-synthesis`, whose training is not repeated
+here. Of the hippocampi every second one makes the statistics, and the others
 are asked about; of the template its held-out slices are, of the axons other simulated ones.
 """
 
@@ -25,10 +26,11 @@ from benchmarks.colin27 import reference_tissue
 from benchmarks.options import benchmark_parser
 from benchmarks.suitability import Images, photographs, slices_of
 from benchmarks.tstr.volumes.data import divided
+from benchmarks.whole_head import ALIASES, LABELS
 from caps_med import samples
 from caps_med.bundles import LabelMapStatistics
 from caps_med.errors import CapsMedError
-from caps_med.images import MedicalImage, encode_image, read_image
+from caps_med.images import MedicalImage, encode_image, match_labels, read_image
 from caps_med.inference import Model
 from caps_med.inference.label_suitability import training_label_statistics, unlike_training_labels
 from caps_med.inference.suitability import own_slices
@@ -55,6 +57,16 @@ def other_heads(folder: Path) -> Images:
         labels = read_image(file, kind="labels")
         ids = labels.array[0]
         volume = as_labels(scheme.classes(range(int(ids.max()) + 1))[ids], labels)
+        found[file.name] = volume
+        found |= {f"{file.name} {i}": one for i, one in enumerate(slices_of(volume, 24))}
+    return found
+
+
+def whole_heads(folder: Path) -> Images:
+    """The same heads with all of their classes."""
+    found: Images = {}
+    for file in sorted(folder.glob("*.nii.gz"))[::3]:
+        volume = match_labels(read_image(file, kind="labels"), LABELS, aliases=ALIASES)
         found[file.name] = volume
         found |= {f"{file.name} {i}": one for i, one in enumerate(slices_of(volume, 24))}
     return found
@@ -116,6 +128,7 @@ def by_model(options: Mapping[str, Path]) -> dict[str, tuple[Images, dict[str, I
                 "Colin27": colin27(options["colin27"]),
             },
         ),
+        "brain-synthesis": ({}, {"whole heads": whole_heads(options["label_maps"])}),
         "axon-synthesis": (training_axons(), {"axons": axons(1007, 32)}),
         "hippocampus-synthesis": (
             learned,
@@ -173,7 +186,7 @@ def statistics_of(model: Model, images: Images) -> LabelMapStatistics:
 
     stacks: Iterable[Iterable[NDArray[np.float32]]]
     stacks = [own_slices(synthesizer.prepare(image).slices) for image in images.values()]
-    if synthesizer.network.spatial_dims == 2:
+    if synthesizer.network.spatial_dims == 2 and synthesizer.card.spacing_mm is not None:
         stacks = [itertools.chain.from_iterable(stacks)]
     found = training_label_statistics(stacks, len(synthesizer.card.labels))
     assert found is not None  # noqa: S101 - they show something
@@ -224,7 +237,7 @@ def main() -> None:
     result: dict[str, dict[str, dict[str, object]]] = {}
     for name, (learned, own) in known.items():
         model = caps_med.load_model(name)
-        if options.write:
+        if options.write and learned:
             write_into_card(model, statistics_of(model, learned))
             model = caps_med.load_model(name)
         others = [images for other, (_, images) in known.items() if other != name]

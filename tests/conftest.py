@@ -29,8 +29,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 LABELS = {0: "background", 2: "nucleus", 7: "membrane"}
 #: The models that come along, as they are listed.
 BUILT_IN_NAMES = (
-    "axon-segmentation", "axon-synthesis", "brain-slices", "brain-t1-synthesis", "brain-t1-tissue",
-    "brain-tissue", "digits", "fashion", "hippocampus", "hippocampus-synthesis",
+    "axon-segmentation", "axon-synthesis", "brain-slices", "brain-synthesis", "brain-t1-synthesis",
+    "brain-t1-tissue", "brain-tissue", "digits", "fashion", "hippocampus", "hippocampus-synthesis",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ nonlinear symmetric, 1 mm), which the built-in models never saw, and its tissue 
 ``colin27.png`` and ``colin27.nii.gz`` are an axial slice (1 mm) and the whole (2 x 2 x 4 mm) of
 another head, Colin27. ``axons.png`` and ``axons-labels.png`` are simulated. ``digit.png`` and
 ``clothing.png`` are test images of MNIST's training images as divided here and of Fashion-MNIST.
+``head-labels.nii.gz`` is an axial slice (1 mm) of the label map of a head with FreeSurfer's ids.
 See ``NOTICE.md`` beside this file, and ``benchmarks/make_samples.py`` for how they were made.
 """
 
@@ -25,6 +26,7 @@ AXONS = _FOLDER / "axons.png"
 AXON_LABELS = _FOLDER / "axons-labels.png"
 DIGIT = _FOLDER / "digit.png"
 CLOTHING = _FOLDER / "clothing.png"
+HEAD_LABELS = _FOLDER / "head-labels.nii.gz"
 
 
 @dataclass(frozen=True)
@@ -83,5 +85,12 @@ SAMPLES: Mapping[str, Sample] = {
     ),
     "axon-labels": Sample(
         AXON_LABELS, "labels", "Axon labels", "Of the simulated axons", "axon-synthesis", "axons"
+    ),
+    "head-labels": Sample(
+        HEAD_LABELS,
+        "labels",
+        "Labels of a head",
+        "FreeSurfer's ids, one axial slice, NIfTI, 1 mm",
+        "brain-synthesis",
     ),
 }

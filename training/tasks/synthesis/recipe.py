@@ -216,7 +216,7 @@ class SynthesisRecipe(CropRecipe):
         volumes = source.spatial_dims == 3
         stacks: Iterable[Iterable[NDArray[np.float32]]]
         stacks = (own_slices(x.movedim(0, 1) if volumes else x[None]) for x in shown)
-        if not volumes:
+        if not volumes and source.spacing_mm is not None:  # slices of volumes, which have ends
             stacks = [itertools.chain.from_iterable(stacks)]
         return {
             **super().card_values(network, source),

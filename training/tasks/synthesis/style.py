@@ -37,7 +37,6 @@ class Style:
 
     Attributes:
         size: length of a style code.
-        codes: of the training crops, ``[N, size]``.
     """
 
     def __init__(self, statistics: Tensor, max_size: int) -> None:
@@ -50,13 +49,26 @@ class Style:
         kept = order[variances[order] > MIN_VARIANCE * variances.max()]
         self.whitening = directions[:, kept] / variances[kept].sqrt()
         self.size = len(kept)
-        self.codes = self._code(statistics)
 
     @classmethod
     def fit(cls, crops: Iterable[tuple[Tensor, Tensor]], max_size: int) -> Style:
         """From images ``[B, C, *S]`` with their conditions (see `encode`)."""
         statistics = torch.cat([style_statistics(image, label) for image, label in crops])
         return cls(statistics.double(), max_size)
+
+    def most_complete(self, crops: Iterable[tuple[Tensor, Tensor]], count: int) -> Tensor:
+        """Style codes ``[count, size]`` of those crops that show the most classes.
+
+        A class that a crop does not show has the average style, so that codes of crops with few
+        classes are of an average between all images.
+
+        Args:
+            crops: as for `fit`, at least `count`.
+        """
+        statistics = torch.cat([style_statistics(image, label) for image, label in crops])
+        missing = torch.isnan(statistics).sum(1)
+        chosen = missing.argsort(stable=True)[:count]
+        return self._code(statistics[chosen.sort().values].double())
 
     def encode(self, image: Tensor, condition: Tensor) -> Tensor:
         """The style codes ``[B, size]`` of images ``[B, C, *S]`` in [0, 1]; differentiable.

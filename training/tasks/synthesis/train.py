@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
 from monai.engines import SupervisedTrainer
+from torch import Tensor
 from torch.optim import Adam
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -39,6 +40,8 @@ from training.transforms import synthesis_transforms
 
 #: Crops that the style encoder is fitted to.
 STYLE_CROPS = 256
+#: Crops among which the codes that are kept are chosen, for each of them; and their edge, in crops.
+CODE_CROPS, CODE_CROP = 3, 2
 
 
 def train_synthesis(
@@ -140,7 +143,7 @@ def training_step(
     generator.whole_training_batches |= recipe.precision == "bfloat16"
     style = _style(crops, recipe, source, generator)
     if recipe.codes and style is not None:
-        _keep_codes(generator, style)
+        _keep_codes(generator, style, source, recipe)
     discriminator = build_discriminator(
         recipe.discriminator,
         source.class_channels,
@@ -209,20 +212,32 @@ def _style(
     """
     if not recipe.style_weight:
         return None
-    sampler = EpochSampler(len(dataset.samples), STYLE_CROPS, recipe.seed)
-    crops = (dataset[draw] for draw in sampler)
-    pairs = (
-        (c["image"][None].float(), one_hot(c["label"][None], source.class_channels)) for c in crops
-    )
+    pairs = _pairs(dataset, source, STYLE_CROPS, recipe.seed)
     return Style.fit(pairs, generator.noise_size // 2)
 
 
-def _keep_codes(generator: SynthesisNetwork, style: Style) -> None:
-    """Let the generator draw from the style codes of the training crops."""
+def _keep_codes(
+    generator: SynthesisNetwork, style: Style, source: Source, recipe: SynthesisRecipe
+) -> None:
+    """Let the generator draw near style codes of training images, of crops twice as large, so that
+    they show most classes.
+    """
     noise = generator.noise if isinstance(generator, NoisyGenerator) else None
     if not isinstance(noise, FieldNoise):
         raise InvalidParameter("codes: noise_source must be field")
-    noise.keep_codes(style.codes)
+    transforms = synthesis_transforms(source, CODE_CROP * recipe.crop, recipe.augmentation)
+    dataset = DrawnDataset(source.training, transforms, recipe.seed)
+    pairs = _pairs(dataset, source, CODE_CROPS * recipe.codes, recipe.seed)
+    noise.keep_codes(style.most_complete(pairs, recipe.codes))
+
+
+def _pairs(
+    dataset: DrawnDataset, source: Source, count: int, seed: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Image and condition of so many crops."""
+    for draw in EpochSampler(len(dataset.samples), count, seed):
+        crop = dataset[draw]
+        yield crop["image"][None].float(), one_hot(crop["label"][None], source.class_channels)
 
 
 def _judge(
