@@ -32,6 +32,7 @@ class Seeded(SynthesisNetwork):
 class SeededGenerator(Seeded, CapsPix2Pix):
     """CapsPix2Pix.
 
+    >>> import torch
     >>> SeededGenerator(seed=7)(torch.zeros(2, 1, 16, 16)).shape
     torch.Size([2, 1, 16, 16])
     """
@@ -40,6 +41,7 @@ class SeededGenerator(Seeded, CapsPix2Pix):
 class SeededPix2Pix(Seeded, Pix2Pix):
     """pix2pix.
 
+    >>> import torch
     >>> SeededPix2Pix(seed=7, width=8)(torch.zeros(2, 1, 16, 16)).shape
     torch.Size([2, 1, 16, 16])
     """
@@ -48,6 +50,7 @@ class SeededPix2Pix(Seeded, Pix2Pix):
 class SeededSPADE(Seeded, SPADE):
     """SPADE.
 
+    >>> import torch
     >>> SeededSPADE(seed=7, width=8)(torch.zeros(2, 1, 16, 16)).shape
     torch.Size([2, 1, 16, 16])
     """
