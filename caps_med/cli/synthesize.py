@@ -54,6 +54,7 @@ def synthesize(
 
     Examples:
       caps-med synthesize --model brain-t1-synthesis tissue.nii.gz --out t1.nii.gz --seed 7
+      caps-med synthesize --model brain-synthesis aseg.nii.gz --out head.nii.gz --count 8
       caps-med synthesize --model brain-t1-synthesis -i tissues -o synthetic --count 5
     """
     if inputs:
