@@ -31,8 +31,8 @@ from PIL import Image
 
 import caps_med
 from benchmarks.options import benchmark_parser
-from benchmarks.whole_head import ALIASES, CONTRASTS, ID, LABELS, OUTSIDE, stripped
-from caps_med.images import MedicalImage, SliceStack, label_palette, match_labels, read_image
+from benchmarks.whole_head import CONTRASTS, ID, LABELS, OUTSIDE, freesurfer_head, stripped
+from caps_med.images import MedicalImage, SliceStack, label_palette, read_image
 from caps_med.inference import Model
 from training.evaluation.metrics import ImageSet, distances
 from training.evaluation.metrics.artefacts import border, grid, slice_correlation
@@ -149,8 +149,7 @@ def _cropped(array: NDArray[Any], around: NDArray[Any]) -> NDArray[Any]:
 
 def classes_of(file: Path) -> Labels:
     """A label map of SynthSeg ``[D, H, W]`` with the ids of `LABELS`."""
-    found = match_labels(read_image(file, kind="labels"), LABELS, aliases=ALIASES)
-    return SliceStack.from_image(found).array[:, 0].astype(np.uint8)
+    return SliceStack.from_image(freesurfer_head(file)).array[:, 0].astype(np.uint8)
 
 
 def slabs(stacks: Sequence[Labels]) -> Iterator[Labels]:

@@ -26,11 +26,11 @@ from benchmarks.colin27 import reference_tissue
 from benchmarks.options import benchmark_parser
 from benchmarks.suitability import Images, photographs, slices_of
 from benchmarks.tstr.volumes.data import divided
-from benchmarks.whole_head import ALIASES, LABELS
+from benchmarks.whole_head import freesurfer_head
 from caps_med import samples
 from caps_med.bundles import LabelMapStatistics
 from caps_med.errors import CapsMedError
-from caps_med.images import MedicalImage, encode_image, match_labels, read_image
+from caps_med.images import MedicalImage, encode_image, read_image
 from caps_med.inference import Model
 from caps_med.inference.label_suitability import training_label_statistics, unlike_training_labels
 from caps_med.inference.suitability import own_slices
@@ -49,27 +49,22 @@ def as_labels(ids: Ids, like: MedicalImage | None = None) -> MedicalImage:
     return like.with_array(array) if like else MedicalImage(array, kind="labels", format="png")
 
 
-def other_heads(folder: Path) -> Images:
-    """Volumes of tissues, and slices of them."""
-    scheme = scheme_of("freesurfer-tissue")
+def other_heads(folder: Path, read: Callable[[Path], MedicalImage]) -> Images:
+    """Volumes of other heads, as `read` gives their classes, and slices of them."""
     found: Images = {}
     for file in sorted(folder.glob("*.nii.gz"))[::3]:
-        labels = read_image(file, kind="labels")
-        ids = labels.array[0]
-        volume = as_labels(scheme.classes(range(int(ids.max()) + 1))[ids], labels)
+        volume = read(file)
         found[file.name] = volume
         found |= {f"{file.name} {i}": one for i, one in enumerate(slices_of(volume, 24))}
     return found
 
 
-def whole_heads(folder: Path) -> Images:
-    """The same heads with all of their classes."""
-    found: Images = {}
-    for file in sorted(folder.glob("*.nii.gz"))[::3]:
-        volume = match_labels(read_image(file, kind="labels"), LABELS, aliases=ALIASES)
-        found[file.name] = volume
-        found |= {f"{file.name} {i}": one for i, one in enumerate(slices_of(volume, 24))}
-    return found
+def tissues_of(file: Path) -> MedicalImage:
+    """A head's tissues alone."""
+    labels = read_image(file, kind="labels")
+    ids = labels.array[0]
+    classes = scheme_of("freesurfer-tissue").classes(range(int(ids.max()) + 1))
+    return as_labels(classes[ids], labels)
 
 
 def colin27(folder: Path) -> Images:
@@ -124,11 +119,14 @@ def by_model(options: Mapping[str, Path]) -> dict[str, tuple[Images, dict[str, I
             template(held_out=False),
             {
                 "template": template(held_out=True),
-                "other heads": other_heads(options["label_maps"]),
+                "other heads": other_heads(options["label_maps"], tissues_of),
                 "Colin27": colin27(options["colin27"]),
             },
         ),
-        "brain-synthesis": ({}, {"whole heads": whole_heads(options["label_maps"])}),
+        "brain-synthesis": (
+            {},
+            {"whole heads": other_heads(options["label_maps"], freesurfer_head)},
+        ),
         "axon-synthesis": (training_axons(), {"axons": axons(1007, 32)}),
         "hippocampus-synthesis": (
             learned,

@@ -26,6 +26,7 @@ from scipy import ndimage
 
 from benchmarks.colin27 import reference_tissue
 from benchmarks.options import benchmark_parser
+from caps_med.images import MedicalImage, match_labels, read_image
 
 Volume = NDArray[np.float32]
 Labels = NDArray[np.uint8]
@@ -239,6 +240,11 @@ def looks(head: Head, labels: Labels) -> dict[str, Volume]:
     white = float(np.median(head.image[labels == ID["cerebral white matter"]]))
     as_it_is = np.clip(WHITE * head.image / white, 0, 1).astype(np.float32)
     return {"t1": as_it_is} | {k: in_contrast(head, labels, c) for k, c in CONTRASTS.items()}
+
+
+def freesurfer_head(file: Path) -> MedicalImage:
+    """A label map with FreeSurfer's or SynthSeg's ids, each of them as its class of `LABELS`."""
+    return match_labels(read_image(file, kind="labels"), LABELS, aliases=ALIASES)
 
 
 def stripped(labels: NDArray[np.integer], fluid: bool) -> Labels:

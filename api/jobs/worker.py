@@ -1,9 +1,9 @@
 """The process of one job: ``python -m api.jobs.worker FOLDER``.
 
 It holds the lock of the folder as long as it runs, so that no job runs twice at once; a server that
-starts it here has taken the lock for it (`LOCK`). Its output
-goes to the job's log, its outcome to ``result.json``, which is written atomically. A model that was
-published before a kill is recognized and not published again.
+starts it here has taken the lock for it (`LOCK`). Its output goes to the job's log, its outcome to
+``result.json``, which is written atomically. A model that was published before a kill is recognized
+and not published again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def locked(lock: FileLock) -> bool:
     while not lock.take():
         if time.monotonic() > end:
             return False
-        time.sleep(0.05)
+        time.sleep(0.05)  # the kernel waits for such a lock for ever or not at all
     return True
 
 
