@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self, TypeAlias, TypeVar
 
 from caps_med.errors import InvalidInput
 from caps_med.images import LabelCode
@@ -13,6 +13,22 @@ from caps_med.images import LabelCode
 #: What label ids are learned as: as classes, or of instances their foreground, or that with the
 #: borders between touching objects.
 Instances = Literal["classes", "binary", "borders"]
+
+#: The part of a data set that an image was published in.
+Part: TypeAlias = Literal["train", "validation", "test"]
+
+#: Names of parts in folders, files and lists.
+PARTS: Mapping[str, Part] = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+    "t10k": "test",
+}
 
 #: Most names listed in an error message; the rest are counted.
 _LISTED = 10
@@ -48,6 +64,8 @@ class Case:
             validation; the case's own name by default.
         segments: of a label map that is a DICOM SEG: number, label id and name of each segment; see
             `training.data.segments`.
+        part: as the user divided the data: "train" or "validation"; None where they are not
+            divided. Test cases are left out when a data set is found.
     """
 
     name: str
@@ -55,6 +73,7 @@ class Case:
     label: FileRef
     group: str = ""
     segments: tuple[tuple[int, int, str], ...] = ()
+    part: Part | None = None
 
     @property
     def grouped(self) -> str:

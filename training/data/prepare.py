@@ -55,8 +55,9 @@ def load_source(
 ) -> Source:
     """Labelled pictures, the labelled slices of volumes, or volumes, as a `Source`.
 
-    Every fifth group of cases is held out for validation (the last of fewer than five); of a single
-    volume every fifth slice, of a single picture the right fifth.
+    The validation part of the data is held out. Where they have none, every fifth group of cases is
+    (the last of fewer than five); of a single volume every fifth slice, of a single picture the
+    right fifth.
 
     Args:
         dataset: files, or a registered data set, which ignores the other arguments.
@@ -94,7 +95,7 @@ def load_source(
         name=dataset.name,
         samples=samples,
         groups=groups,
-        held_out=hold_out(groups),
+        held_out=_held_out(dataset, groups),
         labels={i: dataset.labels.get(i, f"label {i}" if i else "background") for i in ids},
         plane=preparation.plane if volumes else None,
         spacing_mm=tuple(manifest["spacing_mm"]) if manifest["spacing_mm"] else None,
@@ -109,6 +110,12 @@ def load_source(
         channel_names=_channel_names(dataset, samples.image_channels),
         instances=dataset.instances,
     )
+
+
+def _held_out(dataset: Dataset, groups: Sequence[str]) -> frozenset[str]:
+    """The groups of the data's validation part, unless nothing or nothing else is in it."""
+    given = {case.grouped for case in dataset.cases if case.part == "validation"} & set(groups)
+    return frozenset(given) if given and given != set(groups) else hold_out(groups)
 
 
 class StoredSamples(Sequence[Sample]):

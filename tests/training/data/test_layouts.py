@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from tests.training.data.pairs import (
     two_folders,
     write,
 )
-from training.data import open_dataset
+from training.data import load_source, open_dataset
 from training.data.check.card import DataCard
 from training.data.layouts import discover
 
@@ -310,3 +311,101 @@ def test_the_error_lists_what_was_found_and_the_supported_layouts(tmp_path: Path
     (tmp_path / "results").mkdir()
     with pytest.raises(InvalidInput, match=r"Found: a.png, results/\.\n.*label maps:\n  images/"):
         discover(tmp_path)
+
+
+def _listed(rows: list[tuple[int, str]], name: str) -> Callable[[Path], Path]:
+    """A list of pictures, each with a number and the part that it is in."""
+
+    def layout(root: Path) -> Path:
+        pairs = list(PAIRS.values())
+        two_folders("pictures", "truth")(root, {f"p{n}": pairs[n] for n, _ in rows})
+        entries = [
+            {"image": f"pictures/p{n}.png", "label": f"truth/p{n}.png", "split": part}
+            for n, part in rows
+        ]
+        path = root / name
+        if name.endswith(".csv"):
+            lines = [",".join(entries[0]), *(",".join(entry.values()) for entry in entries)]
+            path.write_text("\n".join(lines))
+        elif name == "dataset.json":
+            of = {
+                key: [{k: e[k] for k in ("image", "label")} for e in entries if e["split"] == part]
+                for key, part in (("training", "train"), ("validation", "val"))
+            }
+            path.write_text(json.dumps({**of, "labels": {"1": "axon"}}))
+            return root
+        else:
+            path.write_text(json.dumps(entries))
+        return path
+
+    return layout
+
+
+def _train_and_val(root: Path) -> Path:
+    pairs = list(PAIRS.items())
+    two_folders("images", "labels")(root / "train", dict(pairs[:7]))
+    two_folders("images", "labels")(root / "val", dict(pairs[5:7]))  # named like two of train
+    two_folders("images", "labels")(root / "test", dict(pairs[9:11]))
+    return root
+
+
+def _stacks_with_val(root: Path) -> Path:
+    pairs = list(PAIRS.items())
+    root.mkdir()
+    npy_stacks(root, dict(pairs[:7]))
+    for kind, place in (("data", 0), ("mask", 1)):
+        stack = np.stack([pair[place] for _, pair in pairs[7:9]])
+        np.save(root / f"axons_{kind}_val.npy", stack)
+    return root
+
+
+ROWS = [(n, "val" if n in (3, 4) else "train") for n in range(9)]
+WITH_TEST = [*ROWS, (9, "test"), (10, "Test")]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [_train_and_val, _stacks_with_val, *(_listed(WITH_TEST, f"l.{s}") for s in ("csv", "json")),
+     _listed(ROWS, "dataset.json")],
+    ids=["folders", "stacks", "csv", "json", "decathlon"],
+)  # fmt: skip
+def test_the_validation_part_of_the_data_is_held_out(
+    layout: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    dataset = open_dataset(layout(tmp_path / "data"))
+    assert not dataset.unpaired
+    source = load_source(dataset, tmp_path / "store")
+    assert (len(source.training), len(source.validation)) == (7, 2)
+    assert source.held_out == {c.grouped for c in dataset.cases if c.part == "validation"}
+    if layout is _train_and_val:
+        folders = {c.images[0].path.parent.parent.name for c in dataset.cases if c.part != "train"}
+        assert folders == {"val"}
+        assert dataset.layout == (
+            "folders train/images/ and train/labels/, val/images/ and val/labels/"
+        )
+
+
+def test_a_group_in_two_parts_is_reported_and_held_out_as_a_whole(tmp_path: Path) -> None:
+    path = _listed(ROWS, "list.json")(tmp_path / "data")
+    entries = json.loads(path.read_text())
+    for number, entry in enumerate(entries):
+        entry["patient"] = f"patient {number // 2}"
+    path.write_text(json.dumps(entries))
+    dataset = open_dataset(path)
+    found = [str(f) for f in dataset.findings if f.code == "shared_patient"]
+    assert found == [
+        f"warning: shared_patient: patient {k} is in train and validation: all of it is held out"
+        for k in (1, 2)
+    ]
+    assert load_source(dataset, tmp_path / "store").held_out == {"patient 1", "patient 2"}
+
+
+def test_where_all_is_one_part_every_fifth_group_is_held_out(tmp_path: Path) -> None:
+    path = _listed([(n, "val") for n in range(9)], "list.csv")(tmp_path / "data")
+    source = load_source(open_dataset(path), tmp_path / "store")
+    assert (len(source.training), len(source.validation)) == (7, 2)
+
+
+def test_an_unknown_part_of_a_list_is_reported(tmp_path: Path) -> None:
+    path = _listed([(0, "train"), (1, "holdout")], "list.json")(tmp_path)
+    assert unpaired(path) == {"p1.png": "is in the part 'holdout' in entry 2 of the list"}

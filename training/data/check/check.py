@@ -130,6 +130,7 @@ class _Survey:
             what, _, fix = cases.error.partition("\n")
             fix = fix or "correct the description of the data set"
             self._findings.append(finding("layout", "", what, fix))
+        self._findings += _divided(cases)
         self._values: set[frozenset[int]] = set()
         self._instances = InstanceSurvey()
         #: Label value -> the first label maps that hold it, two at most.
@@ -233,6 +234,17 @@ class _Survey:
     def _file(self, reference: FileRef) -> str:
         name = _name(reference.path, self._cases)
         return name if reference.index is None else f"{name}[{reference.index}]"
+
+
+def _divided(cases: Cases) -> Iterator[Finding]:
+    """A finding for each group that is in the validation part and elsewhere."""
+    parts: dict[str, set[str]] = {}
+    for case in cases.cases:
+        parts.setdefault(case.grouped, set()).add(case.part or "no part")
+    for group, found in parts.items():
+        if "validation" in found and len(found) > 1:
+            what = f"{group} is in {' and '.join(sorted(found))}: all of it is held out"
+            yield finding("shared_patient", "", what, "keep each patient in one part")
 
 
 def _name(path: Path, cases: Cases) -> str:

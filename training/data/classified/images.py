@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from training.data.cases import FileRef, Unpaired
-
-#: The part of a data set that an image was published in.
-Part: TypeAlias = Literal["train", "validation", "test"]
-
-#: Names of parts in folders, files and lists.
-PARTS: Mapping[str, Part] = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "test": "test",
-    "testing": "test",
-    "t10k": "test",
-}
+from training.data.cases import FileRef, Part, Unpaired
 
 
 class Found(NamedTuple):

@@ -16,19 +16,18 @@ from typing import Any
 import numpy as np
 
 from caps_med.errors import InvalidInput
-from training.data.cases import FileRef, Unpaired
+from training.data.cases import PARTS, FileRef, Part, Unpaired
 from training.data.classified.arrays import ArrayRef, names_in, read_array
 from training.data.classified.figshare import figshare_tumours
-from training.data.classified.images import PARTS, ClassifiedImages, Found, Part, collected, natural
+from training.data.classified.images import ClassifiedImages, Found, collected, natural
 from training.data.classified.norb import small_norb
-from training.data.layouts.described import GROUP_KEYS, IMAGE_KEYS, read_json, read_rows
+from training.data.layouts.described import GROUP_KEYS, IMAGE_KEYS, PART_KEYS, read_json, read_rows
 from training.data.layouts.naming import entries, is_image_name
 
 #: Column headings of a CSV list, or keys of the entries of a JSON list.
 _CLASS_KEYS = ("class", "classes", "class_name", "diagnosis", "category", "finding", "findings")
 #: Also a heading of label maps: taken for classes where it names no files.
 _LABEL_KEYS = ("label", "labels", "target")
-_PART_KEYS = ("part", "split", "subset", "set")
 #: Several classes in one cell of a table.
 _SEPARATOR = re.compile(r"\s*[|;]\s*")
 _IDX = re.compile(
@@ -263,7 +262,7 @@ def _entry(
     if unknown:
         what = f"has the class {unknown[0]!r} in entry {number}, which the list does not declare"
         return Unpaired(file, what, f"correct it to one of {', '.join(declared or ())}")
-    part = str(_lookup(item, _PART_KEYS) or "").strip().lower()
+    part = str(_lookup(item, PART_KEYS) or "").strip().lower()
     if part and part not in PARTS:
         what = f"is in the part {part!r} in entry {number} of the list"
         return Unpaired(file, what, "name one of train, validation and test")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from training.data.cases import Unpaired
+from training.data.cases import PARTS, Unpaired
 from training.data.classified.arrays import ArrayRef, read_array
-from training.data.classified.images import PARTS, ClassifiedImages, Found, collected
+from training.data.classified.images import ClassifiedImages, Found, collected
 
 CATEGORIES = ("animal", "human", "plane", "truck", "car")
 _NAME = re.compile(

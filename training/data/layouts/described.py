@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from caps_med.errors import InvalidInput
-from training.data.cases import Case, Cases, FileRef, Unpaired
+from training.data.cases import PARTS, Case, Cases, FileRef, Unpaired
 from training.data.layouts.naming import as_on_disk, by_key, entries, stem_of
 from training.data.layouts.pairing import finished
 
@@ -29,6 +29,7 @@ _LABEL_KEYS = (
     "mask_path",
 )
 GROUP_KEYS = ("group", "patient", "subject", "patient_id", "subject_id", "volume")
+PART_KEYS = ("part", "split", "subset", "set")
 _NAME_KEYS = ("name", "case", "id", "case_id")
 #: A number with more digits than this is not a label id.
 _MAX_DIGITS = 9
@@ -60,7 +61,7 @@ def nnunet(folder: Path) -> Cases | None:
 
 
 def decathlon(folder: Path) -> Cases | None:
-    """``dataset.json`` whose list ``training`` names existing files."""
+    """``dataset.json`` whose list ``training`` names existing files; also ``validation``."""
     description = _description(folder)
     if not isinstance(description.get("training"), list):
         return None
@@ -146,13 +147,20 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
 
 
 def _decathlon_entries(path: Path) -> list[Any]:
-    """The entries of the list ``training``, their paths made absolute."""
+    """The entries of ``training`` and ``validation``, their paths made absolute."""
     from monai.data import load_decathlon_datalist
 
-    try:
-        return list(load_decathlon_datalist(str(path.absolute())))
-    except (TypeError, ValueError, AttributeError) as error:
-        raise InvalidInput(f"{path}: training must be a list like {_EXAMPLE}: {error}") from error
+    content, found = read_json(path), []
+    for key in ("training", "validation"):
+        if key != "training" and not content.get(key):
+            continue
+        try:
+            listed = load_decathlon_datalist(str(path.absolute()), data_list_key=key)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InvalidInput(f"{path}: {key} must be a list like {_EXAMPLE}: {error}") from error
+        part = {"part": key} if content.get("validation") else {}
+        found += [{**part, **entry} if isinstance(entry, Mapping) else entry for entry in listed]
+    return found
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -184,6 +192,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def _listed(items: Iterable[Any], base: Path) -> tuple[list[Case], list[Unpaired]]:
+    """The cases of a list but for those of its test part, and what cannot be used."""
     cases, unpaired = [], []
     for number, item in enumerate(items, 1):
         entry = item if isinstance(item, Mapping) else {}
@@ -196,6 +205,13 @@ def _listed(items: Iterable[Any], base: Path) -> tuple[list[Case], list[Unpaired
             what = f"entry {number} of the list does not name an image and one label map"
             unpaired.append(Unpaired(where, what, f"write it like {_EXAMPLE}"))
             continue
+        part = str(_lookup(entry, PART_KEYS) or "").strip().lower()
+        if part and part not in PARTS:
+            what = f"is in the part {part!r} in entry {number} of the list"
+            unpaired.append(Unpaired(images[0], what, "name one of train, validation and test"))
+            continue
+        if PARTS.get(part) == "test":
+            continue
         missing = [path for path in (*images, *label) if not path.exists()]
         what = f"is named in entry {number} of the list but does not exist"
         fix = "correct the path (relative to the folder of the list) or remove the entry"
@@ -206,7 +222,9 @@ def _listed(items: Iterable[Any], base: Path) -> tuple[list[Case], list[Unpaired
                 _lookup(entry, GROUP_KEYS),
             )
             refs = tuple(FileRef(path) for path in images)
-            cases.append(Case(str(name), refs, FileRef(label[0]), str(group or "")))
+            cases.append(
+                Case(str(name), refs, FileRef(label[0]), str(group or ""), part=PARTS.get(part))
+            )
     return cases, unpaired
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from caps_med.errors import InvalidInput
-from training.data.cases import Cases, Unpaired
+from training.data.cases import PARTS, Cases, Unpaired
 from training.data.layouts.naming import entries, is_label_name
 from training.data.layouts.pairing import Pairing, finished, paired
 
@@ -23,7 +24,7 @@ _LABEL_WORDS = frozenset(
 #: Used whatever other folders there are.
 _USUAL = ("images", "labels")
 #: Subsets of a data set that are read; a test set is left out.
-_PARTS = frozenset(("train", "training", "val", "valid", "validation"))
+_PARTS = {name: part for name, part in PARTS.items() if part != "test"}
 #: ``SegmentationClass`` and ``2d_images`` are two words each.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -39,16 +40,18 @@ def paired_folders(folder: Path) -> Cases | None:
     ]
     if not pairs:
         return None
-    names = " and ".join(f"{p.relative_to(folder).as_posix()}/" for p in pairs[0])
+    names = ", ".join(
+        " and ".join(f"{p.relative_to(folder).as_posix()}/" for p in pair) for pair in pairs
+    )
     found = Pairing([], [])
     unusable: list[Unpaired] = []
     for images, labels in pairs:
         (left, unusable_left), (right, unusable_right) = entries(images), entries(labels)
         pairing = paired(left, right)
         unusable += [*unusable_left, *unusable_right]
-        found = Pairing(
-            found.cases + pairing.cases, found.unpaired + pairing.unpaired, pairing.channels
-        )
+        part = _PARTS.get(images.parent.name.lower()) if images.parent != folder else None
+        cases = [replace(case, part=part) for case in pairing.cases]
+        found = Pairing(found.cases + cases, found.unpaired + pairing.unpaired, pairing.channels)
     return _as_cases(folder, f"folders {names}", found, unusable)
 
 

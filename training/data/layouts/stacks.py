@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from training.data.cases import Case, Cases, FileRef, Unpaired
+from training.data.cases import PARTS, Case, Cases, FileRef, Unpaired
 from training.data.layouts.naming import stem_of
 from training.data.layouts.pairing import finished
 from training.data.stacks import array_shape, pictures_in
@@ -47,7 +47,7 @@ def with_stacks(cases: Cases) -> Cases:
             continue
         pages, broken = _spread(case.name, image.path, counts[0], case.label.path, counts[1])
         stacks += 1
-        spread += [replace(one, group=case.grouped) for one in pages]
+        spread += [replace(one, group=case.grouped, part=case.part) for one in pages]
         unpaired += broken
     if stacks == 1 and len({case.group for case in spread}) == 1:
         spread = [replace(case, group="") for case in spread]
@@ -67,7 +67,8 @@ def _cases_of_pair(name: str, part: str, pair: Mapping[str, Path]) -> _Found:
     if broken := [Unpaired(p, what, "save it again") for p, n in counts.items() if n is None]:
         return [], broken
     stem = name if part == "train" and name else f"{name or 'picture'}-{part}"
-    return _spread(stem, images, counts[images], labels, counts[labels])
+    cases, unpaired = _spread(stem, images, counts[images], labels, counts[labels])
+    return [replace(case, part=PARTS[part]) for case in cases], unpaired
 
 
 def _spread(
