@@ -213,14 +213,35 @@ async def _expected(_: Request, error: Exception) -> JSONResponse:
 
 async def _validation(_: Request, error: Exception) -> JSONResponse:
     found: list[Any] = list(error.errors()) if isinstance(error, RequestValidationError) else []
-    listed = [f"{'.'.join(map(str, e['loc'][1:]))}: {reason(e)}" for e in found]
+    listed = [_told(each) for each in found]
     return problem(errors.InvalidParameter.code, "; ".join(listed))
 
 
-async def _http(_: Request, error: Exception) -> JSONResponse:
+def _told(error: Mapping[str, Any]) -> str:
+    """What is wrong with one parameter."""
+    where = [str(place) for place in error["loc"][1:]]
+    if "Expected UploadFile" in error["msg"] and isinstance(error["input"], str):
+        return f"{where[0]}: is text, not a file: send `-F {where[0]}=@FILE`"
+    return f"{'.'.join(where)}: {reason(error)}"
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, HTTPException) or error.status_code not in _OF_STATUS:
         raise error
-    return problem(_OF_STATUS[error.status_code], str(error.detail), error.headers)
+    detail = str(error.detail)
+    if error.status_code == 400:
+        detail += _form_hint(request)
+    return problem(_OF_STATUS[error.status_code], detail, error.headers)
+
+
+def _form_hint(request: Request) -> str:
+    """How a form is sent, after one that could not be read."""
+    media_type, _, parameters = request.headers.get("content-type", "").lower().partition(";")
+    if media_type.strip() == "application/x-www-form-urlencoded":
+        return " Files are sent as parts of a multipart form: curl -F (not --data-binary)."
+    if media_type.strip() == "multipart/form-data" and "boundary=" not in parameters:
+        return " Let the HTTP client write the header Content-Type."
+    return ""
 
 
 async def _disk(_: Request, error: Exception) -> JSONResponse:

@@ -18,6 +18,29 @@ MAX_HEAD_BYTES = 32 * 1024
 _AMBIGUOUS = {b"content-length", b"transfer-encoding"}
 
 
+class _Connection(h11.Connection):
+    """Reads requests whose line and headers have at most `MAX_HEAD_BYTES`.
+
+    h11 itself bounds only what has arrived of a request whose headers are not complete.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(h11.SERVER, MAX_HEAD_BYTES)
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """The next event.
+
+        Raises:
+            h11.RemoteProtocolError: it is not valid HTTP, or its headers are too large.
+        """
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            size = len(event.target) + sum(len(name) + len(value) for name, value in event.headers)
+            if size > MAX_HEAD_BYTES:
+                raise h11.RemoteProtocolError("too large headers")
+        return event
+
+
 class BoundedHttp(H11Protocol):
     """Uvicorn's protocol, with a deadline for headers and problem documents for broken ones.
 
@@ -35,7 +58,8 @@ class BoundedHttp(H11Protocol):
     _unread = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the clock for the first request."""
+        """Bound the headers, and start the clock for the first request."""
+        self.conn = _Connection()
         super().connection_made(transport)  # type: ignore[arg-type]  # Uvicorn's type is narrower
         self._watch()
 

@@ -18,7 +18,7 @@ from api.bounds import BodyBounds
 from api.budget import Budget, Claim, NoRoom
 from api.problems import SLOW_BODY, answer_to, problem
 from api.record import known, note
-from caps_med.errors import InputTooLarge, InvalidInput
+from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
 
 #: Bytes of an answer that are given to the connection at a time.
 _PIECE = 256 * 1024
@@ -61,6 +61,7 @@ class BodyLimit:
         ):
             body = _Body(self.bounds, (held, claim), receive, send, _declared(scope))
             try:
+                _check_coding(scope)
                 body.check()
                 await self.app(scope, body.receive, body.send)
             except _Refused as refused:
@@ -169,6 +170,18 @@ class _Body:
                 return
             if not message.get("more_body", False):
                 return
+
+
+def _check_coding(scope: Scope) -> None:
+    """Raise `_Refused` if the body as a whole is compressed (RFC 9110, section 8.4)."""
+    coding = Headers(scope=scope).get("content-encoding", "").strip()
+    if coding and coding.lower() != "identity":
+        detail = (
+            f"Content-Encoding: {coding[:20]}: send the request's body as it is, without this "
+            "header; files in it may be compressed, such as .nii.gz"
+        )
+        answer = problem(UnsupportedFormat.code, detail, {"Accept-Encoding": "identity"})
+        raise _Refused(answer)
 
 
 def _declared(scope: Scope) -> int:

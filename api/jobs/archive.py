@@ -151,7 +151,13 @@ def _zip_members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[tuple[str, I
 
 def _tar_members(file: Readable, limits: ArchiveLimits) -> Iterator[tuple[str, IO[bytes]]]:
     bounded = _Bounded(file, limits)
-    with tarfile.open(fileobj=bounded, mode="r:") as archive:
+    try:
+        archive = tarfile.open(fileobj=bounded, mode="r:")  # noqa: SIM115 - closed below
+    except tarfile.ReadError as error:
+        raise UnsupportedFormat(
+            "there is no tar in it: pack the images and label maps as zip, tar, tar.gz or tar.bz2"
+        ) from error
+    with archive:
         for count, info in enumerate(archive):
             if count >= 2 * limits.max_files:
                 raise InputTooLarge(f"the archive has more than {limits.max_files} files")

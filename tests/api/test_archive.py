@@ -102,6 +102,7 @@ BAD: dict[str, tuple[bytes, type[CapsMedError], str]] = {
         gzip.compress(tar_of((tar_entry("a", b"x"), b"1" * 40_000_000))), InvalidInput,
         "headers is too large",
     ),
+    "tar: none in gzip": (gzip.compress(b"a NIfTI" * 99), UnsupportedFormat, "no tar in it"),
     "other": (b"hello, this is no archive" * 30, UnsupportedFormat, "neither zip nor tar"),
     "nothing": (b"", UnsupportedFormat, "neither zip nor tar"),
 }  # fmt: skip

@@ -104,6 +104,32 @@ def test_a_missing_part_is_named(client: TestClient) -> None:
     assert "image: Field required" in post(client, SEGMENT, 422, "invalid_parameter")
 
 
+def test_text_in_place_of_a_file_is_told(client: TestClient) -> None:
+    detail = post(client, SEGMENT, 422, "invalid_parameter", files={"image": (None, "t1.nii.gz")})
+    assert detail == "image: is text, not a file: send `-F image=@FILE`"
+
+
+def test_a_bare_file_that_claims_to_be_a_form_is_told(client: TestClient, volume: bytes) -> None:
+    """As ``curl --data-binary @FILE`` sends it, and clients that set Content-Type themselves."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    content = b"&".join(b"a%d" % k for k in range(40)) + volume
+    detail = post(client, SEGMENT, 400, "malformed_request", content=content, headers=headers)
+    assert detail.endswith("parts of a multipart form: curl -F (not --data-binary).")
+    headers = {"Content-Type": "multipart/form-data"}
+    detail = post(client, SEGMENT, 400, "malformed_request", content=volume, headers=headers)
+    assert detail.endswith("Let the HTTP client write the header Content-Type.")
+
+
+def test_a_compressed_body_is_told(client: TestClient, picture: bytes) -> None:
+    headers = {"Content-Encoding": "gzip"}
+    answer = client.post(SEGMENT, files={"image": picture}, headers=headers)
+    assert (answer.status_code, answer.headers["Accept-Encoding"]) == (415, "identity")
+    assert answer.json()["code"] == "unsupported_format"
+    assert "Content-Encoding: gzip: send the request's body as it is" in answer.json()["detail"]
+    headers = {"Content-Encoding": "identity"}
+    assert client.post(SEGMENT, files={"image": picture}, headers=headers).status_code == 200
+
+
 def test_a_form_that_is_not_there(client: TestClient, volume: bytes) -> None:
     files = {"image": volume}
     detail = post(client, SEGMENT, 406, "not_acceptable", files=files, params={"format": "png"})
