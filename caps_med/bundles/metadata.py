@@ -22,7 +22,14 @@ from pydantic import (
 from caps_med._version import __version__
 from caps_med.bundles.tasks import TASKS, Port, Task, TaskDetails
 from caps_med.errors import InvalidParameter
-from caps_med.images import LabelCode, Normalization, Plane, label_palette
+from caps_med.images import (
+    LabelCode,
+    MedicalImage,
+    Normalization,
+    Plane,
+    label_palette,
+    match_labels,
+)
 from caps_med.images.channels import COLOURS
 from caps_med.preprocessing import Millimetres, PicturePreprocessing, Preprocessing
 
@@ -370,6 +377,14 @@ class ModelCard(Statement):
     def binary(self) -> bool:
         """Whether the ids are 0 and 1 alone; then 0 and 255 are understood too."""
         return list(self.labels) == [0, 1]
+
+    def match(self, labels: MedicalImage) -> MedicalImage:
+        """A label map with the ids of the model, aliases replaced; see `match_labels`.
+
+        Raises:
+            UnknownLabel: an id that the model does not know.
+        """
+        return match_labels(labels, self.labels, binary=self.binary, aliases=self.aliases)
 
 
 class BundleMetadata(BaseModel):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from caps_med.errors import InvalidInput, InvalidParameter
-from caps_med.images import MedicalImage, match_labels
+from caps_med.images import MedicalImage
 from caps_med.inference.applied import AppliedNetwork
 from caps_med.inference.label_suitability import unlike_training_labels
 from caps_med.inference.passes import in_passes
@@ -174,7 +174,7 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         )
 
     def match(self, labels: MedicalImage) -> MedicalImage:
-        """The label map with the ids of the model, see `caps_med.images.match_labels`.
+        """The label map with the ids of the model, see `ModelCard.match`.
 
         Raises:
             UnknownLabel: an id that the model does not know.
@@ -184,8 +184,7 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
             raise InvalidInput(
                 f"the label map is a picture: {self.provenance.model} takes volumes; send NIfTI"
             )
-        card = self.card
-        return match_labels(labels, card.labels, binary=card.binary, aliases=card.aliases)
+        return self.card.match(labels)
 
     def _prepared(self, known: MedicalImage) -> PreparedSlices:
         prepared = self.card.preprocessing.labels(known, self.limits)

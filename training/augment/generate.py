@@ -91,10 +91,11 @@ class ImageGenerator:
         seed, like = int(rng.integers(2**31)), int(rng.integers(len(self.scale.levels)))
         pixels = self.generator.synthesize(new.label, seed).array
         image = new.label.with_array(self.scale.restore(pixels, like), kind="image")
-        ids = list(self.generator.bundle.card.labels)[1:]
+        card = self.judge.bundle.card
         found = self.judge.segment(image)
-        dice = round(mean_dice(found.array, new.label.array, ids), 6)
-        drawn = self._write(new, image, found, seed, reference_cases(self.parts)[like].name, dice)
+        dice = mean_dice(found.array, card.match(new.label).array, list(card.labels)[1:])
+        name = reference_cases(self.parts)[like].name
+        drawn = self._write(new, image, found, seed, name, round(dice, 6))
         write_text(file, drawn.model_dump_json(indent=2) + "\n")
         return drawn
 
@@ -172,23 +173,6 @@ def scale_of(parts: Parts, generator: Model) -> Scale:
             f"{channels}: take another --model, or leave it out to train one"
         )
     return Scale.of(images, generator.bundle.card.normalization)
-
-
-def check_labels(parts: Parts, models: Sequence[Model]) -> None:
-    """Check that the models know the labels of the data.
-
-    Raises:
-        InvalidInput: one of them does not.
-    """
-    held = {0}.union(*(np.unique(o.label.array).tolist() for o in parts.originals.maps))
-    for model in models:
-        known = set(model.bundle.card.labels)
-        if not held <= known:
-            unknown = ", ".join(map(str, sorted(held - known)))
-            raise InvalidInput(
-                f"{model.bundle.reference} does not know the labels {unknown} of "
-                f"{parts.dataset.root}: train one on these data (leave the option out)"
-            )
 
 
 def manifest(

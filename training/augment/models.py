@@ -16,14 +16,14 @@ import torch
 from rich.console import Console
 
 from caps_med.bundles import Bundle, ModelRepository
-from caps_med.errors import WrongTask
+from caps_med.errors import InvalidInput, WrongTask
 from caps_med.inference import Model
 from caps_med.networks.ensemble import Ensemble
 from training.augment.config import GENERATOR, SEGMENTER, AugmentConfig, AugmentFolder
 from training.augment.split import Parts
 from training.data import Dataset, Source, load_source
 from training.engine.run_folder import RunFolder
-from training.evaluation.evaluator import naming, read_matched
+from training.evaluation.evaluator import matched_label, naming, read_matched
 from training.evaluation.metrics.overlap import mean_dice
 from training.evaluation.validation import dice_scores
 from training.tasks.pipeline import TrainRequest, train
@@ -51,6 +51,28 @@ class AugmentRun:
     parts: Parts
     models: Path | None
     console: Console
+
+
+def check_given(run: AugmentRun) -> None:
+    """Check that the given models are of the right task and know the labels of the data.
+
+    Raises:
+        WrongTask: a generator and a segmenter are needed.
+        InvalidInput: one does not know a label.
+    """
+    config = run.config
+    for option, reference, task in (
+        ("--model", config.model, "synthesis"),
+        ("--judge", config.judge_model, "segmentation"),
+    ):
+        if reference is None:
+            continue
+        card = _given(run, option, reference, task).card
+        for case, label in run.parts.originals.maps:
+            try:
+                matched_label(case, label, card)
+            except InvalidInput as error:
+                raise InvalidInput(f"{error}, or leave out {option} to train one") from error
 
 
 def train_generator(run: AugmentRun) -> Mapping[str, Any]:

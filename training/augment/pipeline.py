@@ -27,11 +27,10 @@ from training.augment.estimate import duration
 from training.augment.generate import (
     GeneratedImage,
     ImageGenerator,
-    check_labels,
     manifest,
     scale_of,
 )
-from training.augment.models import AugmentRun, train_generator, train_judge
+from training.augment.models import AugmentRun, check_given, train_generator, train_judge
 from training.augment.result import Result, write_pages
 from training.augment.split import split, test_groups
 from training.data import Dataset, open_dataset
@@ -73,6 +72,7 @@ def augment(config: AugmentConfig, out: Path, models: Path | None, console: Cons
     )
     maker = LabelMaker.like(parts.originals, config.seed, config.tolerance, config.symmetries)
     maker.draw(0)  # fails now, rather than after an hour of training
+    check_given(run)
 
     _print_stage(run, 2, "the generator")
     generator = folder.once("generator", lambda: train_generator(run))
@@ -151,7 +151,6 @@ def _image_generator(
     run: AugmentRun, maker: LabelMaker, generator: Mapping[str, Any], judge: Mapping[str, Any]
 ) -> ImageGenerator:
     models = _load(generator), _load(judge)
-    check_labels(run.parts, models)
     return ImageGenerator(
         folder=run.folder,
         parts=run.parts,

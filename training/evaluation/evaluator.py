@@ -10,8 +10,9 @@ from typing import Generic, Self, TypeVar
 
 import numpy as np
 
+from caps_med.bundles import ModelCard
 from caps_med.errors import CapsMedError, InvalidInput
-from caps_med.images import MedicalImage, match_labels
+from caps_med.images import MedicalImage
 from caps_med.inference import Model
 from training.data import Dataset
 from training.data.cases import Case, FileRef, Track
@@ -75,9 +76,17 @@ def read_matched(case: Case, dataset: Dataset, model: Model) -> tuple[MedicalIma
         InvalidInput: the case is broken, or the map has an id that the model does not know.
     """
     image, label = dataset.read(case)
-    card = model.bundle.card
+    return image, matched_label(case, label, model.bundle.card)
+
+
+def matched_label(case: Case, label: MedicalImage, card: ModelCard) -> MedicalImage:
+    """The label map of a case with the ids of the model of that card.
+
+    Raises:
+        InvalidInput: it has an id that the model does not know.
+    """
     try:
-        return image, match_labels(label, card.labels, binary=card.binary, aliases=card.aliases)
+        return card.match(label)
     except CapsMedError as error:
         raise InvalidInput(f"{case.label}: {error} ({list_labels(card.labels)})") from error
 

@@ -23,6 +23,7 @@ from rich.console import Console
 import caps_med
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import Kind, MedicalImage, Normalization, read_image
+from tests.conftest import disc, tiny_card, write_tiny
 from tests.training.axons import write_axons
 from tests.training.forked import killed_when, start, succeeds
 from training.augment import AugmentConfig, AugmentFolder, Result, augment
@@ -195,8 +196,39 @@ def test_models_of_other_labels_and_tasks_are_refused(
     wrong = configured(phantoms, model="tiny-segmentation")
     with pytest.raises(ValueError, match="a model for synthesis is needed"):
         augment(wrong, tmp_path / "a", models, QUIET)
-    with pytest.raises(InvalidInput, match="does not know the labels 1"):
-        augment(configured(phantoms, model="tiny-synthesis"), tmp_path / "b", models, QUIET)
+    for option in ("model", "judge_model"):
+        task = {"model": "synthesis", "judge_model": "segmentation"}[option]
+        told = rf"axons-0000\.png: the label map holds the ids 1; .* leave out --{option[:5]} to"
+        out = tmp_path / option
+        with pytest.raises(InvalidInput, match=told):
+            augment(configured(phantoms, **{option: f"tiny-{task}"}), out, models, QUIET)
+        assert not (out / "models").exists(), "told before anything is trained"
+
+
+def test_further_ids_of_a_generator_are_read_as_its_labels(models: Path, tmp_path: Path) -> None:
+    known = {0: "background", 2: "left", 1035: "right"}
+    repository = shutil.copytree(models, tmp_path / "models")
+    card = tiny_card("synthesis", None).model_copy(update={"aliases": {1035: 7}})
+    write_tiny(repository, "sided", card)
+    write_tiny(repository, "judge", tiny_card("segmentation", None, labels=known))
+    rng = np.random.default_rng(4)
+    for kind in ("images", "labels"):
+        (tmp_path / "data" / kind).mkdir(parents=True)
+    for number in range(4):
+        image, mask = disc(rng, 64)
+        ids = np.where(mask, np.where(np.arange(64) < 32, 2, 1035), 0).astype(np.uint16)
+        Image.fromarray(image).save(tmp_path / "data" / "images" / f"{number}.png")
+        Image.fromarray(ids).save(tmp_path / "data" / "labels" / f"{number}.png")
+    given = {"model": "sided", "judge_model": "judge", "count": 2}
+    result = augment(configured(tmp_path / "data", **given), tmp_path / "out", repository, QUIET)
+    generator = caps_med.load_model("sided", repository)
+    for one in result.kept:
+        label = read_image(tmp_path / "out" / one.label, kind="labels")
+        assert np.isin(label.array, list(known)).all() and (label.array == 1035).any()
+        renumbered = label.with_array(np.where(label.array == 1035, 7, label.array))
+        again = generator.synthesize(renumbered, one.seed).array
+        image = read_image(tmp_path / "out" / one.images[0]).array.astype(float)
+        assert np.corrcoef(again.ravel(), image.ravel())[0, 1] > 0.95
 
 
 def test_broken_data_are_refused_with_what_is_wrong(phantoms: Path, tmp_path: Path) -> None:
