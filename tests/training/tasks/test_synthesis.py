@@ -25,9 +25,10 @@ from tests.training.axons import write_axons
 from training.data import Sample, Source, load_source, open_dataset
 from training.engine.run_folder import RunFolder
 from training.evaluation.validation import average_style
+from training.tasks.overrides import build_recipe
 from training.tasks.publish import publish
 from training.tasks.synthesis.recipe import GENTLE, SynthesisRecipe
-from training.tasks.synthesis.train import train_synthesis
+from training.tasks.synthesis.train import drawn_crops, train_synthesis, training_step
 from training.transforms import synthesis_transforms
 
 #: 18 steps, small.
@@ -291,3 +292,29 @@ def test_another_noise_source_starts_from_the_same_layers(
             kept = dict(first.named_parameters())[name]
             torch.testing.assert_close(weight, kept.half().float(), rtol=0, atol=1e-6)
     assert second.get_parameter("conv1.weight")[:, 1:].abs().max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"style_weight": 0}, r"codes: style_weight=0 .* set it above 0 \(the default is 0\.15\)"),
+        ({"noise_source": "input"}, "codes: noise_source=input keeps none; .*noise_source=field"),
+        ({"network": "pix2pix"}, "codes: network=pix2pix keeps none"),
+        ({"network": "spade"}, "codes: network=spade keeps none"),
+    ],
+)
+def test_a_recipe_that_cannot_keep_style_codes_is_refused(
+    changes: Mapping[str, object], told: str
+) -> None:
+    with pytest.raises(InvalidParameter, match=told):
+        build_recipe(SynthesisRecipe, [{"data": "x", "seed": 0, "codes": 4}, changes])
+
+
+def test_images_of_one_style_have_no_codes_to_keep(axon_source: Source) -> None:
+    grey = [
+        {**sample, "image": np.full_like(sample["image"], 0.5)} for sample in axon_source.samples
+    ]
+    chosen = recipe(Path("x"), codes=4, augmentation={"contrast": 0, "brightness": 0})
+    source = replace(axon_source, samples=grey)
+    with pytest.raises(InvalidParameter, match="the training images all have one style"):
+        training_step(source, chosen, drawn_crops(source, chosen))

@@ -97,7 +97,8 @@ class SynthesisRecipe(CropRecipe):
             which keeps the transposed convolutions from responding with a grid.
         codes: style codes of training crops that the generator keeps: new images are drawn near one
             of them. For images of several kinds, such as contrasts, between which nothing lies. 0
-            draws style codes from a normal distribution.
+            draws style codes from a normal distribution. Of ``capspix2pix`` with the noise source
+            ``field`` and a `style_weight`.
         free: share of each batch with a random style code; those samples have no target.
         diversity_weight: of `training.tasks.synthesis.losses.diversity_loss`.
         precision: of the convolutions of generator and discriminator. ``bfloat16``, in which a
@@ -163,6 +164,24 @@ class SynthesisRecipe(CropRecipe):
         if self.crop < least:
             raise ValueError(
                 f"crop {self.crop}: discriminator={self.discriminator} needs at least {least}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_codes_to_keep(self) -> SynthesisRecipe:
+        if not self.codes:
+            return self
+        if self.network != "capspix2pix":
+            raise ValueError(f"codes: network={self.network} keeps none; leave them out")
+        if self.noise_source != "field":
+            raise ValueError(
+                f"codes: noise_source={self.noise_source} keeps none; leave them out, or take "
+                "noise_source=field"
+            )
+        if not self.style_weight:
+            raise ValueError(
+                "codes: style_weight=0 trains without style codes, so that there are none to keep; "
+                f"set it above 0 (the default is {type(self).model_fields['style_weight'].default})"
             )
         return self
 

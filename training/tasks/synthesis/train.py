@@ -221,14 +221,21 @@ def _keep_codes(
 ) -> None:
     """Let the generator draw near style codes of training images, of crops twice as large, so that
     they show most classes.
+
+    Raises:
+        InvalidParameter: the crops have no style that differs.
     """
-    noise = generator.noise if isinstance(generator, NoisyGenerator) else None
-    if not isinstance(noise, FieldNoise):
-        raise InvalidParameter("codes: noise_source must be field")
+    assert isinstance(generator, NoisyGenerator)  # noqa: S101 - checked by the recipe
+    assert isinstance(generator.noise, FieldNoise)  # noqa: S101 - as above
+    if not style.size:
+        raise InvalidParameter(
+            "codes: the training images all have one style, of which no codes can be kept; leave "
+            "them out"
+        )
     transforms = synthesis_transforms(source, CODE_CROP * recipe.crop, recipe.augmentation)
     dataset = DrawnDataset(source.training, transforms, recipe.seed)
     pairs = _pairs(dataset, source, CODE_CROPS * recipe.codes, recipe.seed)
-    noise.keep_codes(style.most_complete(pairs, recipe.codes))
+    generator.noise.keep_codes(style.most_complete(pairs, recipe.codes))
 
 
 def _pairs(
