@@ -16,6 +16,7 @@ from rich.markup import escape
 from caps_med._version import __version__
 from caps_med.allocator import keep_freed_memory
 from caps_med.cli import inference, models, weights
+from caps_med.cli.group import PlainGroup
 from caps_med.cli.options import Models, console, errors
 from caps_med.collector import collect_rarely_at_start
 from caps_med.errors import CapsMedError
@@ -23,6 +24,7 @@ from caps_med.plugins import add_plugins
 
 app = typer.Typer(
     name="caps-med",
+    cls=PlainGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -23,6 +23,7 @@ from caps_med.networks.segcaps import SegCaps
 from caps_med.networks.spade import SPADE
 from caps_med.networks.transforming import TransformingAutoencoder
 from caps_med.networks.ucaps import UCaps
+from caps_med.wording import reason
 
 SINGLE_NETWORKS: Mapping[str, type[CapsuleNetwork]] = {
     "SegCaps": SegCaps,
@@ -62,7 +63,7 @@ def build_from(
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise InvalidParameter(f"{name}: argument {where!r}: {first['msg']}") from error
+        raise InvalidParameter(f"{name}: argument {where!r}: {reason(first)}") from error
     values = checked.model_dump()
     for key, value in values.items():
         _check_size(name, key, value)

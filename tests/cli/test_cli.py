@@ -349,6 +349,25 @@ def test_a_mistake_is_one_line(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("export --model m --format x --out o", "'x' is not one of 'bundle', 'onnx', 'torch'."),
+        ("import segcaps f --name m --variant q", "'q' is not one of 'r3', 'r1'."),
+        ("import capspix2pix f --name m --output q", "'q' is not one of 'sigmoid', 'tanh'."),
+        ("data phantoms --kind q --count 1 --out o", "--kind q: must be axons"),
+    ],
+)
+def test_a_choice_that_there_is_not_is_told_with_those_that_there_are(
+    arguments: str, message: str
+) -> None:
+    answer = run(*arguments.split())
+    assert answer.returncode == 2
+    shown = " ".join(answer.stderr.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
+    assert f": {message}" in shown
+    assert "Value error" not in shown
+
+
+@pytest.mark.parametrize(
     ("command", "out", "message"),
     [
         ("segment", "x.xyz", "unsupported_format: x.xyz has no known suffix"),

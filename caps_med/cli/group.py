@@ -1,0 +1,27 @@
+"""How the command line words what typer finds wrong with an option."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+#: What newer versions of typer, which check options by pydantic, begin a message with.
+_EXCEPTION = "Value error, "
+
+
+class PlainGroup(TyperGroup):
+    """Commands whose messages do not begin with the name of an exception."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's own context, which it does not export
+        """Run the command that was asked for.
+
+        Raises:
+            typer.BadParameter: an option's value is wrong, in plain words.
+        """
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix(_EXCEPTION)
+            raise
