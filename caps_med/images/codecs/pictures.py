@@ -23,7 +23,7 @@ def decode_picture(data: bytes, name: str, kind: Kind, limits: Limits, bits: int
     """A picture `[1, H, W]` or `[3, H, W]` from Pillow's format `name`, upright as its tags say.
 
     Transparency is laid over black, with a warning where it was not fully opaque. Colours of
-    more than 8 bits are read as 8, with a warning.
+    more than 8 bits are read as 8, with a warning; of a label map they are refused.
 
     Args:
         data: a file whose size, length and checksums were checked.
@@ -33,10 +33,16 @@ def decode_picture(data: bytes, name: str, kind: Kind, limits: Limits, bits: int
             otherwise.
         bits: of one sample.
     """
-    with decoding(name), Image.open(io.BytesIO(data), formats=[name]) as picture:
+    with decoding(name):
+        return from_pillow(upright(data, name, limits), name.lower(), kind, bits)
+
+
+def upright(data: bytes, name: str, limits: Limits) -> Image.Image:
+    """What Pillow reads of a file, turned as its tags say; arguments as of `decode_picture`."""
+    with Image.open(io.BytesIO(data), formats=[name]) as picture:
         limits.check_array((picture.height, picture.width))
         picture.load()
-        return from_pillow(ImageOps.exif_transpose(picture), name.lower(), kind, bits)
+        return ImageOps.exif_transpose(picture)
 
 
 @contextmanager
@@ -69,7 +75,16 @@ def from_pillow(picture: Image.Image, name: str, kind: Kind, bits: int) -> Medic
     array = array.astype(array.dtype.newbyteorder("="))
     if kind == "labels" and bits < 8:
         array = array // (255 // (2**bits - 1))  # Pillow spreads few bits over 0..255
+    if bits > 8 and array.ndim == 2 and "transparency" in picture.info:
+        clear = array == picture.info["transparency"]  # the one grey that is not seen
+        warnings += transparency(name, kind) if clear.any() else ()
+        array = np.where(clear, 0, array).astype(array.dtype)
     if bits > 8 and array.ndim == 3:
+        if kind == "labels":
+            raise UnsupportedFormat(
+                f"{name.upper()}: ids in colours of {bits} bits are not read: save them as grey "
+                "values or palette indices"
+            )
         warnings += (f"{name.upper()}: colours of {bits} bits were read as 8 bits",)
     array = array[None] if array.ndim == 2 else np.moveaxis(array, -1, 0)
     return MedicalImage(np.ascontiguousarray(array), format=name, warnings=warnings)
@@ -87,6 +102,16 @@ def transparency(name: str, kind: Kind) -> tuple[str, ...]:
             f"{name.upper()}: a label map cannot be transparent: save it without alpha"
         )
     return (f"{name.upper()}: transparency was laid over black",)
+
+
+def over_black(colours: Array, alpha: Array, top: float) -> Array:
+    """Colours `[C, H, W]` laid over black, in their own type.
+
+    Args:
+        alpha: `[H, W]`, from 0, which is not seen, to `top`.
+    """
+    laid = colours * (alpha / top)
+    return (laid if colours.dtype.kind == "f" else np.rint(laid)).astype(colours.dtype)
 
 
 def _opaque(picture: Image.Image, name: str, kind: Kind) -> tuple[Image.Image, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""PNG: grey of 1 to 16 bits, RGB, palette. Chunks: https://www.w3.org/TR/png-3/."""
+"""PNG: grey of 1 to 16 bits, RGB of 8 bits, palette. Chunks: https://www.w3.org/TR/png-3/."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from PIL import Image
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec
-from caps_med.images.codecs.pictures import checked_uint8, decode_picture, plane_of, to_bytes
+from caps_med.images.codecs.pictures import (
+    checked_uint8,
+    decode_picture,
+    decoding,
+    over_black,
+    plane_of,
+    to_bytes,
+    transparency,
+    upright,
+)
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.labels import label_palette
 from caps_med.images.limits import Limits
@@ -21,6 +30,7 @@ from caps_med.images.limits import Limits
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _MAX_CHUNKS = 2**16
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a colour type
+_RGBA, _TOP_16 = 6, 2**16 - 1
 _STEP = 2**16  # of compressed bytes: at most 64 MiB of pixels at a time
 # First column and row, and steps, of the seven passes of an interlaced picture (Adam7).
 _PASSES = (
@@ -49,8 +59,10 @@ class _Header(NamedTuple):
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     """A picture; see `decode_picture`."""
-    bits = _check(data, limits)
-    return decode_picture(data, "PNG", kind, limits, bits)
+    header = _check(data, limits)
+    if (header.bits, header.channels) == (16, 2):
+        return _grey_with_alpha(data, kind, limits)
+    return decode_picture(data, "PNG", kind, limits, header.bits)
 
 
 def encode(image: MedicalImage) -> bytes:
@@ -71,8 +83,27 @@ def encode(image: MedicalImage) -> bytes:
     return to_bytes(Image.fromarray(np.ascontiguousarray(plane)), "PNG")
 
 
-def _check(data: bytes, limits: Limits) -> int:
-    """Check sizes, chunks, checksums and the number of pixels; returns the bits of one sample."""
+def _grey_with_alpha(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
+    """A picture of 16-bit grey and alpha, of which Pillow would keep 8 bits.
+
+    Its pixels have four bytes each, filtered and interlaced like those of four channels of 8 bits:
+    as such they are read.
+    """
+    start = len(_SIGNATURE) + 4
+    body = data[start + 4 : start + 12] + bytes((8, _RGBA)) + data[start + 14 : start + 17]
+    checksum = zlib.crc32(body, zlib.crc32(b"IHDR")).to_bytes(4, "big")
+    as_colours = data[: start + 4] + body + checksum + data[start + 21 :]
+    with decoding("PNG"):
+        samples = np.array(upright(as_colours, "PNG", limits)).view(">u2").astype(np.uint16)
+    grey, alpha = samples[None, ..., 0], samples[..., 1]
+    if (alpha == _TOP_16).all():
+        return MedicalImage(np.ascontiguousarray(grey), format="png")
+    warnings = transparency("png", kind)
+    return MedicalImage(over_black(grey, alpha, _TOP_16), format="png", warnings=warnings)
+
+
+def _check(data: bytes, limits: Limits) -> _Header:
+    """Check sizes, chunks, checksums and the number of pixels."""
     chunks = list(itertools.islice(_chunks(data), _MAX_CHUNKS + 1))
     names = [name for name, _ in chunks]
     if names[0] != b"IHDR" or names.count(b"IHDR") > 1 or len(chunks) > _MAX_CHUNKS:
@@ -84,7 +115,7 @@ def _check(data: bytes, limits: Limits) -> int:
     header = _header(chunks[0][1])
     limits.check_array((header.height, header.width), header.channels * -(-header.bits // 8))
     _check_pixels([body for name, body in chunks if name == b"IDAT"], header.inflated)
-    return header.bits
+    return header
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:

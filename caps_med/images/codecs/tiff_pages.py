@@ -18,7 +18,7 @@ import numpy as np
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import jpeg
-from caps_med.images.codecs.pictures import decoding, is_grey, transparency
+from caps_med.images.codecs.pictures import decoding, is_grey, over_black, transparency
 from caps_med.images.image import Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 
@@ -256,8 +256,7 @@ def _opaque(array: Array, page: Any, kind: Kind) -> tuple[Array, tuple[str, ...]
         return colours, ()
     warnings = transparency("tiff", kind)
     if page.extrasamples[-1] == _UNASSOCIATED_ALPHA:
-        laid = colours * (alpha / top)
-        colours = (laid if colours.dtype.kind == "f" else np.rint(laid)).astype(colours.dtype)
+        colours = over_black(colours, alpha, top)
     return colours, warnings
 
 

@@ -49,6 +49,56 @@ def test_16_bits_are_kept() -> None:
     assert read_image(encode_image(image, "png")).array.tolist() == [[[0, 1, 256, 65535]]]
 
 
+def grey_and_alpha(samples: list[list[tuple[int, int]]]) -> bytes:
+    """A PNG of 16-bit grey and alpha."""
+    rows = b"".join(b"\0" + np.array(row, ">u2").tobytes() for row in samples)
+    return png(len(samples[0]), len(samples), rows, bits=16, colour=4)
+
+
+def test_16_bits_are_kept_beside_alpha() -> None:
+    opaque = [[(0, 65535), (1, 65535), (256, 65535)], [(300, 65535), (4095, 65535), (9, 65535)]]
+    wanted = [[0, 1, 256], [300, 4095, 9]]
+    for kind in ("image", "labels"):
+        read = read_image(grey_and_alpha(opaque), kind=kind)
+        assert read.array.tolist() == [wanted] and read.warnings == ()
+    half = [[(300, 65535), (4094, 32768), (4094, 0)]]
+    read = read_image(grey_and_alpha(half))
+    assert read.array.tolist() == [[[300, 2047, 0]]]
+    assert read.warnings == ("PNG: transparency was laid over black",)
+    with pytest.raises(InvalidInput, match="a label map cannot be transparent"):
+        read_image(grey_and_alpha(half), kind="labels")
+
+
+def test_16_bits_beside_alpha_are_filtered_and_turned() -> None:
+    """Filters reach back by one pixel of four bytes, and orientation moves whole pixels."""
+    rows = np.array([[(300, 65535), (5, 65535)], [(301, 65535), (70, 65535)]], ">u2")
+    raw = rows.view(np.uint8).reshape(2, 8)
+    left = np.concatenate([np.zeros(4, np.uint8), raw[0, :4]])
+    filtered = b"\1" + (raw[0] - left).tobytes() + b"\2" + (raw[1] - raw[0]).tobytes()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0"))
+    for extra, wanted in ((b"", [[300, 5], [301, 70]]), (turned, [[301, 300], [70, 5]])):
+        data = png(2, 2, filtered, bits=16, colour=4, extra=extra)
+        assert read_image(data).array.tolist() == [wanted]
+
+
+def test_a_transparent_grey_of_16_bits_is_black() -> None:
+    row = b"\0" + np.array([300, 301], ">u2").tobytes()
+    for clear, wanted in ((300, [0, 301]), (9, [300, 301])):
+        extra = chunk(b"tRNS", clear.to_bytes(2, "big"))
+        read = read_image(png(2, 1, row, bits=16, extra=extra))
+        assert read.array.tolist() == [[wanted]] and len(read.warnings) == (clear == 300)
+        assert read.array.dtype == np.uint16
+
+
+@pytest.mark.parametrize(("colour", "channels"), [(2, 3), (6, 4)])
+def test_ids_in_colours_of_16_bits_are_refused(colour: int, channels: int) -> None:
+    row = b"\0" + np.array([300, 300, 300, 65535][:channels], ">u2").tobytes()
+    with pytest.raises(UnsupportedFormat, match="ids in colours of 16 bits are not read: save"):
+        read_image(png(1, 1, row, bits=16, colour=colour), kind="labels")
+
+
 class TestLabels:
     def test_palette_indices_are_the_ids_and_colours_are_seen(self) -> None:
         ids = np.array([[[0, 1, 2, 255]]], np.uint8)

@@ -174,6 +174,17 @@ def test_colours_of_16_bits_are_kept_whichever_the_planes() -> None:
         np.testing.assert_array_equal(read_image(data).array, colours)
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_16_bits_are_kept_beside_alpha(order: str) -> None:
+    for photometric, colours in (("minisblack", [300]), ("rgb", [300, 4095, 9])):
+        pixels = np.array([[[*colours, 65535]]], f"{order}u2")
+        data = saved(pixels, photometric=photometric, extrasamples=["unassalpha"], byteorder=order)
+        read = read_image(data)
+        assert read.array[:, 0, 0].tolist() == colours and read.array.dtype == np.uint16
+    ids = saved(np.full((1, 1, 3), 300, np.uint16), photometric="rgb")
+    assert read_image(ids, kind="labels").array.tolist() == [[[300]]]
+
+
 def test_transparency_is_laid_over_black_with_a_warning() -> None:
     pixels = np.full((2, 2, 4), (100, 200, 50, 255), np.uint8)
     opaque = saved(pixels, photometric="rgb", extrasamples=["unassalpha"])
