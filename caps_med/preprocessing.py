@@ -1,13 +1,14 @@
 """From an image to what a network takes, and back: one code for training and serving.
 
 An image is cut into the slices of one plane, its intensities are normalized, its slices are
-resampled to the network's spacing, and each may be joined by its neighbours.
+resampled to the network's spacing, for networks of volumes also across the slices, and each may be
+joined by its neighbours.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 SPACING_TOLERANCE = 0.01
 #: Pixels over this many times the network's show nothing that it knows: the header must be wrong.
 LARGEST_ENLARGEMENT = 10
+#: Slices that are interpolated at once between those of a network's answer.
+RESTORED_SLICES = 16
 
 Millimetres = Annotated[FiniteFloat, Field(gt=0)]
 
@@ -48,6 +51,8 @@ class Preprocessing(BaseModel):
         plane: in which volumes are cut into slices.
         spacing_mm: (row, column) spacing to which the slices of volumes are resampled; None for a
             network of pictures.
+        slice_mm: distance of the slices to which volumes are resampled, for a network of volumes;
+            None leaves the slices that there are.
         neighbours: slices on each side that become channels of a slice.
     """
 
@@ -56,11 +61,13 @@ class Preprocessing(BaseModel):
     normalization: Normalization = Normalization()
     plane: Plane = "axial"
     spacing_mm: tuple[Millimetres, Millimetres] | None = None
+    slice_mm: Millimetres | None = None
     neighbours: Annotated[int, Field(ge=0, le=8)] = 0
 
     def __str__(self) -> str:
         """In one line, for the provenance of an answer."""
-        spacing = "x".join(f"{mm:g}" for mm in self.spacing_mm or ())
+        lengths = (*(self.spacing_mm or ()), *([self.slice_mm] if self.slice_mm else []))
+        spacing = "x".join(f"{mm:g}" for mm in lengths)
         return (
             f"intensity {self.normalization}; plane {self.plane}; "
             f"{spacing + ' mm' if spacing else 'any'}"
@@ -74,7 +81,7 @@ class Preprocessing(BaseModel):
             limits: bounds on the size at the network's spacing; None for none.
 
         Raises:
-            InvalidInput: the pixels are over `LARGEST_ENLARGEMENT` times the network's.
+            InvalidInput: the voxels are over `LARGEST_ENLARGEMENT` times the network's.
             InputTooLarge: at the network's spacing the image is over `limits`.
         """
         import torch
@@ -82,7 +89,7 @@ class Preprocessing(BaseModel):
         stack = self._stack(image)
         normalized = np.ascontiguousarray(self.normalization.apply(stack.array, channel_axis=1))
         return PreparedSlices(
-            stack, resize(torch.from_numpy(normalized), self._size(stack, limits))
+            stack, resampled(torch.from_numpy(normalized), self._size(stack, limits))
         )
 
     def network_input(self, image: MedicalImage, limits: Limits | None = None) -> PreparedSlices:
@@ -107,7 +114,7 @@ class Preprocessing(BaseModel):
 
         stack = self._stack(labels)
         ids = torch.from_numpy(stack.array.astype(np.float32, order="C"))
-        return PreparedSlices(stack, resize(ids, self._size(stack, limits), labels=True))
+        return PreparedSlices(stack, resampled(ids, self._size(stack, limits), labels=True))
 
     def grid(self, image: MedicalImage) -> tuple[int, int, int]:
         """(slices, rows, columns) at the network's spacing; nothing is computed of the image.
@@ -115,8 +122,17 @@ class Preprocessing(BaseModel):
         Raises:
             InvalidInput: as `image`.
         """
-        (depth, rows, columns), spacing = stack_shape(image, self._plane_of(image))
-        return depth, *self._resampled((rows, columns), spacing)
+        size, spacing = stack_shape(image, self._plane_of(image))
+        return self._resampled(size, spacing)
+
+    def slice_index(self, image: MedicalImage, number: int | None) -> int:
+        """The network's slice at the place of slice `number` of the image, the middle one of None.
+
+        Raises:
+            InvalidParameter: there is no such slice. InvalidInput: as `image`.
+        """
+        depth = slice_count(image, self._plane_of(image))
+        return chosen_slice(depth, number) * self.grid(image)[0] // depth
 
     def _stack(self, image: MedicalImage) -> SliceStack:
         return SliceStack.from_image(image, self._plane_of(image), copy=False)
@@ -126,30 +142,43 @@ class Preprocessing(BaseModel):
         single = None if self.spacing_mm else single_slice_plane(image)
         return single or self.plane
 
-    def _size(self, stack: SliceStack, limits: Limits | None) -> tuple[int, int]:
-        """Rows and columns at the network's spacing, if they are within `limits`."""
-        rows, columns = stack.array.shape[2:]
-        size = self._resampled((rows, columns), stack.spacing)
-        if limits is not None and size != (rows, columns):
-            limits.check_array((len(stack.array), *size))
+    def _size(self, stack: SliceStack, limits: Limits | None) -> tuple[int, int, int]:
+        """Slices, rows and columns at the network's spacing, if they are within `limits`."""
+        depth, _, rows, columns = stack.array.shape
+        lengths = None
+        if stack.spacing is not None and stack.slice_mm is not None:
+            lengths = (stack.slice_mm, *stack.spacing)
+        size = self._resampled((depth, rows, columns), lengths)
+        if limits is not None and size != (depth, rows, columns):
+            limits.check_array(size)
         return size
 
     def _resampled(
-        self, size: tuple[int, int], spacing: tuple[float, float] | None
-    ) -> tuple[int, int]:
-        """Rows and columns of a slice with this spacing at the network's."""
-        if spacing is None or self.spacing_mm is None:
+        self, size: tuple[int, int, int], lengths: tuple[float, float, float] | None
+    ) -> tuple[int, int, int]:
+        """Slices, rows and columns of a volume with voxels of these lengths at the network's."""
+        if lengths is None or self.spacing_mm is None:
             return size
-        scale = [have / want for have, want in zip(spacing, self.spacing_mm, strict=True)]
-        if all(abs(s - 1) < SPACING_TOLERANCE for s in scale):
-            return size
+        between, *plane = lengths
+        wanted = (self.slice_mm or between, *self.spacing_mm)
+        scale = [have / want for have, want in zip(lengths, wanted, strict=True)]
         if max(scale) > LARGEST_ENLARGEMENT:
+            known = wanted if self.slice_mm else self.spacing_mm
             raise InvalidInput(
-                f"the pixels are {_mm(spacing)}, over {LARGEST_ENLARGEMENT} times the "
-                f"{_mm(self.spacing_mm)} of the training data: check the spacing in the file's "
-                "header"
+                f"the {'voxels' if self.slice_mm else 'pixels'} are "
+                f"{_mm(lengths if self.slice_mm else plane)}, over {LARGEST_ENLARGEMENT} times the "
+                f"{_mm(known)} of the training data: check the spacing in the file's header"
             )
-        return max(1, round(size[0] * scale[0])), max(1, round(size[1] * scale[1]))
+        depth, rows, columns = size
+        if not _alike(scale[:1]):
+            depth = max(1, round(depth * scale[0]))
+        if not _alike(scale[1:]):
+            rows, columns = (max(1, round(n * s)) for n, s in zip(size[1:], scale[1:], strict=True))
+        return depth, rows, columns
+
+
+def _alike(scale: Sequence[float]) -> bool:
+    return all(abs(s - 1) < SPACING_TOLERANCE for s in scale)
 
 
 #: How a picture of another shape becomes the network's: see `PicturePreprocessing`.
@@ -251,7 +280,8 @@ class PreparedSlices:
 
     Attributes:
         stack: the slices as they were, `[D, C, H, W]`.
-        slices: `[D, C, rows, columns]` at the network's spacing.
+        slices: `[D, C, rows, columns]` at the network's spacing; of a network of volumes there may
+            be more or fewer than in `stack`.
     """
 
     stack: SliceStack
@@ -280,9 +310,24 @@ class PreparedSlices:
         """
         height, width = self.stack.array.shape[2:]
         done = 0
-        for part in parts:
+        for part in self._between_slices(parts):
             yield slice(done, done + len(part)), resize(part, (height, width))
             done += len(part)
+
+    def _between_slices(self, parts: Iterable[Tensor]) -> Iterator[Tensor]:
+        """The same for the slices of `stack`: interpolated where the network has others."""
+        depth, have = len(self.stack.array), len(self.slices)
+        if depth == have:
+            yield from parts
+            return
+        import torch
+
+        whole = torch.cat(list(parts))  # a network of volumes answers at once
+        weights = along_slices(torch.eye(have)[:, None, None], depth)[:, 0, 0]  # [depth, have]
+        for some in weights.split(RESTORED_SLICES):
+            near = some.any(0).nonzero().flatten()
+            place = slice(int(near[0]), int(near[-1]) + 1)
+            yield torch.tensordot(some[:, place], whole[place], 1)
 
 
 def with_neighbours(
@@ -307,6 +352,20 @@ def single_slice_plane(image: MedicalImage) -> Plane | None:
     return next(plane for plane in planes if slice_count(image, plane) == 1)
 
 
+def resampled(slices: Tensor, size: tuple[int, int, int], labels: bool = False) -> Tensor:
+    """Slices `[D, C, H, W]` at another number of slices, rows and columns: see `resize`."""
+    return along_slices(resize(slices, size[1:], labels), size[0], labels)
+
+
+def along_slices(slices: Tensor, count: int, labels: bool = False) -> Tensor:
+    """Slices `[D, ...]` as `count` slices: see `resize`."""
+    if len(slices) == count:
+        return slices
+    lines = slices.flatten(1)
+    found = resize(lines[None, None], (count, lines.shape[1]), labels)
+    return found.view(count, *slices.shape[1:])
+
+
 def resize(maps: Tensor, size: tuple[int, int], labels: bool = False) -> Tensor:
     """`[N, C, H, W]` at another size: bilinear with antialiasing, or nearest for labels."""
     if tuple(maps.shape[2:]) == size:
@@ -318,5 +377,5 @@ def resize(maps: Tensor, size: tuple[int, int], labels: bool = False) -> Tensor:
     return interpolate(maps, size, mode="bilinear", antialias=True)
 
 
-def _mm(spacing: tuple[float, float]) -> str:
-    return f"{spacing[0]:g} x {spacing[1]:g} mm"
+def _mm(lengths: Sequence[float]) -> str:
+    return " x ".join(f"{length:g}" for length in lengths) + " mm"

@@ -20,8 +20,8 @@ from torch.nn import functional
 
 import caps_med
 from caps_med.bundles import ModelRepository
-from caps_med.errors import InvalidInput
-from caps_med.images import MedicalImage, Normalization
+from caps_med.errors import InputTooLarge, InvalidInput, InvalidParameter
+from caps_med.images import Limits, MedicalImage, Normalization
 from caps_med.networks import build_network, one_hot
 from caps_med.preprocessing import Preprocessing, single_slice_plane, with_neighbours
 from training.data import Preparation, Source, load_source, open_dataset
@@ -58,6 +58,12 @@ DATA = {
     "resampled": Data((26, 34, 18), (STRAIGHT, FINER)),
     "resampled 2.5-D": Data((26, 34, 18), (STRAIGHT, FINER), {"neighbours": 1}),
     "resampled 3-D": Data((26, 34, 18), (STRAIGHT, FINER), {"spatial_dims": 3}),
+    "resampled in all directions": Data(
+        (26, 34, 18), (STRAIGHT, FINER), {"spatial_dims": 3, "slice_mm": 1.5}
+    ),
+    "resampled to finer slices, 2.5-D": Data(
+        (26, 34, 18), (STRAIGHT, FINER), {"neighbours": 1, "slice_mm": 1.5}
+    ),
     "nearly equal": Data((26, 34, 18), (STRAIGHT, STRAIGHT @ np.diag([1.008, 1, 1, 1]))),
     "one sagittal slice": Data((1, 21, 18), (THIN, THIN)),
 }
@@ -251,3 +257,48 @@ def test_ends_repeat_the_last_slice() -> None:
 def test_the_plane_of_a_single_slice(shape: tuple[int, ...], plane: str | None) -> None:
     assert single_slice_plane(MedicalImage(np.zeros((1, *shape)))) == plane
     assert single_slice_plane(MedicalImage(np.zeros((1, 4, 5)))) is None
+
+
+@pytest.mark.parametrize("slice_mm", [0.8, 2.5, 7.0])
+def test_between_slices_values_are_interpolated_and_come_back_to_their_place(
+    slice_mm: float,
+) -> None:
+    ramp = np.broadcast_to(np.arange(60.0, dtype=np.float32), (1, 8, 9, 60))
+    image = MedicalImage(ramp, affine=np.diag([1.0, 1.0, -2.5, 1.0]))  # from above downwards
+    preparation = Preprocessing(
+        normalization=Normalization(window=(0, 100)), spacing_mm=(1.0, 1.0), slice_mm=slice_mm
+    )
+    prepared = preparation.image(image)
+    count = round(60 * 2.5 / slice_mm)
+    assert prepared.slices.shape == (count, 1, 9, 8)
+    assert preparation.grid(image) == (count, 9, 8)
+    centres = 59.5 - (np.arange(count) + 0.5) * 60 / count  # slices run upwards
+    inner = slice(3 * count // 60 + 1, -3 * count // 60 - 1)
+    np.testing.assert_allclose(prepared.slices[inner, 0, 4, 4] * 100, centres[inner], atol=0.05)
+    restored = prepared.restore(prepared.slices) * 100
+    assert restored.shape == image.array.shape
+    np.testing.assert_allclose(restored[..., 6:-6], ramp[..., 6:-6], atol=0.05)
+    places = {None: count // 2, 0: 0, 30: count // 2, 59: 59 * count // 60}
+    assert {z: preparation.slice_index(image, z) for z in places} == places
+    with pytest.raises(InvalidParameter, match="slice=60: must be from 0 to 59"):
+        preparation.slice_index(image, 60)
+
+
+def test_labels_between_slices_are_those_of_the_nearest() -> None:
+    labels = np.zeros((1, 4, 5, 6), np.uint8)
+    labels[..., :3] = 7
+    image = MedicalImage(labels, affine=np.diag([1.0, 1.0, 3.0, 1.0]), kind="labels")
+    preparation = Preprocessing(spacing_mm=(1.0, 1.0), slice_mm=1.0)
+    found = preparation.labels(image).slices
+    assert found.shape == (18, 1, 5, 4)
+    assert found[:9].unique().tolist() == [7] and found[9:].unique().tolist() == [0]
+
+
+def test_resampling_between_slices_keeps_to_the_limits() -> None:
+    image = MedicalImage(np.zeros((1, 8, 8, 8), np.uint8), affine=np.diag([1.0, 1.0, 9.0, 1.0]))
+    fine = Preprocessing(spacing_mm=(1.0, 1.0), slice_mm=1.0)
+    with pytest.raises(InputTooLarge):
+        fine.image(image, Limits(max_voxels=4000))
+    wrong = Preprocessing(spacing_mm=(1.0, 1.0), slice_mm=0.5)
+    with pytest.raises(InvalidInput, match="the voxels are 9 x 1 x 1 mm, over 10 times"):
+        wrong.image(image)

@@ -202,6 +202,8 @@ class ModelCard(Statement):
         plane: in which plane volumes are cut for a 2-D network.
         spacing_mm: (row, column) distances the network was trained on; None for pictures.
         slice_mm: distance between the slices of its training volumes; None where it is not known.
+        resample_slices: whether volumes are resampled to `slice_mm` as well, for a network of
+            volumes; else its slices are those of the image.
         noise_mm: of a generator: distances across the slices over which its random fields are
             correlated, as in its training volumes; None for fields alike in all directions.
         neighbours: slices on each side that a 2-D network sees beside the one it segments, as
@@ -233,6 +235,7 @@ class ModelCard(Statement):
     plane: Plane = "axial"
     spacing_mm: tuple[Millimetres, Millimetres] | None = None
     slice_mm: Millimetres | None = None
+    resample_slices: bool = False
     noise_mm: tuple[Millimetres, ...] | None = None
     neighbours: Annotated[int, Field(ge=0, le=8)] = 0
     instances: Literal["binary", "borders", "classes"] | None = None
@@ -354,6 +357,7 @@ class ModelCard(Statement):
             normalization=self.normalization,
             plane=self.plane,
             spacing_mm=self.spacing_mm,
+            slice_mm=self.slice_mm if self.resample_slices else None,
             neighbours=self.neighbours,
         )
 

@@ -157,8 +157,11 @@ def slice_count(image: MedicalImage, plane: Plane = "axial") -> int:
 
 def stack_shape(
     image: MedicalImage, plane: Plane
-) -> tuple[tuple[int, int, int], tuple[float, float] | None]:
-    """(slices, rows, columns) of `SliceStack.from_image` and its spacing; nothing is copied."""
+) -> tuple[tuple[int, int, int], tuple[float, float, float] | None]:
+    """(slices, rows, columns) of `SliceStack.from_image`, and their distances; nothing is copied.
+
+    The distances are in millimetres, None for a picture.
+    """
     if image.spatial_dims == 2:
         rows, columns = image.spatial_shape
         return (1, rows, columns), None
@@ -168,8 +171,9 @@ def stack_shape(
     display = orientations.axcodes2ornt(AXCODES[plane])
     there = orientations.ornt_transform(source, display)[:, 0].astype(int)
     depth, rows, columns = (image.spatial_shape[i] for i in np.argsort(there))
-    _, row_mm, column_mm = np.linalg.norm(image.affine[:3, :3], axis=0)[np.argsort(there)]
-    return (depth, rows, columns), (float(row_mm), float(column_mm))
+    lengths = np.linalg.norm(image.affine[:3, :3], axis=0)[np.argsort(there)]
+    slice_mm, row_mm, column_mm = (float(length) for length in lengths)
+    return (depth, rows, columns), (slice_mm, row_mm, column_mm)
 
 
 def one_slice(image: Image, index: int | None = None, plane: Plane = "axial") -> Image:

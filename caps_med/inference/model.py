@@ -26,7 +26,6 @@ from caps_med.images import (
     chosen_slice,
     one_slice,
     read_image,
-    slice_count,
 )
 from caps_med.inference.applied import AppliedNetwork, ImageReader
 from caps_med.inference.card_table import card_table
@@ -400,7 +399,7 @@ class Model:
             found = self.features(read, layer, slice, seed)
         depth = None
         if self.network.spatial_dims == 3:
-            depth = chosen_slice(slice_count(read, self.bundle.card.plane), slice)
+            depth = self.bundle.card.preprocessing.slice_index(read, slice)
         return recorder.point(found, row, column, depth)
 
     def features(

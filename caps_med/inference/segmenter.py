@@ -301,7 +301,8 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         """See `ImageReader.shown`."""
         matched = self.match_channels(image)
         prepared = self._prepared(matched)
-        return Shown(prepared.slices, slice, (*matched.warnings, *self._doubts(prepared)))
+        at = self.card.preprocessing.slice_index(matched, slice)
+        return Shown(prepared.slices, at, (*matched.warnings, *self._doubts(prepared)))
 
     def _doubts(self, prepared: PreparedSlices) -> tuple[str, ...]:
         """Whether an image is unlike those of the training."""

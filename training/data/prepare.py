@@ -99,7 +99,8 @@ def load_source(
         labels={i: dataset.labels.get(i, f"label {i}" if i else "background") for i in ids},
         plane=preparation.plane if volumes else None,
         spacing_mm=tuple(manifest["spacing_mm"]) if manifest["spacing_mm"] else None,
-        slice_mm=manifest.get("slice_mm"),
+        slice_mm=preparation.slice_mm or manifest.get("slice_mm"),
+        resample_slices=preparation.slice_mm is not None,
         normalization=preparation.normalization,
         description=(
             f"{len(dataset.cases)} labelled {'volumes' if volumes else 'pictures'} of "

@@ -36,6 +36,7 @@ class Source:
         plane: the plane of the slices; None for pictures.
         spacing_mm: (row, column) distances in millimetres; None for pictures.
         slice_mm: distance between slices in millimetres; None for pictures, or if it is not known.
+        resample_slices: whether that is a distance to which volumes have been resampled.
         normalization: the intensity normalization, to be repeated at inference.
         description: content, origin and licence of the data.
         spatial_dims: 2 for slices, 3 for volumes ``[C, D, H, W]``.
@@ -55,6 +56,7 @@ class Source:
     description: str
     colors: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
     slice_mm: float | None = None
+    resample_slices: bool = False
     spatial_dims: int = 2
     neighbours: int = 0
     channel_names: tuple[str, ...] = ()
@@ -87,6 +89,7 @@ class Source:
             "plane": self.plane or "axial",
             "spacing_mm": self.spacing_mm,
             "slice_mm": self.slice_mm,
+            "resample_slices": self.resample_slices,
             "neighbours": self.neighbours,
             "channel_names": self.channel_names,
             "instances": self.instances,

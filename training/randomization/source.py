@@ -178,7 +178,7 @@ def load_random_source(
         data.scheme,
     )  # fmt: skip
     names = tuple(one.name for one in stacks)
-    slice_mm = spacing[0] if spacing else None
+    slice_mm = preparation.slice_mm or (spacing[0] if spacing else None)
     drawing = Drawing(randomization, preparation, slice_mm if dims == 3 else None)
     size = (crop,) * 3 if dims == 3 else (_edge(maps, preparation),) * 2
     each = DRAWN[dims]
@@ -194,6 +194,7 @@ def load_random_source(
         plane=None if spacing is None else preparation.plane,
         spacing_mm=preparation.spacing_mm,
         slice_mm=slice_mm,
+        resample_slices=preparation.slice_mm is not None,
         normalization=preparation.normalization,
         description=f"images of random contrast drawn from {len(names)} label maps of {data.name}",
         spatial_dims=dims,

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import caps_med
 from caps_med.errors import InvalidInput, InvalidParameter
-from caps_med.images import Normalization, read_image
+from caps_med.images import MedicalImage, Normalization, read_image
 from tests.training.data.pairs import LAYOUTS, Pairs, draw_pairs
 from training.cli.train import train as train_app
 from training.data import open_dataset
@@ -109,6 +109,13 @@ def test_volumes_train_in_two_and_a_half_and_three_dimensions(dims: str, tmp_pat
     np.testing.assert_array_equal(answer.affine, scan.affine)
     features = model.features(scan)
     assert next(iter(features.layers.values())).ndim == 4
+    thin = MedicalImage(scan.array.repeat(2, axis=-1), scan.affine @ np.diag([1, 1, 0.5, 1]))
+    assert card.resample_slices == (dims == "3d")
+    found, seen = model.segment(thin), model.segmenter.prepare(thin).slices
+    assert len(seen) == scan.spatial_shape[2] * (1 if dims == "3d" else 2)
+    assert found.spatial_shape == thin.spatial_shape
+    deepest = thin.spatial_shape[2] - 1
+    assert model.features(thin, slice=deepest).layers.keys() == features.layers.keys()
 
 
 def test_folds_answer_together_and_every_case_is_held_out_once(discs: Path, tmp_path: Path) -> None:

@@ -152,8 +152,9 @@ class Consistency:
         verb = "is" if len(most) == 1 else "are"
         what = f"{count}{more}, while {len(most)} {verb} {size_text(usual, 'mm')}"
         fix = (
-            "slices are resampled to the median spacing; if their distances differ much, resample "
-            "the volumes, or train on slices alone (--dims 2d)"
+            "slices are resampled to the median spacing, whole volumes (--dims 3d) in all "
+            "directions; where slices are joined by their neighbours (2.5d) and their distances "
+            "differ much, give one: --set preparation.slice_mm=3"
         )
         yield finding("mixed_spacing", files[0], what, fix)
 
