@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +17,7 @@ LARGEST = 2**16 - 1
 def renumbered(
     labels: MedicalImage, segments: Mapping[int, str], names: Mapping[int, str]
 ) -> MedicalImage:
-    """A label map with the ids of a project.
+    """A label map with the ids of a project, and with its names of those that occur.
 
     Args:
         labels: a label map with other ids.
@@ -32,7 +33,8 @@ def renumbered(
     table = np.full(max(found, default=0) + 1, next(iter(names)), np.uint32)
     table[list(found)] = list(found.values())
     narrow = table.astype(np.min_scalar_type(int(table.max())))
-    return labels.with_array(narrow[labels.array])
+    own = {label: names[label] for label in found.values()}
+    return replace(labels, array=narrow[labels.array], names=own, codes={}, palette=None)
 
 
 def _id_of(number: int, segments: Mapping[int, str], ids: Mapping[str, int]) -> int:

@@ -154,6 +154,10 @@ def test_names_in_the_file_count(client: Client, tmp_path: Path) -> None:
     client.save_label("named", file, params=segments("membrane", "nucleus"))
     saved = read_image(client.download_label("named", "final"), kind="labels").array[0]
     assert (saved[:2] == 2).all() and (saved[4:7] == 7).all()
+    swapped = label_file(tmp_path, {7: slice(0, 2), 2: slice(4, 7)}, {7: "nucleus", 2: "membrane"})
+    client.save_label("named", swapped)  # ids of the project, under each other's names
+    again = read_image(client.download_label("named", "final"), kind="labels").array[0]
+    np.testing.assert_array_equal(again, saved)
     for label, message in ((3, "the project does not know"), (999_999_999, "is named")):
         file = label_file(tmp_path, {label: slice(0, 2)}, {label: "liver"})
         with pytest.raises(Exception, match=rf"Status: 422; .*{message}"):
