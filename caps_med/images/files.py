@@ -84,7 +84,7 @@ def read_image(
     elif series is not None:
         raise InvalidInput("an image in memory holds no DICOM series: choose none")
     else:
-        image = source if isinstance(source, MedicalImage) else from_object(source)
+        image = source if isinstance(source, MedicalImage) else from_object(source, kind)
         image = image if index is None else chosen_volume(image, index)
     low, high = float(image.array.min()), float(image.array.max())
     if not (low >= -_LARGEST and high <= _LARGEST):

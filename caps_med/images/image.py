@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caps_med.errors import InvalidInput
+from caps_med.images import units
 from caps_med.images.dicom_origin import DicomOrigin
 from caps_med.images.formats import formats_of
 from caps_med.images.label_codes import LabelCode
@@ -101,6 +102,9 @@ class MedicalImage:
     def to_nibabel(self) -> Nifti1Image:
         """As an image of nibabel, which shares the array; K channels become the fourth axis.
 
+        With the NIfTI header that the image came with its affine is in the unit of that header,
+        else in millimetres.
+
         Raises:
             InvalidInput: a picture, which has no geometry.
         """
@@ -109,13 +113,14 @@ class MedicalImage:
         if self.spatial_dims == 2:
             raise InvalidInput("a picture has no geometry: take np.asarray(image)")
         grid = self.array[0] if len(self.array) == 1 else np.moveaxis(self.array, 0, -1)
-        if grid.dtype in (np.int64, np.uint64, np.bool_):
-            grid = grid.astype(np.uint8 if grid.dtype == np.bool_ else np.int32)
-        header = None if self.header is None else self.header.copy()
-        if header is not None:
+        grid = _common_integers(grid)
+        header, affine = None, self.affine
+        if self.header is not None:
+            header = self.header.copy()
             header.set_data_dtype(grid.dtype)
             header.set_slope_inter(1, 0)
-        return nib.Nifti1Image(grid, self.affine, header)
+            affine = np.diag([*(1 / units.of_nifti(header),) * 3, 1.0]) @ affine
+        return nib.Nifti1Image(grid, affine, header, dtype=grid.dtype)
 
     @property
     def _spacing_text(self) -> str:
@@ -230,6 +235,20 @@ def liked_with(convert: Callable[[MedicalImage, Any], Any]) -> None:
     """Set what `MedicalImage.like` calls."""
     global _like
     _like = convert
+
+
+def _common_integers(grid: Array) -> Array:
+    """Integers of 64 bits, which few programs read from NIfTI, as 32 bits where these hold them."""
+    if grid.dtype == np.bool_:
+        return grid.astype(np.uint8)
+    bounds = np.iinfo(np.int32)
+    if (
+        grid.dtype not in (np.int64, np.uint64)
+        or grid.min() < bounds.min
+        or grid.max() > bounds.max
+    ):
+        return grid
+    return grid.astype(np.int32)
 
 
 def _check_array(array: Array, kind: str) -> None:

@@ -7,20 +7,24 @@ use already.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from caps_med.errors import InvalidInput
-from caps_med.images.image import Array, MedicalImage
+from caps_med.images import units
+from caps_med.images.image import Array, Kind, MedicalImage
 
 #: From the LPS world of DICOM and ITK to RAS, and back.
 _LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
-_MILLIMETRES = {1: 1000.0, 3: 0.001}  # of NIfTI's unit codes; all others are taken as millimetres
 _COLOUR_CHANNELS = 3
 
 
-def from_object(source: Any) -> MedicalImage:  # noqa: ANN401 - that is what it finds out
+def from_object(
+    source: Any,  # noqa: ANN401 - that is what it finds out
+    kind: Kind = "image",
+) -> MedicalImage:
     """An image of another library as a `MedicalImage`, with its geometry.
 
     | source | taken as |
@@ -31,7 +35,11 @@ def from_object(source: Any) -> MedicalImage:  # noqa: ANN401 - that is what it 
     | MONAI `MetaTensor` | a picture ``[C, H, W]`` or a volume ``[C, X, Y, Z]`` with its affine |
     | nibabel image | a volume ``[X, Y, Z]`` or its channels ``[X, Y, Z, C]`` |
     | SimpleITK image | a picture or a volume |
-    | Pillow image | a picture |
+    | Pillow image | a picture, as from its file |
+
+    Args:
+        source: as above.
+        kind: "labels" keeps the ids of a Pillow image with a palette.
 
     pydicom data sets are read like their files, see `caps_med.images.files`.
 
@@ -39,11 +47,13 @@ def from_object(source: Any) -> MedicalImage:  # noqa: ANN401 - that is what it 
         InvalidInput: another type, or a shape that is not one of these.
     """
     for name in class_names(source):
+        if name == _PILLOW:
+            return _from_pillow(source, kind)
         if name in _CONVERTERS:
             return _CONVERTERS[name](source)
-    kind = f"{type(source).__module__}.{type(source).__qualname__}".removeprefix("builtins.")
+    name = f"{type(source).__module__}.{type(source).__qualname__}".removeprefix("builtins.")
     raise InvalidInput(
-        f"an object of type {kind} is not an image: give a path, the content of a file, a "
+        f"an object of type {name} is not an image: give a path, the content of a file, a "
         "MedicalImage, (array, affine), or an image of NumPy, PyTorch, MONAI, nibabel, SimpleITK "
         "or Pillow"
     )
@@ -111,8 +121,7 @@ def _from_nibabel(image: Any) -> MedicalImage:  # noqa: ANN401
         raise InvalidInput(f"a nibabel image of shape {array.shape} is not one volume")
     channels = np.moveaxis(array.reshape((*array.shape[:3], -1)), -1, 0)
     header = image.header if hasattr(image.header, "get_sform") else None
-    units = 0 if header is None else int(header["xyzt_units"]) & 7
-    scale = _MILLIMETRES.get(units, 1.0)
+    scale = 1.0 if header is None else units.of_nifti(header)
     affine = np.diag([scale, scale, scale, 1.0]) @ image.affine
     kept = None if header is None else header.copy()
     return MedicalImage(_numbers(channels), affine, format="nifti", header=kept)
@@ -133,10 +142,14 @@ def _from_simpleitk(image: Any) -> MedicalImage:  # noqa: ANN401
     return _image(channels.transpose(0, 3, 2, 1), _LPS_TO_RAS @ affine)
 
 
-def _from_pillow(picture: Any) -> MedicalImage:  # noqa: ANN401
-    if picture.mode not in ("1", "L", "I;16", "I", "F", "RGB"):
-        picture = picture.convert("RGB" if "A" not in picture.getbands() else "RGBA").convert("RGB")
-    return _from_array(np.asarray(picture))
+def _from_pillow(picture: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
+    """As from its file: transparency is laid over black, a palette of greys is grey."""
+    from caps_med.images.codecs import pictures
+
+    if picture.mode not in pictures.MODES:
+        picture = picture.convert("RGB")
+    image = pictures.from_pillow(picture, "picture", kind, bits=8)
+    return replace(image, format="png" if image.array.dtype == np.uint8 else "npy")
 
 
 def _image(array: Array, affine: Array | None = None) -> MedicalImage:
@@ -175,5 +188,5 @@ _CONVERTERS: Mapping[str, Callable[[Any], MedicalImage]] = {
     "builtins.tuple": _from_pair,
     "nibabel.SpatialImage": _from_nibabel,
     "SimpleITK.Image": _from_simpleitk,
-    "PIL.Image": _from_pillow,
 }
+_PILLOW = "PIL.Image"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from caps_med.errors import InvalidInput, NotFinite
-from caps_med.images import MedicalImage, read_image
+from caps_med.images import Kind, MedicalImage, read_image
 
 RNG = np.random.default_rng(0)
 VOXELS = RNG.integers(0, 1000, (4, 5, 6)).astype(np.int16)
@@ -67,6 +68,25 @@ def test_to_nibabel_gives_the_same_image_back() -> None:
     assert several.shape == (4, 5, 6, 3)
     with pytest.raises(InvalidInput, match="a picture has no geometry"):
         MedicalImage(np.zeros((1, 4, 5))).to_nibabel()
+
+
+@pytest.mark.parametrize("code", ["mm", "meter", "micron"])
+def test_to_nibabel_stays_in_the_unit_of_its_header(code: str) -> None:
+    source = nib.Nifti1Image(VOXELS, OBLIQUE)
+    source.header.set_xyzt_units(code)
+    image = read_image(source)
+    back = image.to_nibabel()
+    np.testing.assert_allclose(back.affine, OBLIQUE)
+    np.testing.assert_allclose(read_image(back).affine, image.affine)
+
+
+@pytest.mark.parametrize("kind", ["i8", "u8"])
+@pytest.mark.parametrize(("largest", "held_in"), [(2**31 - 1, "i4"), (2**40, None)])
+def test_to_nibabel_keeps_large_integers(kind: str, largest: int, held_in: str | None) -> None:
+    array = np.array([0, largest], kind).reshape(1, 2, 1, 1)
+    back = MedicalImage(array).to_nibabel()
+    assert np.array_equal(np.asanyarray(back.dataobj), array[0])
+    assert back.get_data_dtype() == np.dtype(held_in or kind)
 
 
 def test_simpleitk_volumes_lie_where_simpleitk_says() -> None:
@@ -128,6 +148,33 @@ def test_arrays_with_an_affine_are_volumes() -> None:
 )
 def test_pictures_of_any_library(source: object, shape: tuple[int, ...]) -> None:
     assert read_image(source).array.shape == shape
+
+
+def pillow_pictures() -> dict[str, Image.Image]:
+    """By mode: half transparent ones, palettes of colours and of greys."""
+    colours = Image.fromarray(RNG.integers(0, 256, (4, 5, 4)).astype(np.uint8), "RGBA")
+    ids = Image.fromarray(RNG.integers(0, 3, (4, 5)).astype(np.uint8))
+    palette, greys = ids.copy(), ids.copy()
+    palette.putpalette([0, 0, 0, 230, 159, 0, 86, 180, 233])
+    greys.putpalette([level for level in range(256) for _ in range(3)])
+    others = {mode: colours.convert(mode) for mode in ("LA", "L", "RGB", "1")}
+    return {"RGBA": colours, "P": palette, "P of greys": greys, **others}
+
+
+@pytest.mark.parametrize("kind", ["image", "labels"])
+@pytest.mark.parametrize("mode", pillow_pictures())
+def test_a_pillow_image_is_read_as_its_file_is(mode: str, kind: Kind) -> None:
+    picture, file = pillow_pictures()[mode], io.BytesIO()
+    picture.save(file, "PNG")
+    try:
+        wanted = read_image(file.getvalue(), kind=kind)
+    except InvalidInput as refused:
+        with pytest.raises(InvalidInput, match=str(refused).removeprefix("PNG: ")):
+            read_image(picture, kind=kind)
+        return
+    found = read_image(picture, kind=kind)
+    assert np.array_equal(found.array, wanted.array)
+    assert len(found.warnings) == len(wanted.warnings)
 
 
 def test_a_label_map_in_memory_is_checked_like_a_file() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
+from caps_med.images import units
 from caps_med.images.codecs import nifti_header
 from caps_med.images.codecs.codec import Codec, with_common_dtype
 from caps_med.images.codecs.nifti_header import CheckedHeader
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 # The two affines of a header may put a corner of the volume this many voxels apart.
 AFFINE_TOLERANCE = 0.1
 _LABEL = 1002  # the intent code of label maps
-_MILLIMETRES = {1: 1000.0, 2: 1.0, 3: 0.001}  # of the unit codes in xyzt_units
 
 
 def recognises(data: bytes) -> bool:
@@ -121,7 +121,7 @@ def _affine(header: Nifti1Header, shape: tuple[int, ...]) -> tuple[Array, tuple[
     else:
         affine = header.get_base_affine()
         warnings = ("NIfTI: no orientation; left and right are a guess from the voxel order",)
-    scale = _MILLIMETRES.get(int(header["xyzt_units"]) & 7, 1.0)
+    scale = units.of_nifti(header)
     return np.diag([scale, scale, scale, 1.0]) @ affine, warnings
 
 

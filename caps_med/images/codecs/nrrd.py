@@ -21,13 +21,14 @@ from caps_med.images.codecs.nrrd_segments import segment_fields, segment_names
 from caps_med.images.codecs.streams import check_length, check_ratio, inflate_gzip
 from caps_med.images.image import Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
+from caps_med.images.units import MILLIMETRES
 
 _MAGIC = re.compile(rb"NRRD000[1-5]\r?\n")
 _MAX_HEADER = 2**16
 _WHOLE = re.compile(r"\s*[0-9]{1,9}(\s+[0-9]{1,9})*\s*")
 _FIELDS = frozenset(
     ("type", "dimension", "sizes", "kinds", "encoding", "endian", "space", "space directions",
-     "space origin", "spacings")
+     "space origin", "space units", "spacings", "units")
 )  # fmt: skip
 #: pynrrd has such a table, but not for others to use.
 _DTYPES = {
@@ -206,20 +207,33 @@ def _voxels(fields: Mapping[str, Any], data: bytes, start: int, size: int) -> by
 def _affine(fields: Mapping[str, Any]) -> tuple[Array, tuple[str, ...]]:
     affine = np.eye(4)
     if "space directions" not in fields:
-        affine[:3, :3] = np.diag(
-            _three(fields, "spacings", (3,)) if "spacings" in fields else [1] * 3
-        )
+        scale, notes = _millimetres(fields, "units")
+        spacings = _three(fields, "spacings", (3,)) if "spacings" in fields else np.ones(3)
+        affine[:3, :3] = np.diag(spacings * scale)
         guess = "NRRD: no orientation; left and right are a guess from the voxel order"
-        return affine, (guess,)
+        return affine, (guess, *notes)
     affine[:3, :3] = _three(fields, "space directions", (3, 3)).T
     if "space origin" in fields:
         affine[:3, 3] = _three(fields, "space origin", (3,))
+    scale, notes = _millimetres(fields, "space units")
+    affine = np.diag([*scale, 1.0]) @ affine
     space = fields.get("space", "").lower()
     if space in _SPACES:
-        return np.diag([*_SPACES[space], 1.0]) @ affine, ()
+        return np.diag([*_SPACES[space], 1.0]) @ affine, notes
     if space:
         raise UnsupportedFormat("NRRD: space must be RAS, LAS or LPS")
-    return affine, ("NRRD: no space is named; its axes are taken for Right, Anterior, Superior",)
+    guess = "NRRD: no space is named; its axes are taken for Right, Anterior, Superior"
+    return affine, (guess, *notes)
+
+
+def _millimetres(fields: Mapping[str, Any], name: str) -> tuple[Array, tuple[str, ...]]:
+    """Millimetres of each of three units, 1 of one that is not known, and a note about that."""
+    given = [unit.strip().lower() for unit in fields.get(name, ())]
+    if any(given) and len(given) != 3:
+        raise InvalidInput(f"NRRD: {name} must be those of three axes")
+    known = [MILLIMETRES.get(unit) for unit in given] if any(given) else [1.0] * 3
+    note = f"NRRD: {name} holds a unit that is not known; millimetres are assumed"
+    return np.array([mm or 1.0 for mm in known]), (note,) * (None in known)
 
 
 def _three(fields: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Array:

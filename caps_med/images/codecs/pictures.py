@@ -15,6 +15,9 @@ from caps_med.images.limits import Limits
 from caps_med.images.normalization import to_uint8
 
 _READ_MODES = ("L", "RGB", "I", "F", "I;16", "I;16L", "I;16B")
+_TRANSPARENT = ("P", "PA", "LA", "RGBA", "1")
+#: Those that `from_pillow` takes.
+MODES = (*_READ_MODES, *_TRANSPARENT)
 #: Floats may leave 0..1 by this much, as sums of weights do: it rounds to 0 and to 255.
 _HALF_LEVEL = 0.4 / 255
 
@@ -116,7 +119,7 @@ def over_black(colours: Array, alpha: Array, top: float) -> Array:
 
 def _opaque(picture: Image.Image, name: str, kind: Kind) -> tuple[Image.Image, tuple[str, ...]]:
     """The picture without alpha, in one of `_READ_MODES`."""
-    if picture.mode in ("P", "PA", "LA", "RGBA", "1") or (
+    if picture.mode in _TRANSPARENT or (
         picture.mode in ("L", "RGB") and picture.has_transparency_data
     ):
         layered = picture.convert("RGBA")

@@ -24,12 +24,9 @@ from caps_med.images.codecs.pictures import plane_of
 from caps_med.images.codecs.tiff_pages import Form, Pages, opened
 from caps_med.images.image import STACK_AFFINE, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
+from caps_med.images.units import MILLIMETRES
 
 _MAGICS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-_MILLIMETRES = {
-    "nm": 1e-6, "um": 1e-3, "µm": 1e-3, "μm": 1e-3, "\\u00b5m": 1e-3, "micron": 1e-3,
-    "microns": 1e-3, "mm": 1.0, "cm": 10.0, "m": 1e3, "inch": 25.4, "in": 25.4,
-}  # fmt: skip
 _OME_PIXELS = re.compile(r"<(?:\w+:)?Pixels\b([^>]{0,4000})>")
 _ATTRIBUTE = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
 
@@ -197,7 +194,7 @@ def _imagej(fields: Mapping[str, str], resolution: tuple[float, float]) -> Stack
     )
     if slices * channels * frames == 1:
         frames = _whole(fields.get("images"))
-    unit = _MILLIMETRES.get(fields.get("unit", "").lower(), 0.0)
+    unit = MILLIMETRES.get(fields.get("unit", "").lower(), 0.0)
     across, down = (unit / pixels if pixels > 0 else 0.0 for pixels in resolution)
     spacing = _known(across, down, _real(fields.get("spacing")) * unit)
     return Stack(slices, channels, frames, spacing=spacing)
@@ -206,7 +203,7 @@ def _imagej(fields: Mapping[str, str], resolution: tuple[float, float]) -> Stack
 def _of_ome(fields: Mapping[str, str]) -> Stack:
     sizes = (
         _real(fields.get(f"PhysicalSize{axis}"))
-        * _MILLIMETRES.get(fields.get(f"PhysicalSize{axis}Unit", "µm").lower(), 0.0)
+        * MILLIMETRES.get(fields.get(f"PhysicalSize{axis}Unit", "µm").lower(), 0.0)
         for axis in "XYZ"
     )
     slices, channels, frames = (_whole(fields.get(f"Size{axis}")) for axis in "ZCT")

@@ -136,6 +136,33 @@ def test_without_a_space_left_and_right_are_a_guess() -> None:
     assert "no space is named" in read_image(data).warnings[0]
 
 
+ORIENTED = (
+    "space: RAS", "space directions: (2,0,0) (0,3,0) (0,0,4)", "space origin: (5,6,7)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lengths", "field"), [(ORIENTED, "space units"), (("spacings: 2 3 4",), "units")]
+)
+def test_lengths_are_in_the_units_that_the_header_names(
+    lengths: tuple[str, ...], field: str
+) -> None:
+    def of(units: str) -> MedicalImage:
+        line = f"{field}: {units}"
+        return read_image(by_hand(*lengths, line, dimension="3", sizes="1 2 2"))
+
+    found = of('"um" "mm" "cm"')
+    np.testing.assert_allclose(found.affine.diagonal()[:3], (0.002, 3, 40))
+    if lengths == ORIENTED:
+        np.testing.assert_allclose(found.affine[:3, 3], (0.005, 6, 70))
+        assert not found.warnings
+    unknown = of('"ell" "mm" "mm"')
+    np.testing.assert_allclose(unknown.affine.diagonal()[:3], (2, 3, 4))
+    assert "not known" in unknown.warnings[-1]
+    with pytest.raises(InvalidInput, match="units must be those of three axes"):
+        of('"mm" "mm"')
+
+
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
