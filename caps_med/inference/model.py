@@ -480,12 +480,18 @@ class Model:
         index: int | None = None,
         series: str | None = None,
     ) -> MedicalImage:
-        """`source` itself, or the image read from it within this model's limits.
+        """The image read from `source` within this model's limits; a `MedicalImage` is checked.
 
         Args:
+            source: anything that `read_image` takes; a label map in memory is kept as it is.
+            kind: what it is read as.
             index, series: which volume, and which DICOM series, of several; see `read_image`.
+
+        Raises:
+            InvalidInput: as of `read_image`.
         """
-        if isinstance(source, MedicalImage) and index is None and series is None:
+        chosen = index is not None or series is not None
+        if isinstance(source, MedicalImage) and source.kind == kind == "labels" and not chosen:
             return source
         return read_image(source, kind=kind, limits=self.limits, index=index, series=series)
 

@@ -18,6 +18,7 @@ from caps_med.errors import (
     InvalidParameter,
     LayerNotFound,
     ModelNotFound,
+    NotFinite,
     UnknownLabel,
     WrongTask,
 )
@@ -130,6 +131,21 @@ def test_provenance(segmentation: Model) -> None:
 def test_all_zero_image_has_no_nan(segmentation: Model) -> None:
     result = segmentation.segment(MedicalImage(np.zeros((1, 16, 16), np.uint8), format="png"))
     assert np.isfinite(result.probabilities.array).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
+def test_an_image_of_the_caller_is_checked_like_a_file(segmentation: Model, value: float) -> None:
+    array = np.ones((1, 16, 16))
+    array[0, 3, 4] = value
+    with pytest.raises(NotFinite, match="holds NaN, infinity or numbers beyond float32"):
+        segmentation.segment(MedicalImage(array, format="npy"))
+
+
+def test_a_label_map_of_the_caller_keeps_what_it_knows(synthesis: Model) -> None:
+    named = label_map()
+    assert synthesis.read(named, "labels") is named
+    ids = synthesis.read(MedicalImage(named.array.astype(np.float64)), "labels")
+    assert ids.kind == "labels" and np.array_equal(ids.array, named.array)
 
 
 def test_colour_is_taken_as_grey(segmentation: Model) -> None:
