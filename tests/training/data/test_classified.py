@@ -146,6 +146,16 @@ def test_several_classes_and_patients_from_a_list(tmp_path: Path) -> None:
     assert [image.group for image in dataset.images] == ["1", "1", "2"]
 
 
+def test_the_patient_0_of_a_list_is_a_patient(tmp_path: Path) -> None:
+    rows = []
+    for name, patient in (("a", 0), ("b", 0), ("c", None), ("d", 1)):
+        Image.fromarray(np.full((9, 9), ord(name), np.uint8)).save(tmp_path / f"{name}.png")
+        rows.append({"image": f"{name}.png", "class": name, "patient": patient})
+    (tmp_path / "list.json").write_text(json.dumps(rows))
+    found = open_classified(tmp_path / "list.json")
+    assert [image.group for image in found.images] == ["0", "0", "", "1"]
+
+
 def test_multilabel_medmnist(tmp_path: Path) -> None:
     labels = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0]], np.uint8)
     np.savez(tmp_path / "chest.npz", train_images=TRAIN.pictures[:3], train_labels=labels)
@@ -153,6 +163,26 @@ def test_multilabel_medmnist(tmp_path: Path) -> None:
     dataset = open_classified(tmp_path / "chest.npz")
     assert dataset.classes == ("atelectasis", "cardiomegaly", "effusion")
     assert dataset.targets(dataset.images).tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("labels", "named", "told"),
+    [
+        ([0, 1, -1], True, "-1 of a class: count them from 0"),
+        ([[1, 0], [0, -1], [0, 1]], False, "-1 in a row: write 1 for each class, else 0"),
+        ([[1, 0], [0, 2], [0, 1]], False, "2 in a row: write 1 for each class, else 0"),
+    ],
+)
+def test_labels_that_are_no_classes_are_refused(
+    tmp_path: Path, labels: list[object], named: bool, told: str
+) -> None:
+    file = tmp_path / "chest.npz"
+    np.savez(file, train_images=TRAIN.pictures[:3], train_labels=np.array(labels, np.int8))
+    if named:
+        (tmp_path / "classes.txt").write_text("atelectasis\neffusion\n")
+    told_first = open_classified(file).findings[0]
+    assert told_first.severity == "error" and told_first.file == "chest.npz"
+    assert f"{told_first.what}: {told_first.fix}" == f"holds the label {told}"
 
 
 def test_numbers_in_names_sort_as_numbers(tmp_path: Path) -> None:

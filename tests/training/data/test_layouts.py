@@ -191,12 +191,13 @@ def test_parts_of_one_whole_are_one_group(tmp_path: Path) -> None:
     cases = discover(two_folders("images", "labels")(tmp_path / "b", pairs)).cases
     assert [case.grouped for case in cases] == ["p1", "p1", "p2/0", "p3/0"]
     listed = [
-        {"image": f"b/{i}.png", "label": f"c/{i}.png", "patient": f"P{i // 2}"} for i in range(4)
+        {"image": f"b/{i}.png", "label": f"c/{i}.png", "patient": patient}
+        for i, patient in enumerate((0, 0, "P1", ""))
     ]
     two_folders("b", "c")(tmp_path, dict(zip("0123", PAIRS.values(), strict=False)))
     (tmp_path / "list.json").write_text(json.dumps(listed))
     cases = discover(tmp_path / "list.json").cases
-    assert [case.grouped for case in cases] == ["P0", "P0", "P1", "P1"]
+    assert [case.grouped for case in cases] == ["0", "0", "P1", "3"]
 
 
 def test_pages_of_one_stack_are_one_group_among_several_stacks(tmp_path: Path) -> None:

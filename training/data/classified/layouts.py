@@ -21,7 +21,15 @@ from training.data.classified.arrays import ArrayRef, names_in, read_array
 from training.data.classified.figshare import figshare_tumours
 from training.data.classified.images import ClassifiedImages, Found, collected, natural
 from training.data.classified.norb import small_norb
-from training.data.layouts.described import GROUP_KEYS, IMAGE_KEYS, PART_KEYS, read_json, read_rows
+from training.data.layouts.described import (
+    GROUP_KEYS,
+    IMAGE_KEYS,
+    PART_KEYS,
+    read_json,
+    read_rows,
+    text_at,
+    value_at,
+)
 from training.data.layouts.naming import entries, is_image_name
 
 #: Column headings of a CSV list, or keys of the entries of a JSON list.
@@ -207,6 +215,13 @@ def _of_arrays(
         unusable.append(Unpaired(images.path, what, "provide one whole number, or row, a picture"))
         return
     several = labels.ndim == 2 and labels.shape[1] > 1
+    strange = labels[(labels < 0) | (labels > 1)] if several else labels[labels < 0]
+    if strange.size:
+        where = "in a row" if several else "of a class"
+        fix = "write 1 for each class, else 0" if several else "count them from 0"
+        what = f"holds the label {int(strange.flat[0])} {where}"
+        unusable.append(Unpaired(images.path, what, fix))
+        return
     rows = labels.astype(int).tolist() if several else labels.reshape(-1).astype(int).tolist()
     digits = len(str(max(count - 1, 0)))
     names: dict[Any, tuple[str, ...]] = {}
@@ -243,7 +258,7 @@ def _entry(
     item: Mapping[Any, Any], number: int, path: Path, declared: list[str] | None
 ) -> Found | Unpaired:
     """One entry of a list, or what is wrong with it."""
-    image, classes = _lookup(item, IMAGE_KEYS), _classes(item, path.parent)
+    image, classes = value_at(item, IMAGE_KEYS), _classes(item, path.parent)
     if not isinstance(image, str) or not image.strip():
         what = f"entry {number} of the list does not name an image"
         if path.suffix == ".json":
@@ -255,26 +270,26 @@ def _entry(
     if not file.exists():
         what = f"is named in entry {number} of the list but does not exist"
         return Unpaired(file, what, "correct the path (relative to the folder of the list)")
-    if classes is None or (not classes and not isinstance(_lookup(item, _CLASS_KEYS), list)):
+    if classes is None or (not classes and not isinstance(value_at(item, _CLASS_KEYS), list)):
         what = f"has no class in entry {number} of the list"
         return Unpaired(file, what, "name its class or remove the entry")
     unknown = [name for name in classes if declared is not None and name not in declared]
     if unknown:
         what = f"has the class {unknown[0]!r} in entry {number}, which the list does not declare"
         return Unpaired(file, what, f"correct it to one of {', '.join(declared or ())}")
-    part = str(_lookup(item, PART_KEYS) or "").strip().lower()
+    part = text_at(item, PART_KEYS).lower()
     if part and part not in PARTS:
         what = f"is in the part {part!r} in entry {number} of the list"
         return Unpaired(file, what, "name one of train, validation and test")
-    group = str(_lookup(item, GROUP_KEYS) or "").strip()
+    group = text_at(item, GROUP_KEYS)
     return Found(image.strip(), FileRef(file), classes, group, PARTS.get(part))
 
 
 def _classes(item: Mapping[Any, Any], base: Path) -> tuple[str, ...] | None:
     """The classes of an entry; None if it names none, or a label map instead."""
-    value = _lookup(item, _CLASS_KEYS)
+    value = value_at(item, _CLASS_KEYS)
     if value is None:
-        value = _lookup(item, _LABEL_KEYS)
+        value = value_at(item, _LABEL_KEYS)
         if isinstance(value, str) and _names_file(base / value.strip()):
             return None
     if isinstance(value, list):
@@ -288,12 +303,6 @@ def _classes(item: Mapping[Any, Any], base: Path) -> tuple[str, ...] | None:
 def _names_file(path: Path) -> bool:
     """Whether a label is that of a label map, which may be missing, and no class."""
     return is_image_name(path) or path.is_file()
-
-
-def _lookup(entry: Mapping[Any, Any], keys: Iterable[str]) -> Any:  # noqa: ANN401
-    """The value of the first of `keys` in the entry, ignoring case; 0 is a value, "" is none."""
-    folded = {str(key).strip().casefold(): value for key, value in entry.items()}
-    return next((folded[key] for key in keys if folded.get(key) not in (None, "")), None)
 
 
 def _of_folder(file: Path, class_folder: Path, root: Path, part: Part | None) -> Found:

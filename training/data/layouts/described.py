@@ -182,7 +182,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
     """The rows of a table with the columns image and label."""
     rows = read_rows(path)
     titles = {title: "x" for title in (rows[0] if rows else {}) if title}
-    if not (_lookup(titles, IMAGE_KEYS) and _lookup(titles, _LABEL_KEYS)):
+    if not (value_at(titles, IMAGE_KEYS) and value_at(titles, _LABEL_KEYS)):
         raise InvalidInput(
             f"{path}: needs a header row with the columns image and label (optionally group and "
             "name), or, of images with classes, image and class, and one row per case; its "
@@ -197,15 +197,15 @@ def _listed(items: Iterable[Any], base: Path) -> tuple[list[Case], list[Unpaired
     for number, item in enumerate(items, 1):
         entry = item if isinstance(item, Mapping) else {}
         images, label = (
-            _paths(_lookup(entry, IMAGE_KEYS), base),
-            _paths(_lookup(entry, _LABEL_KEYS), base),
+            _paths(value_at(entry, IMAGE_KEYS), base),
+            _paths(value_at(entry, _LABEL_KEYS), base),
         )
         if not images or len(label) != 1:
             where = images[0] if images else base
             what = f"entry {number} of the list does not name an image and one label map"
             unpaired.append(Unpaired(where, what, f"write it like {_EXAMPLE}"))
             continue
-        part = str(_lookup(entry, PART_KEYS) or "").strip().lower()
+        part = text_at(entry, PART_KEYS).lower()
         if part and part not in PARTS:
             what = f"is in the part {part!r} in entry {number} of the list"
             unpaired.append(Unpaired(images[0], what, "name one of train, validation and test"))
@@ -217,21 +217,23 @@ def _listed(items: Iterable[Any], base: Path) -> tuple[list[Case], list[Unpaired
         fix = "correct the path (relative to the folder of the list) or remove the entry"
         unpaired += [Unpaired(path, what, fix) for path in missing]
         if not missing:
-            name, group = (
-                _lookup(entry, _NAME_KEYS) or stem_of(images[0]),
-                _lookup(entry, GROUP_KEYS),
-            )
+            name = text_at(entry, _NAME_KEYS) or stem_of(images[0])
             refs = tuple(FileRef(path) for path in images)
-            cases.append(
-                Case(str(name), refs, FileRef(label[0]), str(group or ""), part=PARTS.get(part))
-            )
+            group = text_at(entry, GROUP_KEYS)
+            cases.append(Case(name, refs, FileRef(label[0]), group, part=PARTS.get(part)))
     return cases, unpaired
 
 
-def _lookup(entry: Mapping[Any, Any], keys: Iterable[str]) -> Any:  # noqa: ANN401
-    """The value of the first of `keys` in the entry, ignoring case; None if there is none."""
+def value_at(entry: Mapping[Any, Any], keys: Iterable[str]) -> Any:  # noqa: ANN401
+    """The value of the first of `keys` in the entry, ignoring case; 0 is a value, "" is none."""
     folded = {str(key).strip().casefold(): value for key, value in entry.items()}
-    return next((folded[key] for key in keys if folded.get(key)), None)
+    return next((folded[key] for key in keys if folded.get(key) not in (None, "")), None)
+
+
+def text_at(entry: Mapping[Any, Any], keys: Iterable[str]) -> str:
+    """The value of the first of `keys` in the entry as text; empty if there is none."""
+    value = value_at(entry, keys)
+    return "" if value is None else str(value).strip()
 
 
 def _paths(value: Any, base: Path) -> list[Path]:  # noqa: ANN401
