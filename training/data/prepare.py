@@ -27,6 +27,10 @@ from training.data.samples import HELD_OUT, Sample, Source, hold_out
 _COLOURS = (("r", "g", "b"), ("red", "green", "blue"))
 
 
+#: A sample's classes, background included, are numbers of 8 bits.
+MAX_CLASSES = 256
+
+
 class Preparation(Preprocessing):
     """How a folder's images become samples.
 
@@ -86,6 +90,11 @@ def load_source(
     ids = manifest["ids"]
     if ids == [0]:
         raise InvalidInput(f"{dataset.root}: every label map is empty (all 0)")
+    if len(ids) > MAX_CLASSES:
+        raise InvalidInput(
+            f"{dataset.root}: {len(ids) - 1} different labels, at most {MAX_CLASSES - 1} are "
+            "learned: of instances save masks of 0 and 1, else merge labels"
+        )
     entries, groups = _entries(manifest["cases"], preparation)
     if len(set(groups)) < 2:
         raise InvalidInput(f"{dataset.root}: too few labelled slices to hold some out; add images")

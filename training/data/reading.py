@@ -18,6 +18,8 @@ from training.data.stacks import read_reference
 
 #: Foreground value of masks saved as black and white.
 _WHITE = 255
+#: The largest label id: prepared label maps are held in 16 bits.
+MAX_ID = 2**16 - 1
 
 
 class BrokenCase(InvalidInput):
@@ -89,7 +91,8 @@ def read_case(
         ``[1, *S]``. Volumes of a single slice become pictures.
 
     Raises:
-        BrokenCase: a file is unreadable, or image and label map do not match.
+        BrokenCase: a file is unreadable, image and label map do not match, or an id is beyond
+            `MAX_ID`.
     """
     channels = [(ref, _read(ref, "image")) for ref in case.images]
     label = _read_label(case)
@@ -100,7 +103,7 @@ def read_case(
     if label.spatial_dims == 2:
         image = as_picture(image, size=label.spatial_shape)
     _check_fit(case.images[0], image, case.label, label, "its label map")
-    return image, with_ids(_learned(label, instances), label_values)
+    return image, with_ids(_learned(case.label, label, instances), label_values)
 
 
 def read_image_of(case: Case) -> MedicalImage:
@@ -120,14 +123,17 @@ def read_label(
     """Read only the label map of one case, ``[1, *S]``; see `read_case`.
 
     Raises:
-        BrokenCase: the file is unreadable.
+        BrokenCase: the file is unreadable, or an id is beyond `MAX_ID`.
     """
-    return with_ids(_learned(_flat(_read_label(case)), instances), label_values)
+    return with_ids(_learned(case.label, _flat(_read_label(case)), instances), label_values)
 
 
-def _learned(label: MedicalImage, instances: Instances | None) -> MedicalImage:
+def _learned(reference: FileRef, label: MedicalImage, instances: Instances | None) -> MedicalImage:
     """The label map with its ids as they are learned, which of instances have other names."""
     classes = as_classes(label, instances)
+    if (largest := int(classes.array.max())) > MAX_ID:
+        what = f"holds the label id {largest}"
+        raise BrokenCase("label_values", reference, what, f"ids may run up to {MAX_ID}")
     return replace(classes, names={}) if instances in ("binary", "borders") else classes
 
 

@@ -52,6 +52,21 @@ def test_volumes_become_labelled_axial_slices(tmp_path: Path, store: Path) -> No
     assert set(np.unique(source.training[0]["label"])) == {0, 1, 2}
 
 
+def test_ids_and_classes_beyond_what_is_stored_are_refused(tmp_path: Path, store: Path) -> None:
+    labels = np.arange(2**16 - 16 * 17, 2**16 + 16).reshape(16, 18, 1)
+    for kind, array in (("images", labels % 251), ("labels", labels)):
+        (tmp_path / kind).mkdir()
+        for name in "ab":
+            found = nibabel.Nifti1Image(array.astype(np.int32), np.eye(4))
+            nibabel.save(found, tmp_path / kind / f"{name}.nii")
+    with pytest.raises(InvalidInput, match=r"label id 65551.*up to 65535"):
+        load_source(open_dataset(tmp_path), store)
+    for file in (tmp_path / "labels").iterdir():
+        nibabel.save(nibabel.Nifti1Image((labels % 300).astype(np.int32), np.eye(4)), file)
+    with pytest.raises(InvalidInput, match="287 different labels, at most 255"):
+        load_source(open_dataset(tmp_path), store)
+
+
 def test_one_volume_holds_out_slices(tmp_path: Path, store: Path) -> None:
     volume(tmp_path, "only.nii.gz", (1,))
     source = load_source(open_dataset(tmp_path), store)

@@ -26,7 +26,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "affine_mismatch": ("error", "image and label map, or two channels, have different affines"),
     "label_values": (
         "error",
-        "a label map in colour or as JPEG, or with fractions or negative values",
+        "a label map in colour or as JPEG, or with fractions, negative values or ids beyond 65535",
     ),
     "segments": ("warning", "a DICOM SEG whose segments overlap or are fractional"),
     "label_picture": ("error", "a label map whose values vary like those of a photograph"),
