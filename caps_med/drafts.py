@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+_NAMES = f".{'[0-9a-f]' * 16}.draft"
+
 
 @contextmanager
 def draft_of(path: Path) -> Iterator[Path]:
@@ -23,6 +25,16 @@ def draft_of(path: Path) -> Iterator[Path]:
             shutil.rmtree(path, ignore_errors=True)
         draft.replace(path)
     finally:
-        if draft.is_dir():
-            shutil.rmtree(draft, ignore_errors=True)
-        draft.unlink(missing_ok=True)
+        _remove(draft)
+
+
+def remove_drafts(folder: Path) -> None:
+    """Delete what a killed process has left half written in a folder that no other writes to."""
+    for draft in folder.glob(_NAMES):
+        _remove(draft)
+
+
+def _remove(draft: Path) -> None:
+    if draft.is_dir():
+        shutil.rmtree(draft, ignore_errors=True)
+    draft.unlink(missing_ok=True)

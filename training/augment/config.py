@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from caps_med.drafts import remove_drafts
 from caps_med.errors import InvalidParameter
 from training.atomic import write_text
 from training.labelmaps.shapes import TOLERANCE
@@ -110,8 +111,7 @@ class AugmentFolder:
     def _tidy(self) -> None:
         """Delete temporary files and unfinished models of a killed process."""
         for folder in (self.out, self.out / "images", self.out / "labels"):
-            for draft in folder.glob(".*.*.????????????????"):
-                draft.unlink()
+            remove_drafts(folder)
         for draft in self.models.glob("*/.draft-*"):
             shutil.rmtree(draft)
 

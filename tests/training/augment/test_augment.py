@@ -21,6 +21,7 @@ from PIL import Image
 from rich.console import Console
 
 import caps_med
+from caps_med.drafts import draft_of
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import Kind, MedicalImage, Normalization, read_image
 from tests.conftest import disc, tiny_card, write_tiny
@@ -107,7 +108,9 @@ def test_doing_it_again_changes_nothing_and_other_values_are_refused(
     done: Path, phantoms: Path
 ) -> None:
     before = contents(done)
-    (done / "images" / ".new-00001.png.0123456789abcdef").touch()  # a killed process' draft
+    with draft_of(done / "images" / "draft.png") as draft:
+        draft.touch()
+    (done / "images" / "draft.png").rename(draft)  # what a killed process leaves
     (done / "models" / "judge" / ".draft-x" / "models").mkdir(parents=True)
     augment(configured(phantoms), done, None, QUIET)
     assert contents(done) == before
