@@ -105,10 +105,11 @@ class ModelRepository:
         bundle = self.find(reference)
         if "@" not in reference:
             raise InvalidParameter(f"{reference}: name the version, as {bundle.reference}")
-        for version, path in self._folders(bundle.name).items():
+        (bundle.path / CANDIDATE).unlink(missing_ok=True)
+        # the newest last: until then it goes on answering, and no third version does
+        for version, path in sorted(self._folders(bundle.name).items()):
             if version > bundle.version:
                 (path / CANDIDATE).touch()
-        (bundle.path / CANDIDATE).unlink(missing_ok=True)
         return bundle
 
     def is_built_in(self, name: str) -> bool:

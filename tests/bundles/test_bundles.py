@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,29 @@ def test_a_candidate_answers_under_its_version_alone_until_it_is_promoted(tmp_pa
         repository.promote("mine")
     with pytest.raises(ModelNotFound, match="no version 5 of mine"):
         repository.promote("mine@5")
+
+
+def test_while_a_version_is_promoted_no_other_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card, repository = tiny_card("segmentation"), ModelRepository(tmp_path)
+    network = build_network(card.network.name, card.network.arguments)
+    for candidate in (False, True, False, False):
+        write_bundle(repository, "mine", network, card, candidate=candidate)
+    seen: set[int] = set()
+
+    def watched(change: Callable[..., None]) -> Callable[..., None]:
+        def changed(path: Path, *arguments: object, **named: object) -> None:
+            change(path, *arguments, **named)
+            seen.add(repository.find("mine").version)
+
+        return changed
+
+    with monkeypatch.context() as patched:
+        for name in ("touch", "unlink"):
+            patched.setattr(Path, name, watched(getattr(Path, name)))
+        repository.promote("mine@2")
+    assert seen == {2, 4}
 
 
 def test_a_model_of_candidates_alone_has_no_bare_name(tmp_path: Path) -> None:
