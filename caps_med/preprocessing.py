@@ -39,6 +39,8 @@ SPACING_TOLERANCE = 0.01
 LARGEST_ENLARGEMENT = 10
 #: Slices that are interpolated at once between those of a network's answer.
 RESTORED_SLICES = 16
+#: Slices that resampling leaves fewer pixels along both edges show nothing, either.
+SMALLEST = 8
 
 Millimetres = Annotated[FiniteFloat, Field(gt=0)]
 
@@ -174,6 +176,12 @@ class Preprocessing(BaseModel):
             depth = max(1, round(depth * scale[0]))
         if not _alike(scale[1:]):
             rows, columns = (max(1, round(n * s)) for n, s in zip(size[1:], scale[1:], strict=True))
+        if max(rows, columns) < SMALLEST and min(scale[1:]) < 1 / LARGEST_ENLARGEMENT:
+            raise InvalidInput(
+                f"the pixels are {_mm(plane)}, so that a slice has {rows} x {columns} at the "
+                f"{_mm(self.spacing_mm)} of the training data: check the spacing in the file's "
+                "header"
+            )
         return depth, rows, columns
 
 

@@ -178,6 +178,16 @@ def test_huge_pixels_are_a_wrong_header(models: Path) -> None:
         caps_med.load_model("tiny-segmentation", models).segment(image)
 
 
+def test_micrometres_in_place_of_millimetres_are_a_wrong_header(models: Path) -> None:
+    """It was told to be empty, for all of it came to one pixel."""
+    image = MedicalImage(np.zeros((1, 20, 20, 1), np.float32), np.diag([0.001, 0.001, 0.001, 1]))
+    with pytest.raises(
+        InvalidInput,
+        match=r"pixels are 0.001 x 0.001 mm, so that a slice has 1 x 1 at the 1 x 1 mm",
+    ):
+        caps_med.load_model("tiny-segmentation", models).segment(image)
+
+
 def test_limits_hold_at_the_networks_spacing(models: Path) -> None:
     bundle = ModelRepository(models).find("tiny-segmentation")
     image = MedicalImage(np.zeros((1, 20, 20, 2), np.float32), np.diag([3.0, 3, 1, 1]))

@@ -37,6 +37,9 @@ AFFINE_TOLERANCE = 0.1
 _LABEL = 1002  # the intent code of label maps
 
 
+_UNSIZED = "NIfTI: the header has no voxel size (0); 1 mm is assumed, for volumes in mm3, too"
+
+
 def recognises(data: bytes) -> bool:
     """Whether this is NIfTI, or gzip, in which only NIfTI is read."""
     return data.startswith(GZIP_MAGIC) or nifti_header.recognises(data)
@@ -52,6 +55,8 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     try:
         slope, inter = header.fields.get_slope_inter()
         affine, warnings = _affine(header.fields, header.shape)
+        if header.unsized and header.fields["sform_code"] <= 0:
+            warnings += (_UNSIZED,)
     except (HeaderDataError, ValueError) as error:
         raise InvalidInput(f"NIfTI: the header is broken: {error}") from error
     voxels = raw.reshape((header.channels, *header.shape[::-1])).transpose(0, 3, 2, 1)

@@ -5,6 +5,7 @@ Fields: nifti1.h (2007) and nifti2.h (2011), https://nifti.nimh.nih.gov.
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +23,9 @@ PEEK = 2**17
 _SIZES = (348, 540)
 LONGEST = max(_SIZES)
 
+#: nibabel's notes on what it has put right; callers are told by warnings of the image.
+_UNHEARD = logging.Logger("nibabel.unheard", logging.CRITICAL + 1)
+
 _LINE_ENDS = [13, 10, 26, 10]  # what NIfTI-2 has after its magic, to notice transfers as text
 
 
@@ -29,7 +33,9 @@ _LINE_ENDS = [13, 10, 26, 10]  # what NIfTI-2 has after its magic, to notice tra
 class CheckedHeader:
     """A header, and where it says that the voxels lie: `shape` [X, Y, Z] of `dtype` from `offset`.
 
-    `channels` such volumes follow each other. `dtype` has the byte order of the file.
+    `channels` such volumes follow each other. `dtype` has the byte order of the file. Where a file
+    gives no size of its voxels (0), `fields` has 1 and `unsized` is true; an axis of one voxel
+    needs none.
     """
 
     fields: Nifti1Header
@@ -37,6 +43,7 @@ class CheckedHeader:
     channels: int
     dtype: np.dtype[Any]
     offset: int
+    unsized: bool = False
 
     @property
     def end(self) -> int:
@@ -68,12 +75,14 @@ def read_header(data: bytes) -> CheckedHeader:
     _check_magic(fields)
     shape, channels = _shape([int(length) for length in fields["dim"]])
     dtype, offset = _dtype(fields), _voxel_offset(fields["vox_offset"].item(), size + 4)
+    sizes = fields["pixdim"][1:4].tolist()
+    unsized = any(size == 0 for size, count in zip(sizes, shape, strict=True) if count > 1)
     try:
-        fields.check_fix()
+        fields.check_fix(logger=_UNHEARD)
     except HeaderDataError as error:
         raise InvalidInput(f"NIfTI: the header is broken: {error}") from error
     _check_scaling(fields)
-    return CheckedHeader(fields, shape, channels, dtype, offset)
+    return CheckedHeader(fields, shape, channels, dtype, offset, unsized)
 
 
 def _check_scaling(fields: Nifti1Header) -> None:

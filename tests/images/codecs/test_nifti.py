@@ -195,6 +195,20 @@ def test_no_orientation_is_told() -> None:
     assert any("no orientation" in warning for warning in read.warnings)
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_missing_voxel_size_is_told(code: int, caplog: pytest.LogCaptureFixture) -> None:
+    def told(array: Array, **fields: Any) -> list[str]:  # noqa: ANN401 - as in `nifti`
+        read = read_image(nifti(array, None, sform_code=0, qform_code=code, **fields))
+        return [warning for warning in read.warnings if "no voxel size (0); 1 mm" in warning]
+
+    assert told(VOXELS, pixdim=[1, 2, 2, 0, 0, 0, 0, 0])
+    assert not told(VOXELS[..., :1], pixdim=[1, 2, 2, 0, 0, 0, 0, 0])
+    assert not told(VOXELS, pixdim=[1, 2, 2, 2, 0, 0, 0, 0])
+    assert not caplog.records
+    oriented = read_image(nifti(pixdim=[1, 0, 0, 0, 0, 0, 0, 0]))  # its sform has the sizes
+    assert oriented.warnings == () and np.allclose(oriented.affine, OBLIQUE)
+
+
 def test_extensions_are_not_carried_along() -> None:
     image = nib.Nifti1Image(VOXELS, OBLIQUE)
     image.header.extensions.append(nib.nifti1.Nifti1Extension("comment", b"Jane Doe"))
