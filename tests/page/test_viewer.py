@@ -186,6 +186,22 @@ def test_a_narrow_page_shows_the_picture_first(opened: Callable[..., Page]) -> N
     assert picture["y"] + picture["height"] <= controls["y"]
 
 
+def test_at_400_percent_the_page_does_not_scroll_sideways(opened: Callable[..., Page]) -> None:
+    """WCAG 2.2, 1.4.10: 320 pixels are 1280 at 400 %. Wide tables scroll by themselves."""
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    page.set_viewport_size({"width": 320, "height": 256})
+    table = page.locator("#segment .legend")
+    assert table.evaluate("table => table.parentElement.scrollWidth > 320")
+    for view in ("segment", "annotate", "synthesize", "classify", "capsules", "train", "models"):
+        page.evaluate("view => { location.hash = view }", view)
+        expect(page.locator(f"#{view}")).to_be_visible()
+        if view == "models":
+            expect(page.locator("#models article").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") == 320, view
+
+
 class TestWithoutWebGL:
     """The picture is shown by other means, with what to do; nothing waits for ever."""
 
