@@ -24,6 +24,7 @@ from caps_med.networks import (
     SegmentationNetwork,
     SynthesisNetwork,
 )
+from caps_med.networks.unet_capsules import CapsuleUNet
 
 _FLOAT = 4
 #: Bytes of a pass over those of its capsules: votes, copies and what convolutions need.
@@ -331,6 +332,8 @@ def _unlisted_bytes(network: CapsuleNetwork) -> int:
     """
     if network.layers and network.explored.lists_all:
         return 0
+    if network.layers and isinstance(network.explored, CapsuleUNet):
+        return round(_FLOAT * network.explored.decoder.channels)
     kind = nn.modules.conv._ConvNd
     convolutions = [one for one in network.explored.modules() if isinstance(one, kind)]
     channels = [one.in_channels for one in convolutions[-1:]]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from caps_med.errors import InputTooLarge
 from caps_med.inference.progress import count_steps
+from caps_med.layers import UnitCapsule
 from caps_med.networks import CapsuleNetwork
 from caps_med.networks.padding import cropped, padded
 from caps_med.wording import size_text
@@ -90,10 +91,11 @@ def check_wanted() -> None:
 def cancellable(network: N) -> N:
     """Have each layer of `network` ask, before it runs, whether the answer is still wanted.
 
-    The innermost layers do: PyTorch calls a module without hooks on a shorter way.
+    The innermost layers do: PyTorch calls a module without hooks on a shorter way. So does unit
+    routing, which calls no layer inside it.
     """
     for module in network.modules():
-        if not any(module.children()):
+        if not any(module.children()) or isinstance(module, UnitCapsule):
             module.register_forward_pre_hook(_check_wanted)
     return network
 

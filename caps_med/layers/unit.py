@@ -6,9 +6,12 @@ Segmentation" (MICCAI, pages 340-349; code in savinienb/OnlyCaps-Net).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, get_args
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from caps_med.arguments import check_choice
@@ -23,6 +26,9 @@ UnitSquash = Literal["soft", "unit", "none"]
 _EPSILON = 1e-6
 #: The routing bias before training, and the spread of the weights; their scale does not matter.
 _BIAS, _SPREAD = 0.1, 0.1
+#: Output types whose votes are in memory at once without gradients: of a transposed convolution two
+#: at least, as PyTorch computes that of a single one otherwise.
+_AT_ONCE, _AT_ONCE_TRANSPOSED = 1, 2
 
 
 def unit(vectors: Tensor, dim: int) -> Tensor:
@@ -51,6 +57,9 @@ class UnitCapsule(VotingLayer):
     by the norm over the output types); the matrix is one for each pair of types (the published
     code mixes all types in groups of its own, with `in_types` times `out_types` as many weights in
     each); 2-D as well.
+
+    Without gradients the votes for one or two output types at a time are computed and added up:
+    with J types in a J-th of the memory, and in less time; of a single sample to the same bits.
 
     Args:
         spatial_dims: 2 or 3.
@@ -83,7 +92,7 @@ class UnitCapsule(VotingLayer):
         super().__init__()
         check_choice(get_args(UnitSquash), squash=squash)
         self.in_types, self.out_types, self.out_atoms = in_types, out_types, out_atoms
-        self.stride, self.squash = stride, squash
+        self.stride, self.squash, self.transposed = stride, squash, transposed
         kind = transposed_conv_type(spatial_dims) if transposed else conv_type(spatial_dims)
         self.depthwise = kind(
             in_types, in_types * out_types, kernel_size, stride,
@@ -94,19 +103,60 @@ class UnitCapsule(VotingLayer):
         nn.init.normal_(self.depthwise.weight, std=_SPREAD)
         nn.init.normal_(self.matrices, std=_SPREAD)
 
-    def votes(self, capsules: Tensor) -> Tensor:
-        """Votes ``[B, I, J, A, *S']`` of length one of the capsules ``[B, I, A_in, *S]``."""
+    @property
+    def types_at_once(self) -> int:
+        """Output types whose votes are in memory at once without gradients, at most."""
+        return max(len(part) for part in self._parts())
+
+    def votes(self, capsules: Tensor, types: slice = slice(None)) -> Tensor:
+        """Votes ``[B, I, J, A, *S']`` of length one of the capsules ``[B, I, A_in, *S]``.
+
+        Args:
+            types: the output types that they are for; J of them.
+        """
         atoms = capsules.transpose(1, 2)
-        maps = self.depthwise(atoms.flatten(0, 1))  # [B * A_in, I * J, *S']
+        maps = self._convolved(atoms.flatten(0, 1), types)  # [B * A_in, I * J, *S']
         size = maps.shape[2:]
-        maps = maps.unflatten(0, atoms.shape[:2]).unflatten(2, (self.in_types, self.out_types))
-        found = torch.einsum("bcijs,ijac->bijas", maps.flatten(4), self.matrices)
+        maps = maps.unflatten(0, atoms.shape[:2]).unflatten(2, (self.in_types, -1))
+        found = torch.einsum("bcijs,ijac->bijas", maps.flatten(4), self.matrices[:, types])
         return torch.unflatten(unit(found, 3), 4, size)
 
+    def _convolved(self, maps: Tensor, types: slice) -> Tensor:
+        if types == slice(None):
+            whole: Tensor = self.depthwise(maps)
+            return whole
+        weight, one = self.depthwise.weight, self.depthwise
+        if self.transposed:
+            kernels = weight[:, types]
+        else:
+            kernels = weight.unflatten(0, (self.in_types, self.out_types))[:, types].flatten(0, 1)
+        convolve = _CONVOLUTIONS[maps.ndim - 2, self.transposed]
+        return convolve(maps, kernels, stride=one.stride, padding=one.padding, groups=one.groups)
+
+    def _parts(self) -> list[range]:
+        """Output types, parted into those whose votes are computed at once."""
+        least = _AT_ONCE_TRANSPOSED if self.transposed else _AT_ONCE
+        parts = np.array_split(range(self.out_types), max(1, self.out_types // least))
+        return [range(part[0], part[-1] + 1) for part in parts]
+
+    def _sums(self, capsules: Tensor) -> Tensor:
+        """The sums of all votes ``[B, J, A, *S']``."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return self.votes(capsules).sum(1)
+        parts = (slice(part.start, part.stop) for part in self._parts())
+        return torch.cat([self.votes(capsules, part).sum(1) for part in parts], 1)
+
     def _routed(self, capsules: Tensor) -> Tensor:
-        votes = self.votes(capsules)
-        ones = (1,) * (votes.ndim - 4)
-        found = votes.sum(1) + self.bias.view(1, self.out_types, self.out_atoms, *ones)
+        sums = self._sums(capsules)
+        ones = (1,) * (sums.ndim - 3)
+        found = sums + self.bias.view(1, self.out_types, self.out_atoms, *ones)
         if self.squash == "none":
             return found
         return soft_squash(found) if self.squash == "soft" else unit(found, 2)
+
+
+#: By spatial dimensions, and whether they are transposed.
+_CONVOLUTIONS: dict[tuple[int, bool], Callable[..., Tensor]] = {
+    (2, False): F.conv2d, (2, True): F.conv_transpose2d,
+    (3, False): F.conv3d, (3, True): F.conv_transpose3d,
+}  # fmt: skip

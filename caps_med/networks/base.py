@@ -42,8 +42,8 @@ class CapsuleNetwork(nn.Module):
             one position: an input of `divisor` along every axis is too small.
         layers: the capsule layers in order of computation.
         lists_all: whether `layers` are nearly all that it computes; others have convolutions too.
-        unit_votes: numbers that the votes of its largest layer by unit routing take, per position
-            of the input; 0 without such layers.
+        unit_votes: numbers that the votes of its largest layer by unit routing take at once without
+            gradients, per position of the input; 0 without such layers.
         whole_training_batches: whether samples of a batch see one another while training, as in
             batch normalization.
     """

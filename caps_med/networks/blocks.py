@@ -131,6 +131,10 @@ class Decoder(nn.Module):
         upsampled: channels after each transposed convolution, coarsest first.
         skips: channels of the maps joined there.
         widths: channels of the blocks that follow, for each scale.
+
+    Attributes:
+        channels: of the maps that it holds where they are largest, per position of its answer: the
+            joined ones, the skip connection beside them, and the widest block.
     """
 
     def __init__(
@@ -144,6 +148,12 @@ class Decoder(nn.Module):
         super().__init__()
         up = transposed_conv_type(spatial_dims)
         self.up, self.blocks = nn.ModuleList(), nn.ModuleList()
+        held = (
+            n + 2 * skip + max(w, default=0)
+            for n, skip, w in zip(upsampled, skips, widths, strict=True)
+        )
+        finer = [2 ** (spatial_dims * scale) for scale in reversed(range(len(upsampled)))]
+        self.channels = max(n / times for n, times in zip(held, finer, strict=True))
         for channels, skip, scale in zip(upsampled, skips, widths, strict=True):
             self.up.append(up(in_channels, channels, kernel_size=2, stride=2))
             self.blocks.append(conv_blocks(spatial_dims, channels + skip, *scale))

@@ -89,7 +89,8 @@ class OnlyCaps(SegmentationNetwork):
             stride = {"halve": 2 * stride, "keep": stride, "double": stride // 2}[change]
             infos[name] = LayerInfo(name, types, atoms, stride)
             if capsules:
-                votes = in_types * types * atoms / stride**spatial_dims
+                at_once = self.get_submodule(name).types_at_once
+                votes = in_types * at_once * atoms / stride**spatial_dims
                 self.unit_votes = max(self.unit_votes, votes)
         classes = infos["classes"].types
         self.head = None if capsules else conv_type(spatial_dims)(classes * atoms, classes, 1)
