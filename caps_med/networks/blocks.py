@@ -153,7 +153,7 @@ class Decoder(nn.Module):
             for n, skip, w in zip(upsampled, skips, widths, strict=True)
         )
         finer = [2 ** (spatial_dims * scale) for scale in reversed(range(len(upsampled)))]
-        self.channels = max(n / times for n, times in zip(held, finer, strict=True))
+        self.channels: float = max(n / times for n, times in zip(held, finer, strict=True))
         for channels, skip, scale in zip(upsampled, skips, widths, strict=True):
             self.up.append(up(in_channels, channels, kernel_size=2, stride=2))
             self.blocks.append(conv_blocks(spatial_dims, channels + skip, *scale))

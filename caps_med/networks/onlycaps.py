@@ -84,13 +84,13 @@ class OnlyCaps(SegmentationNetwork):
         for name, (below, change) in LAYERS.items():
             types = max(2, out_channels) if name == "classes" else atoms
             in_types = sum(infos[one].types for one in below)
-            self.add_module(name, self._layer(in_types, types, change, squash, name))
+            layer = self._layer(in_types, types, change, squash, name)
+            self.add_module(name, layer)
             stride = infos[below[0]].stride
             stride = {"halve": 2 * stride, "keep": stride, "double": stride // 2}[change]
             infos[name] = LayerInfo(name, types, atoms, stride)
-            if capsules:
-                at_once = self.get_submodule(name).types_at_once
-                votes = in_types * at_once * atoms / stride**spatial_dims
+            if isinstance(layer, UnitCapsule):
+                votes = in_types * layer.types_at_once * atoms / stride**spatial_dims
                 self.unit_votes = max(self.unit_votes, votes)
         classes = infos["classes"].types
         self.head = None if capsules else conv_type(spatial_dims)(classes * atoms, classes, 1)
