@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from caps_med.batch.inputs import Skipped
 from caps_med.batch.places import write_text
 from caps_med.inference import LabelMeasures
+from caps_med.spreadsheet import csv_text
 
 if TYPE_CHECKING:
     from caps_med.batch.places import Place
@@ -107,9 +106,7 @@ def _csv(made_by: Mapping[str, Any], results: Sequence[CaseResult]) -> str:
     columns = [f"{name} {measure}" for name in names for measure in _MEASURES]
     columns += dict.fromkeys(name for result in results for name in result.values)
     heading = ["case", "input", "outputs", "model", "version", "seconds", "warnings", "error"]
-    file = io.StringIO()
-    writer = csv.DictWriter(file, [*heading, *(["unit"] if names else []), *columns])
-    writer.writeheader()
+    rows: list[dict[str, Any]] = []
     for result in results:
         row: dict[str, Any] = {
             "case": result.case,
@@ -126,11 +123,5 @@ def _csv(made_by: Mapping[str, Any], results: Sequence[CaseResult]) -> str:
         row |= result.values
         for one in result.labels:
             row |= {f"{one.name} {measure}": one.as_dict()[measure] for measure in _MEASURES}
-        writer.writerow({key: _inert(value) for key, value in row.items()})
-    return file.getvalue()
-
-
-def _inert(value: object) -> object:
-    """Text that a spreadsheet would take for a formula, marked as text (CWE-1236)."""
-    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
-    return f"'{value}" if formula else value
+        rows.append(row)
+    return csv_text([*heading, *(["unit"] if names else []), *columns], rows)

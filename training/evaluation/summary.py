@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +10,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
+from caps_med.spreadsheet import csv_text
 from training.atomic import write_text
 from training.evaluation.metrics.overlap import METRICS, ClassScores
 from training.evaluation.statistics import (
@@ -358,9 +357,5 @@ def write_results(rows: Sequence[Row], summary: Summary, out: Path) -> None:
     Each file is replaced whole.
     """
     cells = [row.cells() for row in rows]
-    text = io.StringIO(newline="")
-    table = csv.DictWriter(text, list(cells[0]))
-    table.writeheader()
-    table.writerows(cells)
-    write_text(out / "cases.csv", text.getvalue())
+    write_text(out / "cases.csv", csv_text(list(cells[0]), cells))
     write_text(out / "summary.json", summary.model_dump_json(indent=2) + "\n")
