@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from api.projects.records import Image, Kind, LabelVersion, Project, Round, RoundState, State
 from api.projects.store import ProjectStore
 from api.projects.strategies import Strategy
-from caps_med.images import label_palette
+from caps_med.images import label_colors
 
 _ID = "5f0c1e0a9d5b4c0f8a7e6d5c4b3a2910"
 
@@ -46,7 +46,6 @@ class ProjectView(BaseModel):
         """The project as it is now."""
         counts, rounds = store.counts(project.id), store.rounds(project.id)
         total = sum(counts.values())
-        palette = label_palette()
         return cls(
             id=project.id,
             name=project.name,
@@ -55,8 +54,7 @@ class ProjectView(BaseModel):
             trained_model=project.trained_name,
             labels={str(label): name for label, name in project.foreground.items()},
             colors={
-                str(label): tuple(palette[label % len(palette)].tolist())
-                for label in project.foreground
+                str(label): tuple(label_colors(label).tolist()) for label in project.foreground
             },
             created=when(project.created),
             counts=counts,

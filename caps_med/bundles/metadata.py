@@ -27,6 +27,7 @@ from caps_med.images import (
     MedicalImage,
     Normalization,
     Plane,
+    label_colors,
     label_palette,
     match_labels,
 )
@@ -364,8 +365,7 @@ class ModelCard(Statement):
     @property
     def shown_colors(self) -> dict[int, Color]:
         """The colour of each label: the card's own, else the default palette's."""
-        usual = label_palette()
-        usual_of = {label: usual[label % len(usual)].tolist() for label in self.labels}
+        usual_of = {label: label_colors(label).tolist() for label in self.labels}
         return {label: self.colors.get(label, (r, g, b)) for label, (r, g, b) in usual_of.items()}
 
     @property

@@ -27,7 +27,7 @@ from caps_med.images.files import (
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.label_codes import Coding, LabelCode, code_of_name
 from caps_med.images.label_files import label_description, write_label_description
-from caps_med.images.labels import label_palette, match_labels
+from caps_med.images.labels import label_colors, label_palette, match_labels
 from caps_med.images.like import like
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import Normalization, to_uint8
@@ -67,6 +67,7 @@ __all__ = [
     "encode_image",
     "from_object",
     "is_grey",
+    "label_colors",
     "label_description",
     "label_palette",
     "like",

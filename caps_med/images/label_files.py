@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from caps_med.images.image import Array
-from caps_med.images.labels import label_palette
+from caps_med.images.labels import label_colors, label_palette
 
 _HEADER = """\
 ################################################
@@ -32,7 +32,7 @@ def label_description(names: Mapping[int, str], palette: Array | None = None) ->
     lines = ['    0     0    0    0        0  0  0    "Clear Label"\n']
     for label, name in names.items():
         if label != 0:
-            red, green, blue = colours[label % len(colours)]
+            red, green, blue = label_colors(label, colours)
             text = name.replace('"', "'")
             lines.append(f'{label:5} {red:5}{green:5}{blue:5}        1  1  1    "{text}"\n')
     return _HEADER + "".join(lines)

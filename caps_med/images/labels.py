@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
+from numpy.typing import NDArray
 
 from caps_med.errors import InvalidInput, UnknownLabel
 from caps_med.images.channels import several_volumes
@@ -33,6 +35,23 @@ def label_palette(colours: Array | None = None) -> Array:
     if colours is not None:
         palette[: len(colours)] = colours[:256]
     return palette
+
+
+def label_colors(ids: npt.ArrayLike, palette: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    """Label ids `[*S]` in the colours of a palette, `[*S, 3]`.
+
+    Ids above 255 begin again with the colour of 1: only the background, 0, is black.
+
+    >>> label_colors([0, 1, 255, 256]).tolist()
+    [[0, 0, 0], [230, 159, 0], [136, 34, 85], [230, 159, 0]]
+
+    Args:
+        ids: 0 and above.
+        palette: `[256, 3]`; None takes `label_palette`.
+    """
+    shown = np.asarray(ids).astype(np.int64)
+    shown = np.where(shown > 255, 1 + (shown - 1) % 255, shown)
+    return np.asarray((label_palette() if palette is None else palette)[shown], np.uint8)
 
 
 def smallest_unsigned(ids: Array) -> Array:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from caps_med.images.image import MedicalImage
-from caps_med.images.labels import label_palette
+from caps_med.images.labels import label_colors, label_palette
 from caps_med.images.normalization import to_uint8
 
 RGB = NDArray[np.uint8]
@@ -19,12 +19,6 @@ RGB = NDArray[np.uint8]
 OPACITY, SHOWN, EDGE, GAP = 0.4, 9, 256, 4
 #: Percentiles of the intensities that are shown as black and as white.
 BLACK, WHITE = 0.5, 99.5
-
-
-def label_colors(ids: NDArray[Any], palette: RGB | None = None) -> RGB:
-    """Label ids ``[H, W]`` in the colors of a palette ``[256, 3]``."""
-    colors = label_palette() if palette is None else palette
-    return np.asarray(colors[ids.astype(np.intp) % 256], np.uint8)
 
 
 def overlay(pixels: RGB, ids: NDArray[Any], opacity: float, palette: RGB | None = None) -> RGB:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from caps_med.images.image import Array, MedicalImage, shown_with
-from caps_med.images.labels import label_palette
+from caps_med.images.labels import label_colors, label_palette
 from caps_med.images.normalization import to_uint8
 from caps_med.images.slices import Plane, SliceStack, one_slice, slice_count
 
@@ -60,9 +60,7 @@ def _planes(image: MedicalImage) -> list[Plane]:
 def _panels(pixels: Array, image: MedicalImage, colour: bool) -> list[NDArray[np.uint8]]:
     """Pictures `[H, W, 3]` of one slice `[C, H, W]`."""
     if image.kind == "labels":
-        palette = label_palette() if image.palette is None else label_palette(image.palette)
-        ids = pixels[0]
-        return [palette[np.where(ids > 255, 1 + (ids - 1) % 255, ids)]]
+        return [label_colors(pixels[0], label_palette(image.palette))]
     if colour:
         return [np.moveaxis(pixels, 0, -1)]
     return [np.repeat(_grey(channel)[..., None], 3, -1) for channel in pixels[:MOST_PANELS]]

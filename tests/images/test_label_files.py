@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import csv
+import io
 
 import nibabel as nib
+import nrrd
 import numpy as np
 import pytest
 
@@ -20,6 +22,16 @@ def test_itk_snap_reads_names_and_colours() -> None:
         ["1", "1", "2", "3", "1", "1", "1", "the 'inner' core"],
         ["2", "40", "50", "60", "1", "1", "1", "grey matter"],
     ]
+
+
+@pytest.mark.parametrize("label", [256, 512, 2**24])
+def test_only_the_background_is_black(label: int) -> None:
+    array = np.array([0, label], np.uint32).reshape(1, 2, 1, 1)
+    image = MedicalImage(array, kind="labels", names={label: "lesion"})
+    (line,) = (x for x in label_description(image.names).splitlines() if "lesion" in x)
+    assert line.split()[1:4] != ["0", "0", "0"]
+    header = nrrd.read_header(io.BytesIO(encode_image(image, "nrrd")))
+    assert header["Segment0_Color"].split() != ["0", "0", "0"]
 
 
 def intent(data: bytes) -> str:

@@ -16,9 +16,10 @@ from caps_med.images import (
     Normalization,
     Plane,
     SliceStack,
+    label_colors,
     to_uint8,
 )
-from caps_med.images.overlay import label_colors, overlay
+from caps_med.images.overlay import overlay
 
 RGB = NDArray[np.uint8]
 #: Longest edge of a displayed image; a smaller one is enlarged to the second number.

@@ -10,9 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from caps_med.images import MedicalImage, Normalization, Plane, SliceStack, label_palette
+from caps_med.images import (
+    MedicalImage,
+    Normalization,
+    Plane,
+    SliceStack,
+    label_colors,
+    label_palette,
+)
 from caps_med.images.fonts import caption_font
-from caps_med.images.overlay import label_colors, overlay
+from caps_med.images.overlay import overlay
 from training.pictures.pixels import RGB, gray_or_rgb
 
 #: Edge of a picture, gap between two, height of a caption, in pixels.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from caps_med.images import label_palette
+from caps_med.images import label_colors
 from caps_med.inference import Model, load_model
 from training.data import Dataset
 from training.data.cases import Case, Track
@@ -218,9 +218,8 @@ def _capsules(dataset: Dataset, case: Case, model: Model) -> Picture | None:
 
 def _legend(model: Model, evaluation: Evaluation) -> dict[str, str]:
     """Class -> color: the model's, or the default palette's."""
-    colors = {i: tuple(int(v) for v in rgb) for i, rgb in enumerate(label_palette())}
-    colors |= dict(model.bundle.card.colors)
+    own = model.bundle.card.colors
     return {
-        name: "#{:02x}{:02x}{:02x}".format(*colors[label % 256])
+        name: "#{:02x}{:02x}{:02x}".format(*own.get(label, label_colors(label).tolist()))
         for label, name in evaluation.summary.labels.items()
     }

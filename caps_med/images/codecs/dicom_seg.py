@@ -38,7 +38,7 @@ from caps_med.images.codecs.dicom_sources import (
 from caps_med.images.dicom_origin import DicomOrigin, SegType
 from caps_med.images.image import Array, MedicalImage
 from caps_med.images.label_codes import LabelCode, Laterality, code_of_name
-from caps_med.images.labels import label_palette
+from caps_med.images.labels import label_colors, label_palette
 
 #: Beside the numbers that scanners give their series.
 _SERIES_NUMBER = 900
@@ -148,7 +148,7 @@ def _descriptions(
     found = []
     for label, number in numbers.items():
         code = code_of(image, label)
-        color = CIELabColor.from_rgb(*(int(c) for c in palette[label % len(palette)]))
+        color = CIELabColor.from_rgb(*(int(c) for c in label_colors(label, palette)))
         tracking = tracking_of(image, origin, label)
         description = SegmentDescription(
             segment_number=number,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from caps_med.images.image import MedicalImage
-from caps_med.images.labels import label_palette
+from caps_med.images.labels import label_colors, label_palette
 
 _FIELD = re.compile(r"Segment([0-9]{1,6})_(Name|LabelValue):=(.*)")
 _ID = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -32,7 +32,7 @@ def segment_fields(image: MedicalImage) -> list[str]:
     }
     labels = [label for label in sorted(image.names) if label != image.background]
     for number, label in enumerate(labels):
-        colour = (channel / 255 for channel in colours[label % len(colours)])
+        colour = (channel / 255 for channel in label_colors(label, colours))
         fields |= {
             f"Segment{number}_{key}": value
             for key, value in {
