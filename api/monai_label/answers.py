@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import secrets
 from collections.abc import Iterable, Mapping
@@ -12,8 +13,7 @@ from fastapi import Response
 
 from api.monai_label.parameters import InferParameters
 from caps_med.errors import InvalidParameter
-from caps_med.images import encode_image
-from caps_med.images.codecs import nrrd
+from caps_med.images.codecs import nifti, nrrd
 from caps_med.inference import Segmentation
 
 
@@ -23,17 +23,17 @@ def label_file(result: Segmentation, asked: InferParameters, *, compress: bool) 
     Raises:
         InvalidParameter: its ids do not fit into the dtype asked for.
     """
-    array = result.array
-    if asked.result_dtype is not None:
-        dtype = np.dtype(asked.result_dtype)
-        if array.max() > np.iinfo(dtype).max:
-            raise InvalidParameter(f"params.result_dtype: the id {array.max()} needs more")
-        array = array.astype(dtype)
+    largest = int(result.array.max())
+    dtype = np.dtype(asked.result_dtype or np.min_scalar_type(largest))
+    if largest > np.iinfo(dtype).max:
+        raise InvalidParameter(f"params.result_dtype: the id {largest} needs more")
+    labels = result.with_array(result.array.astype(dtype))
     if asked.result_extension.endswith(".nrrd"):
         if asked.result_compress is not None:
             compress = asked.result_compress
-        return nrrd.encode(result.with_array(array), compress=compress)
-    return encode_image(result, "nifti", compress=asked.result_extension.endswith(".gz"))
+        return nrrd.encode(labels, compress=compress)
+    data = nifti.encode(labels)
+    return gzip.compress(data, 6, mtime=0) if asked.result_extension.endswith(".gz") else data
 
 
 def described(result: Segmentation, names: Mapping[int, str]) -> dict[str, Any]:

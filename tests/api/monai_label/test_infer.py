@@ -8,6 +8,7 @@ from typing import Any
 
 import highdicom
 import httpx
+import nibabel
 import nrrd
 import numpy as np
 import pytest
@@ -76,6 +77,8 @@ def test_other_forms_of_the_label_map(client: Client, volume_file: Path) -> None
     assert caps_med.read_image(file, kind="labels").array.shape == (1, 20, 28, 3)
     file, _ = client.infer(MODEL, "", {"result_dtype": "uint16"}, file=str(volume_file))
     assert nrrd.read(file)[0].dtype == np.uint16
+    file, _ = client.infer(MODEL, "", asked | {"result_dtype": "uint16"}, file=str(volume_file))
+    assert nibabel.load(file).get_data_dtype() == np.uint16
 
 
 def test_a_session_is_used_for_several_calls(client: Client, volume_file: Path) -> None:
