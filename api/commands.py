@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,12 +85,13 @@ def serve(
     if cluster:
         _on_cluster(settings, host, port, without_keys, tls_cert, min_replicas, max_replicas)
         return
+    from api.access.listening import listening
     from api.app import create_app
 
     settings = prepared(settings, host, without_keys)
-    listener = socket.create_server((host, port))
-    scheme = "https" if tls_cert else "http"
-    typer.echo(f"caps_med on {scheme}://{host}:{listener.getsockname()[1]}", err=True)
+    listener = listening(host, port)
+    scheme, name = "https" if tls_cert else "http", f"[{host}]" if ":" in host else host
+    typer.echo(f"caps_med on {scheme}://{name}:{listener.getsockname()[1]}", err=True)
     tls = (tls_cert, tls_key) if tls_cert and tls_key else None
     run(create_app(settings), listener, settings, tls)
 

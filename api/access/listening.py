@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 from collections.abc import Sequence
@@ -10,6 +11,13 @@ from caps_med.errors import InvalidParameter
 
 #: Names of this machine for itself.
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+#: Why a socket cannot listen, and what to do.
+_REFUSED = {
+    errno.EADDRINUSE: "--port {port}: another program listens there: choose another one, or 0 for "
+    "a free one",
+    errno.EACCES: "--port {port}: needs the rights of an administrator: choose one from 1024 on",
+    errno.EADDRNOTAVAIL: "--host {host}: is no address of this machine",
+}
 _EVERYWHERE = "0.0.0.0"  # noqa: S104 - an empty name listens on all addresses
 
 
@@ -25,6 +33,26 @@ def is_loopback(host: str) -> bool:
         raise InvalidParameter(f"--host {host}: no such address") from error
     addresses = [ipaddress.ip_address(str(address).split("%")[0]) for address in found]
     return bool(host) and all(address.is_loopback for address in addresses)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that accepts connections at one of the host's addresses.
+
+    Args:
+        port: 0 for a free one.
+
+    Raises:
+        InvalidParameter: the port is taken or not allowed, or the address is another machine's.
+    """
+    try:
+        found = socket.getaddrinfo(host or _EVERYWHERE, port, type=socket.SOCK_STREAM)
+        family, *_, address = sorted(found)[0]  # IPv4 where a name has both
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        what = _REFUSED.get(error.errno or 0)
+        if what is None:
+            raise
+        raise InvalidParameter(what.format(host=host, port=port)) from error
 
 
 def check_exposure(

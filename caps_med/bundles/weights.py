@@ -13,6 +13,7 @@ from safetensors.torch import load, save_file
 from torch import Tensor, nn
 
 from caps_med.bundles.shapes import mismatches
+from caps_med.disk import writing
 from caps_med.errors import InvalidBundle
 
 #: Bytes of the widest number, and of the longest header.
@@ -24,7 +25,8 @@ def save_weights(network: nn.Module, path: Path, half: bool = False) -> str:
     state = {k: v.detach().cpu().contiguous() for k, v in network.state_dict().items()}
     if half:
         state = {k: v.half() if v.is_floating_point() else v for k, v in state.items()}
-    save_file(state, path, metadata={"format": "pt"})
+    with writing(path):
+        save_file(state, path, metadata={"format": "pt"})
     path.chmod(0o644)
     return sha256(path)
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from api.access import rates
 from api.access.gate import scope_of
 from api.access.keys import KeyStore, Scope
-from api.access.listening import check_exposure, is_loopback
+from api.access.listening import check_exposure, is_loopback, listening
 from api.access.rates import Rates
 from api.app import create_app
 from api.settings import Settings
@@ -271,6 +271,22 @@ class TestListening:
         with pytest.raises(InvalidParameter, match=r"set for example CAPS_MED_ALLOWED_HOSTS='\["):
             check_exposure(host, has_keys=False, without_keys=True, allowed_hosts=())
         check_exposure(host, has_keys=False, without_keys=True, allowed_hosts=("a.example",))
+
+    def test_a_socket_at_the_hosts_address(self) -> None:
+        for host in ("127.0.0.1", "localhost", "::1"):
+            with listening(host, 0) as one:
+                assert one.getsockname()[0] in ("127.0.0.1", "::1")
+
+    def test_a_port_that_is_taken_is_told(self) -> None:
+        with listening("127.0.0.1", 0) as one:
+            port = one.getsockname()[1]
+            told = rf"--port {port}: another program listens there: choose another one, or 0"
+            with pytest.raises(InvalidParameter, match=told):
+                listening("127.0.0.1", port)
+
+    def test_an_address_of_another_machine_is_told(self) -> None:
+        with pytest.raises(InvalidParameter, match=r"--host 192\.0\.2\.7: is no address of this"):
+            listening("192.0.2.7", 0)
 
     def test_an_address_that_is_none(self) -> None:
         with pytest.raises(InvalidParameter, match="no such address"):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from caps_med.disk import writing
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, SliceStack, is_grey, with_channels
 from caps_med.images.channels import is_colour
@@ -194,8 +195,9 @@ def _write(
         if prepared.stack.slice_mm is not None:
             distances.append(prepared.stack.slice_mm)
         stem = f"{number:05}"
-        np.save(store / f"{stem}.image.npy", pixels)
-        np.save(store / f"{stem}.label.npy", marked)
+        for kind, array in (("image", pixels), ("label", marked)):
+            with writing(file := store / f"{stem}.{kind}.npy"):
+                np.save(file, array)
         ids.update(np.unique(marked).tolist())
         labelled = [z for z in range(len(marked)) if marked[z].any()]
         found.append({"stem": stem, "name": case.name, "group": case.grouped,

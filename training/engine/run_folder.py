@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from caps_med.disk import writing
 from caps_med.errors import InvalidParameter
 from training.atomic import write_text
 from training.engine.recipe import AUTO, Recipe, merged
@@ -137,7 +138,9 @@ class RunFolder:
         # MONAI's CheckpointSaver writes in place, and ignite's atomic DiskSaver leaves a temporary
         # file for every kill; this one overwrites its own.
         partial = file.with_suffix(".partial")
-        torch.save({name: dict(part.state_dict()) for name, part in parts.items()}, partial)
+        states = {name: dict(part.state_dict()) for name, part in parts.items()}
+        with writing(partial), partial.open("wb") as opened:
+            torch.save(states, opened)
         partial.replace(file)
 
     def load(self, file: Path, parts: Mapping[str, Stateful]) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caps_med.bundles.metadata import ClassificationSpec
+from caps_med.disk import reserve
 from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.preprocessing import PicturePreprocessing, unit_pictures
 from training.atomic import write_text
@@ -224,6 +225,7 @@ def _prepared(
         store.mkdir(parents=True)
         shape = (len(images), preparation.channels, *preparation.size)
         pictures = np.lib.format.open_memmap(file, "w+", np.uint8, shape)
+        reserve(file)
         for number, image in enumerate(track(images)):
             try:
                 pictures[number] = preparation(dataset.read(image))

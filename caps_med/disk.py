@@ -1,0 +1,63 @@
+"""Disks that refuse to be written: libraries tell it by errors of their own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_NUMBER = re.compile(r"\(os error (\d+)\)")
+
+
+@contextmanager
+def writing(file: Path) -> Iterator[None]:
+    """Raise an `OSError` with its number and the file's name where a library has another error.
+
+    On a full disk NumPy raises an `OSError` without a number or a name, safetensors its own error,
+    and PyTorch, writing to a file that Python has opened, a `RuntimeError` after the `OSError`.
+
+    Raises:
+        OSError: the disk is full, or cannot be written.
+    """
+    try:
+        yield
+    except Exception as error:
+        number = _number(error)
+        if number is None:
+            raise
+        raise OSError(number, os.strerror(number), str(file)) from error
+
+
+def reserve(file: Path) -> None:
+    """Take a file's whole length on the disk, for one that is written through a memory mapping.
+
+    Writing to a mapping of a file with holes ends the process (SIGBUS) when the disk is full. Where
+    the system or the file system cannot reserve, nothing is done.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        return
+    with file.open("r+b") as opened:
+        try:
+            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise OSError(error.errno, error.strerror, str(file)) from error
+
+
+def _number(error: Exception) -> int | None:
+    """The number of the system's error behind a library's; None if there is none, or all is said.
+
+    An `OSError` without a number is NumPy's, of which a part was not written.
+    """
+    if isinstance(error, OSError):
+        return None if error.filename else error.errno or errno.ENOSPC
+    if isinstance(error.__context__, OSError):
+        return error.__context__.errno
+    found = _NUMBER.search(str(error))
+    return int(found[1]) if found else None
