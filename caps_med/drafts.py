@@ -16,13 +16,13 @@ def draft_of(path: Path) -> Iterator[Path]:
     """Write under a hidden name beside `path`, then rename; after an error nothing is left.
 
     The hidden name does not grow with that of `path`: whatever name the file system takes can be
-    written. A folder replaces the one that is there.
+    written. A folder replaces the folder or file that is there.
     """
     draft = path.with_name(f".{secrets.token_hex(8)}.draft")
     try:
         yield draft
         if draft.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
         draft.replace(path)
     finally:
         _remove(draft)

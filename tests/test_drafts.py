@@ -44,3 +44,11 @@ def test_what_is_there_is_replaced_whole_or_stays(tmp_path: Path, folder: bool) 
         assert [file.name for file in path.iterdir()] == ["new"]
     else:
         assert path.read_text() == "new"
+
+
+def test_a_folder_replaces_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "result"
+    path.write_text("old")
+    with draft_of(path) as draft:
+        draft.mkdir()
+    assert path.is_dir() and [*tmp_path.iterdir()] == [path]
