@@ -88,14 +88,7 @@ def load_source(
     manifest = _manifest(store)
     if manifest is None or manifest["made_of"] != made_of:
         manifest = _write(dataset, store, preparation, made_of, track)
-    ids = manifest["ids"]
-    if ids == [0]:
-        raise InvalidInput(f"{dataset.root}: every label map is empty (all 0)")
-    if len(ids) > MAX_CLASSES:
-        raise InvalidInput(
-            f"{dataset.root}: {len(ids) - 1} different labels, at most {MAX_CLASSES - 1} are "
-            "learned: of instances save masks of 0 and 1, else merge labels"
-        )
+    ids = _checked(manifest["ids"], dataset)
     entries, groups = _entries(manifest["cases"], preparation)
     if len(set(groups)) < 2:
         raise InvalidInput(f"{dataset.root}: too few labelled slices to hold some out; add images")
@@ -214,6 +207,17 @@ def _write(
     }
     (store / "manifest.json").write_text(json.dumps(manifest))
     return _manifest(store) or manifest
+
+
+def _checked(ids: list[int], dataset: Dataset) -> list[int]:
+    if ids == [0]:
+        raise InvalidInput(f"{dataset.root}: every label map is empty (all 0)")
+    if len(ids) > MAX_CLASSES:
+        raise InvalidInput(
+            f"{dataset.root}: {len(ids) - 1} different labels, at most {MAX_CLASSES - 1} are "
+            "learned: of instances save masks of 0 and 1, else merge labels"
+        )
+    return ids
 
 
 def _channel_names(dataset: Dataset, channels: int) -> tuple[str, ...]:
