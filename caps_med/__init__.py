@@ -14,6 +14,7 @@ import lazy_loader
 from caps_med._version import __version__
 
 if TYPE_CHECKING:
+    from caps_med.errors import CapsMedError
     from caps_med.images import MedicalImage, read_channels, read_image
     from caps_med.inference import load_model
 else:
@@ -21,12 +22,20 @@ else:
     __getattr__, _, _ = lazy_loader.attach(
         __name__,
         submod_attrs={
+            "errors": ["CapsMedError"],
             "images": ["MedicalImage", "read_channels", "read_image"],
             "inference": ["load_model"],
         },
     )
 
-__all__ = ["MedicalImage", "__version__", "load_model", "read_channels", "read_image"]
+__all__ = [
+    "CapsMedError",
+    "MedicalImage",
+    "__version__",
+    "load_model",
+    "read_channels",
+    "read_image",
+]
 
 
 def __dir__() -> list[str]:

@@ -338,6 +338,7 @@ def test_a_network_takes_a_meta_tensor(segmentation: Model) -> None:
 
 def test_the_package_shows_its_api() -> None:
     assert dir(caps_med) == [
+        "CapsMedError",
         "MedicalImage", "__version__", "load_model", "read_channels", "read_image",
     ]  # fmt: skip
     assert caps_med.read_image is read_image and caps_med.MedicalImage is MedicalImage
