@@ -18,8 +18,12 @@ from caps_med.inference.suitability import LIMIT, RANGE, own_slices, widths_outs
 
 FloatArray = NDArray[np.float64]
 
-#: Ranges are at least this wide: of a share, and of the borders in natural logarithms.
-NARROWEST_SHARE, NARROWEST_BORDERS = 0.2, 0.5
+#: Ranges of a share are at least this wide.
+NARROWEST_SHARE = 0.2
+#: Borders are told where they are so much more or less than in training, as natural logarithm:
+#: structures 1.65 times as small or as large as any there. A share of the range would not do: that
+#: of heads with and without skull is so wide that four times as large lies within.
+BORDERS = 0.5
 #: Slices with less than this share of the labelled pixels of the fullest one are the ends of what a
 #: volume shows, and not judged.
 FULL = 0.25
@@ -91,7 +95,7 @@ def _distances(
     )
     low, high = known.borders
     yield (
-        widths_outside(borders, known.borders, NARROWEST_BORDERS, logarithmic=True),
+        _logarithms_outside(borders, known.borders) / BORDERS,
         f"its labels have {borders:.2f} neighbours of another label for each pixel (in training "
         f"{low:.2f} to {high:.2f}): they are of another size or shape",
     )
@@ -102,6 +106,12 @@ def _distances(
             widths_outside(share, usual, NARROWEST_SHARE),
             f"{share:.0%} of what is labelled is {name} {_percent(usual)}",
         )
+
+
+def _logarithms_outside(value: float, usual: tuple[float, float]) -> float:
+    """How far a value lies outside of a range, in natural logarithms."""
+    low, own, high = (float(np.log(max(x, 1e-4))) for x in (usual[0], value, usual[1]))
+    return max(low - own, own - high, 0.0)
 
 
 def _percent(usual: tuple[float, float]) -> str:

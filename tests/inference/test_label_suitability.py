@@ -55,9 +55,9 @@ def test_the_samples_suit_and_what_is_made_of_them_does_not(model: str) -> None:
     assert outside.endswith(f"; it takes {card.input_description}")
 
 
-@pytest.mark.parametrize("model", ["brain-t1-synthesis", "axon-synthesis"])
+@pytest.mark.parametrize("model", OWN)
 def test_another_scale_is_told(model: str) -> None:
-    """Not by `brain-synthesis`, whose slices with and without skull differ too much."""
+    """Also by `brain-synthesis`, whose slices with and without skull differ much."""
     ids = np.squeeze(read_image(OWN[model], kind="labels").array)
     (enlarged,) = told(model, ids.repeat(4, 0).repeat(4, 1))
     assert "neighbours of another label for each pixel (in training" in enlarged
