@@ -6,7 +6,8 @@ Colin27 (Holmes et al. 1998; Debian's package mricron-data, 1 mm) is read with i
 (``ch2.nii.gz``) and without (``ch2bet.nii.gz``); its reference is that of ``benchmarks.colin27``, a
 mixture of intensities. The MNI152 template (Fonov et al. 2009) has a reference of another kind: the
 tissue probability maps that come with it, averages over many heads, each classified by itself.
-Every volume is segmented as a whole, as the network answers and refined by ``em``; labels are
+Every volume is segmented as a whole, as the network answers, refined by ``em``, and with what the
+model's card says of the largest components (its answer by default); labels are
 compared over the whole volume and inside the brain mask. With ``--label-maps`` the same is asked of
 the twelve volumes drawn from held-out label maps, as in ``benchmarks.brain_tissue``.
 """
@@ -37,9 +38,13 @@ Labels = NDArray[np.integer]
 
 
 def answers(model: Model, image: MedicalImage) -> dict[str, Labels]:
-    """Label ids ``[X, Y, Z]`` of the network, and the same refined."""
+    """Label ids ``[X, Y, Z]`` of the network, refined by ``em``, and of the largest components."""
     plain = model.segment(image, refine="none")
-    return {"network": plain.array[0], "refined": refined(image, plain).array[0]}
+    return {
+        "network": plain.array[0],
+        "refined": refined(image, plain).array[0],
+        "largest components": model.refined(image, plain).array[0],
+    }
 
 
 def scores(found: dict[str, Labels], truth: Labels) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from caps_med.inference import (
     Segmentation,
     SyntheticImage,
 )
-from caps_med.inference.refinement import maps_with, refined
+from caps_med.inference.refinement import maps_with
 from caps_med.inference.uncertainty_maps import ShownMap
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class Segment(ModelCall[Segmentation]):
         """The segmentation."""
         method = model.refinement(self.refine)
         answer = model.segmenter(self.image, self.disagreement, maps_with(method, self.maps))
-        return refined(self.image, answer) if method else answer
+        return model.refined(self.image, answer) if method else answer
 
     def run_batch(
         self, model: Model, calls: Sequence[ModelCall[Segmentation]]
@@ -107,7 +107,7 @@ class Segment(ModelCall[Segmentation]):
         images = [c.image for c in calls if isinstance(c, Segment)]
         method = model.refinement(self.refine)
         answers = model.segmenter.many(images, maps_with(method, self.maps))
-        return list(map(refined, images, answers)) if method else answers
+        return list(map(model.refined, images, answers)) if method else answers
 
 
 @dataclass(frozen=True)

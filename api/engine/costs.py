@@ -47,6 +47,8 @@ SORTED_COPIES = 3
 LABEL_BYTES, OBJECT_BYTES = 2, 6
 #: Bytes of a voxel while labels are refined: the most probable of each, and which are decided anew.
 REFINED_BYTES = 3
+#: Bytes of a voxel while the largest components are found: masks, numbers, one map of a class.
+COMPONENT_BYTES = 16
 #: Copies of the intensities that are refined by, and of the probabilities of those voxels that are
 #: fitted to, or decided in one block.
 REFINED_COPIES, FITTED_COPIES = 2, 8
@@ -93,7 +95,7 @@ def segmentation(
     working += _normalized(model, image, grid)
     return Cost(
         held=FIXED + ANSWER_COPIES * voxels * (LABEL_BYTES + _map_bytes(maps, classes)),
-        working=max(working, _refining(image, classes)) if refined else working,
+        working=max(working, _refining(model, image, classes)) if refined else working,
         positions=views * total_positions(network, grid),
     )
 
@@ -258,11 +260,14 @@ def _normalized(model: Model, image: MedicalImage, grid: tuple[int, int, int]) -
     return channels * (each * math.prod(image.spatial_shape) + copies * _FLOAT * continued)
 
 
-def _refining(image: MedicalImage, classes: int) -> int:
+def _refining(model: Model, image: MedicalImage, classes: int) -> int:
     """Bytes of refining labels, which follows the passes; its answer is the copy that is held."""
     voxels, channels = math.prod(image.spatial_shape), len(image.array)
     each = REFINED_BYTES + channels * (REFINED_COPIES * _FLOAT + image.array.itemsize)
-    return each * voxels + FITTED_COPIES * classes * _FLOAT * min(voxels, max(FITTED, ENTRIES))
+    fitting = each * voxels + FITTED_COPIES * classes * _FLOAT * min(voxels, max(FITTED, ENTRIES))
+    if model.bundle.card.largest_components is None:
+        return fitting
+    return max(fitting, (COMPONENT_BYTES + _FLOAT * classes) * voxels)
 
 
 def _map_bytes(maps: Collection[ShownMap], classes: int) -> int:

@@ -56,6 +56,29 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class LargestComponents(_Section):
+    """Of a model of one organ: which connected components of its labels a refined answer keeps.
+
+    The labels are eroded, so that what hangs on the organ by a thin bridge, as neck and face on a
+    brain, comes apart; the largest components stay and grow back. See
+    `caps_med.inference.largest_components`.
+
+    Attributes:
+        labels: ids that make up the organ together; others, such as fluid, stay where they are.
+        erosion_mm: half of the widest bridge that is cut, in millimetres.
+        reach_mm: how far the eroded components grow back within the labels.
+        share: smallest size of a component that stays, over that of the largest one.
+        extent_mm: least extent of a volume in each direction for this to be done: in a slab, or a
+            slice, parts of one organ lie apart.
+    """
+
+    labels: Annotated[tuple[LabelId, ...], Field(min_length=1)]
+    erosion_mm: Millimetres = 2.0
+    reach_mm: Millimetres = 12.0
+    share: Annotated[float, Field(gt=0, le=1)] = 0.012
+    extent_mm: Millimetres = 100.0
+
+
 class NetworkSpec(_Section):
     """A name of the closed registry, and the arguments that rebuild the network."""
 
@@ -221,6 +244,8 @@ class ModelCard(Statement):
         refine: of a segmentation model: the method by which its answers are adapted to the
             intensities of each image, unless something else is asked for; see
             `caps_med.inference.refinement`. None leaves them as the network gives them.
+        largest_components: of a segmentation model: what of an answer is kept where it is refined;
+            None for all of it.
         statistics: of the images of the training, to tell those that are unlike them; None where
             they are not known.
         label_statistics: of a generator: of the label maps of the training, likewise.
@@ -246,6 +271,7 @@ class ModelCard(Statement):
     details: dict[str, Any] = {}
     temperature: Temperature | None = None
     refine: Refinement | None = None
+    largest_components: LargestComponents | None = None
     statistics: ImageStatistics | None = None
     label_statistics: LabelMapStatistics | None = None
     aliases: dict[LabelId, LabelId] = {}
@@ -286,6 +312,9 @@ class ModelCard(Statement):
     def _has_labels_to_refine(self) -> Self:
         if self.refine and len(self.labels) < 3:
             raise ValueError("refine: needs at least two labels besides the background")
+        kept = self.largest_components
+        if kept and not set(list(self.labels)[1:]).issuperset(kept.labels):
+            raise ValueError("largest_components.labels: some of the labels but the background")
         return self
 
     @model_validator(mode="after")

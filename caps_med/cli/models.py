@@ -82,7 +82,8 @@ def show_model(
         say(f"temperature: {card.fitted_temperature:g}, fitted on held-out images")
     say(f"preprocessing: {loaded.provenance.preprocessing}")
     if card.refine is not None:
-        say(f"refined by: {card.refine}, unless --refine none")
+        kept = ", largest components" if card.largest_components else ""
+        say(f"refined by: {card.refine}{kept}, unless --refine none")
     say(f"routing here: {routing}")
     say(f"trained by: {card.provenance.command} (seed {card.provenance.seed})")
     say(f"data: {card.provenance.data}")

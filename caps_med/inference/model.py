@@ -34,6 +34,7 @@ from caps_med.inference.drawing import Drawing, draw
 from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.inferers import INFERERS
 from caps_med.inference.inspection import Inspection, inspect
+from caps_med.inference.largest_components import with_largest_components
 from caps_med.inference.manipulation import Manipulator
 from caps_med.inference.passes import cancellable, device_of
 from caps_med.inference.point import InputRecorder, Point
@@ -198,7 +199,22 @@ class Model:
         read = self.read(image, "image")
         with reporting_to(progress):
             answer = segmenter(read, disagreement, kept)
-        return refined(read, answer) if method else answer
+        return self.refined(read, answer) if method else answer
+
+    def refined(self, image: MedicalImage, answer: Segmentation) -> Segmentation:
+        """An answer adapted to the intensities of its image, of its largest components alone where
+        the model's card says so.
+
+        Args:
+            image: that was segmented, ``[C, *S]``.
+            answer: of `segment` with ``refine="none"``; it keeps its probabilities.
+
+        Raises:
+            InvalidParameter: see `caps_med.inference.refinement.refined`.
+        """
+        found = refined(image, answer)
+        which = self.bundle.card.largest_components
+        return found if which is None else with_largest_components(found, which)
 
     def refinement(self, asked: RefinementChoice | None = None) -> Refinement | None:
         """What refines an answer for which this was asked: None asks for the model's own.
