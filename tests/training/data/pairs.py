@@ -14,6 +14,7 @@ from PIL import Image
 
 from caps_med.images import Kind, MedicalImage, write_image
 from tests.images.dicom_files import dataset, encoded, placed
+from training.data.samples import hold_out
 from training.labelmaps.phantoms import axon_phantoms
 
 Pixels = NDArray[np.uint8]
@@ -88,8 +89,10 @@ def folder_a_case(root: Path, pairs: Pairs) -> Path:
 
 
 def parts(root: Path, pairs: Pairs) -> Path:
-    for i, (name, (image, mask)) in enumerate(pairs.items()):
-        part = root / ("train" if i < 20 else "val")
+    """For validation those that are held out where nobody says which."""
+    chosen = hold_out(list(pairs))
+    for name, (image, mask) in pairs.items():
+        part = root / ("val" if name in chosen else "train")
         write(image, part / "images" / f"{name}.png")
         write(mask, part / "labels" / f"{name}.png", "labels")
     return root
