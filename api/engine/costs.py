@@ -6,6 +6,7 @@ The factors are upper bounds of measured peaks (`tests/api/test_costs.py` measur
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection
 
 from torch import nn
@@ -14,7 +15,12 @@ from api.budget import Cost
 from caps_med.images import MedicalImage
 from caps_med.images.blocks import ENTRIES
 from caps_med.inference import Model, ShownMap
-from caps_med.inference.passes import pass_positions, slices_of_pass, total_positions
+from caps_med.inference.passes import (
+    pass_positions,
+    slices_of_pass,
+    takes_windows,
+    total_positions,
+)
 from caps_med.inference.refinement import FITTED
 from caps_med.inference.suitability import WINDOW
 from caps_med.inference.uncertainty_maps import PROBABILITIES
@@ -62,6 +68,8 @@ ANSWER_COPIES = 2
 MOST_ITERATIONS = 10
 #: Bytes of anything that does not depend on sizes.
 FIXED = 16 * 2**20
+#: Bytes of importing MONAI's sliding window, which the first image that takes windows causes.
+IMPORTED, WINDOWS_IMPORT = "monai.inferers", 320 * 2**20
 
 
 def segmentation(
@@ -283,8 +291,10 @@ def _background_and_pass(network: CapsuleNetwork, grid: tuple[int, int, int]) ->
 
 
 def _one_pass(network: CapsuleNetwork, grid: tuple[int, int, int], windowed: bool = True) -> int:
-    """Bytes of the largest pass over slices."""
-    return round(pass_positions(network, grid, windowed) * _pass_bytes(network))
+    """Bytes of the largest pass over slices, in windows where it may and must be."""
+    importing = windowed and takes_windows(network, grid) and IMPORTED not in sys.modules
+    passing = round(pass_positions(network, grid, windowed) * _pass_bytes(network))
+    return passing + importing * WINDOWS_IMPORT
 
 
 def _one_picture(network: CapsuleNetwork) -> int:

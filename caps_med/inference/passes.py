@@ -15,7 +15,6 @@ from torch import Tensor
 
 from caps_med.errors import InputTooLarge
 from caps_med.inference.progress import count_steps
-from caps_med.inference.windows import blended
 from caps_med.layers import UnitCapsule
 from caps_med.networks import CapsuleNetwork
 from caps_med.networks.padding import cropped, padded
@@ -131,7 +130,7 @@ def passes(
 
     A 2-D network takes slices as a batch, a 3-D network takes them as one volume. Both are padded
     to the network's divisor, see `padded`, and cropped back. Maps over `PASS_POSITIONS` go through
-    windows, see `blended`. Steps are reported as `reporting_to` has it:
+    MONAI's sliding window with Gaussian blending. Steps are reported as `reporting_to` has it:
     slices, or volumes, each of them in windows where these are used.
 
     Args:
@@ -213,12 +212,17 @@ def pass_positions(
         windowed: see `in_passes`.
     """
     sizes = grid[1:] if network.spatial_dims == 2 else grid
-    if windowed and _exceeds(PASS_POSITIONS, network, sizes):
+    if windowed and takes_windows(network, grid):
         axes = [_windows(n, network.spatial_dims, network.divisor) for n in sizes]
         return _padded_positions(network, [edge for edge, _ in axes])
     together = network.spatial_dims == 2 and device_of(network).type != "cpu"
     count = min(grid[0], slices_of_pass(network, sizes)) if together else 1
     return count * _padded_positions(network, sizes)
+
+
+def takes_windows(network: CapsuleNetwork, grid: tuple[int, int, int]) -> bool:
+    """Whether an image of (slices, rows, columns) is cut into windows, where it may be."""
+    return _exceeds(PASS_POSITIONS, network, grid[1:] if network.spatial_dims == 2 else grid)
 
 
 def total_positions(network: CapsuleNetwork, grid: tuple[int, int, int]) -> int:
@@ -284,9 +288,14 @@ def device_of(network: CapsuleNetwork) -> torch.device:
 
 def _in_windows(network: CapsuleNetwork, forward: Call, maps: Tensor) -> Tensor:
     """As few windows as possible, all of one size, blended where they overlap."""
+    from monai.inferers import SlidingWindowInferer
+
     whole = padded(network, maps)
     axes = _window_axes(network, whole.shape[2:])
-    return cropped(blended(whole, axes, forward), maps.shape[2:])
+    # MONAI rounds edge x (1 - overlap) down to the distance between two windows.
+    overlap = [max(0.0, 1 - (distance + 0.5) / edge) for edge, distance in axes]
+    inferer = SlidingWindowInferer([edge for edge, _ in axes], overlap=overlap, mode="gaussian")
+    return cropped(torch.as_tensor(inferer(whole, forward)), maps.shape[2:])
 
 
 def _count_windows(network: CapsuleNetwork, maps: Tensor) -> int:
