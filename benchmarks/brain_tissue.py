@@ -60,9 +60,9 @@ def load_maps(
     for number, file in enumerate(files):
         if (number in kept_back) == held_out:
             stack = SliceStack.from_image(read_image(file, kind="labels"))
-            assert stack.spacing is not None and stack.slice_mm is not None  # noqa: S101 - a volume
+            assert stack.lengths is not None  # noqa: S101 - a volume
             arrays.append(stack.array[:, 0])
-            spacings.append((stack.slice_mm, *stack.spacing))
+            spacings.append(stack.lengths)
     return LabelMaps.from_arrays(arrays, spacings, scheme).to(device)
 
 

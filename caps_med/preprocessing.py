@@ -147,10 +147,7 @@ class Preprocessing(BaseModel):
     def _size(self, stack: SliceStack, limits: Limits | None) -> tuple[int, int, int]:
         """Slices, rows and columns at the network's spacing, if they are within `limits`."""
         depth, _, rows, columns = stack.array.shape
-        lengths = None
-        if stack.spacing is not None and stack.slice_mm is not None:
-            lengths = (stack.slice_mm, *stack.spacing)
-        size = self._resampled((depth, rows, columns), lengths)
+        size = self._resampled((depth, rows, columns), stack.lengths)
         if limits is not None and size != (depth, rows, columns):
             limits.check_array(size)
         return size

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from caps_med.errors import InvalidInput
 from caps_med.images import units
 from caps_med.images.image import Array, Kind, MedicalImage
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 #: From the LPS world of DICOM and ITK to RAS, and back.
 _LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
@@ -142,7 +145,7 @@ def _from_simpleitk(image: Any) -> MedicalImage:  # noqa: ANN401
     return _image(channels.transpose(0, 3, 2, 1), _LPS_TO_RAS @ affine)
 
 
-def _from_pillow(picture: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
+def _from_pillow(picture: Image, kind: Kind) -> MedicalImage:
     """As from its file: transparency is laid over black, a palette of greys is grey."""
     from caps_med.images.codecs import pictures
 

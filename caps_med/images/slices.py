@@ -47,6 +47,13 @@ class SliceStack:
         """Distance from one slice to the next; None for pictures."""
         return None if self.spacing is None else float(np.linalg.norm(self.affine[:3, 0]))
 
+    @property
+    def lengths(self) -> tuple[float, float, float] | None:
+        """Distances in mm between slices, between rows and between columns; None for pictures."""
+        if self.spacing is None or self.slice_mm is None:
+            return None
+        return self.slice_mm, *self.spacing
+
     @classmethod
     def from_image(
         cls, image: MedicalImage, plane: Plane = "axial", *, copy: bool = True

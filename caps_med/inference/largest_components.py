@@ -74,9 +74,9 @@ def largest_components(region: Mask, spacing: Sequence[float], which: LargestCom
     large = (sizes > 0) & (sizes >= which.share * sizes.max())
     grown = large[numbers].view(np.uint8)
     step = max(STEP, *spacing)
-    radii = [round(step / mm) for mm in spacing]
+    along = _along([round(step / mm) for mm in spacing], maximum_filter1d)
     for _ in range(round(which.reach_mm / step)):
-        grown = reduce(_along(radii, maximum_filter1d), range(region.ndim), grown) & region
+        grown = reduce(along, range(region.ndim), grown) & region
     kept: Mask = grown.view(np.bool_)
     return kept
 

@@ -211,7 +211,7 @@ def pass_positions(
         grid: (slices, rows, columns).
         windowed: see `in_passes`.
     """
-    sizes = grid[1:] if network.spatial_dims == 2 else grid
+    sizes = _map_size(network, grid)
     if windowed and takes_windows(network, grid):
         axes = [_windows(n, network.spatial_dims, network.divisor) for n in sizes]
         return _padded_positions(network, [edge for edge, _ in axes])
@@ -222,14 +222,19 @@ def pass_positions(
 
 def takes_windows(network: CapsuleNetwork, grid: tuple[int, int, int]) -> bool:
     """Whether an image of (slices, rows, columns) is cut into windows, where it may be."""
-    return _exceeds(PASS_POSITIONS, network, grid[1:] if network.spatial_dims == 2 else grid)
+    return _exceeds(PASS_POSITIONS, network, _map_size(network, grid))
 
 
 def total_positions(network: CapsuleNetwork, grid: tuple[int, int, int]) -> int:
     """Positions of all passes over (slices, rows, columns); each slice counts as no small one."""
-    sizes = grid[1:] if network.spatial_dims == 2 else grid
+    sizes = _map_size(network, grid)
     count = grid[0] if network.spatial_dims == 2 else 1
     return count * max(_padded_positions(network, sizes), PASS_POSITIONS // PASS_SLICES)
+
+
+def _map_size(network: CapsuleNetwork, grid: tuple[int, int, int]) -> tuple[int, ...]:
+    """Of (slices, rows, columns) what the network takes at once: a slice, or the volume."""
+    return grid[1:] if network.spatial_dims == 2 else grid
 
 
 def _exceeds(bound: int, network: CapsuleNetwork, sizes: Sequence[int]) -> bool:

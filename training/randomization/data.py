@@ -194,8 +194,5 @@ def _stacks(folder: Path) -> tuple[tuple[Stack, ...], tuple[Finding, ...]]:
         if what := like_a_picture(image, len(np.unique(image.array))):
             findings.append(finding("label_picture", str(case.label), what, SAVE_IDS))
             continue
-        spacing = None
-        if stack.spacing is not None and stack.slice_mm is not None:
-            spacing = (stack.slice_mm, *stack.spacing)
-        stacks.append(Stack(case.name, stack.array[:, 0], spacing))
+        stacks.append(Stack(case.name, stack.array[:, 0], stack.lengths))
     return tuple(stacks), tuple(findings)

@@ -224,7 +224,7 @@ def _listed(items: Iterable[Any], base: Path) -> tuple[list[Case], list[Unpaired
     return cases, unpaired
 
 
-def value_at(entry: Mapping[Any, Any], keys: Iterable[str]) -> Any:  # noqa: ANN401
+def value_at(entry: Mapping[Any, Any], keys: Iterable[str]) -> object:
     """The value of the first of `keys` in the entry, ignoring case; 0 is a value, "" is none."""
     folded = {str(key).strip().casefold(): value for key, value in entry.items()}
     return next((folded[key] for key in keys if folded.get(key) not in (None, "")), None)
