@@ -13,7 +13,7 @@ import numpy as np
 
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite
 from caps_med.images import Kind, Limits, MedicalImage, read_image
-from caps_med.images.codecs import tiff, tiff_pages
+from caps_med.images.codecs import tiff_pages, tiff_stack
 from caps_med.images.labels import as_labels
 from training.data.cases import FileRef
 
@@ -41,8 +41,8 @@ def pictures_in(path: Path) -> int | None:
             path.open("rb") as file,
             tiff_pages.opened(file, LIMITS) as pages,
         ):
-            described = tiff.described(pages)
-            single = described.slices * described.channels == 1
+            stack = tiff_stack.described(pages)
+            single = stack.slices * stack.channels == 1
             return pages.count if pages.count > 1 and single else None
     return None
 

@@ -25,6 +25,7 @@ from caps_med.images.units import MILLIMETRES
 
 _MAGIC = re.compile(rb"NRRD000[1-5]\r?\n")
 _MAX_HEADER = 2**16
+_DETACHED = re.compile(rb"^data ?file *:(?!=)", re.IGNORECASE | re.MULTILINE)
 _WHOLE = re.compile(r"\s*[0-9]{1,9}(\s+[0-9]{1,9})*\s*")
 _FIELDS = frozenset(
     ("type", "dimension", "sizes", "kinds", "encoding", "endian", "space", "space directions",
@@ -68,10 +69,11 @@ _COLOUR_KINDS = ("rgb-color", "3-color")
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     """`sizes` of two is a picture (columns, rows), of three a volume, of three and 2-D RGB."""
     fields, start, names = _header(data)
+    zipped = _is_zipped(fields)
     sizes, colour = _sizes(fields)
     dtype = _dtype(fields)
     limits.check_array(sizes[1:] if colour else sizes, dtype.itemsize * (3 if colour else 1))
-    raw = np.frombuffer(_voxels(fields, data, start, math.prod(sizes) * dtype.itemsize), dtype)
+    raw = np.frombuffer(_voxels(zipped, data, start, math.prod(sizes) * dtype.itemsize), dtype)
     array = raw.reshape(sizes, order="F").astype(dtype.newbyteorder("="), order="C")
     if len(sizes) - colour == 2:
         grey = array.swapaxes(-1, -2) if colour else array.T[None]
@@ -132,6 +134,11 @@ def _header(data: bytes) -> tuple[Mapping[str, Any], int, dict[int, str]]:
     """The fields that are used, as pynrrd reads them, where the voxels begin, and names of ids."""
     head = data[:_MAX_HEADER]
     end = re.search(rb"\r?\n\r?\n", head)
+    if _DETACHED.search(head[: end.start()] if end else head):  # which may lack the empty line
+        raise InvalidInput(
+            "NRRD: its voxels lie in another file (data file), which is not opened: save it as one "
+            ".nrrd file"
+        )
     if end is None:
         raise InvalidInput(f"NRRD: no empty line ends the header within {_MAX_HEADER} bytes")
     magic, *lines = head[: end.start()].decode("utf-8", "replace").splitlines()
@@ -140,11 +147,6 @@ def _header(data: bytes) -> tuple[Mapping[str, Any], int, dict[int, str]]:
     lines = [line for line in lines if not line.startswith("#") and ":=" not in line]
     fields = [(name.strip().lower(), value) for name, _, value in map(_parted, lines)]
     given = {name for name, _ in fields}
-    if given & {"data file", "datafile"}:
-        raise InvalidInput(
-            "NRRD: its voxels lie in another file (data file), which is not opened: save it as one "
-            ".nrrd file"
-        )
     if given & {"line skip", "lineskip", "byte skip", "byteskip"}:
         raise UnsupportedFormat("NRRD: line skip and byte skip are not read: save it again")
     if not all(_WHOLE.fullmatch(value) for name, value in fields if name == "sizes"):
@@ -193,13 +195,17 @@ def _dtype(fields: Mapping[str, Any]) -> np.dtype[np.generic]:
     return ordered
 
 
-def _voxels(fields: Mapping[str, Any], data: bytes, start: int, size: int) -> bytes:
-    encoding = _required(fields, "encoding").lower()
-    if encoding in ("gzip", "gz"):
+def _is_zipped(fields: Mapping[str, Any]) -> bool:
+    encoding: str = _required(fields, "encoding").lower()
+    if encoding not in ("raw", "gzip", "gz"):
+        raise UnsupportedFormat("NRRD: encoding must be raw or gzip: save it again")
+    return encoding != "raw"
+
+
+def _voxels(zipped: bool, data: bytes, start: int, size: int) -> bytes:
+    if zipped:
         check_ratio("NRRD", size, len(data) - start)
         return inflate_gzip("NRRD", data[start:], size)
-    if encoding != "raw":
-        raise UnsupportedFormat("NRRD: encoding must be raw or gzip: save it again")
     check_length("NRRD", size, len(data) - start)
     return data[start:]
 

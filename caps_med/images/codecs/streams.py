@@ -10,6 +10,9 @@ from caps_med.errors import InputTooLarge, InvalidInput
 GZIP_MAGIC = b"\x1f\x8b"
 # Deflate packs at most 1032 bytes into one (zlib's technical notes).
 _DEFLATE_RATIO = 1032
+# As many members as hold 4 GiB in the blocks of bgzip.
+_MAX_MEMBERS = 2**16
+_STEP = 2**16
 
 
 def peek_gzip(data: bytes, size: int, most: int) -> bytes:
@@ -36,21 +39,33 @@ def check_ratio(name: str, promised: int, compressed: int) -> None:
 
 
 def inflate_gzip(name: str, data: bytes, size: int) -> bytes:
-    """The content of one gzip stream, which must be `size` bytes with the right checksum.
+    """The content of a gzip stream, which must be `size` bytes with the right checksums.
 
-    Never inflates past `size`. A second stream after the first counts as trailing bytes.
+    Never inflates past `size`. The stream may have several members (RFC 1952), as bgzip writes.
     """
-    stream = zlib.decompressobj(wbits=31)
-    content = _decompress(stream, data, size + 1)
-    if len(content) > size:
-        raise InvalidInput(f"{name}: more voxels than the {size} bytes that the header describes")
-    if not stream.eof:
-        raise InvalidInput("gzip: the stream is cut: copy the file again")
-    if len(content) < size:
+    parts: list[bytes] = []
+    held = members = position = 0
+    while position < len(data) and (not members or data.startswith(GZIP_MAGIC, position)):
+        stream = zlib.decompressobj(wbits=31)
+        while position < len(data) and not stream.eof:
+            step = data[position : position + _STEP]  # what is behind a member is copied once more
+            parts.append(_decompress(stream, step, size - held + 1))
+            held += len(parts[-1])
+            if held > size:
+                raise InvalidInput(
+                    f"{name}: more voxels than the {size} bytes that the header describes"
+                )
+            position += len(step) - len(stream.unused_data)
+        if not stream.eof:
+            raise InvalidInput("gzip: the stream is cut: copy the file again")
+        members += 1
+        if members > _MAX_MEMBERS:
+            raise InvalidInput(f"gzip: more than {_MAX_MEMBERS} members: compress it again")
+    if held < size:
         raise InvalidInput(f"{name}: fewer voxels than the {size} bytes that the header describes")
-    if stream.unused_data:
-        raise InvalidInput(f"gzip: {len(stream.unused_data)} bytes after the end of the stream")
-    return content
+    if position < len(data):
+        raise InvalidInput(f"gzip: {len(data) - position} bytes after the end of the stream")
+    return b"".join(parts)
 
 
 def inflate_raw(name: str, data: bytes, most: int) -> bytes:

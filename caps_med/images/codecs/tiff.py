@@ -10,11 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
-import re
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,32 +18,11 @@ from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec
 from caps_med.images.codecs.pictures import plane_of
 from caps_med.images.codecs.tiff_pages import Form, Pages, opened
+from caps_med.images.codecs.tiff_stack import Stack, described
 from caps_med.images.image import STACK_AFFINE, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
-from caps_med.images.units import MILLIMETRES
 
 _MAGICS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-_OME_PIXELS = re.compile(r"<(?:\w+:)?Pixels\b([^>]{0,4000})>")
-_ATTRIBUTE = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
-
-
-@dataclass(frozen=True)
-class Stack:
-    """What OME or ImageJ say of the pages.
-
-    Attributes:
-        slices: along the third axis.
-        channels: of each slice.
-        frames: time points.
-        interleaved: whether the channels of a slice follow each other, or the slices of a channel.
-        spacing: of columns, rows and slices in mm; None where one of them is not known.
-    """
-
-    slices: int = 1
-    channels: int = 1
-    frames: int = 1
-    interleaved: bool = True
-    spacing: tuple[float, float, float] | None = None
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
@@ -56,11 +31,6 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
         stack = described(pages)
         if pages.count > 1:
             return _volume(pages, stack, kind, limits)
-        if (held := stack.slices * stack.channels * stack.frames) > 1:
-            raise UnsupportedFormat(
-                f"TIFF: one page holds all {held} pictures, as ImageJ "
-                "writes large stacks: save it as OME-TIFF"
-            )
         return pages.read(0, kind)
 
 
@@ -141,13 +111,11 @@ def _volume(pages: Pages, stack: Stack, kind: Kind, limits: Limits) -> MedicalIm
     top = pages.read(0, kind)
     if len(top.array) > 1:
         raise _no_volume()
-    whole = stack.channels * stack.slices == pages.count
-    channels = stack.channels if whole else 1
     planes = np.empty((pages.count, *top.spatial_shape), top.array.dtype)
-    for index in range(pages.count):
-        planes[index] = pages.read(index, kind).array[0]
-    planes = _by_channel(planes, channels, stack.interleaved)
-    if channels == pages.count:
+    for place, index in enumerate(stack.order or range(pages.count)):
+        planes[place] = pages.read(index, kind).array[0]
+    planes = _by_channel(planes, stack.channels, stack.interleaved)
+    if stack.channels == pages.count:
         return MedicalImage(planes[:, 0], format="tiff", warnings=top.warnings)
     voxels = np.ascontiguousarray(planes.transpose(0, 3, 2, 1))
     spacing = stack.spacing
@@ -175,58 +143,6 @@ def _no_volume() -> UnsupportedFormat:
     return UnsupportedFormat(
         "TIFF: pages of different sizes, or in colour, are not a volume: save one page a file"
     )
-
-
-def described(pages: Pages) -> Stack:
-    """What the description of the first page says, as OME or ImageJ write it."""
-    text = pages.description
-    if text.startswith("ImageJ="):
-        lines = (line.partition("=") for line in text.splitlines())
-        return _imagej({name.strip(): value.strip() for name, _, value in lines}, pages.resolution)
-    if found := _OME_PIXELS.search(text):  # no XML parser on what strangers write
-        return _of_ome(dict(_ATTRIBUTE.findall(found[1])))
-    return Stack()
-
-
-def _imagej(fields: Mapping[str, str], resolution: tuple[float, float]) -> Stack:
-    slices, channels, frames = (
-        _whole(fields.get(name)) for name in ("slices", "channels", "frames")
-    )
-    if slices * channels * frames == 1:
-        frames = _whole(fields.get("images"))
-    unit = MILLIMETRES.get(fields.get("unit", "").lower(), 0.0)
-    across, down = (unit / pixels if pixels > 0 else 0.0 for pixels in resolution)
-    spacing = _known(across, down, _real(fields.get("spacing")) * unit)
-    return Stack(slices, channels, frames, spacing=spacing)
-
-
-def _of_ome(fields: Mapping[str, str]) -> Stack:
-    sizes = (
-        _real(fields.get(f"PhysicalSize{axis}"))
-        * MILLIMETRES.get(fields.get(f"PhysicalSize{axis}Unit", "µm").lower(), 0.0)
-        for axis in "XYZ"
-    )
-    slices, channels, frames = (_whole(fields.get(f"Size{axis}")) for axis in "ZCT")
-    order = fields.get("DimensionOrder", "XYCZT")
-    interleaved = order.find("C") < order.find("Z")
-    return Stack(slices, channels, frames, interleaved, _known(*sizes))
-
-
-def _known(*spacing: float) -> tuple[float, float, float] | None:
-    across, down, through = (abs(mm) for mm in spacing)
-    return (across, down, through) if min(across, down, through) > 0 else None
-
-
-def _whole(text: str | None) -> int:
-    return max(int(text), 1) if text and re.fullmatch(r"[0-9]{1,9}", text) else 1
-
-
-def _real(text: str | None) -> float:
-    try:
-        value = float(text or 0)
-    except ValueError:
-        return 0.0
-    return value if math.isfinite(value) else 0.0
 
 
 def _recognises(data: bytes) -> bool:

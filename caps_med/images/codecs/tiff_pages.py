@@ -31,7 +31,8 @@ _PRIVATE = 2**15
 _JPEG = 7
 #: None, CCITT, LZW, JPEG, Deflate, PackBits, Zstandard: what can be decoded within a bound.
 _COMPRESSIONS = frozenset((1, 2, 3, 4, 5, _JPEG, 8, 32946, 32773, 34926, 50000))
-_WHITE_IS_ZERO, _PALETTE, _COLOURS = 0, 3, {0: 1, 1: 1, 2: 3, 3: 1, 4: 1, 6: 3}
+_WHITE_IS_ZERO, _PALETTE, _YCBCR = 0, 3, 6
+_COLOURS = {0: 1, 1: 1, 2: 3, 3: 1, 4: 1, 6: 3}
 #: Samples of these are channels, whatever their number.
 _PLAIN_LIGHT = (1, 2)
 _UNASSOCIATED_ALPHA, _ALPHAS = 2, (1, 2)
@@ -182,6 +183,8 @@ def _check_page(page: Any, limits: Limits) -> None:  # noqa: ANN401
         raise UnsupportedFormat(
             "TIFF: this compression is not read: save it with LZW, Deflate, Zstandard or none"
         )
+    if page.photometric == _YCBCR and page.compression != _JPEG:
+        raise UnsupportedFormat("TIFF: YCbCr colours are read from JPEG alone: save it as RGB")
     if page.imagedepth != 1 or page.tiledepth != 1:
         raise UnsupportedFormat("TIFF: volumes on one page are not read: save one slice a page")
     limits.check_array((height, width), channels * page.dtype.itemsize)

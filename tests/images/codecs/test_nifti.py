@@ -15,6 +15,7 @@ import pytest
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import Limits, MedicalImage, SliceStack, encode_image, read_image
+from caps_med.images.codecs import streams
 from caps_med.images.image import Array
 from tests.contract.formats import FormatContract, picture
 
@@ -325,11 +326,26 @@ class TestGzip:
         with pytest.raises(InvalidInput, match="wrong checksum"):
             read_image(bytes(stored))
 
-    def test_trailing_bytes_and_second_streams(self) -> None:
+    def test_trailing_bytes(self) -> None:
         data = deflated(nifti())
-        for tail in (b"x", data):
-            with pytest.raises(InvalidInput, match=f"{len(tail)} bytes after the end"):
-                read_image(data + tail)
+        with pytest.raises(InvalidInput, match="gzip: 1 bytes after the end"):
+            read_image(data + b"x")
+        with pytest.raises(InvalidInput, match="more voxels than the 472 bytes"):
+            read_image(data + data)
+
+    def test_a_stream_of_several_members(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As bgzip writes, whose last one is empty."""
+        content = nifti()
+        parts = (content[:400], content[400:450], content[450:], b"")
+        members = b"".join(map(deflated, parts))
+        np.testing.assert_array_equal(read_image(members).array, read_image(content).array)
+        with pytest.raises(InvalidInput, match="gzip: the stream is cut"):
+            read_image(members[:-9])
+        with pytest.raises(InvalidInput, match="fewer voxels than the 472 bytes"):
+            read_image(deflated(parts[0]) + deflated(parts[1]))
+        monkeypatch.setattr(streams, "_MAX_MEMBERS", 3)
+        with pytest.raises(InvalidInput, match="more than 3 members"):
+            read_image(members)
 
 
 def test_trailing_bytes_without_gzip() -> None:

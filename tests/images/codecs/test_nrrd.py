@@ -112,6 +112,8 @@ def test_another_files_bytes_never_become_voxels(tmp_path: Path) -> None:
     secret.write_bytes(b"ABCD")
     for field in ("data file", "datafile"):
         detached = by_hand(f"{field}: {secret}", voxels=b"")
+        with pytest.raises(InvalidInput, match="lie in another file"):
+            read_image(detached.rstrip() + b"\n")  # as ITK ends it
         (tmp_path / "x.nhdr").write_bytes(detached)
         with pytest.raises(InvalidInput, match="lie in another file") as caught:
             read_image(tmp_path / "x.nhdr")
@@ -180,6 +182,7 @@ def test_lengths_are_in_the_units_that_the_header_names(
         ({"type": "short"}, InvalidInput, "endian is missing"),
         ({"type": "short", "endian": "middle"}, InvalidInput, "little or big"),
         ({"encoding": "bzip2"}, UnsupportedFormat, "raw or gzip"),
+        ({"encoding": "ascii", "type": "short"}, UnsupportedFormat, "raw or gzip"),
         ({"byte_skip": "-1"}, UnsupportedFormat, "byte skip"),
         ({"sizes": "2 3"}, InvalidInput, "describes 6 bytes, the file has 4"),
         ({"sizes": None}, InvalidInput, "the field sizes is missing"),

@@ -207,6 +207,7 @@ def test_transparency_is_laid_over_black_with_a_warning() -> None:
         (np.zeros((4, 4, 4), np.uint8), {"photometric": "separated"}, "grey and RGB are read"),
         (np.zeros((4, 4), np.complex64), {}, "samples of 64 bits in this form are not read"),
         (np.zeros((16, 16), np.uint8), {"compression": "jpeg2000"}, "compression is not read"),
+        (np.zeros((16, 16, 3), np.uint8), {"photometric": "ycbcr"}, "read from JPEG alone"),
         (np.zeros((16, 16, 16), np.uint8), {"volumetric": True, "tile": (16, 16, 16)},
          "save one slice a page"),
     ],
@@ -290,6 +291,59 @@ def test_pages_may_be_channels(program: str, axes: str) -> None:
 
 
 @pytest.mark.parametrize("planar", ["contig", "separate"])
+def test_an_rgb_picture_of_ome(planar: str) -> None:
+    """Whose channels OME counts, though one page holds them."""
+    image = np.random.default_rng(0).integers(0, 255, (3, 4, 5), np.uint8)
+    array, axes = (image, "CYX") if planar == "separate" else (np.moveaxis(image, 0, -1), "YXS")
+    options = {"photometric": "rgb", "planarconfig": planar, "metadata": {"axes": axes}}
+    data = saved(array, ome=True, **options)
+    assert b'SizeC="3"' in data
+    np.testing.assert_array_equal(read_image(data).array, image)
+
+
+@pytest.mark.parametrize("axes", ["CYX", "ZYX"])
+def test_two_images_of_ome_are_not_one(axes: str) -> None:
+    file = BytesIO()
+    with tifffile.TiffWriter(file, ome=True) as writer:
+        for _ in range(2):
+            writer.write(np.zeros((3, 4, 5), np.uint8), photometric="minisblack",
+                         metadata={"axes": axes})  # fmt: skip
+    with pytest.raises(UnsupportedFormat, match="this OME-TIFF has 2"):
+        read_image(file.getvalue())
+    assert count_pictures(file.getvalue()) == 6
+
+
+def ome_pages(array: Any, sizes: str, parts: str) -> bytes:  # noqa: ANN401
+    """Pages `[N, 4, 5]` with a description that names them in `parts`."""
+    text = (
+        '<?xml version="1.0"?><OME><Image><Pixels DimensionOrder="XYCZT" Type="uint8" SizeX="5" '
+        f'SizeY="4" {sizes} SizeT="1">{parts}</Pixels></Image></OME>'
+    )
+    return saved(array, photometric="minisblack", description=text, metadata=None)
+
+
+def test_pages_that_ome_lists_in_another_order() -> None:
+    """As Micro-Manager does, which writes them as they were acquired."""
+    image = np.random.default_rng(0).integers(0, 255, (2, 3, 4, 5), np.uint8)  # C, Z
+    listed = [(c, z) for c in range(2) for z in reversed(range(3))]
+    pages = np.stack([image[c, z] for c, z in listed])
+    parts = "".join(
+        f'<TiffData FirstC="{c}" FirstT="0" FirstZ="{z}" IFD="{page}" PlaneCount="1"/>'
+        for page, (c, z) in enumerate(listed)
+    )
+    data = ome_pages(pages, 'SizeC="2" SizeZ="3"', parts)
+    np.testing.assert_array_equal(read_image(data).array, np.einsum("CZYX->CXYZ", image))
+    with pytest.raises(UnsupportedFormat, match="names pages that this file does not have"):
+        read_image(ome_pages(pages, 'SizeC="2" SizeZ="3"', parts.replace('IFD="5"', 'IFD="4"')))
+
+
+def test_a_part_of_a_stack_is_not_taken_for_the_whole() -> None:
+    pages = np.zeros((3, 4, 5), np.uint8)
+    with pytest.raises(UnsupportedFormat, match="tells of 6 pages, it has 3: some are missing"):
+        read_image(ome_pages(pages, 'SizeC="2" SizeZ="3"', "<TiffData/>"))
+
+
+@pytest.mark.parametrize("planar", ["contig", "separate"])
 @pytest.mark.parametrize("count", [2, 4, 5])
 def test_samples_of_a_pixel_may_be_channels(planar: str, count: int) -> None:
     image = np.random.default_rng(0).integers(0, 255, (count, 4, 7), np.uint8)
@@ -321,7 +375,7 @@ def test_other_files_that_ome_names_are_not_opened(
     monkeypatch.chdir(tmp_path)
     assert tifffile.imread("a.tif").shape == (2, 4, 5)  # it does follow them
     for source in (data, tmp_path / "a.tif"):
-        with pytest.raises(UnsupportedFormat, match="one page holds all 2 pictures"):
+        with pytest.raises(UnsupportedFormat, match="tells of 2 pages, it has 1: some are missing"):
             read_image(source)
         np.testing.assert_array_equal(read_image(source, index=0).array[0], plane)
 

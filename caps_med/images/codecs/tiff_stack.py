@@ -1,0 +1,163 @@
+"""What OME-TIFF and ImageJ say of the pages of a file: slices, channels, time points, voxel sizes.
+
+OME: https://docs.openmicroscopy.org/ome-model/latest/ome-tiff/specification.html. Its text is not
+given to an XML parser, as strangers write it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from caps_med.errors import UnsupportedFormat
+from caps_med.images.codecs.tiff_pages import Pages
+from caps_med.images.units import MILLIMETRES
+
+_OME_PIXELS = re.compile(r"<(?:\w+:)?Pixels\b([^>]{0,4000})>")
+_OME_PAGES = re.compile(r"<(?:\w+:)?TiffData\b([^>]{0,1000})>")
+_ATTRIBUTE = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
+_AXES = "XYCZT"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What OME or ImageJ say of the pages.
+
+    Attributes:
+        slices: along the third axis.
+        channels: of each slice, beside those of each pixel.
+        frames: time points.
+        interleaved: whether the channels of a slice follow each other, or the slices of a channel.
+        spacing: of columns, rows and slices in mm; None where one of them is not known.
+        order: the page of each plane; empty where they follow each other.
+    """
+
+    slices: int = 1
+    channels: int = 1
+    frames: int = 1
+    interleaved: bool = True
+    spacing: tuple[float, float, float] | None = None
+    order: tuple[int, ...] = ()
+
+    @property
+    def planes(self) -> int:
+        """How many pages such a stack has."""
+        return self.slices * self.channels * self.frames
+
+
+def described(pages: Pages) -> Stack:
+    """What the description of the first page says, as OME or ImageJ write it.
+
+    Raises:
+        UnsupportedFormat: it tells of several images, or of other planes than the file has.
+    """
+    text = pages.description
+    if text.startswith("ImageJ="):
+        lines = (line.partition("=") for line in text.splitlines())
+        fields = {name.strip(): value.strip() for name, _, value in lines}
+        return _of_imagej(fields, pages)
+    if images := _OME_PIXELS.findall(text):
+        if len(images) > 1:
+            raise UnsupportedFormat(
+                f"TIFF: one image is read, this OME-TIFF has {len(images)} (series): save each in "
+                "a file"
+            )
+        return _of_ome(_attributes(images[0]), pages, _OME_PAGES.findall(text))
+    return Stack()
+
+
+def _of_imagej(fields: Mapping[str, str], pages: Pages) -> Stack:
+    slices, channels, frames = (
+        _whole(fields.get(name)) for name in ("slices", "channels", "frames")
+    )
+    if slices * channels * frames == 1:
+        frames = _whole(fields.get("images"))
+    unit = MILLIMETRES.get(fields.get("unit", "").lower(), 0.0)
+    across, down = (unit / pixels if pixels > 0 else 0.0 for pixels in pages.resolution)
+    spacing = _known(across, down, _real(fields.get("spacing")) * unit)
+    stack = Stack(slices, channels, frames, spacing=spacing)
+    if pages.count == 1 < stack.planes:
+        raise UnsupportedFormat(
+            f"TIFF: one page holds all {stack.planes} pictures, as ImageJ writes large stacks: "
+            "save it as OME-TIFF"
+        )
+    if stack.planes > 1:
+        _check_count(stack.planes, pages)
+    return stack
+
+
+def _of_ome(fields: Mapping[str, str], pages: Pages, parts: Sequence[str]) -> Stack:
+    """The stack of one image; `parts` are the attributes of its TiffData."""
+    sizes = (
+        _real(fields.get(f"PhysicalSize{axis}"))
+        * MILLIMETRES.get(fields.get(f"PhysicalSize{axis}Unit", "µm").lower(), 0.0)
+        for axis in "XYZ"
+    )
+    lengths = {axis: _whole(fields.get(f"Size{axis}")) for axis in "CZT"}
+    samples = pages.form(0).channels  # of each pixel, which OME counts as channels
+    lengths["C"] //= samples if lengths["C"] % samples == 0 else 1
+    order = fields.get("DimensionOrder", "")
+    order = order if sorted(order) == sorted(_AXES) else _AXES
+    _check_count(math.prod(lengths.values()), pages)
+    return Stack(
+        lengths["Z"], lengths["C"], lengths["T"],
+        order.find("C") < order.find("Z"),
+        _known(*sizes),
+        _pages_of({axis: lengths[axis] for axis in order[2:]}, pages, parts),
+    )  # fmt: skip
+
+
+def _pages_of(lengths: Mapping[str, int], pages: Pages, parts: Sequence[str]) -> tuple[int, ...]:
+    """The page of each plane, planes counted along the axes of `lengths`, the fastest first."""
+    order: dict[int, int] = {}
+    for part in map(_attributes, parts):
+        plane, step = 0, 1
+        for axis, length in lengths.items():
+            plane += step * _index(part.get(f"First{axis}"))
+            step *= length
+        page = _index(part.get("IFD"))
+        count = _whole(part.get("PlaneCount")) if "IFD" in part else pages.count
+        count = _whole(part.get("PlaneCount", str(count)))
+        order |= {plane + k: page + k for k in range(min(count, pages.count))}
+    if order and not set(order) == set(order.values()) == set(range(pages.count)):
+        raise UnsupportedFormat(
+            "TIFF: OME names pages that this file does not have, or one twice: save it again"
+        )
+    return tuple(order[plane] for plane in sorted(order))
+
+
+def _check_count(planes: int, pages: Pages) -> None:
+    if planes != pages.count:
+        raise UnsupportedFormat(
+            f"TIFF: its description tells of {planes} pages, it has {pages.count}: some are "
+            "missing, or lie in other files; save all in one"
+        )
+
+
+def _attributes(text: str) -> dict[str, str]:
+    return dict(_ATTRIBUTE.findall(text))
+
+
+def _known(*spacing: float) -> tuple[float, float, float] | None:
+    across, down, through = (abs(mm) for mm in spacing)
+    return (across, down, through) if min(across, down, through) > 0 else None
+
+
+def _whole(text: str | None) -> int:
+    """A number of at least 1, which is the default."""
+    return max(_index(text), 1)
+
+
+def _index(text: str | None) -> int:
+    """A number from 0 on, which is the default."""
+    return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text) else 0
+
+
+def _real(text: str | None) -> float:
+    try:
+        value = float(text or 0)
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) else 0.0
