@@ -79,7 +79,7 @@ PROBLEMS: Mapping[str, ProblemType] = {
     "method_not_allowed": ProblemType(405, "The path does not support this method."),
     "not_acceptable": ProblemType(406, "The answer is not available in the requested format."),
     SLOW_BODY: ProblemType(408, "The headers or the body arrived too slowly."),
-    NOT_FINISHED: ProblemType(409, "The job has no result yet; see Retry-After."),
+    NOT_FINISHED: ProblemType(409, "The job, or its result, is not there yet; see Retry-After."),
     ALREADY_CORRECTED: ProblemType(409, "A person made the label map: it is not predicted anew."),
     LEARNING: ProblemType(409, "The project is learning already."),
     PRECONDITION_FAILED: ProblemType(412, "The label map has changed meanwhile; see `version`."),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from typing import Any
 
@@ -22,6 +23,7 @@ from api.observe import log_failure
 from api.problems import (
     DEADLINE,
     JOB_NOT_FOUND,
+    NOT_FINISHED,
     NOT_READY,
     OVERLOADED,
     Refusal,
@@ -56,6 +58,7 @@ class InferenceJobs:
         settings = self._settings = engine.settings
         self._engine = engine
         self._jobs: dict[str, InferenceJob] = {}
+        self._expected: Counter[tuple[str | None, str]] = Counter()
         self._turns = Turns()
         self._runners: set[asyncio.Task[None] | None] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -108,6 +111,35 @@ class InferenceJobs:
             )
             raise Refusal(JOB_NOT_FOUND, detail)
         return job
+
+    @contextmanager
+    def expecting(self, token: str | None) -> Iterator[None]:
+        """A request with this idempotency key, if any, is being read within the block."""
+        waited = (_owner(), token or "")
+        self._expected[waited] += 1
+        try:
+            yield
+        finally:
+            self._expected[waited] -= 1
+            self._expected += Counter()  # without those of which none is left
+
+    def begun_by(self, token: str) -> InferenceJob:
+        """The job of an earlier request with this idempotency key, by the key of this request.
+
+        Raises:
+            Refusal: the earlier request is still being read (409), or there is no such job (404).
+        """
+        owner = _owner()
+        if job := self._with_token(owner, token):
+            return job
+        if self._expected[owner, token]:
+            detail = "the request with this Idempotency-Key is being read: ask again later"
+            raise Refusal(NOT_FINISHED, detail, {"Retry-After": "1"})
+        detail = (
+            "no request with this Idempotency-Key has begun a job: it did not arrive, was refused, "
+            "or its job is forgotten; send it again"
+        )
+        raise Refusal(JOB_NOT_FOUND, detail)
 
     def __contains__(self, job: InferenceJob) -> bool:
         return job.id in self._jobs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -93,15 +93,16 @@ async def asked(
     prefer: Prefer = None,
     asynchronous: Async = None,
     idempotency_key: IdempotencyKey = None,
-) -> Asked:
-    """What the headers and the query of a request ask for.
+) -> AsyncIterator[Asked]:
+    """What the headers and the query of a request ask for, until it is answered.
 
     A service that infers only keeps no jobs: it ignores the preference, as RFC 7240 allows.
     """
     later = asynchronous in ("", "1", "true") or _prefers_async(request.headers.getlist("prefer"))
     later = later and not engine.settings.inference_only
     jobs: InferenceJobs = request.app.state.inference_jobs
-    return Asked(engine, jobs, format, accept, later, idempotency_key)
+    with jobs.expecting(idempotency_key if later else None):
+        yield Asked(engine, jobs, format, accept, later, idempotency_key)
 
 
 AskedDependency = Annotated[Asked, Depends(asked)]

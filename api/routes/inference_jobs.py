@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from api.background import InferenceJobs
@@ -40,6 +40,22 @@ async def job_of(
 
 
 JobDependency = Annotated[InferenceJob, Depends(job_of)]
+
+
+@router.get("", summary="The job of an earlier request", responses=problems(404, 409, 422))
+async def begun(
+    jobs: JobsDependency,
+    idempotency_key: Annotated[
+        str, Header(min_length=1, max_length=200, description="Of the request that began the job.")
+    ],
+) -> InferenceJobView:
+    """The job that a request with this `Idempotency-Key` has begun: for a client that lost its 202.
+
+    While the service still reads that request, 409 `not_finished`.
+    """
+    job = jobs.begun_by(idempotency_key)
+    note(job=job.id)
+    return InferenceJobView.of(job, jobs)
 
 
 @router.get("/{job}", summary="One inference job", responses=problems(404, 422))

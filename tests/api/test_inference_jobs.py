@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import threading
@@ -22,6 +23,7 @@ import torch
 from api.access.keys import KeyStore
 from api.background.job import InferenceJob
 from api.background.turns import Turns
+from api.engine import Engine
 from api.settings import Settings
 from caps_med.client import Client, ServiceError
 from caps_med.images import MedicalImage, encode_image
@@ -306,6 +308,39 @@ def test_a_key_repeats_a_request_without_a_second_job(models: Path, sliced: byte
         assert first.headers["Location"] == second.headers["Location"] != other.headers["Location"]
 
 
+def found_by(server: Running, token: str, **headers: str) -> httpx.Response:
+    """The job that a request with this idempotency key has begun."""
+    url = f"{server.address}/v1/inference-jobs"
+    return httpx.get(url, headers={"Idempotency-Key": token, **headers}, timeout=60)
+
+
+def test_a_client_that_lost_its_answer_finds_the_job(
+    models: Path, sliced: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, read = threading.Event(), threading.Event()
+    decode = Engine.decode
+
+    async def held_back(*arguments: Any, **options: Any) -> MedicalImage:  # noqa: ANN401
+        reading.set()
+        await asyncio.to_thread(read.wait, PATIENCE)
+        return await decode(*arguments, **options)
+
+    with serve(models) as server, ThreadPoolExecutor(1) as pool:
+        assert code(found_by(server, "a")) == (404, "job_not_found")
+        monkeypatch.setattr(Engine, "decode", held_back)
+        sent = pool.submit(submit, server, sliced, headers={"Idempotency-Key": "a"})
+        assert reading.wait(PATIENCE)
+        coming = found_by(server, "a")
+        assert code(coming) == (409, "not_finished")
+        assert coming.headers["Retry-After"] == "1"
+        assert code(found_by(server, "b")) == (404, "job_not_found")
+        read.set()
+        assert sent.result(PATIENCE).json()["id"] == found_by(server, "a").json()["id"]
+        assert submit(server, b"no image", headers={"Idempotency-Key": "b"}).is_client_error
+        assert code(found_by(server, "b")) == (404, "job_not_found")
+        assert code(found_by(server, "")) == (422, "invalid_parameter")
+
+
 class TestOthers:
     """Hostile or careless clients."""
 
@@ -326,6 +361,7 @@ class TestOthers:
                                      ("DELETE", "")):  # fmt: skip
                     answer = httpx.request(method, url + path, headers=other, timeout=60)
                     assert code(answer) == (404, "job_not_found")
+                assert code(found_by(server, "a", **other)) == (404, "job_not_found")
                 again = submit(server, sliced, headers={**other, "Idempotency-Key": "a"})
                 assert again.headers["Location"] != accepted.headers["Location"]
             assert code(httpx.get(url)) == (401, "unauthorized")

@@ -86,6 +86,50 @@ def test_a_reload_loses_nothing(
     check_forgotten(server, job)
 
 
+#: Until the page is reloaded, no answer to the request for a job reaches it; `sends`: whether the
+#: request reaches the service.
+UNANSWERED = """sends => {
+    const send = window.fetch;
+    window.fetch = (path, init) => {
+        if (!path.endsWith('&async')) return send(path, init);
+        (sends ? send(path, init) : Promise.resolve()).then(() => { window.lost = true; });
+        return new Promise(() => undefined);
+    };
+}"""
+
+
+def asked_in_vain(page: Page, file: Path, sends: bool) -> None:
+    page.evaluate(UNANSWERED, sends)
+    page.locator("#segment input[type=file]").set_input_files(file)
+    page.wait_for_function("() => window.lost", timeout=PATIENCE_MS)
+
+
+def test_a_reload_before_the_job_is_known_loses_nothing(
+    opened: Callable[..., Page], slab: Path, tmp_path: Path
+) -> None:
+    """The service has made the job, but the page has not heard of it."""
+    page = opened("segment")
+    asked_in_vain(page, slab, sends=True)
+    page.reload()
+    expect(page.locator("#segment .busy")).to_contain_text(
+        "Segmenting slab.nii.gz with brain-t1-tissue"
+    )
+    check_done(page, slab, tmp_path)
+
+
+@pytest.mark.parametrize("refusals", [True])
+def test_a_reload_before_the_file_has_arrived_says_so(
+    opened: Callable[..., Page], slab: Path
+) -> None:
+    page = opened("segment")
+    asked_in_vain(page, slab, sends=False)
+    page.reload()
+    expect(page.locator("#segment .problem")).to_contain_text("slab.nii.gz: choose it again")
+    page.reload()
+    expect(page.locator("#segment .sample").first).to_be_visible()
+    expect(page.locator("#segment .problem")).to_have_count(0)
+
+
 def test_cancelling_ends_the_job(opened: Callable[..., Page], server: Served, slab: Path) -> None:
     page = opened("segment")
     job = begun(page, slab)

@@ -1,18 +1,19 @@
 /** Long calls: the service answers with a job, which is followed to its result, also after a reload of the page. */
 import { formatted } from './catalog.svelte.js';
-import { call, hear, json, Problem, post } from './service.svelte.js';
+import { call, hear, json, newToken, Problem, post } from './service.svelte.js';
 import type { Say } from './work.svelte.js';
 
 export interface Job {
   id: string; state: 'queued' | 'running' | 'succeeded' | 'failed'; position: number | null;
   seconds_to_start: number | null; seconds_left: number | null; progress: { done: number; total: number };
 }
-/** A job of this tab: what it segments, and with which model. */
-export interface Left { id: string; name: string; model: string }
+/** A job of this tab: what it segments, with which model, and the idempotency key that it was asked for with; `id` once it is known. */
+export interface Left { name: string; model: string; token: string; id?: string }
 
 const OVER = ['succeeded', 'failed'];
 const SLOT = 'caps-med-job';
-const PAUSE = 1000; // ms before an interrupted stream is taken up again
+const PAUSE = 1000; // ms before what was interrupted, or is not there yet, is asked for again
+const NOT_WANTED = 60_000; // ms for which a job is looked for to be deleted
 
 /** The job that went on when this tab was reloaded. It goes with the tab. */
 export function leftBehind(store: Storage = sessionStorage): Left | undefined {
@@ -28,24 +29,54 @@ export function standing({ state, position, seconds_to_start: start, seconds_lef
 }
 
 /** POST a form and wait for the result in the background; stopping it cancels the job. */
-export async function later(path: string, fields: object, what: Omit<Left, 'id'>, signal: AbortSignal, say: Say): Promise<Response> {
-  const { id }: Job = await (await post(`${path}&async`, fields, signal)).json();
-  sessionStorage.setItem(SLOT, JSON.stringify({ ...what, id }));
-  return followed({ ...what, id }, signal, say);
+export async function later(path: string, fields: object, what: Pick<Left, 'name' | 'model'>, signal: AbortSignal, say: Say): Promise<Response> {
+  const left: Left = { ...what, token: newToken() };
+  remember(left); // the page may be reloaded before the answer, for which the whole file has to arrive
+  try {
+    left.id = await idOf(post(`${path}&async`, fields, signal, keyed(left)));
+  } catch (error) {
+    if (signal.aborted) void begun(left, AbortSignal.timeout(NOT_WANTED)).then(drop, () => undefined);
+    if (signal.aborted || !isSilence(error)) sessionStorage.removeItem(SLOT); // else the service may have got it
+    throw error;
+  }
+  remember(left);
+  return followed(left, signal, say);
+}
+
+const JOBS = 'v1/inference-jobs';
+const keyed = ({ token }: Left) => ({ 'Idempotency-Key': token });
+const remember = (left: Left): void => sessionStorage.setItem(SLOT, JSON.stringify(left));
+const idOf = async (answer: Promise<Response>): Promise<string> => ((await (await answer).json()) as Job).id;
+const drop = (id: string) => call(`${JOBS}/${id}`, { method: 'DELETE' }).catch(() => undefined);
+
+/** The job that was asked for, by a request whose answer was lost, once the service has read that. */
+async function begun(left: Left, signal: AbortSignal): Promise<string> {
+  for (;;) {
+    try {
+      return await idOf(call(JOBS, { headers: keyed(left), signal }));
+    } catch (error) {
+      if (error instanceof Problem && error.code === 'job_not_found')
+        throw new Problem('the upload was cut off', `The page was reloaded before the service had taken ${left.name}: choose it again.`, error.code);
+      if (!isSilence(error) && (error as Problem).code !== 'not_finished') throw error;
+    }
+    await pause(signal);
+  }
 }
 
 /** The result of a job, which is deleted once it is here, or not wanted any more. */
-export async function followed({ id, name, model }: Left, signal: AbortSignal, say: Say): Promise<Response> {
-  const path = `v1/inference-jobs/${id}`;
+export async function followed(left: Left, signal: AbortSignal, say: Say): Promise<Response> {
+  const { name, model } = left;
+  let { id } = left;
   const told = (job: Job) => say(`Segmenting ${name} with ${model}: ${standing(job)}`, job.progress.total > 0 ? job.progress.done / job.progress.total : undefined);
   try {
     signal.throwIfAborted(); // it was stopped while the job was being made
-    await over(path, signal, told);
-    const answer = await call(`${path}/result`, { signal });
+    id ??= await begun(left, signal);
+    await over(`${JOBS}/${id}`, signal, told);
+    const answer = await call(`${JOBS}/${id}/result`, { signal });
     return new Response(await answer.blob(), { headers: answer.headers });
   } finally {
     sessionStorage.removeItem(SLOT);
-    void call(path, { method: 'DELETE' }).catch(() => undefined);
+    if (id) void drop(id);
   }
 }
 
@@ -57,11 +88,17 @@ async function over(path: string, signal: AbortSignal, told: (job: Job) => void)
     if (!OVER.includes(state)) await hear(`${path}/events`, signal, { job: heard }).catch(unlessSilent);
     signal.throwIfAborted();
     if (OVER.includes(state)) return;
-    await new Promise((then) => { setTimeout(then, PAUSE); });
+    await pause(signal);
   }
 }
 
+async function pause(signal: AbortSignal): Promise<void> {
+  await new Promise((then) => { setTimeout(then, PAUSE); });
+  signal.throwIfAborted();
+}
+
 /** What the service refuses is for good; a connection that breaks off is not. */
+const isSilence = (error: unknown): boolean => !(error instanceof Problem && error.code);
 function unlessSilent(error: unknown): void {
-  if (error instanceof Problem && error.code) throw error;
+  if (!isSilence(error)) throw error;
 }

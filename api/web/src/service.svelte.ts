@@ -93,12 +93,15 @@ export async function call(path: string, init: RequestInit & { headers?: Record<
 export const json = async <T>(path: string): Promise<T> => (await call(path)).json();
 
 /** POST a form, with what was chosen of its files; what is undefined or empty is left out, a list gives a part for each of its elements. */
-export function post(path: string, fields: object, signal?: AbortSignal): Promise<Response> {
+export function post(path: string, fields: object, signal?: AbortSignal, headers: Record<string, string> = {}): Promise<Response> {
   const body = new FormData();
   const parts = Object.entries(fields).flatMap(([name, value]) => [value].flat().map((one) => [name, one]));
   for (const [name, value] of parts) if (value !== undefined && value !== '') body.append(name, value);
-  return call(withChoices(path, parts.map(([, value]) => value)), { method: 'POST', body, signal: signal ?? null });
+  return call(withChoices(path, parts.map(([, value]) => value)), { method: 'POST', body, headers, signal: signal ?? null });
 }
+
+/** An idempotency key that no other request has; over plain HTTP a browser has no `randomUUID`. */
+export const newToken = (): string => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 
 /** What the service tells about an input and its answer; empty if it has nothing to tell. */
 export const warningsOf = (answer: Response): string => {

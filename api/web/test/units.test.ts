@@ -37,7 +37,7 @@ describe('a job in the background', () => {
     expect(standing({ ...job, state: 'queued', position: 2, seconds_to_start: 30 })).toBe('place 2 in the queue, about 30 s to wait');
   });
   it('is remembered by its tab', () => {
-    const store = { getItem: () => '{"id":"a","name":"head.nii","model":"m"}' } as unknown as Storage;
+    const store = { getItem: () => '{"id":"a","name":"head.nii","model":"m","token":"t"}' } as unknown as Storage;
     expect(leftBehind(store)?.model).toBe('m');
     expect(leftBehind({ getItem: () => null } as unknown as Storage)).toBeUndefined();
   });
