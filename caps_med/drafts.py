@@ -6,9 +6,11 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 _NAMES = f".{'[0-9a-f]' * 16}.draft"
+_FOLDER: ContextVar[Path | None] = ContextVar("caps_med_drafts", default=None)
 
 
 @contextmanager
@@ -18,7 +20,7 @@ def draft_of(path: Path) -> Iterator[Path]:
     The hidden name does not grow with that of `path`: whatever name the file system takes can be
     written. A folder replaces the folder or file that is there.
     """
-    draft = path.with_name(f".{secrets.token_hex(8)}.draft")
+    draft = (_FOLDER.get() or path.parent) / f".{secrets.token_hex(8)}.draft"
     try:
         yield draft
         if draft.is_dir():
@@ -26,6 +28,26 @@ def draft_of(path: Path) -> Iterator[Path]:
         draft.replace(path)
     finally:
         _remove(draft)
+
+
+@contextmanager
+def drafts_in(folder: Path) -> Iterator[None]:
+    """Within the block, drafts lie in a folder of their own, which must be used for nothing else.
+
+    It begins empty and is gone at the end; what a killed process has left there goes with the next
+    block, while nothing beside the files that are written has to be told from other files.
+
+    Args:
+        folder: on the file system of the files that are written.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    token = _FOLDER.set(folder)
+    try:
+        yield
+    finally:
+        _FOLDER.reset(token)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_drafts(folder: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from caps_med.batch.places import remove_files, remove_folder, texts_in, write_text
 from caps_med.batch.table import CaseResult
+from caps_med.drafts import drafts_in
 
 if TYPE_CHECKING:
     from caps_med.batch.places import Place
@@ -24,7 +25,8 @@ class Records:
     """Files below the outputs, one a case, written by the process that has worked on it.
 
     The tables of many cases are written now and then; whatever ends the batch in between, by force
-    too, the records have what is done.
+    too, the records have what is done. Half-written outputs lie here, too, so that those of a
+    killed process go with the folder.
 
     Attributes:
         out: the folder of the outputs.
@@ -49,6 +51,16 @@ class Records:
             self.folder.mkdir(parents=True, exist_ok=True)
         document = {"made_by": self.made_by, "case": result.as_dict()}
         write_text(self.folder / _name(result.case), json.dumps(document, ensure_ascii=False))
+
+    def drafting(self, what: str) -> AbstractContextManager[None]:
+        """What is written within lies here until it is whole; a store has no half objects.
+
+        Args:
+            what: a case, or what else no two processes write at a time.
+        """
+        if not isinstance(self.folder, Path):
+            return nullcontext()
+        return drafts_in((self.folder / _name(what)).with_suffix(".drafts"))
 
     def read(self) -> dict[str, CaseResult]:
         """Case name -> result, of those that the tables may not have."""

@@ -214,7 +214,8 @@ class _Tables:
     def write(self, results: dict[int, CaseResult]) -> None:
         start = time.monotonic()
         ordered = [results[index] for index in sorted(results)]
-        write_tables(self._records.out, self._records.made_by, ordered, self._skipped)
+        with self._records.drafting("the tables"):
+            write_tables(self._records.out, self._records.made_by, ordered, self._skipped)
         self._records.drop(self._new)
         self._new.clear()
         end = time.monotonic()

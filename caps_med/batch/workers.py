@@ -45,7 +45,11 @@ def run_case(action: Action, model: Model, case: Case, records: Records) -> Case
     fingerprint = ""
     try:
         fingerprint = case.fingerprint()
-        with case.here() as local, written_to(records.out) as (folder, place):
+        with (
+            case.here() as local,
+            written_to(records.out) as (folder, place),
+            records.drafting(case.name),
+        ):
             result = action.run(model, local, folder)
             place(result.outputs)
     except Cancelled:

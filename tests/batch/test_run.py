@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -211,6 +214,39 @@ def test_an_interruption_keeps_what_is_done(
     monkeypatch.setattr(Model, "segment", segment)
     run_batch(action, [scans], out, resume=True)
     assert files_of(out) == OUTPUTS
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from caps_med.batch import SegmentFiles, run_batch
+
+replace = Path.replace
+def killed_before_it_is_whole(draft, target):
+    if Path(target).name == sys.argv[4]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return replace(draft, target)
+
+Path.replace = killed_before_it_is_whole
+run_batch(SegmentFiles("tiny-segmentation", Path(sys.argv[1])), sys.argv[2:3], sys.argv[3])
+"""
+
+
+@pytest.mark.parametrize("file", ["v.nii", "cases.json"])
+@pytest.mark.parametrize("how", ["resume", "overwrite"])
+def test_what_a_killed_batch_has_half_written_goes(
+    action: SegmentFiles, models: Path, scans: Path, tmp_path: Path, file: str, how: str
+) -> None:
+    """Also of a case that is no longer there; what others have written stays."""
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", KILLED, str(models), str(scans), str(out), file]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert [name for name in files_of(out) if name.endswith(".draft")]
+    foreign = out / ".0123456789abcdef.draft"
+    foreign.write_bytes(b"another program's")
+    (scans / "sub/v.nii").unlink()
+    run_batch(action, [scans], out, resume=how == "resume", overwrite=how == "overwrite")
+    assert [*out.rglob(".*")] == [foreign]
 
 
 def test_a_full_disk_leaves_no_half_file(
