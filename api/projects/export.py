@@ -6,7 +6,7 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from typing import Literal
 
@@ -20,7 +20,8 @@ from api.projects.records import Image, Project
 from api.projects.service import Projects
 from api.projects.store import ProjectStore
 from api.projects.training_data import CASES_PAGE
-from caps_med.images import CODECS, encode_image
+from caps_med.errors import ModelNotFound
+from caps_med.images import CODECS, MedicalImage, encode_image
 from caps_med.images.channels import COLOURS
 
 Layout = Literal["nnunet", "pairs"]
@@ -33,12 +34,23 @@ def check_exportable(store: ProjectStore, project: Project, layout: Layout) -> N
     """Refuse what the layout cannot hold.
 
     Raises:
-        Refusal: nothing is corrected, or pictures and volumes are mixed (422).
+        Refusal: nothing is corrected; pictures and volumes, or images of other channels, are mixed
+            (422).
     """
-    if not store.images(project.id, "corrected", 0, 1):
+    kinds = store.kinds(project.id)
+    if not kinds:
         raise Refusal(DATA_NOT_FIT, "no image is corrected yet")
-    if layout == "nnunet" and len(store.dimensions(project.id)) > 1:
+    if layout != "nnunet":
+        return
+    if len({axes for axes, _ in kinds}) > 1:
         detail = "nnU-Net takes either pictures or volumes, here are both: export layout=pairs"
+        raise Refusal(DATA_NOT_FIT, detail)
+    if len(kinds) > 1:
+        counts = " and of ".join(str(channels) for _, channels in sorted(kinds))
+        detail = (
+            "nnU-Net takes images that all have the same channels, here are images of "
+            f"{counts} channels: export layout=pairs, or save all in the same channels"
+        )
         raise Refusal(DATA_NOT_FIT, detail)
 
 
@@ -47,12 +59,16 @@ async def archive(
 ) -> AsyncIterator[bytes]:
     """The pieces of the zip.
 
-    Images that are deleted meanwhile are left out.
+    Images that are deleted meanwhile are left out, and of the layout nnunet those that are
+    corrected meanwhile and of another kind than the first.
     """
     stream = _Pieces()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as packed:
-        count, ending, channels = 0, "", 1
+        count, first = 0, None
         async for image in _corrected(projects, project):
+            first = first or image
+            if layout == "nnunet" and _kind(image) != _kind(first):
+                continue
             try:
                 files = await patiently(engine, partial(_files, projects, engine, image, layout))
             except Refusal:  # deleted meanwhile
@@ -61,10 +77,10 @@ async def archive(
                 await to_thread.run_sync(_add, packed, name, content)
                 for piece in stream.taken():
                     yield piece
-            count, channels = count + 1, image.channels
-            ending = CODECS[format_of(image)].suffixes[0]
-        if layout == "nnunet":
-            description = _description(project, count, ending, channels)
+            count += 1
+        if layout == "nnunet" and first is not None:
+            names = await _channel_names(engine, project, first)
+            description = _description(project, names, count, first)
             _add(packed, "dataset.json", json.dumps(description, indent=2).encode())
     for piece in stream.taken():
         yield piece
@@ -83,32 +99,65 @@ async def _corrected(projects: Projects, project: Project) -> AsyncIterator[Imag
 async def _files(
     projects: Projects, engine: Engine, image: Image, layout: Layout
 ) -> list[tuple[str, bytes]]:
-    """Name and content of an image and its label map."""
+    """Name and content of an image, of nnU-Net's layout of each of its channels, and label map."""
     label = await to_thread.run_sync(projects.annotations.label, image)
     form = format_of(image) if layout == "nnunet" else image.format
     content = await to_thread.run_sync(projects.images.content, image.project, image.file)
-    if form != image.format:
+    contents = [content]
+    if form != image.format or (layout == "nnunet" and not _in_one_file(image)):
         decoded = await engine.decode([content], "image")
-        content = await engine.run("encode", lambda: encode_image(decoded, form))
+        parts = [decoded] if _in_one_file(image) else _channels(decoded)
+        contents = [await engine.run("encode", partial(encode_image, one, form)) for one in parts]
     marked = await to_thread.run_sync(projects.images.content, image.project, label.file)
     suffix, kept = CODECS[form].suffixes[0], CODECS[format_of(image)].suffixes[0]
     stem = f"{_UNSAFE.sub('-', image.name.partition('.')[0])[:_LONGEST_STEM]}-{image.id[:8]}"
-    if layout == "nnunet":
-        named = f"imagesTr/{stem}_0000{suffix}", f"labelsTr/{stem}{kept}"
-    else:
-        named = f"images/{stem}{suffix}", f"labels/{stem}{kept}"
-    return list(zip(named, (content, marked), strict=True))
+    if layout == "pairs":
+        return [(f"images/{stem}{suffix}", content), (f"labels/{stem}{kept}", marked)]
+    named = [(f"imagesTr/{stem}_{k:04}{suffix}", one) for k, one in enumerate(contents)]
+    return [*named, (f"labelsTr/{stem}{kept}", marked)]
 
 
-def _description(project: Project, count: int, ending: str, channels: int) -> dict[str, object]:
-    """What nnU-Net wants to know of a data set."""
-    names = ("R", "G", "B") if channels == COLOURS else ("image",)
+def _kind(image: Image) -> tuple[int, int]:
+    """Numbers of axes and of channels, as `ProjectStore.kinds` has them."""
+    return len(image.shape), image.channels
+
+
+def _in_one_file(image: Image) -> bool:
+    """Whether nnU-Net wants all channels in one file: of grey, and of colour pictures."""
+    return _kind(image) == (2, COLOURS) or image.channels == 1
+
+
+def _channels(image: MedicalImage) -> list[MedicalImage]:
+    return [image.with_array(image.array[k : k + 1]) for k in range(len(image.array))]
+
+
+async def _channel_names(engine: Engine, project: Project, image: Image) -> Sequence[str]:
+    """What the channels of an image, and so of all, are called."""
+    if image.channels == 1:
+        return ("image",)
+    if _in_one_file(image):
+        return ("R", "G", "B")
+    try:
+        return (await engine.bundle(project.model)).card.shown_channels
+    except ModelNotFound:  # it was deleted
+        return [f"channel {n}" for n in range(1, image.channels + 1)]
+
+
+def _description(
+    project: Project, names: Sequence[str], count: int, image: Image
+) -> dict[str, object]:
+    """What nnU-Net wants to know of a data set.
+
+    Args:
+        names: of the channels.
+        image: one of them; all have the same axes and channels.
+    """
     return {
         "name": project.name,
         "channel_names": {str(i): name for i, name in enumerate(names)},
         "labels": {name: label for label, name in project.labels.items()},
         "numTraining": count,
-        "file_ending": ending,
+        "file_ending": CODECS[format_of(image)].suffixes[0],
     }
 
 

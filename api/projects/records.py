@@ -67,7 +67,7 @@ class Image:
         name: of the uploaded file; never part of a path.
         file: its name on disk.
         format: of the file, a name of `caps_med.images.FORMATS`.
-        channels: of the image, 1 or 3.
+        channels: of the image.
         shape: ``*S``.
         affine: voxel indices to millimetres; None for a picture without a geometry.
         state: unlabelled, predicted by a model, or corrected by a person.

@@ -149,14 +149,14 @@ class ProjectStore:
             _add_bytes(connection, image.project, -size)
         return [image.file, *(file for file, _ in labels)]
 
-    def dimensions(self, project: str) -> set[int]:
-        """The numbers of axes that its corrected images have."""
+    def kinds(self, project: str) -> set[tuple[int, int]]:
+        """The numbers of axes and of channels that its corrected images have."""
         query = (
-            "SELECT DISTINCT json_array_length(shape) FROM images "
+            "SELECT DISTINCT json_array_length(shape), channels FROM images "
             "WHERE project = ? AND state = 'corrected'"
         )
         with self.database.connection() as connection:
-            return {int(row[0]) for row in connection.execute(query, (project,))}
+            return {(int(row[0]), int(row[1])) for row in connection.execute(query, (project,))}
 
     def label(self, image: str, version: int | None = None) -> LabelVersion | None:
         """A version of an image's label map; None for the present one."""

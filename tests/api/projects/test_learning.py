@@ -17,9 +17,11 @@ from api.projects.evaluation import Scores, compared
 from api.projects.learning import held_out_of
 from api.projects.records import Image, Project
 from caps_med.bundles import ModelRepository
+from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.jobs import wait_for
 from tests.api.projects.conftest import SIZE, Create, add, code, discs, png
 from tests.api.running import until
+from tests.conftest import tiny_binary, write_tiny
 from training.data import open_dataset
 
 TINY = {"epochs": "1", "steps": "2", "batch_size": "1", "crop": "64"}
@@ -144,6 +146,74 @@ def test_pictures_and_volumes_are_no_data_set_of_nnunet(
     packed = client.get(f"{project}/export", params={"layout": "pairs"})
     with zipfile.ZipFile(io.BytesIO(packed.content)) as archive:
         assert len(archive.namelist()) == 4
+
+
+def corrected(client: httpx.Client, project: str, images: dict[str, bytes], mask: bytes) -> None:
+    for path in add(client, project, images):
+        first = {"If-None-Match": "*"}
+        assert client.put(f"{path}/labels", content=mask, headers=first).is_success
+
+
+def coloured(image: bytes) -> bytes:
+    """A grey picture with red in it."""
+    grey = read_image(image, kind="image").array
+    return encode_image(MedicalImage(np.concatenate([grey, grey // 2, grey // 3])), "png")
+
+
+@pytest.mark.parametrize("colour_first", [False, True])
+def test_grey_and_colour_are_no_data_set_of_nnunet(
+    client: httpx.Client, create: Create, colour_first: bool
+) -> None:
+    project, [(grey, mask)] = create(), discs(1)
+    colour = coloured(grey)
+    first, second = (colour, grey) if colour_first else (grey, colour)
+    corrected(client, project, {"a.png": first}, mask)
+    corrected(client, project, {"b.png": second}, mask)
+    refused = client.get(f"{project}/export")
+    assert code(refused) == (422, "data_not_fit")
+    assert "images of 1 and of 3 channels" in refused.json()["detail"]
+    assert client.get(f"{project}/export", params={"layout": "pairs"}).is_success
+
+
+def exported(client: httpx.Client, project: str, folder: Path) -> dict[str, Any]:
+    """The description of nnU-Net's layout, which is unpacked."""
+    packed = client.get(f"{project}/export").content
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        archive.extractall(folder)
+    found: dict[str, Any] = json.loads((folder / "dataset.json").read_text())
+    return found
+
+
+def test_colours_are_one_file_of_nnunet(
+    client: httpx.Client, create: Create, tmp_path: Path
+) -> None:
+    project, [(grey, mask)] = create(), discs(1)
+    corrected(client, project, {"a.png": coloured(grey)}, mask)
+    described = exported(client, project, tmp_path)
+    assert described["channel_names"] == {"0": "R", "1": "G", "2": "B"}
+    assert len([*(tmp_path / "imagesTr").iterdir()]) == 1
+
+
+def test_other_channels_are_a_file_each_of_nnunet(
+    client: httpx.Client, create: Create, own_models: Path, tmp_path: Path
+) -> None:
+    card = tiny_binary("SegCaps", "disc")
+    arguments = {**card.network.arguments, "in_channels": 2}
+    network = card.network.model_copy(update={"arguments": arguments})
+    named = {"network": network, "channel_names": ("T1", "FLAIR")}
+    write_tiny(own_models, "two-sequences", card.model_copy(update=named))
+    project = create(model="two-sequences")
+    voxels = np.random.default_rng(3).uniform(0, 90, (2, 16, 16, 3)).astype(np.float32)
+    scan = encode_image(MedicalImage(voxels, np.diag([1.0, 1, 3, 1]), "nifti"), "nifti")
+    (path,) = add(client, project, {"a.nii.gz": scan})
+    assert client.post(f"{path}/predict").status_code == 201
+    labels = client.get(f"{path}/labels").content
+    assert client.put(f"{path}/labels", content=labels, headers={"If-Match": '"1"'}).is_success
+    described = exported(client, project, tmp_path)
+    assert described["channel_names"] == {"0": "T1", "1": "FLAIR"}
+    data = open_dataset(tmp_path)
+    assert (len(data.cases), data.channels) == (1, ("T1", "FLAIR"))
+    np.testing.assert_allclose(data.read(data.cases[0])[0].array, voxels, rtol=1e-6)
 
 
 def project_of(**values: Any) -> Project:  # noqa: ANN401
