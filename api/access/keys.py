@@ -25,6 +25,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TABLE = """CREATE TABLE IF NOT EXISTS keys (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, scopes TEXT NOT NULL, hash BLOB NOT NULL,
     per_minute INTEGER, created TEXT NOT NULL, revoked TEXT)"""
+#: Errors of SQLite that say nothing of the content: rights, a file system for reading only, a disk.
+_OUT_OF_REACH = (
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+)
 
 
 def default_path() -> Path:
@@ -123,7 +130,7 @@ class KeyStore:
         Raises:
             InvalidParameter: there is no such key.
         """
-        if self.path.exists():
+        if _is_there(self.path):
             with self._opened() as database:
                 database.execute(
                     "UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL",
@@ -135,8 +142,12 @@ class KeyStore:
         raise InvalidParameter(f"no key {identity!r}: `caps-med keys list` shows them")
 
     def list(self) -> list[Key]:
-        """All keys, the oldest first, including revoked ones."""
-        if not self.path.exists():
+        """All keys, the oldest first, including revoked ones.
+
+        Raises:
+            OSError, InvalidParameter: as `read` does.
+        """
+        if not _is_there(self.path):
             return []
         with self._opened() as database:
             rows = database.execute("SELECT * FROM keys ORDER BY created, id").fetchall()
@@ -154,10 +165,10 @@ class KeyStore:
         """All keys, with the hashes of their texts. Blocks, and waits for no lock.
 
         Raises:
-            OSError, sqlite3.Error: the file is locked or cannot be read.
-            InvalidParameter: it is not a file of keys.
+            OSError: its folder cannot be entered.
+            InvalidParameter: the file is locked, cannot be read, or is not a file of keys.
         """
-        if not self.path.exists():
+        if not _is_there(self.path):
             return StoredKeys({}, self._trace.exists())
         with self._opened(timeout=0) as database:
             rows = database.execute("SELECT * FROM keys").fetchall()
@@ -177,17 +188,45 @@ class KeyStore:
         if create:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._trace.touch(mode=0o600)
-            if not self.path.exists():
+            if not _is_there(self.path):
                 os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
+        address = f"{self.path.absolute().as_uri()}?mode=rw"  # never makes an empty file
         try:
-            address = f"{self.path.absolute().as_uri()}?mode=rw"  # never makes an empty file
             opened = sqlite3.connect(address, timeout=timeout, uri=True)
-            opened.execute(_TABLE)
+            with closing(opened) as database, database:
+                database.execute(_TABLE)
+                database.row_factory = sqlite3.Row
+                yield database
         except sqlite3.DatabaseError as error:
-            raise InvalidParameter(f"{self.path} is not a file of API keys: {error}") from error
-        with closing(opened) as database, database:
-            database.row_factory = sqlite3.Row
-            yield database
+            raise InvalidParameter(_told(self.path, error)) from error
+
+
+def _is_there(path: Path) -> bool:
+    """Whether it exists.
+
+    Raises:
+        OSError: its folder cannot be entered; who takes that for no file opens the service.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _told(path: Path, error: sqlite3.DatabaseError) -> str:
+    """What is wrong with a file of keys, and what to do."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF  # the primary one
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return f"{path}: another process has locked the API keys: try again when it has ended"
+    if code == sqlite3.SQLITE_FULL:
+        return f"{path}: the API keys cannot be written: the disk is full"
+    if path.is_file() and code in _OUT_OF_REACH:
+        return (
+            f"{path}: the API keys cannot be read or written ({error}): check whose the file and "
+            "its folder are, and that their disk works"
+        )
+    return f"{path} is not a file of API keys: {error}"
 
 
 def _key(row: sqlite3.Row) -> Key:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -225,6 +228,42 @@ class TestKeys:
         for path in (tmp_path / "keys.db", tmp_path):
             with pytest.raises(InvalidParameter, match="is not a file of API keys"):
                 KeyStore(path).list()
+
+    def test_a_locked_file_is_called_so(self, keys: KeyStore) -> None:
+        keys.create("gateway", ["infer"])
+        other = sqlite3.connect(keys.path, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(InvalidParameter, match=r"has locked the API keys: try again"):
+            keys.read()
+        other.execute("ROLLBACK")
+        other.close()
+        assert keys.read().ever
+
+    def test_a_file_that_may_not_be_read_is_called_so(
+        self, keys: KeyStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        keys.create("gateway", ["infer"])
+
+        def refused(*_: object, **__: object) -> sqlite3.Connection:  # root may read any file
+            error = sqlite3.OperationalError("unable to open database file")
+            error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+            raise error
+
+        monkeypatch.setattr(sqlite3, "connect", refused)
+        for ask in (keys.list, keys.read):
+            with pytest.raises(InvalidParameter, match=r"cannot be read or written .*: check"):
+                ask()
+
+    def test_a_folder_that_may_not_be_entered_is_not_taken_for_no_keys(
+        self, keys: KeyStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def denied(path: Path, **_: object) -> os.stat_result:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+        monkeypatch.setattr(Path, "stat", denied)
+        for ask in (keys.list, keys.read):
+            with pytest.raises(PermissionError, match="Permission denied"):
+                ask()
 
     def test_from_the_command_line(self, keys: KeyStore) -> None:
         def call(*arguments: str) -> str:
