@@ -41,13 +41,17 @@ class ModelPool:
     def get(self, bundle: Bundle) -> Model:
         """The model; loaded once, however many requests wait for it.
 
+        One in memory whose bundle says something else, because its files were replaced, answers
+        until this one is loaded, and then gives way.
+
         Raises:
             InvalidBundle: metadata, checksum or weights are wrong.
         """
         with self._lock:
             loading = self._loading[bundle.reference]
         with loading:
-            if model := self.loaded(bundle.reference):
+            model = self.loaded(bundle.reference)
+            if model is not None and model.metadata == bundle.metadata:
                 return model
             model = Model(bundle, self._limits, precision=self._precision)
             self._add(model)
@@ -65,6 +69,12 @@ class ModelPool:
         """``name@version`` of the models in memory."""
         with self._lock:
             return list(self._models)
+
+    def bundle(self, reference: str) -> Bundle | None:
+        """The files that the model ``name@version`` in memory was loaded from, as they were."""
+        with self._lock:
+            model = self._models.get(reference)
+        return None if model is None else model.bundle
 
     def evict(self, reference: str) -> None:
         """Drop a model."""

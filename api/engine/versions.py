@@ -46,8 +46,9 @@ class Versions:
     """From a reference to a model in memory.
 
     A name stands for the newest version that can be served; what cannot is logged, and tried again
-    when its files change. A version in use goes on answering until a newer one is loaded and warmed
-    up. Models that are deleted from the repository are evicted.
+    when its files change. A version in use goes on answering until a newer one, or other files that
+    have replaced its own, are loaded and warmed up. Models that are deleted from the repository are
+    evicted.
 
     Args:
         load: loads a bundle's model, off the event loop.
@@ -110,8 +111,11 @@ class Versions:
             bundles = self._repository.newest_first(name)
         except ModelNotFound:
             return None
+        current = self._current.get(name, "")
+        there = current in (bundle.reference for bundle in bundles)
+        if there and (in_use := self._pool.bundle(current)):
+            return in_use
         usable = [b for b in bundles if not self._is_refused(b) and not self._unreadable(b)]
-        current = self._current.get(name)
         return next((b for b in usable if b.reference == current), next(iter(usable), None))
 
     def warnings(self, name: str, answering: Bundle) -> list[str]:
@@ -164,9 +168,9 @@ class Versions:
         self._wake()
 
     async def refresh(self) -> None:
-        """Evict deleted models, and put new versions in place."""
+        """Evict deleted models, and put new versions and replaced files in place."""
         for reference in self._pool.references():
-            await self._drop_deleted(reference)
+            await self._follow(reference)
         for name, reference in list(self._current.items()):
             try:
                 bundles = await to_thread.run_sync(self._repository.newest_first, name)
@@ -174,18 +178,35 @@ class Versions:
                 del self._current[name]
                 continue
             for bundle in bundles:
-                if bundle.reference == reference or await self._replace(bundle):
+                if bundle.reference == reference:
+                    break
+                if await self._is_usable(bundle):
+                    self._current[name] = bundle.reference
+                    log.info("%s is in use", bundle.reference)
                     break
 
-    async def _drop_deleted(self, reference: str) -> None:
+    async def _follow(self, reference: str) -> None:
+        """What became of the files of a model in memory: deleted, replaced or nothing."""
         try:
-            await to_thread.run_sync(self._repository.find, reference)
+            bundle = await to_thread.run_sync(self._repository.find, reference)
         except ModelNotFound:
             self._pool.evict(reference)
             log.info("%s was deleted", reference)
+            return
+        replaced = await to_thread.run_sync(self._is_replaced, bundle)
+        if replaced and await self._is_usable(bundle):
+            log.info("%s was replaced by other files, which are in use", reference)
 
-    async def _replace(self, bundle: Bundle) -> bool:
-        """Put a version in place; False if it cannot be served."""
+    def _is_replaced(self, bundle: Bundle) -> bool:
+        """Whether other files, and readable ones, have taken the place of those in memory."""
+        in_use = self._pool.bundle(bundle.reference)
+        try:
+            return in_use is not None and in_use.metadata != bundle.metadata
+        except InvalidBundle:  # half copied
+            return False
+
+    async def _is_usable(self, bundle: Bundle) -> bool:
+        """Load a version and warm it up; False if it cannot be served."""
         if await to_thread.run_sync(self._is_refused, bundle):
             return False
         try:
@@ -193,8 +214,6 @@ class Versions:
         except Exception as error:
             await to_thread.run_sync(self._refuse, bundle, error)
             return False
-        self._current[bundle.name] = bundle.reference
-        log.info("%s is in use", bundle.reference)
         return True
 
 

@@ -72,9 +72,10 @@ def smallest_unsigned(ids: Array) -> Array:
         ids = whole
     if ids.min() < 0:
         raise InvalidInput(f"label ids must not be negative, the smallest is {ids.min()}")
-    if ids.max() > np.iinfo(np.uint32).max:
+    largest = int(ids.max())  # half floats hold no bound of integers
+    if largest > np.iinfo(np.uint32).max:
         raise InvalidInput(f"label ids must be below 2**32, the largest is {ids.max()}")
-    return ids.astype(np.min_scalar_type(int(ids.max())))
+    return ids.astype(np.min_scalar_type(largest))
 
 
 def as_labels(image: MedicalImage) -> MedicalImage:

@@ -305,12 +305,13 @@ class Model:
 
         Args and raises: as of `synthesize`.
         """
+        synthesizer = self.synthesizer  # before a message about the labels of another task's image
         read = self.read(labels, "labels")
         images = []
         with reporting_to(progress):
             for i in range(count):
                 with part_of(count, i):
-                    images.append(self.synthesizer(read, seed + i))
+                    images.append(synthesizer(read, seed + i))
         return images
 
     def interpolate(
@@ -333,12 +334,13 @@ class Model:
         Raises:
             What `synthesize` raises. InvalidParameter: fewer than two steps, or no such slice.
         """
-        read, plane = self.read(labels, "labels"), self.bundle.card.plane
+        synthesizer, plane = self.synthesizer, self.bundle.card.plane
+        read = self.read(labels, "labels")
         flat = self.network.spatial_dims == 2
         if slice is not None and flat:
             read = one_slice(read, slice, plane)
         with reporting_to(progress):
-            images = self.synthesizer.interpolate(read, seed, to_seed, steps)
+            images = synthesizer.interpolate(read, seed, to_seed, steps)
         if slice is None or flat:
             return images
         return [one_slice(image, slice, plane) for image in images]

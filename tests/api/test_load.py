@@ -22,10 +22,11 @@ from api.engine.calls import Segment
 from api.engine.queue import ModelQueue, Places
 from api.metrics import Metrics
 from api.settings import Settings
-from caps_med.bundles import ModelRepository
+from caps_med.bundles import ModelRepository, write_bundle
 from caps_med.client import Client, ServiceError
 from caps_med.images import MedicalImage, encode_image
 from caps_med.inference import Model, passes
+from caps_med.networks import build_network
 from tests.api.running import Running, run_async, running, until
 from tests.conftest import tiny_card, write_tiny
 
@@ -298,6 +299,32 @@ def test_a_damaged_version_is_listed_with_a_warning_before_it_is_asked_for(tmp_p
 def models_of(server: Running) -> list[dict[str, Any]]:
     models: list[dict[str, Any]] = httpx.get(f"{server.address}/v1/models").json()["models"]
     return models
+
+
+def test_files_that_replace_a_version_in_memory_answer(tmp_path: Path, picture: bytes) -> None:
+    card = tiny_card("segmentation")
+    write_tiny(tmp_path / "models", NAME, card)
+    network = build_network(card.network.name, card.network.arguments)  # of other weights
+    other = write_bundle(ModelRepository(tmp_path / "other"), NAME, network, card)
+    weights = other.metadata.weights.sha256
+    settings = Settings(models=tmp_path / "models", preload=(), reload_seconds=0.05)
+
+    def answered(server: Running) -> str:
+        answer = post(server, picture)
+        assert version(answer) == 1
+        return str(answer.headers["Caps-Med-Weights-SHA256"])
+
+    with running(settings) as server:
+        before = answered(server)
+        assert before != weights
+        place = tmp_path / "models" / NAME / "1"
+        shutil.copy(other.path / "configs" / "metadata.json", place / "configs")
+        until(lambda: bool(server.engine._versions._refused))  # its weights are yet to be copied
+        assert answered(server) == before
+        listed = httpx.get(f"{server.address}/v1/models/{NAME}").json()
+        assert listed["weights"]["sha256"] == before
+        shutil.copy(other.weights, place / "models")
+        until(lambda: answered(server) == weights)
 
 
 def test_a_deleted_version_gives_way(tmp_path: Path, picture: bytes) -> None:

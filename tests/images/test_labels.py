@@ -5,6 +5,7 @@ import pytest
 
 from caps_med.errors import UnknownLabel
 from caps_med.images import MedicalImage, label_palette, match_labels
+from caps_med.images.labels import as_labels
 
 
 def labels(*ids: int) -> MedicalImage:
@@ -14,6 +15,11 @@ def labels(*ids: int) -> MedicalImage:
 def test_known_ids_pass_unchanged() -> None:
     image = labels(0, 2, 5)
     assert match_labels(image, [0, 2, 5, 7]) is image
+
+
+def test_half_floats_are_ids_too() -> None:
+    labels = as_labels(MedicalImage(np.array([[[0, 2, 300]]], np.float16)))
+    assert labels.array.tolist() == [[[0, 2, 300]]]
 
 
 def test_unknown_ids_are_named_with_the_known_ones() -> None:

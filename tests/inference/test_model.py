@@ -303,8 +303,12 @@ def test_unknown_layer_and_slice_are_refused(segmentation: Model) -> None:
 def test_each_model_does_its_own_task(segmentation: Model, synthesis: Model) -> None:
     with pytest.raises(WrongTask, match="tiny-synthesis is a synthesis model"):
         synthesis.segment(picture())
-    with pytest.raises(WrongTask, match="tiny-segmentation is a segmentation model"):
-        segmentation.synthesize(label_map())
+    volume_of_numbers = np.full((4, 4, 2), 0.5), np.eye(4)  # no label map either
+    for source in (label_map(), volume_of_numbers):
+        with pytest.raises(WrongTask, match="tiny-segmentation is a segmentation model"):
+            segmentation.synthesize(source)
+        with pytest.raises(WrongTask, match="tiny-segmentation is a segmentation model"):
+            segmentation.interpolate(source)
 
 
 def test_unknown_model_is_named(models: Path) -> None:
