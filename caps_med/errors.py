@@ -5,6 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+#: What commands say of it, after the code ``out_of_memory``.
+OUT_OF_MEMORY = "there is too little memory: crop or downsample the image, or allow more memory"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out; PyTorch's allocator on processors raises a plain RuntimeError."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    said = str(error).lower()
+    told = "can't allocate memory" in said or "out of memory" in said
+    return isinstance(error, RuntimeError) and told
+
 
 class CapsMedError(ValueError):
     """Base of the errors that a caller can fix; the message says how."""

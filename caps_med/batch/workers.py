@@ -22,7 +22,7 @@ from caps_med.batch.cases import Case
 from caps_med.batch.places import is_store_error, written_to
 from caps_med.batch.records import Records
 from caps_med.batch.table import CaseResult
-from caps_med.errors import CapsMedError
+from caps_med.errors import OUT_OF_MEMORY, CapsMedError, is_out_of_memory
 from caps_med.inference import Model
 from caps_med.inference.passes import Cancelled, cancelled_unless
 from caps_med.inference.progress import reporting_to
@@ -60,7 +60,10 @@ def run_case(action: Action, model: Model, case: Case, records: Records) -> Case
         result = CaseResult(case.name, case.input, error=f"file: {error.strerror or error}")
     except Exception as error:  # one bad case stops no other
         told = "the store does not answer" if is_store_error(error) else str(error)
-        result = CaseResult(case.name, case.input, error=f"{type(error).__name__}: {told}")
+        named = f"{type(error).__name__}: {told}"
+        if is_out_of_memory(error):
+            named = f"out_of_memory: {OUT_OF_MEMORY}"
+        result = CaseResult(case.name, case.input, error=named)
     seconds = round(time.perf_counter() - start, 3)
     result = replace(result, fingerprint=fingerprint, seconds=seconds)
     try:

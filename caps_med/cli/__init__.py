@@ -19,7 +19,7 @@ from caps_med.cli import inference, models, weights
 from caps_med.cli.group import PlainGroup
 from caps_med.cli.options import Models, console, errors
 from caps_med.collector import collect_rarely_at_start
-from caps_med.errors import CapsMedError
+from caps_med.errors import OUT_OF_MEMORY, CapsMedError, is_out_of_memory
 from caps_med.plugins import add_plugins
 
 app = typer.Typer(
@@ -76,6 +76,10 @@ def main() -> None:
         _fail(error.code, str(error))
     except OSError as error:
         _fail("file", f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        _fail("out_of_memory", OUT_OF_MEMORY)
 
 
 def _fail(code: str, message: str) -> NoReturn:

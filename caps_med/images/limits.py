@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from caps_med.errors import InputTooLarge, InvalidParameter
+
+#: The bounds by the environment variables that set them, for the commands as for the service.
+VARIABLES = {
+    "max_bytes": "CAPS_MED_MAX_UPLOAD_BYTES",
+    "max_inflated_bytes": "CAPS_MED_MAX_INFLATED_BYTES",
+    "max_voxels": "CAPS_MED_MAX_VOXELS",
+}
 
 
 @dataclass(frozen=True)
@@ -29,11 +37,22 @@ class Limits:
             if value < 1:
                 raise InvalidParameter(f"{field.name} must be at least 1, got {value}")
 
+    @classmethod
+    def of_environment(cls) -> Limits:
+        """The defaults, and what the environment says otherwise, see `VARIABLES`.
+
+        Raises:
+            InvalidParameter: a variable is no whole number, or below 1.
+        """
+        given = {name: os.environ.get(variable) for name, variable in VARIABLES.items()}
+        return cls(**{name: _whole(name, text) for name, text in given.items() if text})
+
     def check_file(self, size: int) -> None:
         """Raise `InputTooLarge` for a file of `size` bytes over `max_bytes`."""
         if size > self.max_bytes:
             raise InputTooLarge(
-                f"the file has more than {self.max_bytes} bytes (max_bytes): crop or compress it"
+                f"the file has more than {self.max_bytes} bytes (max_bytes): crop or compress it, "
+                f"or allow more by {VARIABLES['max_bytes']}"
             )
 
     def check_array(self, shape: Sequence[int], bytes_per_voxel: int = 1) -> None:
@@ -42,13 +61,22 @@ class Limits:
         if voxels > self.max_voxels:
             raise InputTooLarge(
                 f"{' x '.join(map(str, shape))} are {voxels} voxels, allowed are {self.max_voxels} "
-                "(max_voxels): crop or downsample the image"
+                "(max_voxels): crop or downsample the image, or allow more by "
+                f"{VARIABLES['max_voxels']}"
             )
         if voxels * bytes_per_voxel > self.max_inflated_bytes:
             raise InputTooLarge(
                 f"the decoded image takes {voxels * bytes_per_voxel} bytes, allowed are "
-                f"{self.max_inflated_bytes} (max_inflated_bytes): crop or downsample the image"
+                f"{self.max_inflated_bytes} (max_inflated_bytes): crop or downsample the image, or "
+                f"allow more by {VARIABLES['max_inflated_bytes']}"
             )
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidParameter(f"{VARIABLES[name]}: must be a whole number, got {text!r}") from None
 
 
 DEFAULT_LIMITS = Limits()

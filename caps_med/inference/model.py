@@ -18,7 +18,6 @@ from caps_med.bundles.metadata import Refinement
 from caps_med.bundles.tasks import Task
 from caps_med.errors import InvalidBundle, InvalidParameter, WrongTask
 from caps_med.images import (
-    DEFAULT_LIMITS,
     ImageSource,
     Kind,
     Limits,
@@ -68,7 +67,7 @@ class Model:
 
     Args:
         bundle: its files.
-        limits: bounds on the images that it reads.
+        limits: bounds on the images that it reads; None for `Limits.of_environment`.
         device: of its network; None for `default_device`.
         precision: in which it segments, unless a call names another; see `segment`.
     """
@@ -76,11 +75,11 @@ class Model:
     def __init__(
         self,
         bundle: Bundle,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: Limits | None = None,
         device: str | torch.device | None = None,
         precision: Precision = "fp32",
     ) -> None:
-        self.bundle, self.limits = bundle, limits
+        self.bundle, self.limits = bundle, limits or Limits.of_environment()
         segments = bundle.card.task == "segmentation"
         self.precision: Precision = known_precision(precision) if segments else "fp32"
         network = bundle.load_network().to(device or default_device())
@@ -585,7 +584,10 @@ def default_device() -> torch.device:
 
 
 def load_model(
-    name: str, models: str | Path | None = None, device: str | torch.device | None = None
+    name: str,
+    models: str | Path | None = None,
+    device: str | torch.device | None = None,
+    limits: Limits | None = None,
 ) -> Model:
     """Load a model by name (``name@3`` for one version).
 
@@ -593,8 +595,10 @@ def load_model(
         models: the model repository; None takes ``CAPS_MED_MODELS`` or the user's data folder.
             The built-in models are always there.
         device: where its network runs; None takes ``CAPS_MED_DEVICE``, or a GPU if there is one.
+        limits: bounds on the images that it reads, such as ``Limits(max_voxels=2**29)``; None takes
+            ``CAPS_MED_MAX_VOXELS`` and so on, see `Limits.of_environment`, or the defaults.
 
     Raises:
         ModelNotFound: no such model. InvalidBundle: its files are damaged.
     """
-    return Model(ModelRepository(models).find(name), device=device)
+    return Model(ModelRepository(models).find(name), limits, device)

@@ -216,6 +216,17 @@ def test_an_interruption_keeps_what_is_done(
     assert files_of(out) == OUTPUTS
 
 
+def test_a_case_without_memory_says_so(
+    action: SegmentFiles, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def segment(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Model, "segment", segment)
+    result = run_batch(action, [scans / "a.png"], tmp_path / "out")
+    assert [(one.error or "").partition(":")[0] for one in result.failed] == ["out_of_memory"]
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

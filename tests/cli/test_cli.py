@@ -51,6 +51,26 @@ def labels(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_too_little_memory_is_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without_memory(*_: object) -> None:
+        raise error
+
+    for name in ("PYTHONWARNINGS", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, "")
+    for name in ("collect_rarely_at_start", "keep_freed_memory"):
+        monkeypatch.setattr(cli, name, lambda: None)
+    monkeypatch.setattr(cli, "add_plugins", lambda _: None)
+    monkeypatch.setattr(cli, "app", without_memory)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert capsys.readouterr().err.startswith("out_of_memory: there is too little memory: crop")
+
+
 @pytest.fixture(scope="module")
 def all_commands() -> typer.Typer:
     """The library's commands and those of its plugins."""

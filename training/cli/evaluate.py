@@ -85,6 +85,7 @@ def evaluate(
 
     from caps_med.bundles import ModelRepository
     from caps_med.inference import Model
+    from training.data.stacks import LIMITS
     from training.evaluation.models import find_models
     from training.tasks.evaluating import Request
     from training.tasks.registry import TASKS
@@ -92,7 +93,7 @@ def evaluate(
     others = [name.strip() for name in against.split(",") if name.strip()]
     repository = ModelRepository(models)
     baselines = {name: task.networks for name, task in TASKS.items()}
-    loaded = [Model(one) for one in find_models(repository, model, others, baselines)]
+    loaded = [Model(one, LIMITS) for one in find_models(repository, model, others, baselines)]
     task = TASKS[loaded[0].task]
     if robust and not task.attacked:
         raise InvalidParameter(f"--robust: {model} does not classify; leave --robust out")
@@ -104,7 +105,7 @@ def evaluate(
         seed=seed,
         interpretation=interpretation_of(binary, known, None, ""),
         images=images,
-        segmenter=None if segmenter is None else Model(repository.find(segmenter)),
+        segmenter=None if segmenter is None else Model(repository.find(segmenter), LIMITS),
         changed=robust_images if robust else 0,
         track=progress_bar,
     )

@@ -9,7 +9,7 @@ from typing import TypeVar
 import ignite.distributed as idist
 import torch
 
-from caps_med.errors import InvalidParameter
+from caps_med.errors import InvalidParameter, is_out_of_memory
 from training.engine.recipe import Recipe
 from training.engine.run_folder import RunFolder
 
@@ -38,7 +38,7 @@ def with_less_memory(
             return train(recipe, resume)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             smaller = recipe.smaller()
-            if not _is_out_of_memory(error) or smaller is None:
+            if not is_out_of_memory(error) or smaller is None:
                 raise
             changed = ", ".join(
                 f"{name} {value} -> {getattr(smaller, name)}"
@@ -56,10 +56,3 @@ def with_less_memory(
         notify(f"out of memory: continuing with {changed}")
         recipe, resume = smaller, folder.checkpoint.exists()
         folder.write(recipe)
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """PyTorch's CPU allocator raises a plain RuntimeError."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    return "can't allocate memory" in str(error) or "out of memory" in str(error).lower()

@@ -12,6 +12,7 @@ from caps_med.images import label_colors
 from caps_med.inference import Model, load_model
 from training.data import Dataset
 from training.data.cases import Case, Track
+from training.data.stacks import LIMITS
 from training.engine.recipe import first_epochs
 from training.evaluation.evaluator import read_matched
 from training.evaluation.segmentation import Evaluation, evaluate
@@ -81,7 +82,7 @@ def training_report(
     Raises:
         InvalidInput: the data can no longer be read.
     """
-    model = load_model(reference, models)
+    model = load_model(reference, models, limits=LIMITS)  # what was trained on is evaluated
     subset = dataset.subset(held_out)
     evaluation = evaluate(subset, [model], track, seed=seed) if subset.cases else None
     parts: dict[str, Any] = (

@@ -30,7 +30,7 @@ from caps_med.images.codecs import dicom_kinds, dicom_layout, zips
 from caps_med.images.codecs.dicom_frames import Frames, SeriesLabel, describe_frames, series_of
 from caps_med.images.codecs.dicom_volumes import MOST_LISTED, assemble, named
 from caps_med.images.image import Kind, MedicalImage
-from caps_med.images.limits import Limits
+from caps_med.images.limits import VARIABLES, Limits
 from caps_med.images.reading import read_at_most
 from caps_med.wording import counted
 
@@ -314,7 +314,8 @@ def _found(
         size += len(content)
         if size > most:
             raise InputTooLarge(
-                f"the DICOM files have more than {most} bytes ({bound}): send fewer slices"
+                f"the DICOM files have more than {most} bytes ({bound}): send fewer slices, or "
+                f"allow more by {VARIABLES[bound]}"
             )
         if found.counts.total() == MAX_FILES:
             raise InputTooLarge(f"more than {MAX_FILES} DICOM files in one series: split it")

@@ -17,7 +17,7 @@ from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import npy, zips
 from caps_med.images.codecs.codec import Codec
 from caps_med.images.image import Kind, MedicalImage
-from caps_med.images.limits import Limits
+from caps_med.images.limits import VARIABLES, Limits
 
 _MAX_ARRAYS = 64
 # A member's header may take this much beside its values.
@@ -92,7 +92,8 @@ def _inflated(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limits: Limits) 
     if entry.file_size > most:
         raise InputTooLarge(
             f"npz: an array takes {entry.file_size} bytes, allowed are {limits.max_inflated_bytes} "
-            "(max_inflated_bytes): crop or downsample the image"
+            "(max_inflated_bytes): crop or downsample the image, or allow more by "
+            f"{VARIABLES['max_inflated_bytes']}"
         )
     try:
         with archive.open(entry) as file:
