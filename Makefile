@@ -12,7 +12,7 @@ NODE := $(shell node -p 'const [a, b] = process.versions.node.split(".").map(Num
 # Idle OpenMP threads sleep: spinning, they would take the core that they wait for.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help install page demo test test-cluster docs serve lint bench clean
+.PHONY: help install page demo test tests test-cluster docs serve lint bench clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -47,8 +47,10 @@ endif
 demo: $(READY) page ## Segment and synthesize a brain slice, show its capsules; pictures in demo/
 	$(BIN)/caps-med demo --out demo
 
-test: $(READY) lint ## Run the linters and all tests
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n auto --dist loadfile
+test: lint tests ## Run the linters and all tests
+
+tests: $(READY) page
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-cluster: EXTRAS = dev,scale-dev
 test-cluster: $(READY) $(BIN)/helm ## Run the tests on a Ray cluster

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,24 @@ from caps_med.networks import build_network
 
 # Started in the background, a shell has its programs ignore Ctrl-C; tests send it to theirs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """One more than there are cores: tests also wait, for servers, browsers and other processes."""
+    return (yield) + 1
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In parallel, files of slow tests come first: begun last, one would end long after the rest.
+
+    Then the files of many tests. Needs ``--no-loadscope-reorder``.
+    """
+    if hasattr(config, "workerinput"):
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        count = Counter(item.path for item in items)
+        items.sort(key=lambda item: (item.path not in slow, -count[item.path]))
+
 
 LABELS = {0: "background", 2: "nucleus", 7: "membrane"}
 #: The models that come along, as they are listed.

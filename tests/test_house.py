@@ -44,6 +44,7 @@ def test_the_readmes_python_runs(workplace: Path, code: str) -> None:
     subprocess.run([sys.executable, "-c", code], cwd=workplace, check=True)
 
 
+@pytest.mark.slow
 def test_the_readmes_commands_run(workplace: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     (script,) = blocks("bash")

@@ -64,6 +64,7 @@ def refused(call: object, status: int, code: str) -> ServiceError:
     return raised.value
 
 
+@pytest.mark.slow
 def test_an_archive_becomes_a_model_that_is_served_at_once(
     client: Client, server: Running, discs: Path, tmp_path: Path
 ) -> None:
@@ -307,6 +308,7 @@ def test_inference_answers_while_a_job_runs(
     assert client.job(job["id"])["state"] == "running"
 
 
+@pytest.mark.slow
 def test_a_server_that_ends_takes_its_jobs_up_again(
     tmp_path: Path, discs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

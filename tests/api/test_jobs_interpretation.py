@@ -49,6 +49,7 @@ def submit(client: TestClient, archive: bytes, **options: str) -> tuple[int, dic
     return answer.status_code, answer.json()
 
 
+@pytest.mark.slow
 def test_instances_are_refused_until_they_are_explained(
     client: TestClient, archive: bytes, tmp_path: Path
 ) -> None:
@@ -95,6 +96,7 @@ def zipped(folder: Path) -> bytes:
     return buffer.getvalue()
 
 
+@pytest.mark.slow
 def test_label_maps_alone_train_a_model_for_any_contrast(
     client: TestClient, tmp_path: Path
 ) -> None:

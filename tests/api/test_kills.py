@@ -41,6 +41,7 @@ def test_a_job_survives_kills_of_its_server(tmp_path: Path) -> None:
     assert said[-1] == "succeeded, jobs 1, versions [1]"
 
 
+@pytest.mark.slow
 def test_a_process_that_a_killed_server_has_just_started_is_not_started_twice(
     tmp_path: Path,
 ) -> None:

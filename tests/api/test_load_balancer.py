@@ -76,6 +76,7 @@ def test_the_proxy_names_each_request_once(edge: Balanced) -> None:
     assert [line["request"] for line in edge.audited()].count(identity) == 1
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_when_services_end_under_load(edge: Balanced, picture: bytes) -> None:
     seen = len(edge.answered())
     expected = Client(edge.address).segment(NAME, picture)

@@ -46,6 +46,7 @@ def hostile_folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_hostile_folder(
     hostile_folder: Path, discs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

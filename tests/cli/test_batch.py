@@ -133,6 +133,7 @@ def test_ctrl_c_says_how_to_go_on(
     assert "stopped: 0 cases of 3 done" in printed and "--resume goes on" in printed
 
 
+@pytest.mark.slow
 def test_a_signal_ends_processes_and_keeps_the_table(models: Path, tmp_path: Path) -> None:
     """As Ctrl-C in a shell does: every process of the group is told."""
     folder, out = tmp_path / "scans", tmp_path / "out"

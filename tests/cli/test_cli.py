@@ -515,6 +515,7 @@ def test_paths_are_printed_as_they_are(models: Path, image: Path, tmp_path: Path
     assert f"tiny-segmentation@1 -> {out}" in printed.splitlines()
 
 
+@pytest.mark.slow
 def test_training_from_the_command_line(models: Path, discs: Path, tmp_path: Path) -> None:
     """Train, publish, use: and a second start is refused until it is told to resume."""
     arguments: list[str | Path]

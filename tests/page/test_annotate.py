@@ -85,6 +85,7 @@ class TestRound:
     def refusals(self) -> bool:
         return True
 
+    @pytest.mark.slow
     def test_images_are_corrected_and_learned_from(
         self, opened: Callable[..., Page], server: Served, model: str, tmp_path: Path
     ) -> None:

@@ -61,6 +61,7 @@ def check_forgotten(server: Served, job: str) -> None:
     assert answer.json()["code"] == "job_not_found"
 
 
+@pytest.mark.slow
 def test_a_volume_shows_how_far_it_is(
     opened: Callable[..., Page], server: Served, slab: Path, tmp_path: Path
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_volume_shows_how_far_it_is(
     check_forgotten(server, job)
 
 
+@pytest.mark.slow
 def test_a_reload_loses_nothing(
     opened: Callable[..., Page], server: Served, slab: Path, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 from playwright.sync_api import Page, expect
 
 from caps_med import samples
@@ -48,6 +49,7 @@ def begin(page: Page) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_what_is_painted_outlives_a_reload(opened: Callable[..., Page], tmp_path: Path) -> None:
     page = opened("synthesize")
     before = begin(page)

@@ -81,6 +81,7 @@ def tile(seed: int) -> str:
     return f"#synthesize .gallery canvas[aria-label='Seed {seed}']"
 
 
+@pytest.mark.slow
 def test_the_sample(opened: Callable[..., Page]) -> None:
     page = opened("synthesize")
     sample(page, "synthesize", "Tissue labels")
@@ -121,6 +122,7 @@ def test_between_two_seeds(opened: Callable[..., Page], cut: Path, tmp_path: Pat
     assert content == encode_image(wanted, "nifti")
 
 
+@pytest.mark.slow
 def test_what_is_painted_arrives(opened: Callable[..., Page], server: Served) -> None:
     page = opened("synthesize")
     page.locator("#synthesize .blank").click()

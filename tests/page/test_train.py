@@ -70,6 +70,7 @@ def test_what_the_form_offers_and_takes(opened: Callable[..., Page]) -> None:
         assert field.evaluate(SAID) == [True, ""]
 
 
+@pytest.mark.slow
 def test_a_model_is_trained_and_used(opened: Callable[..., Page], discs: Path) -> None:
     page = opened("train")
     expect(page.locator("#train [name=data]")).to_have_value("mni152")
@@ -101,6 +102,7 @@ def test_a_model_is_trained_and_used(opened: Callable[..., Page], discs: Path) -
     assert answered.value.headers["caps-med-model"] == "discs"
 
 
+@pytest.mark.slow
 def test_a_classifier_is_trained_and_used(opened: Callable[..., Page], tmp_path: Path) -> None:
     folder = class_folders(tmp_path / "digits", digits(40, kinds=2), digits(4, 2, start=40))
     page = opened("train")

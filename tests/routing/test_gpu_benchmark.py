@@ -23,6 +23,7 @@ TINY = Device(torch.device("cpu"), tiny=True)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.slow
 def test_every_section_runs_on_tritons_interpreter(tmp_path: Path) -> None:
     """So that it runs on a GPU at the first try; in another process, see `test_triton`."""
     result = subprocess.run(

@@ -47,6 +47,7 @@ def finished(client: httpx.Client, project: str) -> bool:
     return last_round(client, project)["state"] in ("finished", "failed")
 
 
+@pytest.mark.slow
 def test_a_round_trains_and_tells_whether_the_model_is_better(
     client: httpx.Client, create: Create, own_models: Path
 ) -> None:

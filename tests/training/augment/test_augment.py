@@ -157,6 +157,7 @@ def augment_once(data: Path) -> None:
     app(["--data", str(data), "--out", "more", "--count", "4", "--threshold", "0", *settings])
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(phantoms: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

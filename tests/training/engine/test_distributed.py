@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.training.engine import meeting
 
 
+@pytest.mark.slow
 def test_processes_that_are_started_again_meet(tmp_path: Path) -> None:
     """They do not call those that were killed, whose addresses the store of `torchrun` keeps."""
     answer = tmp_path / "answer"

@@ -154,6 +154,7 @@ def losses(run: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in (run / "scores.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(discs: Path, whole: Path, both: Path, tmp_path: Path) -> None:
     run = both / "discs"
     assert len(losses(run)) == len(losses(whole)) == 4

@@ -197,6 +197,7 @@ def test_z_chooses_the_style(axons: Path, tmp_path: Path, store: Path) -> None:
     assert moved > 2 * ignored
 
 
+@pytest.mark.slow
 def test_learns_discs(discs: Path, tmp_path: Path, store: Path) -> None:
     source = load_source(open_dataset(discs), store)
     # from when on the discs are seen is chance: with this seed before the 200th of 240 steps
