@@ -1,8 +1,15 @@
-"""Bytes that a call takes at most: ``python -m tests.api.peaks``, which prints its estimate too."""
+"""Bytes that calls take at most: ``python -m tests.api.peaks``, which tells their estimates too.
+
+Each line of its input, ``MODELS MODEL WHAT SIZES...``, is a call, answered by a line: bytes taken,
+and of the estimate those held and those to work with. A call has a process of its own, as it would
+take less after another one; it is forked from this one, which has imported what takes seconds.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +24,9 @@ from api.engine.calls import Apply, ModelCall
 from caps_med.images import MedicalImage
 from caps_med.inference import Model
 from caps_med.inference.uncertainty_maps import PROBABILITIES
+
+#: A call that takes longer is ended.
+PATIENCE_S = 300
 
 
 def call(what: str, shape: tuple[int, ...]) -> ModelCall[Any]:
@@ -86,8 +96,24 @@ def _bytes(name: str) -> int:
     return int(kilobytes) * 1024
 
 
-if __name__ == "__main__":
+def answer(models: Path, name: str, what: str, *sizes: str) -> None:
+    """Measure a call, and print what it took and its estimate."""
+    signal.alarm(PATIENCE_S)
+    taken, cost = measured(caps_med.load_model(name, models), what, tuple(map(int, sizes)))
+    print(taken, cost.held, cost.working, flush=True)
+
+
+def main() -> None:
+    """Answer each line of the input in a process of its own."""
     torch.set_num_threads(1)
-    name, what, *sizes = sys.argv[1:]
-    taken, cost = measured(caps_med.load_model(name), what, tuple(map(int, sizes)))
-    print(taken, cost.held, cost.working)
+    for line in sys.stdin:
+        models, *asked = line.split()
+        if (child := os.fork()) == 0:
+            answer(Path(models), *asked)
+            os._exit(0)
+        if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+            print(f"failed, status {status}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,18 @@ from caps_med.images import MedicalImage
 from tests.conftest import tiny_card, write_tiny
 
 MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def peaks() -> Iterator[subprocess.Popen[str]]:
+    """A process that forks one for each call, see `tests.api.peaks`."""
+    environment = {**import_path(), "OMP_NUM_THREADS": "1", "PATH": "",
+                   "MALLOC_MMAP_THRESHOLD_": str(128 * 1024)}  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.api.peaks"], env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        yield process
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peaks are read from /proc")
@@ -45,7 +58,9 @@ MIB = 2**20
         "brain-t1-synthesis interpolate 192 192",
     ],
 )
-def test_an_estimate_covers_what_a_call_takes(asked: str) -> None:
+def test_an_estimate_covers_what_a_call_takes(
+    asked: str, peaks: subprocess.Popen[str], tmp_path: Path
+) -> None:
     """Not less than that, and not so much more that what fits would be refused.
 
     Blocks above 128 KiB are returned to the system when they are freed, so a peak is what is in
@@ -54,7 +69,7 @@ def test_an_estimate_covers_what_a_call_takes(asked: str) -> None:
     """
     small, refined = asked.startswith("digits"), "refined" in asked
     times, further = (2.5, 32) if refined else (4, 32 if small else 64)
-    taken, estimated = measured(asked)
+    taken, estimated = measured(peaks, tmp_path, asked)
     assert taken <= estimated <= times * taken + further * MIB
 
 
@@ -70,25 +85,22 @@ def test_an_estimate_covers_what_a_call_takes(asked: str) -> None:
     ],
 )
 def test_an_estimate_follows_the_width_of_a_network(
-    name: str, arguments: dict[str, object], times: float, tmp_path: Path
-) -> None:
+    name: str, arguments: dict[str, object], times: float, peaks: subprocess.Popen[str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
     """Votes by unit routing are larger than all capsules; convolutions are not listed."""
     card = tiny_card("segmentation", network=NetworkSpec(name=name, arguments=arguments))
     write_tiny(tmp_path, "wide", card)
-    taken, estimated = measured("wide labels 128 128 2", tmp_path)
+    taken, estimated = measured(peaks, tmp_path, "wide labels 128 128 2")
     assert taken <= estimated <= times * taken + 32 * MIB
 
 
-def measured(asked: str, models: Path | None = None) -> tuple[int, int]:
+def measured(peaks: subprocess.Popen[str], models: Path, asked: str) -> tuple[int, int]:
     """What a call takes, in a process of its own, as peaks count from its start; its estimate."""
-    printed = subprocess.run(
-        [sys.executable, "-m", "tests.api.peaks", *asked.split()],
-        check=True, capture_output=True, text=True, timeout=300,
-        env={**import_path(), "OMP_NUM_THREADS": "1", "PATH": "",
-             "MALLOC_MMAP_THRESHOLD_": str(128 * 1024),
-             **({"CAPS_MED_MODELS": str(models)} if models else {})},
-    ).stdout  # fmt: skip
-    taken, held, working = map(int, printed.split())
+    assert peaks.stdin is not None and peaks.stdout is not None
+    peaks.stdin.write(f"{models} {asked}\n")
+    peaks.stdin.flush()
+    taken, held, working = map(int, peaks.stdout.readline().split())
     return taken, held + working
 
 
