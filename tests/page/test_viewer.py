@@ -99,9 +99,13 @@ def test_keys_and_their_help(opened: Callable[..., Page]) -> None:
     sample(page, "segment", "T1 slice")
     wait_for_answer(page)
     canvas = page.locator(CANVAS)
+    expect(page.locator("#segment .heard")).to_have_text("Segmenting t1.nii.gz: done")
     before = page.evaluate(VOXEL)
+    expect(page.locator("#segment .place")).to_have_attribute("aria-live", "off")
     canvas.press("ArrowUp")
     canvas.press("ArrowRight")  # towards the patient's left
+    expect(page.locator("#segment .place")).to_have_attribute("aria-live", "polite")
+    expect(page.locator("#segment .place")).to_contain_text(" mm · voxel ")
     after = page.evaluate(VOXEL)
     assert np.subtract(after, before).tolist() == [-1, 1, 0]
     assert 0 < page.evaluate("() => capsMed.segment.opts.crosshairWidth") < 1  # % of the image

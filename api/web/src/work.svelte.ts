@@ -13,6 +13,8 @@ export async function unlessStopped<T>(signal: AbortSignal, promise: Promise<T>)
 
 export class Work {
   said = $state('');
+  /** What a screen reader says of it: that it begins and how it ends, not each of its steps. */
+  heard = $state('');
   part = $state<number>();
   seconds = $state(0);
   state = $state<'idle' | 'busy' | 'cancelled' | 'failed'>('idle');
@@ -29,12 +31,12 @@ export class Work {
     const began = performance.now();
     const tick = setInterval(() => mine({ seconds: (performance.now() - began) / 1000 }), 100);
     this.now = now;
-    mine({ state: 'busy', said: what, part: undefined, seconds: 0 });
+    mine({ state: 'busy', said: what, heard: what, part: undefined, seconds: 0 });
     try {
       await untrack(() => job(now.signal, (said, part) => mine({ said, part })));
-      mine({ state: 'idle' });
+      mine({ state: 'idle', heard: `${what}: done` });
     } catch (error) {
-      if (now.signal.aborted) mine({ state: 'cancelled' });
+      if (now.signal.aborted) mine({ state: 'cancelled', heard: `${what}: cancelled` });
       else if (this.now === now) this.fail(error as Error);
       now.abort(); // what else this run has asked for
     } finally {
@@ -46,6 +48,6 @@ export class Work {
   quick = (job: Promise<unknown>): Promise<unknown> => job.catch((error) => this.fail(error));
 
   private fail(error: Error): void {
-    Object.assign(this, { state: 'failed', error });
+    Object.assign(this, { state: 'failed', error, heard: '' }); // the problem itself is heard
   }
 }

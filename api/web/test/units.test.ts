@@ -271,6 +271,18 @@ describe('work of a view', () => {
     await first;
     expect([shown, work.state]).toEqual([['second'], 'idle']);
   });
+  it('is heard when it begins and how it ends, and not in between', async () => {
+    const work = new Work();
+    const heard: string[] = [];
+    const listen = () => heard.push(work.heard);
+    await work.run('Segmenting', async (_, say) => { listen(); say('Segmenting: 1 of 2 done'); listen(); });
+    listen();
+    await work.run('Segmenting', async (signal) => { work.stop(); signal.throwIfAborted(); });
+    listen();
+    await work.run('Segmenting', () => Promise.reject(new Error('lost')));
+    listen(); // the problem is an alert
+    expect(heard).toEqual(['Segmenting', 'Segmenting', 'Segmenting: done', 'Segmenting: cancelled', '']);
+  });
 });
 
 describe('two label maps of one image', () => {
