@@ -137,7 +137,10 @@ class Classifier(ImageReader[ClassificationNetwork]):
         return scores, probabilities, capsules, self._present(scores, probabilities)
 
     def _drawn(self, capsules: Tensor, present: Tensor) -> Tensor:
-        return self.network.reconstruct(capsules, present).float().cpu()
+        """Each alone: a decoder's dense layers round otherwise in a batch."""
+        rows = zip(capsules.split(1), present.split(1), strict=True)
+        drawn = [self.network.reconstruct(*row) for row in rows]
+        return torch.cat(drawn).float().cpu()
 
     def _doubts(self, pictures: Tensor, drawn: Tensor | None) -> list[tuple[str, ...]]:
         """Of each picture, whether it is unlike those of the training.

@@ -65,7 +65,7 @@ def _samples(network: CapsuleNetwork, tensors: Sequence[Tensor]) -> range | None
     """The samples to compute one at a time; None where the batch stays whole."""
     sizes = {len(x) if x.ndim else 0 for x in tensors}
     whole = network.training and network.whole_training_batches
-    if whole or len(sizes) != 1 or sizes == {1} or tensors[0].device.type not in SPLIT_ON:
+    if whole or len(sizes) != 1 or sizes <= {0, 1} or tensors[0].device.type not in SPLIT_ON:
         return None
     return range(len(tensors[0]))
 

@@ -48,7 +48,8 @@ def route(
             backend that cannot run.
     """
     _check(votes, bias, priors)
-    if priors is not None or torch.compiler.is_compiling():  # also while exporting
+    # plain is also what exports, and takes an empty batch, of which kernels have no block
+    if priors is not None or torch.compiler.is_compiling() or not votes.numel():
         return route_plain(votes, bias, _needed(votes, routing), priors)
     if type(votes) is not Tensor:  # such as MONAI's MetaTensor
         votes = votes.as_subclass(Tensor)

@@ -1,13 +1,17 @@
-"""The autograd function of the backends that have a backward pass of their own."""
+"""The autograd functions of the backends that have a backward pass of their own.
+
+They have first derivatives in reverse mode. What else is asked for is refused, never answered
+without the part that passes through the routing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.forward_ad import unpack_dual
 
 from caps_med.routing.config import Routing
 
@@ -21,8 +25,9 @@ def differentiable(
     forward: Forward, backward: Backward, votes: Tensor, bias: Tensor | None, routing: Routing
 ) -> Tensor:
     """`forward`, whose gradient is `backward`; only votes and bias are kept in between."""
-    learned = votes.requires_grad or (bias is not None and bias.requires_grad)
-    if learned and torch.is_grad_enabled():
+    given = [votes] if bias is None else [votes, bias]
+    learned = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+    if learned or any(unpack_dual(x).tangent is not None for x in given):  # which is refused
         capsules: Tensor = _Routing.apply(votes, bias, routing, forward, backward)  # type: ignore[no-untyped-call]  # PyTorch's own
         return capsules
     return forward(votes, bias, routing)
@@ -43,7 +48,29 @@ class _Routing(torch.autograd.Function):
         return forward(votes, bias, routing)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        by_votes, by_bias = ctx.backward_pass(*ctx.saved_tensors, grad, ctx.routing)
+        given = (*ctx.saved_tensors, grad)
+        by_votes, by_bias = derived_once(lambda: ctx.backward_pass(*given, ctx.routing), given)
         return by_votes, by_bias, None, None, None
+
+
+def derived_once(run: Callable[[], Any], given: Sequence[Tensor | None]) -> Any:  # noqa: ANN401
+    """What `run` returns, gradients that were made of `given`; their own are refused.
+
+    Not PyTorch's ``once_differentiable``: where the gradient from above is a constant, it returns
+    constants, and what a second derivative lacks is told nobody.
+    """
+    return _Gradients.apply(run, *given)  # type: ignore[no-untyped-call]  # PyTorch's own
+
+
+class _Gradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, run: Callable[[], Any], *given: Tensor | None) -> Any:  # noqa: ANN401
+        return run()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # noqa: ANN401
+        raise NotImplementedError(
+            "this routing backend has no second derivatives: route by the plain one, inside "
+            "`with caps_med.routing.use_backend('plain'):`"
+        )

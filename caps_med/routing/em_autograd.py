@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from caps_med.routing.autograd import derived_once
 from caps_med.routing.em_start import EMInputs, EMSettings
 
 #: Poses ``[B, J, A, P]``, logits of activations ``[B, J, P]``, assignments ``[B, I, J, P]``.
@@ -41,7 +41,6 @@ class _EMRouting(torch.autograd.Function):
         return found
 
     @staticmethod
-    @once_differentiable
     def backward(
         ctx: Any,  # noqa: ANN401
         by_poses: Tensor,
@@ -50,5 +49,7 @@ class _EMRouting(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         votes, activations, beta_u, beta_a, slots, *kept = ctx.saved_tensors
         inputs = EMInputs(votes, activations, beta_u, beta_a, slots, ctx.settings)
-        gradients = ctx.run(inputs, tuple(kept), (by_poses, by_logits, by_assigned))
+        above = (by_poses, by_logits, by_assigned)
+        given = (votes, activations, beta_u, beta_a, *above)
+        gradients = derived_once(lambda: ctx.run(inputs, tuple(kept), above), given)
         return None, None, None, *gradients, None

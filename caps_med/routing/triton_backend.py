@@ -167,8 +167,8 @@ def _forward(
     ITERATIONS: tl.constexpr,
 ):  # fmt: skip
     n = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    b, i, a = tl.program_id(1).to(tl.int64), tl.arange(0, PI), tl.arange(0, PA)
-    j = tl.arange(0, PJ) + tl.program_id(2)
+    b, i = tl.program_id(1).to(tl.int64), tl.arange(0, PI).to(tl.int64)
+    j, a = (tl.arange(0, PJ) + tl.program_id(2)).to(tl.int64), tl.arange(0, PA).to(tl.int64)
     i4, j3, n3, a3 = i[:, None, None, None], j[:, None, None], n[None, :, None], a[None, None, :]
     there = (j3 < J) & (n3 < N) & (a3 < A)
     where = b * vb + i4 * vi + (j3 * vj + n3 * vn + a3 * va)[None, :, :, :]
@@ -194,8 +194,8 @@ def _backward(
     ITERATIONS: tl.constexpr,
 ):  # fmt: skip
     n = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    b, i, a = tl.program_id(1).to(tl.int64), tl.arange(0, PI), tl.arange(0, PA)
-    j = tl.arange(0, PJ) + tl.program_id(2)
+    b, i = tl.program_id(1).to(tl.int64), tl.arange(0, PI).to(tl.int64)
+    j, a = (tl.arange(0, PJ) + tl.program_id(2)).to(tl.int64), tl.arange(0, PA).to(tl.int64)
     i4, j3, n3, a3 = i[:, None, None, None], j[:, None, None], n[None, :, None], a[None, None, :]
     there = (j3 < J) & (n3 < N) & (a3 < A)
     votes_there = (i4 < I) & there[None, :, :, :]

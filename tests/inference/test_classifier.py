@@ -71,6 +71,9 @@ class TestEachNetwork:
             alone = model.classify(image)
             assert alone.probabilities == one.probabilities
             np.testing.assert_array_equal(alone.poses, one.poses)
+            if alone.reconstruction is not None and one.reconstruction is not None:
+                drawn = alone.reconstruction.array
+                np.testing.assert_array_equal(drawn, one.reconstruction.array)
 
     def test_capsules_are_explored(self, repository: Path, name: str) -> None:
         model = caps_med.load_model(name, repository)

@@ -121,6 +121,15 @@ def test_gradients_pass_through_the_assignments() -> None:
     assert torch.autograd.gradcheck(assignments, inputs)
 
 
+def test_a_second_derivative_is_refused_and_not_left_out() -> None:
+    votes, activations, beta_u, beta_a = tracked(case(batch=1))
+    with use_backend("numba"):
+        found = route_em(votes, activations, beta_u, beta_a, EMRouting())
+    (first,) = torch.autograd.grad(found.poses.sum(), votes, create_graph=True)
+    with pytest.raises(NotImplementedError, match="no second derivatives"):
+        (first.square().sum() + votes.sum()).backward()
+
+
 @pytest.mark.parametrize("positions", [1, 2, 19])
 @pytest.mark.parametrize("mass_scale", [1.0, 40.0])
 def test_gradients_equal_those_of_float64(positions: int, mass_scale: float) -> None:

@@ -242,3 +242,34 @@ def test_no_graph_is_prepared_where_no_gradient_is_wanted(monkeypatch: pytest.Mo
     monkeypatch.setattr(_Routing, "apply", prepared)
     with torch.inference_mode():
         assert torch.equal(route_numba(votes, learned, case.routing), expected)
+
+
+@pytest.mark.parametrize("backend", ["eager", "numba"])
+def test_a_second_derivative_is_refused_and_not_left_out(backend: str) -> None:
+    votes = torch.randn(1, 2, 3, 4, 5, requires_grad=True)
+    capsules = route(votes, None, Routing(), backend)
+    (first,) = torch.autograd.grad(capsules.sum(), votes, create_graph=True)
+    with pytest.raises(NotImplementedError, match=r"no second derivatives: .*use_backend\('plain'"):
+        (first.square().sum() + votes.sum()).backward()
+
+
+@pytest.mark.parametrize("backend", ["eager", "numba"])
+def test_forward_derivatives_are_refused_and_not_left_out(backend: str) -> None:
+    votes = torch.randn(1, 2, 3, 4, 5)
+    with (
+        torch.autograd.forward_ad.dual_level(),
+        pytest.raises(NotImplementedError, match="forward mode AD"),
+    ):
+        dual = torch.autograd.forward_ad.make_dual(votes, torch.ones_like(votes))
+        route(dual, None, Routing(), backend)
+
+
+@pytest.mark.parametrize("backend", ["eager", "numba", "plain"])
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4, 5), (2, 2, 3, 4, 0)])
+def test_nothing_is_routed_to_nothing(backend: str, shape: tuple[int, ...]) -> None:
+    votes = torch.zeros(shape, requires_grad=True)
+    bias = torch.ones(3, 4, requires_grad=True)
+    capsules = route(votes, bias, Routing(), backend)
+    assert capsules.shape == (shape[0], *shape[2:])
+    capsules.sum().backward()
+    assert bias.grad is not None and not bias.grad.any()

@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from caps_med.routing import use_backend
+from caps_med.routing import Routing, use_backend
 from caps_med.routing.em import EMRouting, route_em
 from tests.routing.cases import Case
 
@@ -59,6 +59,25 @@ def check_bfloat16(case: Case, device: str) -> None:
     assert (capsules.double() - expected).norm() / expected.norm() < 2e-2
 
 
+def check_far(device: str) -> None:
+    """Votes whose input types lie more than 2**31 numbers apart from first to last, as of a volume
+    of 256 positions along each axis; the memory between them is never touched.
+    """
+    from caps_med.routing.plain import route_plain
+    from caps_med.routing.triton_backend import route_triton
+
+    near = torch.randn(1, 3, 2, 4, 5, generator=torch.Generator().manual_seed(0)).bfloat16()
+    room = torch.empty(2**31 + 64, dtype=torch.bfloat16, device=device)
+    votes = room.as_strided(near.shape, (8, 2**30, 4, 1, 8)).copy_(near).requires_grad_()
+    capsules = route_triton(votes, None, Routing(2))
+    expected = route_plain(near.requires_grad_(), None, Routing(2))
+    torch.testing.assert_close(capsules.cpu(), expected, rtol=0, atol=1e-2)
+    for answer in (capsules, expected):
+        answer.float().square().sum().backward()
+    assert votes.grad is not None and near.grad is not None
+    torch.testing.assert_close(votes.grad.cpu(), near.grad, rtol=0, atol=2e-2)
+
+
 #: Shapes of votes of EM routing: more slots than one tile holds; positions of two blocks.
 EM_SHAPES = [(2, 6, 3, 4, 3), (1, 2049, 2, 1, 1), (1, 3, 2, 5, 40)]
 
@@ -97,6 +116,7 @@ def check_all() -> None:
         print(case)  # the last one printed is the one that failed
         check(case, "cpu")
     check_bfloat16(CASES[0], "cpu")
+    check_far("cpu")
 
 
 @needs_triton
@@ -119,6 +139,13 @@ def test_kernels_on_the_interpreter() -> None:
 def test_kernels_on_the_gpu(case: Case) -> None:
     check(case, "cuda")
     check_bfloat16(case, "cuda")
+
+
+@pytest.mark.gpu
+@needs_triton
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_votes_far_apart_on_the_gpu() -> None:
+    check_far("cuda")
 
 
 @pytest.mark.gpu
