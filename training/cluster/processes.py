@@ -16,6 +16,7 @@ from typing import Any
 
 from caps_med.errors import CapsMedError
 from caps_med.ray_connection import connected
+from training.atomic import write_text
 
 #: Attempts after a process or node was lost.
 RETRIES = 3
@@ -103,5 +104,6 @@ def _command(config: dict[str, Any]) -> None:
     try:
         app(args=arguments, standalone_mode=False)
     except CapsMedError as error:
-        Path(_REFUSED).write_text(json.dumps({"message": str(error), "reason": error.code}))
+        # at once: another process may be ended while it writes the same
+        write_text(Path(_REFUSED), json.dumps({"message": str(error), "reason": error.code}))
         raise

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from monai.metrics import compute_confusion_matrix_metric, get_confusion_matrix
 from monai.networks.utils import eval_mode
-from monai.transforms import DivisiblePad
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -21,7 +20,7 @@ from caps_med.networks import (
     one_hot,
     predicted_classes,
 )
-from caps_med.networks.padding import cropped
+from caps_med.networks.padding import cropped, padded
 from training.data.samples import Sample, evenly
 from training.evaluation.metrics.image import masked_ssim
 from training.evaluation.metrics.planes import as_slices
@@ -41,7 +40,7 @@ def dice_scores(
     channels = network.out_channels
     counts = []
     with eval_mode(network):
-        for image, label in _cases(samples, network.divisor, network):
+        for image, label in _cases(samples, network):
             found = predicted_classes(_answer(network, image))
             of_sample = one_hot(found, channels), one_hot(label, channels)
             counts.append(get_confusion_matrix(*of_sample, include_background=channels == 1))
@@ -64,12 +63,9 @@ def pixel_scores(
     random = np.random.default_rng(seed)
     scores, classes = [], []
     with eval_mode(network):
-        for sample, (image, label) in zip(
-            samples, _cases(samples, network.divisor, network), strict=True
-        ):
-            sizes = sample["label"].shape[1:]  # without padding
-            maps = cropped(_answer(network, image), sizes)[0].flatten(1)
-            true = cropped(label, sizes).flatten()
+        for image, label in _cases(samples, network):
+            maps = _answer(network, image)[0].flatten(1)
+            true = label.flatten()
             chosen = torch.from_numpy(
                 random.choice(len(true), min(pixels, len(true)), replace=False)
             ).to(true.device)
@@ -79,10 +75,9 @@ def pixel_scores(
 
 
 def _answer(network: SegmentationNetwork, image: Tensor) -> Tensor:
-    """Capsule lengths of one sample; of a volume in windows, as in inference."""
+    """Probabilities of one sample, padded as in inference; of a volume in windows, as there."""
     if network.spatial_dims == 2:
-        lengths: Tensor = network(image)
-        return lengths
+        return cropped(network(padded(network, image)), image.shape[2:])
     maps = image[0].movedim(0, 1)  # a volume as its slices
     return in_passes(network, network, maps).movedim(0, 1)[None].to(image.device)
 
@@ -93,7 +88,7 @@ def validation_picture(
     """Some samples side by side, ``[3, H, W]`` in [0, 1]: image, label and prediction below."""
     columns = []
     with eval_mode(network):
-        for image, label in _cases(evenly(samples, shown), network.divisor, network):
+        for image, label in _cases(evenly(samples, shown), network):
             found = predicted_classes(_answer(network, image))
             if image.ndim == 5:
                 image, label, found = (x[:, :, x.shape[2] // 2] for x in (image, label, found))
@@ -122,8 +117,10 @@ def synthesis_scores(
     z = average_style(generator)
     ssims, errors = [], []
     with eval_mode(generator):
-        for image, label in _cases(samples, generator.divisor, generator):
-            fake, _ = generator.clean_and_image(one_hot(label, channels), z.to(image.device))
+        for image, label in _cases(samples, generator):
+            condition = one_hot(padded(generator, label), channels)
+            fake, _ = generator.clean_and_image(condition, z.to(image.device))
+            fake = cropped(fake, image.shape[2:])
             fake, image, inside = (as_slices(x) for x in (fake, image, (label > 0).float()))
             if inside.sum() > 0:
                 ssims.append(masked_ssim(fake, image, inside))
@@ -143,12 +140,9 @@ def average_style(generator: SynthesisNetwork) -> Tensor:
     return z
 
 
-def _cases(
-    samples: Sequence[Sample], divisor: int, network: torch.nn.Module
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Image and label ``[1, C, H, W]`` of each sample, padded to the network's divisor."""
-    pad = DivisiblePad(k=divisor, method="end")
+def _cases(samples: Sequence[Sample], network: torch.nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
+    """Image and label ``[1, C, *S]`` of each sample, on the network's device."""
     device = next(network.parameters()).device
     for sample in samples:
         image, label = (torch.from_numpy(sample[key]).float() for key in ("image", "label"))
-        yield tuple(pad(x).as_subclass(Tensor)[None].to(device) for x in (image, label))
+        yield image[None].to(device), label[None].to(device)

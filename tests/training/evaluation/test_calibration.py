@@ -16,7 +16,6 @@ from caps_med.images import MedicalImage
 from caps_med.networks import SegCaps, with_temperature
 from tests.conftest import disc, tiny_binary, tiny_card, write_tiny
 from training.data.samples import Sample
-from training.evaluation import validation
 from training.evaluation.calibration import (
     BINS,
     Reliability,
@@ -74,7 +73,7 @@ def test_pixels_are_those_of_the_samples_without_padding(monkeypatch: pytest.Mon
     label = rng.integers(0, 3, (1, 9, 13)).astype(np.uint8)
     sample: Sample = {"image": rng.random((1, 9, 13), np.float32), "label": label}
     maps = torch.from_numpy(rng.random((1, 3, 16, 16), np.float32))
-    monkeypatch.setattr(validation, "_answer", lambda *_: maps)
+    monkeypatch.setattr(SegCaps, "forward", lambda *_: maps)
     scores, true = pixel_scores(network, [sample])
     assert scores.shape == (9 * 13, 3)
     order, expected = np.argsort(scores[:, 0]), maps[0, :, :9, :13].flatten(1).T.numpy()
@@ -128,7 +127,7 @@ def test_the_recipe_fits_the_temperature_to_samples_held_out(
     logits, true = drawn(64 * 64, 3)
     maps = (2 * logits).softmax(1).T.reshape(1, 3, 64, 64)
     sample = {"image": np.zeros((1, 64, 64), np.float32), "label": true.reshape(1, 64, 64).numpy()}
-    monkeypatch.setattr(validation, "_answer", lambda *_: maps)
+    monkeypatch.setattr(SegCaps, "forward", lambda *_: maps)
     recipe = build_recipe(SegmentationRecipe, [{"data": "x", "seed": 0}])
     network = SegCaps(atoms=4, out_channels=3)
     source: Any = SimpleNamespace(validation=[sample])

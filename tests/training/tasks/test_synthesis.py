@@ -28,7 +28,12 @@ from training.evaluation.validation import average_style
 from training.tasks.overrides import build_recipe
 from training.tasks.publish import publish
 from training.tasks.synthesis.recipe import GENTLE, SynthesisRecipe
-from training.tasks.synthesis.train import drawn_crops, train_synthesis, training_step
+from training.tasks.synthesis.train import (
+    _other_noise,
+    drawn_crops,
+    train_synthesis,
+    training_step,
+)
 from training.transforms import synthesis_transforms
 
 #: 18 steps, small.
@@ -225,7 +230,10 @@ def test_a_judge_holds_the_geometry(axons: Path, tmp_path: Path, store: Path, mo
 def test_pix2pix_has_its_own_recipe(axons: Path) -> None:
     chosen = recipe(axons, network="pix2pix")
     assert (chosen.discriminator, chosen.style_weight, chosen.texture_weight) == ("patch", 0, 0)
+    assert chosen.l1_weight / chosen.adversarial_weight == pytest.approx(100)  # as published
     assert recipe(axons, network="pix2pix", discriminator="capsule").discriminator == "capsule"
+    with pytest.raises(ValueError, match="crop 16: discriminator=patch needs at least 24"):
+        recipe(axons, network="pix2pix", crop=16)
 
 
 def test_spade_has_its_own_recipe_and_the_noise_of_the_capsule_generator(
@@ -295,6 +303,19 @@ def test_another_noise_source_starts_from_the_same_layers(
     assert second.get_parameter("conv1.weight")[:, 1:].abs().max() < 1e-6
 
 
+@pytest.mark.parametrize(("codes", "others"), [(3, 0), (0, 3), (3, 5)])
+def test_with_other_style_codes_the_noise_that_was_learned_is_kept(
+    axon_source: Source, codes: int, others: int
+) -> None:
+    arguments = {"noise_source": "field", "noise_size": 16, "atoms": 4}
+    before, after = (
+        build_network("CapsPix2Pix", {**arguments, "codes": n}) for n in (codes, others)
+    )
+    after.load_state_dict(_other_noise(before.state_dict(), after.state_dict(), axon_source))
+    for one, other in zip(before.parameters(), after.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -319,3 +340,5 @@ def test_images_of_one_style_have_no_codes_to_keep(axon_source: Source) -> None:
     source = replace(axon_source, samples=grey)
     with pytest.raises(InvalidParameter, match="the training images all have one style"):
         training_step(source, chosen, drawn_crops(source, chosen))
+    without = chosen.model_copy(update={"codes": 0})
+    assert training_step(source, without, drawn_crops(source, without)).style is None

@@ -42,13 +42,15 @@ GENTLE = Augmentation(
 VALIDATED = 256
 #: Evenly spaced training samples whose label maps' statistics the model's card keeps.
 STATISTICS_OF = 200
-#: Discriminators that need 4 x 4 positions at one sixteenth of the crop's size.
-MIN_CROP = {"convolutional": 64, "capsule": 64}
+#: Smallest crop of a discriminator: two need 4 x 4 positions at one sixteenth of its size, one more
+#: than a single position in front of its last layer.
+MIN_CROP = {"convolutional": 64, "capsule": 64, "patch": 24}
 #: Other defaults of pix2pix, as published (Isola et al. 2017: L1 and GAN loss 100 to 1).
 PIX2PIX = {
     "learning_rate": 2e-4,
     "discriminator": "patch",
     "discriminator_width": 64,
+    "adversarial_weight": 0.01,
     "structure_weight": 0.0,
     "texture_weight": 0.0,
     "style_weight": 0.0,

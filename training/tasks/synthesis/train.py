@@ -42,6 +42,8 @@ from training.transforms import synthesis_transforms
 STYLE_CROPS = 256
 #: Crops among which the codes that are kept are chosen, for each of them; and their edge, in crops.
 CODE_CROPS, CODE_CROP = 3, 2
+#: What a generator has of the codes, beside its weights.
+CODES = {"noise.codes", "noise.spread"}
 
 
 def train_synthesis(
@@ -160,7 +162,7 @@ def training_step(
             recipe.precision,
         ),
         optimizer=Adam(generator.parameters(), lr=recipe.rate, betas=(0.5, 0.999)),
-        style=style,
+        style=style if style and style.size else None,
         loss=GeneratorLoss(
             _weights(recipe),
             judge.to(device) if judge else None,
@@ -179,10 +181,13 @@ def _averaged(generator: SynthesisNetwork, decay: float) -> AveragedModel | None
 
 
 def _other_noise(weights: Weights, own: Weights, source: Source) -> Weights:
-    """Weights of a generator for one with another noise source.
+    """Weights of a generator for one with another noise source, or with other style codes.
 
-    The new source keeps its initial weights; those of the first layer on its channels are zero.
+    The codes are those of the new training. A new source keeps its initial weights; those of the
+    first layer on its channels are zero.
     """
+    weights = {name: w for name, w in weights.items() if name not in CODES}
+    weights |= {name: own[name] for name in CODES & own.keys()}
     if not mismatches(weights, own):
         return weights
     kept = {name: w for name, w in weights.items() if not name.startswith("noise.")}
