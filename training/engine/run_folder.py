@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -34,6 +34,7 @@ class RunFolder:
     Attributes:
         recipe: of the run as it came to be: found rates, restarts, less memory.
         planned: of a cross-validation, the recipe that each of its folds starts with.
+        split: what the run has held out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,6 +43,7 @@ class RunFolder:
         self.recipe, self.scores = path / "recipe.json", path / "scores.jsonl"
         self.rates, self.rates_plot = path / "learning-rate.csv", path / "learning-rate.png"
         self.data, self.planned = path / "data", path / "planned-recipe.json"
+        self.split = path / "split.json"
 
     def fold(self, number: int) -> RunFolder:
         """The folder of one network of a cross-validation, counted from 1."""
@@ -133,6 +135,36 @@ class RunFolder:
                 "the same values, or give the run another name"
             )
 
+    def keep_split(self, held_out: Collection[str], training: int, validation: int) -> None:
+        """Write down what is held out, for `require_split`.
+
+        Args:
+            held_out: names of the cases or images.
+            training, validation: numbers of samples.
+        """
+        write_text(self.split, _split(held_out, training, validation))
+
+    def require_split(self, held_out: Collection[str], training: int, validation: int) -> None:
+        """Refuse to go on with other data: what was trained on could be held out from now on.
+
+        Args: as of `keep_split`.
+
+        Raises:
+            InvalidParameter: they are not those that the run began with.
+        """
+        if not self.split.exists():  # as in runs of older versions
+            return
+        now = _split(held_out, training, validation)
+        if (text := self.split.read_text(encoding="utf-8")) != now:
+            before = json.loads(text)
+            raise InvalidParameter(
+                f"{self.path}: the data have changed since the run began ({before['training']} "
+                f"samples to train on and {before['validation']} held out, now {training} and "
+                f"{validation}, or others are held out), so that it would be scored on what it was "
+                "trained on: bring the data back, or start under another name, with --start-from "
+                "if there is a model already"
+            )
+
     def save(self, file: Path, parts: Mapping[str, Stateful]) -> None:
         """Write the states of `parts` by name; after a kill the file is the old or the new one."""
         # MONAI's CheckpointSaver writes in place, and ignite's atomic DiskSaver leaves a temporary
@@ -177,6 +209,11 @@ class RunFolder:
         if self.scores.exists():
             kept = [scores for scores in self.logged() if scores["epoch"] <= epoch]
             write_text(self.scores, "".join(map(_line, kept)))
+
+
+def _split(held_out: Collection[str], training: int, validation: int) -> str:
+    split = {"training": training, "validation": validation, "held_out": sorted(held_out)}
+    return json.dumps(split, indent=1)
 
 
 def _line(scores: Mapping[str, float]) -> str:

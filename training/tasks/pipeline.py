@@ -127,7 +127,7 @@ def prepare(request: TrainRequest, console: Console) -> Prepared:
     """Check the data, plan the recipe, prepare the samples; print what will be trained.
 
     Raises:
-        InvalidInput, InvalidParameter: see `train`.
+        InvalidInput, InvalidParameter: see `train`; a run is resumed with other data.
     """
     task, repository = TASKS[request.task], ModelRepository(request.models)
     repository.check_name(request.name)
@@ -138,6 +138,11 @@ def prepare(request: TrainRequest, console: Console) -> Prepared:
     recipe = _recipe(request, task)
     with idist.one_rank_first():
         source = task.load(request.dataset, request.folder.data, recipe)
+    split = source.held_out, len(source.training), len(source.validation)
+    if request.resume:
+        request.folder.require_split(*split)
+    elif distributed.first():
+        request.folder.keep_split(*split)
     recipe = recipe.completed(source)
     if request.folds and not request.resume and distributed.first():
         request.folder.write(recipe, request.folder.planned)

@@ -26,7 +26,7 @@ from training.data import open_dataset
 from training.engine import collapse
 from training.tasks import planning
 from training.tasks.overrides import build_recipe, read_overrides
-from training.tasks.pipeline import TrainRequest, train
+from training.tasks.pipeline import TrainRequest, prepare, train
 from training.tasks.planning import plan, plan_synthesis
 from training.tasks.segmentation import SegmentationRecipe
 from training.tasks.segmentation_networks import CHOICES, NetworkName
@@ -73,6 +73,24 @@ def test_every_layout_trains_to_the_same_score(
     tmp_path: Path,
 ) -> None:
     assert scores(layout, pairs, tmp_path) == expected
+
+
+def test_a_run_is_not_resumed_with_other_data(pairs: Pairs, tmp_path: Path) -> None:
+    """Every fifth case is held out: with one more case, others are."""
+    (tmp_path / "data").mkdir()
+    data = LAYOUTS["images and labels"](tmp_path / "data", pairs)
+    begun = prepare(request(data, tmp_path), Console(quiet=True))
+    folder = begun.request.folder
+    folder.write(begun.recipe)
+    folder.checkpoint.touch()
+    prepare(request(data, tmp_path, resume=True), Console(quiet=True))
+    for part in ("images", "labels"):
+        first = min((data / part).iterdir())
+        shutil.copy(first, first.with_name(f"added{first.suffix}"))
+    with pytest.raises(InvalidParameter, match="the data have changed since the run began"):
+        prepare(request(data, tmp_path, resume=True), Console(quiet=True))
+    folder.split.unlink()  # as of an older version
+    folder.require_split({"another"}, 1, 1)
 
 
 def write_volumes(
