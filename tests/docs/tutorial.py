@@ -19,7 +19,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -128,7 +127,7 @@ def _service(command: str, port: int, folder: Path) -> Iterator[None]:
 def _wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end and process.poll() is None:
-        with contextlib.suppress(urllib.error.URLError):
+        with contextlib.suppress(OSError):  # not there yet, not ready, or slow to answer
             urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5).close()
             return
         time.sleep(0.2)
