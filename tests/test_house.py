@@ -1,4 +1,4 @@
-"""Import rules, and that what the README shows is true."""
+"""What the README shows is true."""
 
 from __future__ import annotations
 
@@ -30,13 +30,6 @@ def workplace(tmp_path: Path) -> Path:
     shutil.copy(samples.T1, tmp_path / "scans" / "a.nii.gz")
     shutil.copy(samples.COLIN27_SLICE, tmp_path / "scans" / "b.png")
     return tmp_path
-
-
-def test_imports_run_one_way() -> None:
-    # a process of its own: called here it would silence every logger of this one
-    command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout
 
 
 @pytest.mark.parametrize("code", blocks("python"), ids=["library", "networks"])
