@@ -67,7 +67,11 @@ def noisy(deviation: float) -> Shift:
 
 
 def half(first: bool) -> Shift:
-    """One half of the field of view, cut across the long axis of the hippocampus."""
+    """One half of the field of view, cut across the long axis of the hippocampus.
+
+    Args:
+        first: whether the anterior one: volumes run to superior, posterior and left.
+    """
 
     def shift(image: Tensor, label: Tensor, case: int) -> tuple[Tensor, Tensor]:
         middle = image.shape[3] // 2
@@ -87,8 +91,8 @@ SHIFTS: Mapping[str, Shift] = {
     "noise 0.05": noisy(0.05),
     "noise 0.1": noisy(0.1),
     "noise 0.2": noisy(0.2),
-    "posterior half": half(True),
-    "anterior half": half(False),
+    "posterior half": half(False),
+    "anterior half": half(True),
 }
 #: Tests whose mean is one row of the table.
 FAMILIES: Mapping[str, tuple[str, ...]] = {
