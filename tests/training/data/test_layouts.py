@@ -360,6 +360,16 @@ def _stacks_with_val(root: Path) -> Path:
     return root
 
 
+def _nnunet_with_folds(root: Path) -> Path:
+    """Five folds, the case before the last in none of them."""
+    pairs = dict(list(PAIRS.items())[:9])
+    first, *names, unnamed, last = pairs
+    folds = [{"train": names, "val": [first, last]}]
+    folds += [{"train": names, "val": [first, unnamed]}] * 4
+    (nnunet(root, pairs) / "splits_final.json").write_text(json.dumps(folds))
+    return root
+
+
 ROWS = [(n, "val" if n in (3, 4) else "train") for n in range(9)]
 WITH_TEST = [*ROWS, (9, "test"), (10, "Test")]
 
@@ -367,8 +377,8 @@ WITH_TEST = [*ROWS, (9, "test"), (10, "Test")]
 @pytest.mark.parametrize(
     "layout",
     [_train_and_val, _stacks_with_val, *(_listed(WITH_TEST, f"l.{s}") for s in ("csv", "json")),
-     _listed(ROWS, "dataset.json")],
-    ids=["folders", "stacks", "csv", "json", "decathlon"],
+     _listed(ROWS, "dataset.json"), _nnunet_with_folds],
+    ids=["folders", "stacks", "csv", "json", "decathlon", "nnunet"],
 )  # fmt: skip
 def test_the_validation_part_of_the_data_is_held_out(
     layout: Callable[[Path], Path], tmp_path: Path
@@ -384,6 +394,17 @@ def test_the_validation_part_of_the_data_is_held_out(
         assert dataset.layout == (
             "folders train/images/ and train/labels/, val/images/ and val/labels/"
         )
+
+
+def test_folds_of_nnunet_that_do_not_suit_its_cases_are_told(tmp_path: Path) -> None:
+    folder = nnunet(tmp_path, dict(list(PAIRS.items())[:3]))
+    splits = folder / "splits_final.json"
+    splits.write_text(json.dumps([{"train": ["axon-00", "axon-01"], "val": ["p9"]}]))
+    assert unpaired(folder) == {"splits_final.json": "names the case p9, which is not in imagesTr"}
+    for content in ("{}", "[]", '[{"train": ["p1"]}]', '[{"train": "p1", "val": []}]'):
+        splits.write_text(content)
+        with pytest.raises(InvalidInput, match=r"splits_final\.json: must be a list of folds like"):
+            discover(folder)
 
 
 def test_a_group_in_two_parts_is_reported_and_held_out_as_a_whole(tmp_path: Path) -> None:

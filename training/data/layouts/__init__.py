@@ -12,7 +12,7 @@ from pathlib import Path
 
 from caps_med.errors import InvalidInput
 from training.data.cases import Case, Cases, FileRef
-from training.data.layouts.described import DESCRIPTION, data_list, decathlon, nnunet
+from training.data.layouts.described import DESCRIPTION, SPLITS, data_list, decathlon, nnunet
 from training.data.layouts.folders import one_folder, paired_folders
 from training.data.layouts.naming import entries
 from training.data.layouts.stacks import npy_stacks, with_stacks
@@ -64,7 +64,10 @@ def _strangers(cases: Cases) -> tuple[Path, ...]:
     if not cases.root.is_dir():
         return ()
     used = {ref.path for case in cases.cases for ref in (*case.images, case.label)}
-    used |= {one.path for one in cases.unpaired} | {cases.root / DESCRIPTION}
+    used |= {one.path for one in cases.unpaired} | {
+        cases.root / DESCRIPTION,
+        cases.root / SPLITS,
+    }
     folders = {cases.root, *(path.parent for path in used if path.is_relative_to(cases.root))}
     files = (path for folder in folders for path in folder.iterdir() if path.is_file())
     return tuple(sorted(path for path in files if path not in used))

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from caps_med.errors import InvalidInput
-from training.data.cases import PARTS, Case, Cases, FileRef, Unpaired
+from training.data.cases import PARTS, Case, Cases, FileRef, Part, Unpaired
 from training.data.layouts.naming import as_on_disk, by_key, entries, stem_of
 from training.data.layouts.pairing import finished
 
 _CHANNEL = re.compile(r"_\d{4}$")
 DESCRIPTION = "dataset.json"
+#: Where nnU-Net keeps the folds of its cross-validation.
+SPLITS = "splits_final.json"
 #: Column headings of a CSV list, or keys of the entries of a JSON list.
 IMAGE_KEYS = ("image", "images", "img", "input", "scan", "image_path")
 _LABEL_KEYS = (
@@ -34,10 +36,14 @@ _NAME_KEYS = ("name", "case", "id", "case_id")
 #: A number with more digits than this is not a label id.
 _MAX_DIGITS = 9
 _EXAMPLE = '[{"image": "a.png", "label": "a_seg.png"}, ...]'
+_SPLITS_EXAMPLE = '[{"train": ["a", ...], "val": ["b", ...]}, ...]'
 
 
 def nnunet(folder: Path) -> Cases | None:
-    """``imagesTr/case_0000.nii.gz`` with ``labelsTr/case.nii.gz``, names in ``dataset.json``."""
+    """``imagesTr/case_0000.nii.gz`` with ``labelsTr/case.nii.gz``, names in ``dataset.json``.
+
+    The parts are those of the first fold in ``splits_final.json``, if that is there.
+    """
     images, labels = folder / "imagesTr", folder / "labelsTr"
     if not (images.is_dir() and labels.is_dir()):
         return None
@@ -45,12 +51,16 @@ def nnunet(folder: Path) -> Cases | None:
     (left, unusable), (right, more) = entries(images, deep=False), entries(labels, deep=False)
     by_stem = by_key(right, lambda entry: entry.stem)
     channels = by_key(left, lambda e: e.stem if e.stem in by_stem else _CHANNEL.sub("", e.stem))
+    parts = _first_fold(folder)
     cases, unpaired = [], [*unusable, *more]
+    for stem in sorted(set(parts) - set(channels) - set(by_stem)):
+        what = f"names the case {stem}, which is not in imagesTr"
+        unpaired.append(Unpaired(folder / SPLITS, what, "add the case or take its name out"))
     for stem, files in channels.items():
         found = by_stem.pop(stem, [])
         if len(found) == 1:
             refs = tuple(FileRef(e.path) for e in sorted(files))
-            cases.append(Case(stem, refs, FileRef(found[0].path)))
+            cases.append(Case(stem, refs, FileRef(found[0].path), part=parts.get(stem)))
         else:
             what = f"has {'several label maps' if found else 'no label map'} {stem} in labelsTr"
             unpaired += [Unpaired(e.path, what, "provide exactly one of that name") for e in files]
@@ -132,6 +142,21 @@ def _description(folder: Path) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
         raise InvalidInput(f"{path}: must be an object with labels and channel_names")
     return content
+
+
+def _first_fold(folder: Path) -> dict[str, Part]:
+    """Case -> part, of the first fold of nnU-Net's cross-validation; empty if it has none."""
+    path = folder / SPLITS
+    if not path.is_file():
+        return {}
+    content = read_json(path)
+    fold = content[0] if isinstance(content, list) and content else None
+    lists = [fold.get(key) for key in ("train", "val")] if isinstance(fold, Mapping) else [None]
+    for names in lists:
+        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise InvalidInput(f"{path}: must be a list of folds like {_SPLITS_EXAMPLE}")
+    train, validation = lists
+    return {**dict.fromkeys(train, "train"), **dict.fromkeys(validation, "validation")}
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
