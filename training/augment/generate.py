@@ -42,6 +42,7 @@ class GeneratedImage(BaseModel):
         intensities_of: the real image whose intensity range it was given.
         dice: between its label map and the judge's segmentation of the image.
         kept: whether the Dice reaches the threshold.
+        warnings: of the generator, such as that the label map is unlike those of its training.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -54,6 +55,7 @@ class GeneratedImage(BaseModel):
     intensities_of: str
     dice: float
     kept: bool
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,13 +91,14 @@ class ImageGenerator:
         new = self.maker.draw(number)
         rng = np.random.default_rng([self.seed, number, 0, 3])
         seed, like = int(rng.integers(2**31)), int(rng.integers(len(self.scale.levels)))
-        pixels = self.generator.synthesize(new.label, seed).array
-        image = new.label.with_array(self.scale.restore(pixels, like), kind="image")
+        made = self.generator.synthesize(new.label, seed)
+        image = new.label.with_array(self.scale.restore(made.array, like), kind="image")
         card = self.judge.bundle.card
         found = self.judge.segment(image)
         dice = mean_dice(found.array, card.match(new.label).array, list(card.labels)[1:])
         name = reference_cases(self.parts)[like].name
         drawn = self._write(new, image, found, seed, name, round(dice, 6))
+        drawn = drawn.model_copy(update={"warnings": made.warnings})
         write_text(file, drawn.model_dump_json(indent=2) + "\n")
         return drawn
 

@@ -89,6 +89,20 @@ class Result:
                 f"the judge {self.judge['model']} may have been trained on these very images; its "
                 "Dice on them is then higher than on new ones, and the threshold too strict."
             )
+        yield from self._doubts()
+
+    def _doubts(self) -> Iterator[str]:
+        """What the generator warned of, each kind once, by its first example."""
+        kinds: dict[str, list[str]] = {}
+        for one in self.drawn:
+            for warning in one.warnings:
+                kinds.setdefault(warning.partition(":")[0], []).append(warning)
+        for told in kinds.values():
+            yield (
+                f"of {len(told)} of {counted(len(self.drawn), 'new label map')} the generator "
+                f"{self.generator['model']} says: {told[0]}. What it says of each is in "
+                "manifest.json."
+            )
 
     def judged(self) -> str:
         """How images were judged, in a paragraph."""

@@ -21,6 +21,7 @@ from PIL import Image
 from rich.console import Console
 
 import caps_med
+from caps_med.bundles import LabelMapStatistics
 from caps_med.drafts import draft_of
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import Kind, MedicalImage, Normalization, read_image
@@ -133,6 +134,31 @@ def test_a_reader_is_told_what_to_doubt(done: Path, phantoms: Path) -> None:
     assert "worth little" in notes(0.4, 0.4)
     assert "easier than real ones" in notes(0.95, 0.85)
     assert "0 of 4 images that were asked for" in notes(0.2, 0.85, kept=False)
+
+
+def test_what_the_generator_warns_of_reaches_the_reader(
+    phantoms: Path, done: Path, tmp_path: Path
+) -> None:
+    """The command's notes, the report and the manifest."""
+    repository = shutil.copytree(done / "models", tmp_path / "models")
+    card = tiny_card("synthesis", None)
+    usual = LabelMapStatistics(labelled=(0.9, 1.0), borders=(0.0, 0.1), shares=((1.0, 1.0),))
+    known = {"labels": {0: "background", 1: "axon"}, "label_statistics": usual}
+    network = card.network.model_copy(
+        update={"arguments": {**card.network.arguments, "label_channels": 1}}
+    )
+    write_tiny(repository, "solid", card.model_copy(update={**known, "network": network}))
+    config = configured(phantoms, model="solid", judge_model="judge")
+    result = augment(config, tmp_path / "out", repository, QUIET)
+    (note,) = [note for note in result.notes() if "the generator solid" in note]
+    assert note.startswith("of 4 of 4 new label maps")
+    assert "unlike those that the model was trained on" in note
+    images = json.loads((tmp_path / "out" / "manifest.json").read_text())["images"]
+    assert all("unlike" in one["warnings"][0] for one in images)
+    assert (
+        "unlike those that the model was trained on"
+        in (tmp_path / "out" / "report.html").read_text()
+    )
 
 
 def contents(out: Path) -> dict[str, str]:
