@@ -23,12 +23,15 @@ from api.routes.projects import (
     ProjectsDependency,
 )
 from api.uploads import read_upload
-from caps_med.images import CODECS, Plane, slice_count
+from caps_med.images import CODECS, Plane, chosen_slice, slice_count
 from caps_med.images.channels import is_colour
 
 router = APIRouter(prefix="/v1/projects/{project}/images", tags=["projects"])
 
-SliceNumber = Annotated[int | None, Query(ge=0, description="Of a volume; default: the middle.")]
+SliceNumber = Annotated[
+    int | None,
+    Query(ge=0, description="Only this slice, of a volume; of a PNG by default the middle one."),
+]
 PlaneName = Annotated[Plane, Query(description="Plane of the slices.")]
 
 
@@ -91,7 +94,10 @@ async def show(
     engine: EngineDependency,
     format: Annotated[
         Literal["nifti", "png", "json"] | None,
-        Query(description="json: the document; png: one slice; default: the file as it is."),
+        Query(
+            description="json: the document; png: one slice; default: the file as it is, or of a "
+            "volume `slice` in its format."
+        ),
     ] = None,
     slice: SliceNumber = None,
     plane: PlaneName = "axial",
@@ -99,14 +105,20 @@ async def show(
     """The file is that of the upload; volumes of other formats than NIfTI and NRRD are NIfTI."""
     if format == "json":
         return JSONResponse(ImageView.of(image).model_dump(mode="json"))
-    if format is None or (format == image.format and slice is None):
+    if slice is None and format in (None, image.format):
         content = await to_thread.run_sync(projects.images.content, image.project, image.file)
         return _file(content, image.format, image.id)
     decoded = await projects.images.decoded(image)
-    shown = decoded if is_colour(decoded) and format == "png" else first_channel(decoded)
-    content = await engine.run("encode", lambda: encode(shown, format, slice, plane))
+    chosen_slice(slice_count(decoded, plane), slice)
+    if format is None and decoded.spatial_dims == 2:  # the picture is its only slice
+        content = await to_thread.run_sync(projects.images.content, image.project, image.file)
+        return _file(content, image.format, image.id)
+    form = format or image.format
+    whole = format is None or (is_colour(decoded) and format == "png")
+    shown = decoded if whole else first_channel(decoded)
+    content = await engine.run("encode", lambda: encode(shown, form, slice, plane))
     headers = {"Caps-Med-Slices": str(slice_count(decoded, plane))}
-    return Response(content, headers=headers, media_type=MEDIA_TYPES[format])
+    return Response(content, headers=headers, media_type=MEDIA_TYPES[form])
 
 
 def _file(content: bytes, form: str, identity: str) -> Response:

@@ -106,6 +106,22 @@ def test_a_volume_keeps_its_geometry(client: httpx.Client, create: Create, volum
     assert read_image(slice_.content).spatial_shape == (28, 20)
 
 
+def test_a_slice_without_a_format_is_one_of_the_file(
+    client: httpx.Client, create: Create, volume: bytes
+) -> None:
+    scan, picture = add(client, create(), {"scan.nii.gz": volume, "disc.png": discs(1)[0][0]})
+    own = client.get(scan, params={"slice": 1})
+    assert own.headers["Caps-Med-Slices"] == "3"
+    assert own.content == client.get(scan, params={"slice": 1, "format": "nifti"}).content
+    assert read_image(own.content).spatial_shape == (20, 28, 1)
+    whole = client.get(picture)
+    assert client.get(picture, params={"slice": 0}).content == whole.content
+    for path, count in ((scan, 3), (picture, 1)):
+        refused = client.get(path, params={"slice": count})
+        assert code(refused) == (422, "invalid_parameter")
+        assert f"must be from 0 to {count - 1}" in refused.json()["detail"]
+
+
 @pytest.mark.parametrize("geometry", [{}, placed(7.0)], ids=["picture", "slice"])
 def test_dicom_is_kept_exactly_and_without_its_tags(
     client: httpx.Client, create: Create, geometry: dict[str, Any]
