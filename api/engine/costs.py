@@ -30,7 +30,6 @@ from caps_med.networks import (
     SegmentationNetwork,
     SynthesisNetwork,
 )
-from caps_med.networks.unet_capsules import CapsuleUNet
 
 _FLOAT = 4
 #: Bytes of a pass over those of its capsules: votes, copies and what convolutions need.
@@ -347,8 +346,8 @@ def _unlisted_bytes(network: CapsuleNetwork) -> int:
     """
     if network.layers and network.explored.lists_all:
         return 0
-    if network.layers and isinstance(network.explored, CapsuleUNet):
-        return round(_FLOAT * network.explored.decoder.channels)
+    if network.layers and (held := network.explored.decoder_channels):
+        return round(_FLOAT * held)
     kind = nn.modules.conv._ConvNd
     convolutions = [one for one in network.explored.modules() if isinstance(one, kind)]
     channels = [one.in_channels for one in convolutions[-1:]]

@@ -61,6 +61,13 @@ class CapsuleNetwork(nn.Module):
         """The network whose layers are shown: of an ensemble the first member."""
         return self
 
+    @property
+    def decoder_channels(self) -> float:
+        """Channels of the maps that its convolutional decoder, which is not among `layers`, holds
+        where they are largest, per position of the input; 0 without such a decoder.
+        """
+        return 0.0
+
     def capsules(self, *inputs: Any) -> OrderedDict[str, Tensor]:  # noqa: ANN401 - each network has its own
         """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation.
 

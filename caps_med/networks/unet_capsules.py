@@ -48,6 +48,11 @@ class CapsuleUNet(SegmentationNetwork):
         """Types of the class capsules: the classes; of a binary task both of them."""
         return max(2, self.out_channels)
 
+    @property
+    def decoder_channels(self) -> float:
+        """See `CapsuleNetwork.decoder_channels`."""
+        return self.decoder.channels
+
     @sample_by_sample
     def forward(self, image: Tensor, mask: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
         """Probabilities ``[B, out_channels, *S]``: a sigmoid for one class, else a softmax.

@@ -95,6 +95,21 @@ def test_an_estimate_follows_the_width_of_a_network(
     assert taken <= estimated <= times * taken + 32 * MIB
 
 
+def test_any_network_tells_what_its_decoder_holds(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only those that inherit `CapsuleUNet`."""
+    model = caps_med.load_model("tiny-segmentation", models)
+    picture = MedicalImage(np.zeros((1, 64, 64), np.float32))
+    kind = type(model.network)
+    monkeypatch.setattr(kind, "lists_all", False)
+    estimates = []
+    for channels in (2_000.0, 5_000.0):
+        monkeypatch.setattr(kind, "decoder_channels", channels)
+        estimates.append(costs.segmentation(model, picture).working)
+    assert estimates[1] - estimates[0] >= 4 * 3_000 * 64 * 64
+
+
 def measured(peaks: subprocess.Popen[str], models: Path, asked: str) -> tuple[int, int]:
     """What a call takes, in a process of its own, as peaks count from its start; its estimate."""
     assert peaks.stdin is not None and peaks.stdout is not None
