@@ -151,12 +151,13 @@ def _first_fold(folder: Path) -> dict[str, Part]:
         return {}
     content = read_json(path)
     fold = content[0] if isinstance(content, list) and content else None
-    lists = [fold.get(key) for key in ("train", "val")] if isinstance(fold, Mapping) else [None]
-    for names in lists:
+    parts: dict[str, Part] = {}
+    for key in ("train", "val"):
+        names = fold.get(key) if isinstance(fold, Mapping) else None
         if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise InvalidInput(f"{path}: must be a list of folds like {_SPLITS_EXAMPLE}")
-    train, validation = lists
-    return {**dict.fromkeys(train, "train"), **dict.fromkeys(validation, "validation")}
+        parts |= dict.fromkeys(names, PARTS[key])
+    return parts
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
