@@ -56,7 +56,8 @@ def test_it_is_trained_listed_and_explored(
         expect(card).to_contain_text(said)
     expect(card.get_by_role("button", name="Show a sample")).to_have_count(0)
 
-    page = opened("capsules", counting.address)
+    page = opened("capsules", counting.address)  # nothing is preloaded: that of the first sample
+    expect(page.locator("#capsules select.model")).to_have_value("brain-t1-tissue")
     page.locator("#capsules select.model").select_option("cells")
     picture = (tmp_path / "data" / "5.png").read_bytes()
     page.locator("#capsules .drop input").set_input_files(

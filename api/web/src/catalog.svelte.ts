@@ -24,9 +24,16 @@ export interface Picked { content: Blob; name: string; original?: Blob; channels
 
 const NONE_CHOSEN = Object.fromEntries(Object.keys(TASKS).map((task) => [task, ''])) as Record<Task, string>;
 
+/** Which of some models to begin with: the first one that the service preloads, else the first that a sample suits, else the first. */
+export function toBeginWith(models: readonly Model[], preloaded: readonly string[], samples: readonly Pick<Sample, 'model'>[]): string | undefined {
+  const preferred = [...preloaded, ...samples.map(({ model }) => model)];
+  return preferred.find((name) => models.some((one) => one.name === name)) ?? models[0]?.name;
+}
+
 class Catalog {
   /** Preloaded ones first. */
   models = $state.raw<Model[]>([]);
+  private preloaded: string[] = [];
   samples = $state.raw<Sample[]>([]);
   /** The model chosen for each task. */
   chosen = $state<Record<Task, string> & Record<string, string>>({ ...NONE_CHOSEN });
@@ -39,9 +46,16 @@ class Catalog {
 
   async load(): Promise<void> {
     const { models, preloaded } = await json<{ models: Model[]; preloaded: string[] }>('v1/models');
-    const ready = ({ name }: Model) => Number(preloaded.includes(name));
-    this.models = models.sort((a, b) => ready(b) - ready(a) || a.task.localeCompare(b.task));
     if (!this.samples.length) this.samples = (await json<{ samples: Sample[] }>('v1/samples')).samples;
+    const ready = ({ name }: Model) => Number(preloaded.includes(name));
+    this.preloaded = preloaded;
+    this.models = models.sort((a, b) => ready(b) - ready(a) || a.task.localeCompare(b.task));
+  }
+
+  /** The models of a task, or all, and the one to begin with. */
+  of(task?: Task): { names: string[]; first: string } {
+    const models = this.models.filter((one) => one.task === (task ?? one.task));
+    return { names: models.map(({ name }) => name), first: toBeginWith(models, this.preloaded, this.samples) ?? '' };
   }
 
   colors = (model: Pick<Model, 'labels' | 'colors'>): Record<string, Color> => colorsOf(model, this.palette);

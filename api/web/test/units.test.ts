@@ -2,7 +2,7 @@ import { zipSync } from 'fflate';
 import { describe, expect, it, vi } from 'vitest';
 import { leftBehind, standing } from '../src/background.js';
 import { choose, offered, withChoices, withOffer } from '../src/choices.js';
-import { capsuleNames, type Detail, inOrder } from '../src/catalog.svelte.js';
+import { capsuleNames, type Detail, inOrder, type Model, toBeginWith } from '../src/catalog.svelte.js';
 import { meanCouplings, meanLengths } from '../src/couplings.js';
 import { compare, translation } from '../src/compare.js';
 import { BOX, chart, ticks } from '../src/curve.js';
@@ -40,6 +40,18 @@ describe('a job in the background', () => {
     const store = { getItem: () => '{"id":"a","name":"head.nii","model":"m","token":"t"}' } as unknown as Storage;
     expect(leftBehind(store)?.model).toBe('m');
     expect(leftBehind({ getItem: () => null } as unknown as Storage)).toBeUndefined();
+  });
+});
+
+describe('the model to begin with', () => {
+  const models = ['axons', 'brain', 'heart'].map((name) => ({ name }) as Model);
+  it('is the first that the service preloads', () => {
+    expect(toBeginWith(models, ['digits', 'heart', 'brain'], [{ model: 'brain' }])).toBe('heart');
+  });
+  it('is else that of the first sample, else the first', () => {
+    expect(toBeginWith(models, ['digits'], [{ model: 'digits' }, { model: 'brain' }])).toBe('brain');
+    expect(toBeginWith(models, [], [])).toBe('axons');
+    expect(toBeginWith([], [], [])).toBeUndefined();
   });
 });
 
