@@ -15,6 +15,8 @@ _METHODS = ("get", "put", "post", "delete", "patch")
 #: Statuses of answers that the middleware may give before a route is called.
 _BEFORE = (401, 403, 429, 500, 503)
 _WITH_BODY = (400, 408, 413)
+#: Where the calls are: beside the document, also below a path that a proxy takes away.
+_SERVERS = [{"url": "."}]
 _SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A key of `caps-med keys`."},
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -32,6 +34,7 @@ def install(app: FastAPI) -> None:
                     version=app.version,
                     description=app.description,
                     routes=app.routes,
+                    servers=_SERVERS,
                     separate_input_output_schemas=app.separate_input_output_schemas,
                 )
             )
