@@ -14,6 +14,7 @@ from benchmarks.tstr.volumes.cells import Cell, Settings, run_cells
 from benchmarks.tstr.volumes.command import gain, table
 from benchmarks.tstr.volumes.data import Pool, Volume, with_surroundings
 from benchmarks.tstr.volumes.generators import plain
+from benchmarks.tstr.volumes.randomized import randomized
 from benchmarks.tstr.volumes.warps import recoloured, warped
 from training.data import load_source, open_dataset
 
@@ -51,6 +52,23 @@ def test_surroundings_are_classes_and_can_be_taken_away(folder: Path) -> None:
     np.testing.assert_array_equal(plain(rich.label), volume.label)
 
 
+def test_volumes_are_drawn_from_the_label_maps(folder: Path) -> None:
+    pool = Pool(folder)
+    split = pool.split(2, 0, seed=0)
+    found = randomized(split.learned, split.labels, 4, 0, pool.edges)
+    again = randomized(split.learned, split.labels, 4, 0, pool.edges)
+    for one, same in zip(found, again, strict=True):
+        np.testing.assert_array_equal(one.image, same.image)
+        assert one.image.shape == one.label.shape == pool.edges
+        assert 0 <= one.image.min() < one.image.max() <= 1
+        assert set(np.unique(one.label)) == {0, 1, 2}
+        real = np.mean([(v.label == 1).sum() for v in split.learned])
+        assert 0.3 < (one.label == 1).sum() / real < 3
+    # Contrast is random: which structure is the brighter one differs.
+    order = {bool(v.image[v.label == 1].mean() < v.image[v.label == 2].mean()) for v in found}
+    assert order == {True, False}
+
+
 def test_a_list_with_and_without_surroundings_can_be_trained_on(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +104,7 @@ def test_cells_are_kept_and_read_again(
     monkeypatch.setattr(cells, "trained", lambda name, *_: name)
     monkeypatch.setattr(cells, "synthesized", synthesized)
     settings = Settings(1, 1, 1, tmp_path, tmp_path, torch.device("cpu"))
-    pool, arms = Pool(folder), ["augmented", "caps", "caps-plain", "further"]
+    pool, arms = Pool(folder), ["augmented", "caps", "caps-plain", "randomized", "further"]
     found = run_cells(pool, 2, 0, arms, settings)
     assert made == ["capspix2pix"]  # once for both arms
     assert [cell.arm for cell in found] == arms

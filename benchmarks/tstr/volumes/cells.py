@@ -13,7 +13,11 @@ from pydantic import BaseModel, ConfigDict
 
 from benchmarks.tstr.volumes.data import Pool, Split, Volume
 from benchmarks.tstr.volumes.generators import synthesized, trained
+from benchmarks.tstr.volumes.randomized import randomized
 from benchmarks.tstr.volumes.segmenter import dice_of_each, train
+
+#: Volumes drawn from the label maps, `benchmarks.tstr.volumes.randomized`.
+RANDOMIZED = "randomization"
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Arm:
     Attributes:
         title: in the table.
         augmented: whether batches are warped and recoloured (classical augmentation).
-        generator: whose volumes are added.
+        generator: whose volumes are added; `RANDOMIZED` is one that is not trained.
         real: whether real volumes are learned from, or added ones alone.
         further: whether as many further real volumes are added instead: the most that synthetic
             ones could be worth.
@@ -42,6 +46,7 @@ ARMS: Mapping[str, Arm] = {
     "caps-3d": Arm("the same + CapsPix2Pix in 3-D", generator="capspix2pix-3d"),
     "pix2pix": Arm("the same + pix2pix", generator="pix2pix"),
     "spade": Arm("the same + SPADE", generator="spade"),
+    "randomized": Arm("the same + domain randomization", generator=RANDOMIZED),
     "further": Arm("the same + further real volumes", further=True),
     "real": Arm("real, no augmentation", augmented=False),
     "caps-plain": Arm("real + CapsPix2Pix, no augmentation", False, "capspix2pix"),
@@ -104,6 +109,8 @@ def run_cells(
     cells, seconds = [], {}
 
     def volumes_of(name: str) -> list[Volume]:
+        if name == RANDOMIZED:
+            return randomized(split.learned, split.labels, settings.added, seed, pool.edges)
         work = settings.work / f"n{count}-seed{seed}"
         begun = time.monotonic()
         model = trained(name, split.learned, split.labels, settings.generator_steps, work)

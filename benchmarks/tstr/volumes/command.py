@@ -3,7 +3,8 @@
 DIR holds labelled volumes, such as the hippocampus of the Medical Segmentation Decathlon. Of its
 cases 60 are tested on. For each number of labelled volumes and each seed (which draws the volumes),
 CapsPix2Pix, pix2pix and SPADE are trained on the slices of these volumes alone, and synthesize 32
-volumes from deformed label maps; then one small 3-D U-Net is trained for each arm
+volumes from deformed label maps; as many are drawn from the same label maps by domain
+randomization; then one small 3-D U-Net is trained for each arm
 (`benchmarks.tstr.volumes.cells.ARMS`), always with the same number of steps and batches.
 
 Every cell is a JSON file in ``--out``; what exists is not computed again, so that an interrupted

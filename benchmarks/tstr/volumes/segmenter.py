@@ -45,7 +45,7 @@ def train(
         if augmented:
             image, label = warped(image, label, generator)
             image = recoloured(image, generator)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with torch.autocast(device.type, torch.bfloat16):
             logits = network(image)
         error = loss(logits.float(), label.float())
         optimizer.zero_grad()
