@@ -15,6 +15,8 @@ from benchmarks.segmentation.shifts import FAMILIES
 
 RESULTS = Path(__file__).parents[1] / "results" / "segmentation-hippocampus.json"
 DRAWS = 2000
+#: Steps of the trainings on all data; shorter ones compare levels of augmentation.
+ALL_STEPS = 1500
 ABOUT = {
     "command": "python -m benchmarks.segmentation --data DIR --out FOLDER, with the options that "
     "each cell names; --collect FOLDER",
@@ -57,9 +59,14 @@ def show() -> None:
     """Print all tables as Markdown."""
     cells = json.loads(RESULTS.read_text())["cells"]
     test = [cell for cell in cells if not cell["choosing"] and cell["capsule_weight"] is None]
-    _cross_validation([c for c in test if c["count"] is None and c["level"] == "usual"])
-    _label_efficiency([c for c in test if c["fold"] == 0 and c["level"] == "usual"])
-    _out_of_domain([c for c in test if c["families"]])
+    usual = [
+        c for c in test
+        if c["level"] == "usual" and (c["count"] is not None or c["steps"] == ALL_STEPS)
+    ]  # fmt: skip
+    _cross_validation([c for c in usual if c["count"] is None])
+    _label_efficiency([c for c in usual if c["fold"] == 0])
+    for steps, own in sorted(_by(test, "steps").items()):
+        _out_of_domain([c for c in own if c["families"]], f"{steps} steps")
     _rates([cell for cell in cells if cell["choosing"]])
 
 
@@ -96,10 +103,11 @@ def _label_efficiency(cells: Sequence[Result]) -> None:
         print(f"| {count or 'all'} | " + " | ".join(texts) + " |")
 
 
-def _out_of_domain(cells: Sequence[Result]) -> None:
+def _out_of_domain(cells: Sequence[Result], length: str) -> None:
     for level, own in _by(cells, "level").items():
         networks = list(_by(own, "network"))
-        print(f"\n| {level} | " + " | ".join(networks) + " |\n|---|" + "---|" * len(networks))
+        head = [f"{level}, {length}", *networks]
+        print("\n| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
         for family in FAMILIES:
             texts = []
             unet = _family([c for c in own if c["network"] == "unet"], family)
