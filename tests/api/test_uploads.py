@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import io
 import threading
@@ -13,6 +12,7 @@ import pytest
 from fastapi import UploadFile
 
 from api import record, uploads
+from tests.api.running import run_async
 
 
 @pytest.fixture
@@ -35,21 +35,27 @@ def hashing(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
 def test_what_is_large_is_hashed_beside_the_event_loop(
     hashing: list[threading.Thread], size: int, at_once: bool
 ) -> None:
-    content = bytes(size)
+    content, loop = bytes(size), list[threading.Thread]()
 
     async def read() -> record.Facts:
+        loop.append(threading.current_thread())
         record.begin()
         assert await uploads.read_upload(UploadFile(io.BytesIO(content))) == content
         return record.facts()
 
-    noted = asyncio.run(read())
+    noted = run_async(read())
     assert noted == {"input_sha256": hashlib.new("sha256", content).hexdigest()}
-    assert [thread is threading.current_thread() for thread in hashing] == [at_once]
+    assert [thread in loop for thread in hashing] == [at_once]
 
 
 def test_an_archive_is_hashed_so_and_rewound(hashing: list[threading.Thread]) -> None:
     content = bytes(range(256)) * 5000
-    upload = UploadFile(io.BytesIO(content))
-    assert asyncio.run(uploads.hashed(upload)) == hashlib.new("sha256", content).hexdigest()
-    assert asyncio.run(upload.read()) == content
-    assert threading.current_thread() not in hashing
+    upload, loop = UploadFile(io.BytesIO(content)), list[threading.Thread]()
+
+    async def digest() -> str:
+        loop.append(threading.current_thread())
+        return await uploads.hashed(upload)
+
+    assert run_async(digest()) == hashlib.new("sha256", content).hexdigest()
+    assert run_async(upload.read()) == content
+    assert len(hashing) == 1 and hashing[0] not in loop
