@@ -34,6 +34,7 @@ from api.settings import Settings
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images import DEFAULT_LIMITS, Kind, Limits, MedicalImage, encode_image, read_image
 from tests.api.mutations import good_files
+from tests.api.running import run_async
 from tests.images.codecs.test_dicom_syntaxes import PICTURE, SYNTAXES, compressed
 from tests.images.dicom_files import IDENTITY, dataset, encoded, slice_file, zipped_series
 from tests.images.picture_files import png, saved
@@ -49,7 +50,7 @@ def pool() -> Iterator[DecodePool]:
 
 
 def decoded(pool: DecodePool, content: bytes, kind: Kind = "image") -> MedicalImage:
-    return anyio.run(pool.decode, content, kind)
+    return run_async(pool.decode(content, kind))
 
 
 def segments() -> bytes:
@@ -129,7 +130,7 @@ def black_png(side: int) -> bytes:
 def test_time_is_bounded(picture: bytes) -> None:
     pool = DecodePool(1, MEMORY, 30, Limits(max_voxels=2**30), 8)
     try:
-        anyio.run(pool.start)
+        run_async(pool.start())
         (pid,) = pool.pids()
         pool._seconds = 0.02
         with pytest.raises(DecodeTimeout, match=r"not decoded within 0.02 s"):
@@ -145,7 +146,7 @@ def test_a_process_that_is_killed_over_a_file_is_one_error(picture: bytes) -> No
     """It is stopped, so that it surely has the file in its hands when it dies."""
     pool = DecodePool(1, MEMORY, 60, DEFAULT_LIMITS, 8)
     try:
-        anyio.run(pool.start)
+        run_async(pool.start())
         (pid,) = pool.pids()
         os.kill(pid, signal.SIGSTOP)
 
@@ -160,7 +161,7 @@ def test_a_process_that_is_killed_over_a_file_is_one_error(picture: bytes) -> No
             with pytest.raises(DecoderDied, match="the process that decoded the file died"):
                 await pool.decode(picture, "image")
 
-        anyio.run(both)
+        run_async(both())
         assert decoded(pool, picture).array.shape == (1, 21, 30)
         assert pool.pids() != [pid]
     finally:
