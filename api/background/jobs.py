@@ -115,7 +115,10 @@ class InferenceJobs:
     @contextmanager
     def expecting(self, token: str | None) -> Iterator[None]:
         """A request with this idempotency key, if any, is being read within the block."""
-        waited = (_owner(), token or "")
+        if token is None:
+            yield
+            return
+        waited = (_owner(), token)
         self._expected[waited] += 1
         try:
             yield

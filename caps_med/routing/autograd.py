@@ -7,7 +7,7 @@ without the part that passes through the routing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -54,7 +54,7 @@ class _Routing(torch.autograd.Function):
         return by_votes, by_bias, None, None, None
 
 
-def derived_once(run: Callable[[], Any], given: Sequence[Tensor | None]) -> Any:  # noqa: ANN401
+def derived_once(run: Callable[[], Any], given: Sequence[Tensor | None]) -> Any:  # noqa: ANN401 - what `run` returns
     """What `run` returns, gradients that were made of `given`; their own are refused.
 
     Not PyTorch's ``once_differentiable``: where the gradient from above is a constant, it returns
@@ -65,11 +65,11 @@ def derived_once(run: Callable[[], Any], given: Sequence[Tensor | None]) -> Any:
 
 class _Gradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, run: Callable[[], Any], *given: Tensor | None) -> Any:  # noqa: ANN401
+    def forward(ctx: object, run: Callable[[], Any], *given: Tensor | None) -> Any:  # noqa: ANN401 - as above
         return run()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:  # noqa: ANN401
+    def backward(ctx: object, *grads: Tensor) -> NoReturn:
         raise NotImplementedError(
             "this routing backend has no second derivatives: route by the plain one, inside "
             "`with caps_med.routing.use_backend('plain'):`"

@@ -320,7 +320,7 @@ def test_a_client_that_lost_its_answer_finds_the_job(
     reading, read = threading.Event(), threading.Event()
     decode = Engine.decode
 
-    async def held_back(*arguments: Any, **options: Any) -> MedicalImage:  # noqa: ANN401
+    async def held_back(*arguments: Any, **options: Any) -> MedicalImage:  # noqa: ANN401 - its own
         reading.set()
         await asyncio.to_thread(read.wait, PATIENCE)
         return await decode(*arguments, **options)

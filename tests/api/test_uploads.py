@@ -6,7 +6,6 @@ import hashlib
 import io
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from fastapi import UploadFile
@@ -23,11 +22,11 @@ def hashing(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
     for name in ("sha256", "file_digest"):
         real = getattr(hashlib, name)
 
-        def noted(*given: Any, real: Callable[..., Any] = real) -> Any:  # noqa: ANN401
+        def noted(*given: object, real: Callable[..., object] = real) -> object:
             threads.append(threading.current_thread())
             return real(*given)
 
-        monkeypatch.setattr(uploads.hashlib, name, noted)  # type: ignore[attr-defined]
+        monkeypatch.setattr(uploads.hashlib, name, noted)  # type: ignore[attr-defined]  # hashlib's, as imported there
     return threads
 
 

@@ -118,8 +118,7 @@ def _pages_of(lengths: Mapping[str, int], pages: Pages, parts: Sequence[str]) ->
             plane += step * _index(part.get(f"First{axis}"))
             step *= length
         page = _index(part.get("IFD"))
-        count = _whole(part.get("PlaneCount")) if "IFD" in part else pages.count
-        count = _whole(part.get("PlaneCount", str(count)))
+        count = _whole(part.get("PlaneCount", "1" if "IFD" in part else str(pages.count)))
         order |= {plane + k: page + k for k in range(min(count, pages.count))}
     if order and not set(order) == set(order.values()) == set(range(pages.count)):
         raise UnsupportedFormat(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tifffile
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
@@ -313,7 +314,7 @@ def test_two_images_of_ome_are_not_one(axes: str) -> None:
     assert count_pictures(file.getvalue()) == 6
 
 
-def ome_pages(array: Any, sizes: str, parts: str) -> bytes:  # noqa: ANN401
+def ome_pages(array: NDArray[np.uint8], sizes: str, parts: str) -> bytes:
     """Pages `[N, 4, 5]` with a description that names them in `parts`."""
     text = (
         '<?xml version="1.0"?><OME><Image><Pixels DimensionOrder="XYCZT" Type="uint8" SizeX="5" '
