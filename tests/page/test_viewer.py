@@ -137,6 +137,22 @@ def test_a_ct_has_presets(opened: Callable[..., Page], tmp_path: Path) -> None:
     assert boxes(page) == [-600, 1500]
 
 
+def test_a_file_may_come_before_the_list_of_models(
+    opened: Callable[..., Page], tmp_path: Path
+) -> None:
+    file = tmp_path / "slice.nii.gz"
+    middle = read_image(samples.COLIN27).array[..., 40:41]
+    file.write_bytes(encode_image(MedicalImage(middle, np.eye(4), "nifti"), "nifti"))
+    page = opened("segment")
+    page.route("**/v1/models", lambda _: None)  # unanswered
+    page.reload()
+    page.locator("#segment input[type=file]").set_input_files(file)
+    expect(page.locator("#segment .busy")).to_contain_text("Reading the models")
+    page.unroute("**/v1/models")  # which lets them go on
+    wait_for_answer(page)
+    expect(page.locator("#segment .title")).to_contain_text("by brain-t1-tissue")
+
+
 def test_a_palette_for_the_colour_blind(opened: Callable[..., Page]) -> None:
     page = opened("segment")
     sample(page, "segment", "T1 slice")
@@ -174,6 +190,18 @@ def test_two_models_side_by_side(opened: Callable[..., Page]) -> None:
         ["brain-t1-tissue", "axon-segmentation", "Difference"]
     )
     page.locator("#segment .against").select_option("")
+    expect(page.locator("#segment .view")).to_have_count(1)
+
+
+def test_a_comparison_ends_when_it_is_not_wanted_any_more(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    page.route("**/segment?format=zip", lambda _: None)  # unanswered
+    page.locator("#segment .against").select_option("axon-segmentation")
+    expect(page.locator("#segment .busy")).to_contain_text("axon-segmentation")
+    page.locator("#segment .against").select_option("")
+    expect(page.locator("#segment .work")).to_have_text("Cancelled.")
     expect(page.locator("#segment .view")).to_have_count(1)
 
 
