@@ -33,7 +33,7 @@ _LATE = (
     "caps_med.images.codecs.dicom_series",
     *(
         f"imagecodecs._{name}"
-        for name in ("ccitt", "deflate", "imcd", "jpeg2k", "jpeg8", "jpegls", "zlib", "zstd")
+        for name in ("ccitt", "deflate", "imcd", "jpeg2k", "jpeg8", "jpegls", "png", "zlib", "zstd")
     ),
     "pydicom.pixels.decoders.pillow",
     "pydicom.pixels.decoders.rle",

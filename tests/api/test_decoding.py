@@ -250,6 +250,8 @@ def every_variant() -> dict[str, bytes]:
     found["nrrd"] = encode_image(MedicalImage(grey[None]), "nrrd")
     found["jpeg"] = encode_image(MedicalImage(grey[None]), "jpeg")
     found["bmp"] = encode_image(MedicalImage(np.stack([grey] * 3)), "bmp")
+    deep = np.stack([grey.astype(np.uint16) * 999] * 3)
+    found["png of 16 bits"] = encode_image(MedicalImage(deep), "png")
     for compression in ("lzw", "deflate", "zstd", "packbits", "jpeg"):
         predictor = compression in ("lzw", "deflate", "zstd")
         found[f"{compression} in tiff"] = tiff(grey, compression=compression, predictor=predictor)

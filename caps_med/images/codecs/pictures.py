@@ -25,8 +25,7 @@ _HALF_LEVEL = 0.4 / 255
 def decode_picture(data: bytes, name: str, kind: Kind, limits: Limits, bits: int) -> MedicalImage:
     """A picture `[1, H, W]` or `[3, H, W]` from Pillow's format `name`, upright as its tags say.
 
-    Transparency is laid over black, with a warning where it was not fully opaque. Colours of
-    more than 8 bits are read as 8, with a warning; of a label map they are refused.
+    Transparency is laid over black, with a warning where it was not fully opaque.
 
     Args:
         data: a file whose size, length and checksums were checked.
@@ -34,18 +33,21 @@ def decode_picture(data: bytes, name: str, kind: Kind, limits: Limits, bits: int
         kind: of "labels" the palette indices and the ids of 1, 2 or 4 bits are kept.
         limits: checked once more with the size that Pillow sees, in case it reads a header
             otherwise.
-        bits: of one sample.
+        bits: of one sample, at most 8.
     """
-    with decoding(name):
-        return from_pillow(upright(data, name, limits), name.lower(), kind, bits)
-
-
-def upright(data: bytes, name: str, limits: Limits) -> Image.Image:
-    """What Pillow reads of a file, turned as its tags say; arguments as of `decode_picture`."""
-    with Image.open(io.BytesIO(data), formats=[name]) as picture:
+    with decoding(name), Image.open(io.BytesIO(data), formats=[name]) as picture:
         limits.check_array((picture.height, picture.width))
         picture.load()
-        return ImageOps.exif_transpose(picture)
+        return from_pillow(ImageOps.exif_transpose(picture), name.lower(), kind, bits)
+
+
+def turned(array: Array, orientation: object) -> Array:
+    """Channels `[C, H, W]` turned as an Orientation tag of 1 to 8 says (TIFF 6.0, p. 36)."""
+    if orientation in (5, 6, 7, 8):
+        array = array.swapaxes(1, 2)
+    if orientation in (3, 4, 7, 8):
+        array = array[:, ::-1]
+    return array[:, :, ::-1] if orientation in (2, 3, 6, 7) else array
 
 
 @contextmanager
@@ -78,17 +80,6 @@ def from_pillow(picture: Image.Image, name: str, kind: Kind, bits: int) -> Medic
     array = array.astype(array.dtype.newbyteorder("="))
     if kind == "labels" and bits < 8:
         array = array // (255 // (2**bits - 1))  # Pillow spreads few bits over 0..255
-    if bits > 8 and array.ndim == 2 and "transparency" in picture.info:
-        clear = array == picture.info["transparency"]  # the one grey that is not seen
-        warnings += transparency(name, kind) if clear.any() else ()
-        array = np.where(clear, 0, array).astype(array.dtype)
-    if bits > 8 and array.ndim == 3:
-        if kind == "labels":
-            raise UnsupportedFormat(
-                f"{name.upper()}: ids in colours of {bits} bits are not read: save them as grey "
-                "values or palette indices"
-            )
-        warnings += (f"{name.upper()}: colours of {bits} bits were read as 8 bits",)
     array = array[None] if array.ndim == 2 else np.moveaxis(array, -1, 0)
     return MedicalImage(np.ascontiguousarray(array), format=name, warnings=warnings)
 

@@ -1,12 +1,16 @@
-"""PNG: grey of 1 to 16 bits, RGB of 8 bits, palette. Chunks: https://www.w3.org/TR/png-3/."""
+"""PNG: grey of 1 to 16 bits, RGB of 8 and 16 bits, palette. Chunks: https://www.w3.org/TR/png-3/.
+
+Of 16 bits pixels are read, and colours written, by libpng: Pillow keeps 8 of them.
+"""
 
 from __future__ import annotations
 
+import io
 import itertools
 import struct
 import zlib
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from PIL import Image
@@ -21,7 +25,7 @@ from caps_med.images.codecs.pictures import (
     plane_of,
     to_bytes,
     transparency,
-    upright,
+    turned,
 )
 from caps_med.images.image import Kind, MedicalImage
 from caps_med.images.labels import label_palette
@@ -30,13 +34,21 @@ from caps_med.images.limits import Limits
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _MAX_CHUNKS = 2**16
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a colour type
-_RGBA, _TOP_16 = 6, 2**16 - 1
+_TOP_16 = 2**16 - 1
+#: What libpng is given of a file: pixels, and the one colour that is not seen.
+_OF_PIXELS = (b"IHDR", b"tRNS", b"IDAT", b"IEND")
+_ORIENTATION = 274  # the tag of EXIF
+_LEVEL = 6  # of compression, as Pillow's
 _STEP = 2**16  # of compressed bytes: at most 64 MiB of pixels at a time
 # First column and row, and steps, of the seven passes of an interlaced picture (Adam7).
 _PASSES = (
     (0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2),
     (0, 1, 1, 2),
 )  # fmt: skip
+
+
+#: Names and contents.
+_Chunks: TypeAlias = list[tuple[bytes, memoryview]]
 
 
 class _Header(NamedTuple):
@@ -59,16 +71,17 @@ class _Header(NamedTuple):
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     """A picture; see `decode_picture`."""
-    header = _check(data, limits)
-    if (header.bits, header.channels) == (16, 2):
-        return _grey_with_alpha(data, kind, limits)
+    header, chunks = _check(data, limits)
+    if header.bits == 16:
+        with decoding("PNG"):
+            return _sixteen_bits(chunks, kind)
     return decode_picture(data, "PNG", kind, limits, header.bits)
 
 
 def encode(image: MedicalImage) -> bytes:
     """Label maps of up to 256 ids as palette pictures, of more as 16-bit grey.
 
-    Of images uint16 stays 16-bit grey; all else becomes 8 bits, see `checked_uint8`.
+    Of images uint16 stays 16 bits, grey or RGB; all else becomes 8 bits, see `checked_uint8`.
     """
     plane = plane_of(image, "png")
     if image.kind == "labels":
@@ -78,31 +91,52 @@ def encode(image: MedicalImage) -> bytes:
             return to_bytes(picture, "PNG")
         if plane.dtype != np.uint16:
             raise InvalidInput(f"png holds ids up to 65535, got {plane.max()}: use tiff or npy")
-    if plane.dtype != np.uint16 or plane.ndim == 3:
+    if plane.dtype != np.uint16:
         plane = checked_uint8(plane, "png")
-    return to_bytes(Image.fromarray(np.ascontiguousarray(plane)), "PNG")
+    plane = np.ascontiguousarray(plane)
+    if plane.dtype == np.uint16 and plane.ndim == 3:
+        import imagecodecs
+
+        return bytes(imagecodecs.png_encode(plane, _LEVEL))
+    return to_bytes(Image.fromarray(plane), "PNG")
 
 
-def _grey_with_alpha(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
-    """A picture of 16-bit grey and alpha, of which Pillow would keep 8 bits.
+def _sixteen_bits(chunks: _Chunks, kind: Kind) -> MedicalImage:
+    """A picture of 16-bit samples, with all their bits: `[1, H, W]` or `[3, H, W]`, uint16."""
+    import imagecodecs
 
-    Its pixels have four bytes each, filtered and interlaced like those of four channels of 8 bits:
-    as such they are read.
-    """
-    start = len(_SIGNATURE) + 4
-    body = data[start + 4 : start + 12] + bytes((8, _RGBA)) + data[start + 14 : start + 17]
-    checksum = zlib.crc32(body, zlib.crc32(b"IHDR")).to_bytes(4, "big")
-    as_colours = data[: start + 4] + body + checksum + data[start + 21 :]
-    with decoding("PNG"):
-        samples = np.array(upright(as_colours, "PNG", limits)).view(">u2").astype(np.uint16)
-    grey, alpha = samples[None, ..., 0], samples[..., 1]
-    if (alpha == _TOP_16).all():
-        return MedicalImage(np.ascontiguousarray(grey), format="png")
-    warnings = transparency("png", kind)
-    return MedicalImage(over_black(grey, alpha, _TOP_16), format="png", warnings=warnings)
+    pixels = _file(chunk for chunk in chunks if chunk[0] in _OF_PIXELS)
+    samples = np.atleast_3d(imagecodecs.png_decode(pixels))
+    array = turned(np.moveaxis(samples, -1, 0), _orientation(chunks))
+    warnings: tuple[str, ...] = ()
+    if len(array) in (2, 4):
+        alpha, array = array[-1], array[:-1]
+        if not (alpha == _TOP_16).all():
+            warnings = transparency("png", kind)
+            array = over_black(array, alpha, _TOP_16)
+    array = np.require(array, np.uint16, ["C", "W"])
+    return MedicalImage(array, format="png", warnings=warnings)
 
 
-def _check(data: bytes, limits: Limits) -> _Header:
+def _orientation(chunks: _Chunks) -> object:
+    """How the picture is turned, by EXIF or XMP: what Pillow finds in it, of one pixel."""
+    header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
+    beside = [chunk for chunk in chunks if chunk[0] not in (*_OF_PIXELS, b"PLTE")]
+    pixel = [(b"IDAT", zlib.compress(bytes(2))), (b"IEND", b"")]
+    file = _file([(b"IHDR", header), *beside, *pixel])
+    with Image.open(io.BytesIO(file), formats=["PNG"]) as picture:
+        return picture.getexif().get(_ORIENTATION)
+
+
+def _file(chunks: Iterable[tuple[bytes, bytes | memoryview]]) -> bytes:
+    parts = [_SIGNATURE]
+    for name, body in chunks:
+        checksum = zlib.crc32(body, zlib.crc32(name))
+        parts += [struct.pack(">I4s", len(body), name), bytes(body), struct.pack(">I", checksum)]
+    return b"".join(parts)
+
+
+def _check(data: bytes, limits: Limits) -> tuple[_Header, _Chunks]:
     """Check sizes, chunks, checksums and the number of pixels."""
     chunks = list(itertools.islice(_chunks(data), _MAX_CHUNKS + 1))
     names = [name for name, _ in chunks]
@@ -115,7 +149,7 @@ def _check(data: bytes, limits: Limits) -> _Header:
     header = _header(chunks[0][1])
     limits.check_array((header.height, header.width), header.channels * -(-header.bits // 8))
     _check_pixels([body for name, body in chunks if name == b"IDAT"], header.inflated)
-    return header
+    return header, chunks
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:

@@ -18,7 +18,13 @@ import numpy as np
 
 from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import jpeg
-from caps_med.images.codecs.pictures import decoding, is_grey, over_black, transparency
+from caps_med.images.codecs.pictures import (
+    decoding,
+    is_grey,
+    over_black,
+    transparency,
+    turned,
+)
 from caps_med.images.image import Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 
@@ -220,7 +226,7 @@ def _picture(page: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
     """A picture `[C, H, W]`, upright, without transparency; of labels C is 1 or 3."""
     samples = page.asarray(maxworkers=1, squeeze=False)[:, 0]  # [planes, H, W, samples]
     array = np.moveaxis(samples, -1, 1).reshape(page.samplesperpixel, *samples.shape[1:3])
-    array = _upright(array, int(page.tags.valueof(_ORIENTATION, 1)))
+    array = turned(array, page.tags.valueof(_ORIENTATION, 1))
     array = array.astype(np.uint8) if array.dtype.kind == "b" else array
     array, warnings = _opaque(array, page, kind)
     palette = None
@@ -261,12 +267,3 @@ def _opaque(array: Array, page: Any, kind: Kind) -> tuple[Array, tuple[str, ...]
     if page.extrasamples[-1] == _UNASSOCIATED_ALPHA:
         colours = over_black(colours, alpha, top)
     return colours, warnings
-
-
-def _upright(array: Array, orientation: int) -> Array:
-    """Channels `[C, H, W]` turned as the Orientation tag says (TIFF 6.0, p. 36)."""
-    if orientation >= 5:
-        array = array.swapaxes(1, 2)
-    if orientation in (3, 4, 7, 8):
-        array = array[:, ::-1]
-    return array[:, :, ::-1] if orientation in (2, 3, 6, 7) else array

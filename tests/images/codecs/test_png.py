@@ -21,6 +21,13 @@ class TestPng(FormatContract):
         return [picture("u1"), picture("u2"), picture("u1", channels=3)]
 
 
+class TestDeepColours(FormatContract):
+    name = "png"
+
+    def images(self) -> list[MedicalImage]:
+        return [picture("u2", channels=3).with_array(picture("u2", channels=3).array * 151)]
+
+
 def test_rows_and_columns_are_where_a_person_sees_them() -> None:
     pixels = np.zeros((4, 6), np.uint8)
     pixels[1, 5] = 200
@@ -92,11 +99,53 @@ def test_a_transparent_grey_of_16_bits_is_black() -> None:
         assert read.array.dtype == np.uint16
 
 
-@pytest.mark.parametrize(("colour", "channels"), [(2, 3), (6, 4)])
-def test_ids_in_colours_of_16_bits_are_refused(colour: int, channels: int) -> None:
-    row = b"\0" + np.array([300, 300, 300, 65535][:channels], ">u2").tobytes()
-    with pytest.raises(UnsupportedFormat, match="ids in colours of 16 bits are not read: save"):
-        read_image(png(1, 1, row, bits=16, colour=colour), kind="labels")
+def colours_of_16_bits(pixels: list[list[int]], extra: bytes = b"") -> bytes:
+    """A PNG of one row of RGB or RGBA pixels."""
+    row = b"\0" + np.array(pixels, ">u2").tobytes()
+    colour = {3: 2, 4: 6}[len(pixels[0])]
+    return png(len(pixels), 1, row, bits=16, colour=colour, extra=extra)
+
+
+def test_colours_of_16_bits_are_kept() -> None:
+    read = read_image(colours_of_16_bits([[1, 2, 65535], [300, 4095, 256]]))
+    assert read.array.tolist() == [[[1, 300]], [[2, 4095]], [[65535, 256]]]
+    assert read.array.dtype == np.uint16 and read.warnings == ()
+    with Image.open(BytesIO(encode_image(read, "png"))) as shown:
+        assert shown.mode == "RGB" and shown.getpixel((0, 0)) == (0, 0, 255)
+
+
+def test_transparent_colours_of_16_bits_are_laid_over_black() -> None:
+    half = [[300, 4094, 9, 65535], [300, 4094, 9, 32768]]
+    clear = chunk(b"tRNS", np.array([7, 8, 9], ">u2").tobytes())
+    for data, wanted in (
+        (colours_of_16_bits(half), [[[300, 150]], [[4094, 2047]], [[9, 5]]]),
+        (colours_of_16_bits([[7, 8, 9], [7, 8, 10]], clear), [[[0, 7]], [[0, 8]], [[0, 10]]]),
+    ):
+        read = read_image(data)
+        assert read.array.tolist() == wanted
+        assert read.warnings == ("PNG: transparency was laid over black",)
+        with pytest.raises(InvalidInput, match="a label map cannot be transparent"):
+            read_image(data, kind="labels")
+
+
+@pytest.mark.parametrize("orientation", range(10))
+def test_pictures_of_16_bits_are_turned_as_those_of_8(orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    eight = np.random.default_rng(0).integers(0, 256, (3, 4, 5), np.uint8)
+    shallow = saved(Image.fromarray(np.moveaxis(eight, 0, -1)), "PNG", exif=exif)
+    tags = chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0"))
+    deep = encode_image(MedicalImage(eight.astype(np.uint16)), "png")
+    deep = deep[:33] + tags + deep[33:]  # behind IHDR
+    np.testing.assert_array_equal(read_image(deep).array, read_image(shallow).array)
+
+
+@pytest.mark.parametrize("alpha", [[], [65535]])
+def test_ids_in_equal_colours_of_16_bits_are_read(alpha: list[int]) -> None:
+    ids = read_image(colours_of_16_bits([[300, 300, 300, *alpha]]), kind="labels")
+    assert ids.array.tolist() == [[[300]]]
+    with pytest.raises(InvalidInput, match="a colour picture is not a label map"):
+        read_image(colours_of_16_bits([[300, 300, 301, *alpha]]), kind="labels")
 
 
 class TestLabels:
@@ -160,11 +209,6 @@ class TestColours:
             read = read_image(saved(source, "PNG")).array
             assert len(read) == channels
             assert read[:, 0, 1].tolist() == colours[3 : 3 + channels]
-
-    def test_16_bit_colours_are_read_as_8_and_told(self) -> None:
-        read = read_image(png(1, 1, bytes([0, 255, 255, 128, 0, 0, 0]), bits=16, colour=2))
-        assert read.array[:, 0, 0].tolist() == [255, 128, 0]
-        assert "colours of 16 bits were read as 8 bits" in read.warnings[0]
 
     def test_orientation_tags_are_obeyed(self) -> None:
         exif = Image.Exif()
