@@ -10,8 +10,8 @@ from __future__ import annotations
 import gzip
 import math
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from caps_med.images.codecs.streams import check_length, check_ratio, inflate_gz
 from caps_med.images.image import Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 from caps_med.images.units import MILLIMETRES
+
+T = TypeVar("T")
 
 _MAGIC = re.compile(rb"NRRD000[1-5]\r?\n")
 _MAX_HEADER = 2**16
@@ -64,23 +66,38 @@ _SPACES = {
 }
 _TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
 _COLOUR_KINDS = ("rgb-color", "3-color")
+#: What `kinds` says of an axis of space, or of one of which nothing is known.
+_OF_SPACE = ("domain", "space", "???", "none")
+#: Of an axis along which the channels of an image lie. Alpha, tensors and complex numbers are none.
+_OF_CHANNELS = (
+    *_COLOUR_KINDS, "list", "point", "vector", "covariant-vector", "normal", "time", "scalar",
+    "stub", "2-vector", "3-vector", "3-gradient", "3-normal", "4-vector",
+)  # fmt: skip
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
-    """`sizes` of two is a picture (columns, rows), of three a volume, of three and 2-D RGB."""
+    """Two axes of space are a picture (columns, rows), three a volume; one more is its channels."""
     fields, start, names = _header(data)
     zipped = _is_zipped(fields)
-    sizes, colour = _sizes(fields)
+    sizes, axis = _sizes(fields)
     dtype = _dtype(fields)
-    limits.check_array(sizes[1:] if colour else sizes, dtype.itemsize * (3 if colour else 1))
+    channels, space = (1, sizes) if axis is None else (sizes[axis], _without(sizes, axis))
+    limits.check_array(space, dtype.itemsize * channels)
     raw = np.frombuffer(_voxels(zipped, data, start, math.prod(sizes) * dtype.itemsize), dtype)
-    array = raw.reshape(sizes, order="F").astype(dtype.newbyteorder("="), order="C")
-    if len(sizes) - colour == 2:
-        grey = array.swapaxes(-1, -2) if colour else array.T[None]
-        return MedicalImage(np.ascontiguousarray(grey), format="nrrd")
-    affine, warnings = _affine(fields)
+    found = raw.reshape(sizes, order="F")
+    found = found[None] if axis is None else np.moveaxis(found, axis, 0)
+    found = found.swapaxes(1, 2) if len(space) == 2 else found
+    array = found.astype(dtype.newbyteorder("="), order="C")
+    if len(space) == 2:
+        return MedicalImage(array, format="nrrd")
+    affine, warnings = _affine(fields, axis)
+    if kind == "labels" and names and channels > 1:
+        raise UnsupportedFormat(
+            "NRRD: segments that overlap, in several layers, are not read: save them as one label "
+            "map"
+        )
     named = names if kind == "labels" else {}
-    return MedicalImage(array[None], affine, format="nrrd", warnings=warnings, names=named)
+    return MedicalImage(array, affine, format="nrrd", warnings=warnings, names=named)
 
 
 def encode(image: MedicalImage, *, compress: bool = True) -> bytes:
@@ -166,19 +183,40 @@ def _parted(line: str) -> tuple[str, str, str]:
     return line.partition(": ")
 
 
-def _sizes(fields: Mapping[str, Any]) -> tuple[tuple[int, ...], bool]:
-    """The sizes, and whether the first axis is the colour of a picture."""
+def _sizes(fields: Mapping[str, Any]) -> tuple[tuple[int, ...], int | None]:
+    """The sizes, and which axis is that of the channels."""
     sizes = tuple(int(size) for size in _required(fields, "sizes"))
     if _required(fields, "dimension") != len(sizes) or min(sizes, default=0) < 1:
         raise InvalidInput("NRRD: sizes must be as many as dimension, each at least 1")
     kinds = [kind.lower() for kind in fields.get("kinds", ())]
-    colour = len(sizes) == 3 and sizes[0] == 3 and kinds[:1] and kinds[0] in _COLOUR_KINDS
-    if len(sizes) not in (2, 3) or (not colour and not set(kinds) <= {"domain", "space", "???"}):
+    if kinds and len(kinds) != len(sizes):
+        raise InvalidInput("NRRD: kinds must be as many as dimension")
+    beside = {axis for axis, kind in enumerate(kinds) if kind not in _OF_SPACE}
+    beside |= _without_direction(fields)
+    readable = all(kind in (*_OF_SPACE, *_OF_CHANNELS) for kind in kinds)
+    if not readable or len(beside) > 1 or len(sizes) - len(beside) not in (2, 3):
         raise UnsupportedFormat(
-            f"NRRD: a picture or one volume is read, this file has sizes {list(sizes)}: split its "
-            "channels or time points into files"
+            f"NRRD: a picture or one volume is read, with channels along one axis that kinds names "
+            f"(list, vector), this file has sizes {list(sizes)}: split its channels or time points "
+            "into files"
         )
-    return sizes, bool(colour)
+    axis = next(iter(beside), None)
+    if axis is not None and kinds and kinds[axis] in _COLOUR_KINDS and sizes[axis] != 3:
+        raise InvalidInput(
+            f"NRRD: an axis of three colours must have the size 3, got {sizes[axis]}"
+        )
+    return sizes, axis
+
+
+def _without_direction(fields: Mapping[str, Any]) -> set[int]:
+    """The axes that have no direction in space (none)."""
+    directions = np.atleast_2d(np.asarray(fields.get("space directions", ((),)), np.float64))
+    return set(np.flatnonzero(np.isnan(directions).all(1) & (directions.shape[1] > 0)).tolist())
+
+
+def _without(values: Sequence[T], axis: int | None) -> tuple[T, ...]:
+    """Those of the axes of space."""
+    return tuple(value for at, value in enumerate(values) if at != axis)
 
 
 def _dtype(fields: Mapping[str, Any]) -> np.dtype[np.generic]:
@@ -210,18 +248,19 @@ def _voxels(zipped: bool, data: bytes, start: int, size: int) -> bytes:
     return data[start:]
 
 
-def _affine(fields: Mapping[str, Any]) -> tuple[Array, tuple[str, ...]]:
+def _affine(fields: Mapping[str, Any], channels: int | None) -> tuple[Array, tuple[str, ...]]:
+    """The affine of a volume, from what is said of its axes but that of the channels."""
     affine = np.eye(4)
     if "space directions" not in fields:
-        scale, notes = _millimetres(fields, "units")
-        spacings = _three(fields, "spacings", (3,)) if "spacings" in fields else np.ones(3)
+        scale, notes = _millimetres("units", _without(fields.get("units", ()), channels))
+        spacings = _three(fields, "spacings", (3,), channels) if "spacings" in fields else 1.0
         affine[:3, :3] = np.diag(spacings * scale)
         guess = "NRRD: no orientation; left and right are a guess from the voxel order"
         return affine, (guess, *notes)
-    affine[:3, :3] = _three(fields, "space directions", (3, 3)).T
+    affine[:3, :3] = _three(fields, "space directions", (3, 3), channels).T
     if "space origin" in fields:
         affine[:3, 3] = _three(fields, "space origin", (3,))
-    scale, notes = _millimetres(fields, "space units")
+    scale, notes = _millimetres("space units", fields.get("space units", ()))
     affine = np.diag([*scale, 1.0]) @ affine
     space = fields.get("space", "").lower()
     if space in _SPACES:
@@ -232,9 +271,9 @@ def _affine(fields: Mapping[str, Any]) -> tuple[Array, tuple[str, ...]]:
     return affine, (guess, *notes)
 
 
-def _millimetres(fields: Mapping[str, Any], name: str) -> tuple[Array, tuple[str, ...]]:
+def _millimetres(name: str, units: Sequence[str]) -> tuple[Array, tuple[str, ...]]:
     """Millimetres of each of three units, 1 of one that is not known, and a note about that."""
-    given = [unit.strip().lower() for unit in fields.get(name, ())]
+    given = [unit.strip().lower() for unit in units]
     if any(given) and len(given) != 3:
         raise InvalidInput(f"NRRD: {name} must be those of three axes")
     known = [MILLIMETRES.get(unit) for unit in given] if any(given) else [1.0] * 3
@@ -242,8 +281,11 @@ def _millimetres(fields: Mapping[str, Any], name: str) -> tuple[Array, tuple[str
     return np.array([mm or 1.0 for mm in known]), (note,) * (None in known)
 
 
-def _three(fields: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Array:
-    found = np.asarray(fields[name])
+def _three(
+    fields: Mapping[str, Any], name: str, shape: tuple[int, ...], channels: int | None = None
+) -> Array:
+    """A field of each axis of space."""
+    found = np.asarray(_without(fields[name], channels))
     if found.shape != shape:
         raise InvalidInput(f"NRRD: {name} must be those of three axes in three dimensions")
     return found

@@ -33,8 +33,9 @@ class TestNrrd(FormatContract):
         flips = [np.diag([*signs, 1.0]) for signs in itertools.product((1.0, -1.0), repeat=3)]
         volumes = [MedicalImage(VOXELS[None].astype(d), OBLIQUE, "nrrd") for d in dtypes]
         flipped = [MedicalImage(VOXELS[None], OBLIQUE @ flip, "nrrd") for flip in flips]
-        pictures = [picture("u1", channels, format="nrrd") for channels in (1, 3)]
-        return [*volumes, *flipped, *pictures]
+        pictures = [picture("u1", channels, format="nrrd") for channels in (1, 3, 4)]
+        several = MedicalImage(np.stack([VOXELS, VOXELS + 1]), OBLIQUE, "nrrd")
+        return [*volumes, *flipped, *pictures, several]
 
 
 class TestRawNrrd(FormatContract):
@@ -79,6 +80,62 @@ def test_what_pynrrd_reads(tmp_path: Path) -> None:
     classes, header = nrrd.read(str(tmp_path / "classes.nrrd"))
     assert classes.shape == (4, 3, 4, 5)
     assert header["kinds"] == ["list", "domain", "domain", "domain"]
+
+
+@pytest.mark.parametrize("axis", range(4))
+@pytest.mark.parametrize("kind", ["list", "vector", "time", None])
+def test_channels_lie_along_the_axis_that_the_header_names(axis: int, kind: str | None) -> None:
+    """Of programs that keep them first, such as ITK, or last, such as sequences of 3D Slicer."""
+    channels = np.stack([VOXELS, VOXELS + 100])
+    lps = np.diag([-1.0, -1, 1, 1]) @ OBLIQUE
+    vectors = [f"({','.join(map(str, column))})" for column in lps[:3, :3].T]
+    vectors.insert(axis, "none")
+    kinds = ["domain"] * 3
+    kinds.insert(axis, kind or "")
+    stored = np.moveaxis(channels, 0, axis)
+    data = by_hand(
+        dimension="4", sizes=" ".join(map(str, stored.shape)), type="short", endian="little",
+        space="left-posterior-superior", space_directions=" ".join(vectors),
+        space_origin=f"({','.join(map(str, lps[:3, 3]))})", kinds=" ".join(kinds) if kind else "",
+        voxels=stored.tobytes(order="F"),
+    )  # fmt: skip
+    read = read_image(data)
+    np.testing.assert_array_equal(read.array, channels)
+    np.testing.assert_allclose(read.affine, OBLIQUE)
+    np.testing.assert_array_equal(read_image(data, index=1).array, channels[1:])
+    spaced = by_hand(
+        "units: " + " ".join('""' if at == axis else '"cm"' for at in range(4)),
+        dimension="4", sizes=" ".join(map(str, stored.shape)), type="short", endian="little",
+        spacings=" ".join("nan" if at == axis else "2" for at in range(4)),
+        kinds=" ".join(kinds) if kind else "", voxels=stored.tobytes(order="F"),
+    )  # fmt: skip
+    if kind:
+        assert read_image(spaced).spacing == (20, 20, 20)
+    else:
+        with pytest.raises(UnsupportedFormat, match="with channels along one axis"):
+            read_image(spaced)
+
+
+def test_segments_in_several_layers_are_refused() -> None:
+    data = by_hand(
+        "Segment0_LabelValue:=1", "Segment0_Name:=liver", dimension="4", sizes="2 1 1 2",
+        kinds="list domain domain domain",
+    )  # fmt: skip
+    with pytest.raises(UnsupportedFormat, match="segments that overlap, in several layers"):
+        read_image(data, kind="labels")
+    assert read_image(data).array.shape == (2, 1, 1, 2)
+
+
+def test_what_simpleitk_writes_of_several_channels(tmp_path: Path) -> None:
+    sitk = pytest.importorskip("SimpleITK")
+    for channels in (2, 3):
+        voxels = np.random.default_rng(0).integers(0, 99, (5, 4, 3, channels)).astype(np.int16)
+        sitk.WriteImage(sitk.GetImageFromArray(voxels, isVector=True), str(tmp_path / "x.nrrd"))
+        read = read_image(tmp_path / "x.nrrd")
+        np.testing.assert_array_equal(read.array, voxels.transpose(3, 2, 1, 0))
+        read.save(tmp_path / "ours.nrrd")
+        ours = sitk.ReadImage(str(tmp_path / "ours.nrrd"))
+        np.testing.assert_array_equal(sitk.GetArrayFromImage(ours), voxels)
 
 
 def test_a_label_map_names_its_segments(tmp_path: Path) -> None:
@@ -188,9 +245,18 @@ def test_lengths_are_in_the_units_that_the_header_names(
         ({"sizes": None}, InvalidInput, "the field sizes is missing"),
         ({"dimension": "4", "sizes": "1 2 2 1"}, UnsupportedFormat, "one volume is read"),
         (
-            {"dimension": "3", "sizes": "1 2 2", "kinds": "list domain domain"},
+            {"dimension": "3", "sizes": "1 2 2", "kinds": "RGBA-color domain domain"},
+            UnsupportedFormat, "with channels along one axis that kinds names",
+        ),
+        (
+            {"dimension": "3", "sizes": "1 2 2", "kinds": "list list domain"},
             UnsupportedFormat, "one volume is read",
         ),
+        (
+            {"dimension": "3", "sizes": "1 2 2", "kinds": "RGB-color domain domain"},
+            InvalidInput, "three colours must have the size 3, got 1",
+        ),
+        ({"kinds": "domain"}, InvalidInput, "kinds must be as many as dimension"),
         (
             {"dimension": "3", "sizes": "1 2 2", "space_directions": "(1,0,0) (0,1,0)"},
             InvalidInput, "space directions must be those of three axes",
