@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from caps_med.inference.applied import Shown
+from caps_med.inference.hooks import of_this_thread
 from caps_med.inference.passes import device_of
 from caps_med.inference.provenance import AnswerProvenance
 from caps_med.layers.attention import SelfAttentionCapsules
@@ -119,7 +120,9 @@ def _routing_layer(network: ClassificationNetwork) -> nn.Module | None:
 
 @dataclass
 class _Seen:
-    """Context manager that keeps the first convolution's output and the routing layer's input."""
+    """Context manager that keeps, on this thread, the first convolution's output and the routing
+    layer's input.
+    """
 
     convolution: nn.Module
     routing: nn.Module | None
@@ -128,9 +131,10 @@ class _Seen:
     _hooks: list[Any] = field(default_factory=list)
 
     def __enter__(self) -> _Seen:
-        self._hooks.append(self.convolution.register_forward_hook(self._keep_maps))
+        maps, capsules = of_this_thread(self._keep_maps), of_this_thread(self._keep_capsules)
+        self._hooks.append(self.convolution.register_forward_hook(maps))
         if self.routing is not None:
-            self._hooks.append(self.routing.register_forward_pre_hook(self._keep_capsules))
+            self._hooks.append(self.routing.register_forward_pre_hook(capsules))
         return self
 
     def __exit__(self, *_: object) -> None:

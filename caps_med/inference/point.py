@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from caps_med.errors import InvalidParameter
 from caps_med.inference.features import Features
+from caps_med.inference.hooks import of_this_thread
 from caps_med.inference.inspection import ROUTED_WHOLE, by_position
 from caps_med.layers import ConvCapsule, DeconvCapsule
 from caps_med.networks import CapsuleNetwork
@@ -55,7 +56,7 @@ class Point:
 
 
 class InputRecorder:
-    """Context manager that keeps the input of the capsule layer above `layer`."""
+    """Context manager that keeps the input of the capsule layer above `layer`, on this thread."""
 
     def __init__(self, network: CapsuleNetwork, layer: str) -> None:
         names = [info.name for info in network.layers]
@@ -68,7 +69,8 @@ class InputRecorder:
 
     def __enter__(self) -> InputRecorder:
         if self._module is not None:
-            self._remove = self._module.register_forward_pre_hook(self._keep).remove
+            hook = of_this_thread(self._keep)
+            self._remove = self._module.register_forward_pre_hook(hook).remove
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from caps_med.errors import InvalidParameter, LayerNotFound, WrongTask
 from caps_med.images import MedicalImage, to_uint8
 from caps_med.inference import load_model
+from caps_med.inference.passes import cancelled_unless
 from caps_med.inference.strip import ATOMS, strip
 from caps_med.inference.synthesizer import interpolate_noise
 from caps_med.layers import ConvCapsule
@@ -191,3 +193,20 @@ def test_a_point_outside(models: Path, image: MedicalImage) -> None:
         model.point(image, "seg_caps", -1, 0)
     with pytest.raises(LayerNotFound, match="no layer"):
         model.point(image, "nowhere", 0, 0)
+
+
+def test_what_others_ask_meanwhile_is_not_in_the_answer(models: Path, image: MedicalImage) -> None:
+    """A job gives way between its steps; another thread then runs the same network."""
+    model = load_model("tiny-segmentation", models)
+    layer = model.layers[2].name
+    theirs = image.with_array(255 - image.array)
+    alone, other = (model.point(one, layer, 8, 8).couplings for one in (image, theirs))
+
+    def give_way() -> None:
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(model.features, theirs).result()
+
+    with cancelled_unless(lambda: True, give_way):
+        found = model.point(image, layer, 8, 8).couplings
+    assert alone is not None and other is not None and (alone != other).any()
+    np.testing.assert_array_equal(found, alone)

@@ -1,0 +1,22 @@
+"""Hooks on a network that others may use at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+def of_this_thread(hook: Callable[..., None]) -> Callable[..., None]:
+    """The hook, called for what the thread that asks for it now computes, and for nothing else.
+
+    A service runs one network for several requests: on several threads, or in turns, where a job
+    lets others go first between two of its steps.
+    """
+    own = threading.get_ident()
+
+    def called(*given: Any) -> None:  # noqa: ANN401 - of a forward hook, or of one before it
+        if threading.get_ident() == own:
+            hook(*given)
+
+    return called
