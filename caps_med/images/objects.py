@@ -73,8 +73,15 @@ def is_dataset(source: object) -> bool:
 
 
 def is_pair(source: object) -> bool:
-    """Whether a tuple begins with an array or tensor, so that an affine must follow."""
-    return isinstance(source, tuple) and len(source) > 0 and _name(type(source[0])) in _ARRAYS
+    """Whether a tuple begins with an array or tensor, so that an affine must follow.
+
+    Arrays of derived classes count, such as the maps of files that nibabel gives; MONAI's tensors,
+    which have an affine, do not.
+    """
+    if not isinstance(source, tuple) or not source:
+        return False
+    names = class_names(source[0])
+    return names[0] == "torch.Tensor" or "numpy.ndarray" in names
 
 
 def _from_array(array: Array) -> MedicalImage:
@@ -183,7 +190,6 @@ def _name(kind: type) -> str:
     return f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
 
 
-_ARRAYS = ("numpy.ndarray", "torch.Tensor")
 _CONVERTERS: Mapping[str, Callable[[Any], MedicalImage]] = {
     "numpy.ndarray": _from_array,
     "torch.Tensor": _from_tensor,

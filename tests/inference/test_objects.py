@@ -27,6 +27,7 @@ VOLUMES: dict[str, Callable[[], Any]] = {
     "nibabel": lambda: nib.Nifti1Image(VOXELS, OBLIQUE),
     "MetaTensor": lambda: MetaTensor(VOXELS[None], affine=torch.tensor(OBLIQUE)),
     "pair": lambda: (VOXELS, OBLIQUE),
+    "pair of a map": lambda: (VOXELS.view(np.memmap), OBLIQUE),
     "tensors": lambda: (torch.tensor(VOXELS), torch.tensor(OBLIQUE)),
 }
 
