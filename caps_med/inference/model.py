@@ -211,7 +211,7 @@ class Model:
         Raises:
             InvalidParameter: see `caps_med.inference.refinement.refined`.
         """
-        found = refined(image, answer)
+        found = refined(self.segmenter.as_given(image), answer)
         which = self.bundle.card.largest_components
         return found if which is None else with_largest_components(found, which)
 

@@ -107,7 +107,7 @@ def refined(image: MedicalImage, answer: Segmentation) -> Segmentation:
     if len(common) < 2:
         return answer
     places = _Inside(given, common, np.isin(np.arange(len(given)), common)[classes])
-    values = image.array[:, places.inside].astype(np.float32)
+    values = _near_one(image.array[:, places.inside].astype(np.float32))
     mixture = fit(values, places.prior(every(values.shape[1])))
     probabilities = given.astype(np.float32)
     labels = answer.array.copy()
@@ -136,6 +136,14 @@ def _classes(probabilities: Array) -> tuple[NDArray[np.uint16], NDArray[np.integ
         classes[part] = probabilities[:, part].argmax(0)
         found += np.bincount(classes[part].ravel(), minlength=len(found))
     return classes, found
+
+
+def _near_one(values: Array) -> Array:
+    """Intensities ``[C, N]`` times a power of two for each channel, so that their squares neither
+    overflow nor vanish: labels do not depend on the unit. In place; nothing is rounded.
+    """
+    largest = np.maximum(values.max(1, keepdims=True), -values.min(1, keepdims=True))
+    return np.asarray(np.ldexp(values, -np.frexp(largest)[1], out=values))
 
 
 @dataclass(frozen=True)

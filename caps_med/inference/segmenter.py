@@ -324,6 +324,17 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         """See `AppliedNetwork.try_out`."""
         self(MedicalImage(np.zeros((self.channels, *size), np.uint8)))
 
+    def as_given(self, image: MedicalImage) -> MedicalImage:
+        """The image over the pixels or voxels of its answer, with all the channels that it has.
+
+        For a network of pictures with channels an array ``[H, W, C]`` or ``[C, H, W]`` is a picture
+        and not a volume, see `as_picture`.
+        """
+        pictures = self.network.spatial_dims == 2 and self.card.spacing_mm is None
+        if pictures and self.channels > 1:
+            return as_picture(image, channels=self.channels)
+        return image
+
     def match_channels(self, image: MedicalImage) -> MedicalImage:
         """The image with the channels that the network needs: its own, or grey or colour adapted.
 
@@ -335,8 +346,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
             raise InvalidInput(
                 f"the image is a picture: {self.provenance.model} takes volumes; send NIfTI"
             )
-        if self.network.spatial_dims == 2 and self.card.spacing_mm is None and self.channels > 1:
-            image = as_picture(image, channels=self.channels)
+        image = self.as_given(image)
         given = len(image.array)
         adapts = self.card.takes_colours if given == 1 else is_colour(image)
         if self.channels == 1 and image.spatial_dims == 3 and given > 1:

@@ -11,7 +11,7 @@ from sklearn.mixture import GaussianMixture
 from typer.testing import CliRunner
 
 import caps_med
-from caps_med.bundles import ModelCard
+from caps_med.bundles import ModelCard, NetworkSpec
 from caps_med.cli import app
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
@@ -157,6 +157,29 @@ def test_an_answer_is_refined_within_the_networks_foreground() -> None:
         )
 
     assert spread(better) < spread(plain)
+
+
+@pytest.mark.parametrize("exponent", [-100, 90])
+def test_the_unit_of_the_intensities_does_not_matter(refining: Model, exponent: int) -> None:
+    voxels = np.random.default_rng(0).uniform(0, 1, (12, 12, 4)).astype(np.float32)
+    found, same = (
+        refining.segment((np.ldexp(voxels, power), np.eye(4))) for power in (0, exponent)
+    )
+    np.testing.assert_array_equal(found.array, same.array)
+    np.testing.assert_array_equal(found.probabilities.array, same.probabilities.array)
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_a_picture_of_several_channels_in_an_array_is_refined(tmp_path: Path, axis: int) -> None:
+    spec = NetworkSpec(name="SegCaps", arguments={"in_channels": 4, "atoms": 4, "out_channels": 3})
+    write_tiny(tmp_path, "four", tiny_card("segmentation", None, spec))
+    pixels = np.kron(np.random.default_rng(0).uniform(0, 1, (4, 8, 8)), np.ones((1, 8, 8)))
+    np.save(tmp_path / "picture.npy", np.moveaxis(pixels, 0, axis))
+    model = caps_med.load_model("four", tmp_path)
+    found = model.segment(tmp_path / "picture.npy", refine="em")
+    wanted = model.segment(MedicalImage(pixels), refine="em")
+    assert found.provenance.preprocessing.endswith("refined by em")
+    np.testing.assert_array_equal(found.array, wanted.array)
 
 
 def test_what_cannot_be_refined_is_told() -> None:
