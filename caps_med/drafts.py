@@ -30,6 +30,12 @@ def draft_of(path: Path) -> Iterator[Path]:
         _remove(draft)
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file by `draft_of`."""
+    with draft_of(path) as draft:
+        draft.write_bytes(content)
+
+
 @contextmanager
 def drafts_in(folder: Path) -> Iterator[None]:
     """Within the block, drafts lie in a folder of their own, which must be used for nothing else.

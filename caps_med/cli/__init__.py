@@ -17,6 +17,7 @@ from caps_med._version import __version__
 from caps_med.allocator import keep_freed_memory
 from caps_med.cli import inference, models, weights
 from caps_med.cli.group import PlainGroup
+from caps_med.cli.interrupts import end_stopped, keep_interrupts
 from caps_med.cli.options import Models, console, errors
 from caps_med.collector import collect_rarely_at_start
 from caps_med.errors import OUT_OF_MEMORY, CapsMedError, is_out_of_memory
@@ -69,9 +70,12 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     collect_rarely_at_start()
     keep_freed_memory()
-    add_plugins(app)
+    keep_interrupts()
     try:
+        add_plugins(app)
         app()
+    except KeyboardInterrupt:
+        end_stopped()
     except CapsMedError as error:
         _fail(error.code, str(error))
     except OSError as error:

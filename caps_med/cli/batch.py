@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
+from caps_med.cli.interrupts import INTERRUPTED
 from caps_med.cli.options import errors, say, say_input
 from caps_med.cli.progress import new_bars
 from caps_med.errors import InvalidParameter
@@ -76,7 +77,7 @@ OnCluster: TypeAlias = Annotated[
 ]
 
 #: Exit statuses: some case failed; Ctrl-C.
-SOME_FAILED, INTERRUPTED = 1, 130
+SOME_FAILED = 1
 
 
 class BatchCommand(TyperCommand):

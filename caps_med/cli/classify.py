@@ -27,6 +27,7 @@ from caps_med.cli.options import (
 )
 from caps_med.cli.output import check_free
 from caps_med.cli.tables import print_table
+from caps_med.drafts import write_whole
 from caps_med.errors import InvalidParameter
 
 
@@ -83,7 +84,8 @@ def classify(
     found = loaded.classify(archived.read(loaded, given, series, volume), slice)
     numbers = found.numbers()
     if file is not None:
-        file.write_text(json.dumps(numbers, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(numbers, indent=2, ensure_ascii=False) + "\n"
+        write_whole(file, text.encode())
     say_input(loaded.bundle)
     say_warnings(found.warnings)
     if json_:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from caps_med.cli.output import check_free
+from caps_med.drafts import write_whole
 from caps_med.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ class DicomBeside:
         from caps_med.images import dicom_preview, dicom_report
 
         if self.report is not None:
-            self.report.write_bytes(dicom_report(result, self._kind()))
+            write_whole(self.report, dicom_report(result, self._kind()))
         if self.preview is not None:
-            self.preview.write_bytes(dicom_preview(source, result))
+            write_whole(self.preview, dicom_preview(source, result))
 
     @property
     def labelmap(self) -> bool:

@@ -28,6 +28,7 @@ from caps_med.cli.options import (
 )
 from caps_med.cli.output import check_file, check_format, check_free
 from caps_med.cli.progress import progress_bar
+from caps_med.drafts import write_whole
 from caps_med.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -282,9 +283,9 @@ def _write(
     if wanted.probabilities:
         result.probabilities.save(out)
     elif wanted.objects.labelmap:
-        out.write_bytes(dicom_segmentation(result, "labelmap"))
+        write_whole(out, dicom_segmentation(result, "labelmap"))
     elif stored is not None and codec_of_path(out).name == "dicom":
-        out.write_bytes(stored.content)
+        write_whole(out, stored.content)
     else:
         result.save(out)
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from caps_med.drafts import draft_of
+from caps_med.drafts import write_whole
 from caps_med.errors import InvalidInput, InvalidParameter, NotFinite
 from caps_med.images.channels import chosen_volume, stack_channels
 from caps_med.images.codecs import dicom_layout
@@ -310,8 +310,7 @@ def write_image(image: MedicalImage, path: str | PathLike[str]) -> None:
     if not path.parent.is_dir():
         raise InvalidParameter(f"{path}: there is no folder {path.parent}; create it first")
     data = encode_image(image, codec.name, compress=path.name.lower().endswith(".gz"))
-    with draft_of(path) as draft:
-        draft.write_bytes(data)
+    write_whole(path, data)
 
 
 def _file_start(path: Path) -> bytes:

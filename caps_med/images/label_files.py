@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from caps_med.drafts import write_whole
 from caps_med.images.image import Array
 from caps_med.images.labels import label_colors, label_palette
 
@@ -42,4 +43,4 @@ def write_label_description(
     path: str | Path, names: Mapping[int, str], palette: Array | None = None
 ) -> None:
     """Write a label description file; see `label_description`."""
-    Path(path).write_text(label_description(names, palette), encoding="utf-8")
+    write_whole(Path(path), label_description(names, palette).encode())

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from caps_med.drafts import draft_of, write_whole
 from caps_med.errors import LayerNotFound
 from caps_med.images import MedicalImage, chosen_slice, encode_image
 from caps_med.inference.capsule_montage import capsule_montage
@@ -87,18 +88,22 @@ class Features:
         """Write one ``.npz`` file, or a folder of features, contact sheet and statistics."""
         path = Path(path)
         if path.suffix == ".npz":
-            np.savez_compressed(path, **self.arrays())  # type: ignore[arg-type]  # the names are no options
+            self._save_arrays(path)
             return
         path.mkdir(parents=True, exist_ok=True)
         arrays, sheet, numbers = (path / name for name in FOLDER_FILES)
-        np.savez_compressed(arrays, **self.arrays())  # type: ignore[arg-type]  # the names are no options
+        self._save_arrays(arrays)
         self.contact_sheet().save(sheet)
         statistics = {
             "provenance": self.provenance.as_dict(),
             "warnings": list(self.warnings),
             "layers": self.statistics(),
         }
-        numbers.write_text(json.dumps(statistics, indent=2) + "\n")
+        write_whole(numbers, (json.dumps(statistics, indent=2) + "\n").encode())
+
+    def _save_arrays(self, path: Path) -> None:
+        with draft_of(path) as draft, draft.open("wb") as file:
+            np.savez_compressed(file, **self.arrays())  # type: ignore[arg-type]  # the names are no options
 
 
 class FeatureExplorer:

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import caps_med
 from caps_med import cli, samples
 from caps_med.cli import progress as cli_progress
+from caps_med.cli.group import PlainGroup
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import MAP_NAMES, Model
 from caps_med.inference.strip import strip
@@ -69,6 +70,43 @@ def test_too_little_memory_is_one_line(
     with pytest.raises(SystemExit, match="2"):
         cli.main()
     assert capsys.readouterr().err.startswith("out_of_memory: there is too little memory: crop")
+
+
+def test_ctrl_c_is_one_line_and_status_130(capsys: pytest.CaptureFixture[str]) -> None:
+    app = typer.Typer(cls=PlainGroup)
+
+    @app.command()
+    def stopped() -> None:
+        raise KeyboardInterrupt
+
+    app.callback()(lambda: None)
+    with pytest.raises(SystemExit, match="130"):
+        app(["stopped"])
+    assert capsys.readouterr().err == "stopped; no file is half written\n"
+
+
+def test_ctrl_c_in_a_callback_of_python_is_not_lost() -> None:
+    """Python drops what is raised there, such as while the garbage collector tells that it ends."""
+    code = """
+import gc, signal, threading
+from caps_med.cli.interrupts import keep_interrupts
+
+def press(phase, info):
+    gc.callbacks.remove(press)
+    signal.raise_signal(signal.SIGINT)
+
+keep_interrupts()
+gc.callbacks.append(press)
+gc.collect()
+try:
+    threading.Event().wait(60)
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert (answer.stdout, answer.stderr) == ("stopped\n", "")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import IO
 
 import nibabel as nib
 import numpy as np
@@ -270,6 +272,20 @@ def test_features_are_the_networks_capsules(segmentation: Model, tmp_path: Path)
         "statistics.json",
     }
     assert features.contact_sheet().array.shape[0] == 3
+
+
+def test_features_are_written_whole_or_not_at_all(
+    segmentation: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(file: IO[bytes], **_: object) -> None:
+        file.write(b"PK")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    features = segmentation.features(picture(24, 40), layer="seg_caps")
+    monkeypatch.setattr(np, "savez_compressed", half)
+    with pytest.raises(OSError, match="No space left"):
+        features.save(tmp_path / "f.npz")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_features_of_one_layer_and_slice(segmentation: Model) -> None:

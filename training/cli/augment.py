@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from caps_med.cli.interrupts import INTERRUPTED
 from caps_med.errors import InvalidParameter
 from caps_med.wording import counted, reason
 from training.cli.options import (
@@ -104,7 +105,7 @@ def augment(
         result = augmented(config, out, models, console)
     except KeyboardInterrupt:
         print_line(console, f"stopped; continue with: {config.command}")
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
     _print(result, out)
 
 

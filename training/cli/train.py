@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from caps_med.cli.interrupts import INTERRUPTED
 from caps_med.cli.options import InputDescription, License
 from caps_med.errors import InvalidParameter
 from training.cli.options import (
@@ -383,7 +384,7 @@ def train_task(task: str, options: Mapping[str, Any]) -> None:
     except KeyboardInterrupt:
         if distributed.first():
             _print_how_to_resume(request.folder.path, request.command)
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
     if bundle is not None:
         shown = ", ".join(f"{k} {v:g}" for k, v in bundle.card.scores.items())
         console.print(f"{bundle.reference}: {shown}", highlight=False)
