@@ -59,6 +59,17 @@ class TrialsFolder:
         """The folder of one trial."""
         return RunFolder(self.path / f"trial-{number:02}")
 
+    def refuse_started(self) -> None:
+        """Protect a search that is already here.
+
+        Raises:
+            InvalidParameter: there is one.
+        """
+        if self.record.exists():
+            raise InvalidParameter(
+                f"{self.path} holds a search already: add --resume to continue it, or delete it"
+            )
+
     def start(self, drawn: Sequence[Mapping[str, Any]], resume: bool) -> None:
         """Write down what is going to be tried, or check that it is what was begun.
 
@@ -67,10 +78,7 @@ class TrialsFolder:
                 resume.
         """
         if not resume:
-            if self.record.exists():
-                raise InvalidParameter(
-                    f"{self.path} holds a search already: add --resume to continue it, or delete it"
-                )
+            self.refuse_started()
             self.write([Trial(number, values) for number, values in enumerate(drawn, start=1)])
             return
         begun = [trial.values for trial in self.read()]

@@ -53,9 +53,11 @@ def tune(request: TrainRequest, count: int, address: str, console: Console) -> B
         MissingExtra, ClusterError: see `connected`; or every trial failed.
         InvalidInput, InvalidParameter, KeyboardInterrupt: see `training.tasks.pipeline.train`.
     """
-    prepared = prepare(replace(request, resume=False), console)
-    assert isinstance(prepared.recipe, SegmentationRecipe)  # noqa: S101 - by the command
     folder = TrialsFolder(request.folder.path)
+    if not request.resume:
+        folder.refuse_started()
+    prepared = prepare(request, console, plan_again=True)
+    assert isinstance(prepared.recipe, SegmentationRecipe)  # noqa: S101 - by the command
     fixed = {*request.overrides, *(("network",) if "start_from" in request.overrides else ())}
     folder.start(draw(prepared.recipe, fixed, count, prepared.recipe.seed), request.resume)
     members = [_member(prepared, folder, trial) for trial in folder.read()]

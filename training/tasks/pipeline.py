@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +123,12 @@ def train(request: TrainRequest, console: Console) -> Bundle | None:
     return publish_trained(prepared, trained, held_out, console)
 
 
-def prepare(request: TrainRequest, console: Console) -> Prepared:
+def prepare(request: TrainRequest, console: Console, plan_again: bool = False) -> Prepared:
     """Check the data, plan the recipe, prepare the samples; print what will be trained.
+
+    Args:
+        plan_again: plan the recipe of a run that is resumed, too, as of a search, whose trials have
+            recipes of their own.
 
     Raises:
         InvalidInput, InvalidParameter: see `train`; a run is resumed with other data.
@@ -135,7 +139,7 @@ def prepare(request: TrainRequest, console: Console) -> Prepared:
     if not request.resume:
         request.first_folder.refuse_started()
     _check(request.dataset, console)
-    recipe = _recipe(request, task)
+    recipe = _recipe(replace(request, resume=request.resume and not plan_again), task)
     with idist.one_rank_first():
         source = task.load(request.dataset, request.folder.data, recipe)
     split = source.held_out, len(source.training), len(source.validation)

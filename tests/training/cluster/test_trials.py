@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from caps_med.errors import InvalidParameter
 from caps_med.ray_connection import ClusterError
+from tests.training.data.pairs import LAYOUTS, draw_pairs
+from tests.training.tasks.test_pipeline import request
 from training.cluster.trials import Trial, TrialsFolder
-from training.cluster.tuning import best_of
+from training.cluster.tuning import best_of, tune
+from training.tasks.pipeline import prepare
 
 DRAWN = [{"network": "convcaps", "crop": 64}, {"network": "ucaps", "crop": 48}]
 
@@ -25,6 +31,25 @@ def test_a_search_is_resumed_only_as_it_was_begun(tmp_path: Path) -> None:
         folder.start(DRAWN, resume=False)
     with pytest.raises(InvalidParameter, match=r"2 trials.*the same --tune, --seed"):
         folder.start(DRAWN[:1], resume=True)
+
+
+def test_a_search_is_not_resumed_with_other_data(tmp_path: Path) -> None:
+    """Every fifth case is held out: with one more case, others are."""
+    (tmp_path / "data").mkdir()
+    data = LAYOUTS["images and labels"](tmp_path / "data", draw_pairs())
+    begun, quiet = request(data, tmp_path), Console(quiet=True)
+    prepare(begun, quiet, plan_again=True)
+    TrialsFolder(begun.folder.path).start(DRAWN, resume=False)
+    resumed = replace(begun, resume=True)
+    with pytest.raises(InvalidParameter, match=r"was started with another search \(2 trials\)"):
+        tune(resumed, 3, "local", quiet)
+    for part in ("images", "labels"):
+        first = min((data / part).iterdir())
+        shutil.copy(first, first.with_name(f"added{first.suffix}"))
+    with pytest.raises(InvalidParameter, match="holds a search already"):
+        tune(request(data, tmp_path), 2, "local", quiet)
+    with pytest.raises(InvalidParameter, match="the data have changed since the run began"):
+        tune(replace(request(data, tmp_path), resume=True), 2, "local", quiet)
 
 
 def test_the_best_is_one_that_was_trained_to_the_end() -> None:
