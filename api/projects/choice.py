@@ -19,11 +19,18 @@ MOST_COMPARED = 5_000
 #: Attempts, while others take the same image at the same time.
 _TRIES = 20
 
-_FREE = "project = ? AND state <> 'corrected' AND held_until <= ? AND id IS NOT ?"
+#: Nobody has it now, or until a time that only a clock which was set back since could have given.
+_UNHELD = "state <> 'corrected' AND held_until NOT BETWEEN :now AND :now + :lease"
+_FREE = f"project = :project AND {_UNHELD} AND id IS NOT :skip"
 
 
 class Choice:
     """Gives the images of a project to those who correct them.
+
+    How long somebody has an image is counted from the clock's time at the start, so that a clock
+    that is set meanwhile neither ends nor prolongs it. After a restart with a clock that was set
+    back, what was given for longer than `LEASE_SECONDS` from then on is free: two people may then
+    have the same image, of whom the one who saves it last is told.
 
     Args:
         database: of the projects.
@@ -31,6 +38,7 @@ class Choice:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._began = time.time() - time.monotonic()
 
     def next(
         self, project: str, strategy: Strategy, author: str, skip: str | None = None
@@ -69,17 +77,17 @@ class Choice:
     def _first(self, project: str, skip: str | None, order: str) -> str | None:
         query = f"SELECT id FROM images WHERE {_FREE} {order} LIMIT 1"  # noqa: S608 - our own texts
         with self._database.connection() as connection:
-            row = connection.execute(query, (project, time.time(), skip)).fetchone()
+            row = connection.execute(query, self._at(project, skip=skip)).fetchone()
         return None if row is None else str(row[0])
 
     def _unlike(self, project: str, skip: str | None) -> str | None:
         """The image that is least like the corrected ones."""
-        free = f"{_FREE} AND pose IS NOT NULL ORDER BY draw LIMIT ?"
+        free = f"{_FREE} AND pose IS NOT NULL ORDER BY draw LIMIT :most"
         known = "project = ? AND state = 'corrected' AND pose IS NOT NULL ORDER BY draw LIMIT ?"
         query = "SELECT id, pose FROM images WHERE "
         with self._database.connection() as connection:
             rows = connection.execute(
-                query + free, (project, time.time(), skip, MOST_COMPARED)
+                query + free, self._at(project, skip=skip, most=MOST_COMPARED)
             ).fetchall()
             corrected = connection.execute(query + known, (project, MOST_COMPARED)).fetchall()
         if not rows:
@@ -95,13 +103,12 @@ class Choice:
 
     def _taken(self, project: str, identity: str, author: str) -> Image | None:
         """The image, if nobody else has taken it meanwhile."""
-        now = time.time()
+        query = (
+            "UPDATE images SET holder = :author, held_until = :now + :lease "  # noqa: S608 - our own texts
+            f"WHERE project = :project AND id = :id AND {_UNHELD}"
+        )
         with self._database.transaction() as connection:
-            taken = connection.execute(
-                "UPDATE images SET holder = ?, held_until = ? "
-                "WHERE project = ? AND id = ? AND state <> 'corrected' AND held_until <= ?",
-                (author, now + LEASE_SECONDS, project, identity, now),
-            )
+            taken = connection.execute(query, self._at(project, author=author, id=identity))
             if taken.rowcount == 0:
                 return None
             return select(connection, Image, "images WHERE id = ?", identity)[0]
@@ -112,3 +119,8 @@ class Choice:
                 "UPDATE images SET holder = NULL, held_until = 0 WHERE project = ? AND holder = ?",
                 (project, author),
             )
+
+    def _at(self, project: str, **values: object) -> dict[str, object]:
+        """What a query is told of the present."""
+        now = self._began + time.monotonic()
+        return {"project": project, "now": now, "lease": LEASE_SECONDS, **values}

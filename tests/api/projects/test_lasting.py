@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from api.problems import Refusal
 from api.projects import learning as learning_module
 from api.projects import scoring as scoring_module
 from api.projects import store as store_module
-from api.projects.choice import Choice
+from api.projects.choice import LEASE_SECONDS, Choice
 from api.projects.files import sweep
 from api.projects.learning import Learning
 from api.projects.records import Image, LabelVersion, Project, Round
@@ -134,6 +135,31 @@ def test_a_round_that_cannot_be_followed_holds_up_no_other(
     during(learning.run(), followed)
     assert asked.count("a1") == 1  # and not at every look
     assert caplog.text.count("cannot be followed") == 1
+
+
+def test_an_image_is_held_for_ten_minutes_whatever_the_clock_is_set_to(
+    store: ProjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = {"time": 1e9, "monotonic": 50.0}
+    for name in clock:
+        monkeypatch.setattr(time, name, lambda name=name: clock[name])
+    project = project_of(store, "a")
+    image_of(store, project, 1)
+
+    def is_given(choice: Choice, author: str) -> bool:
+        return choice.next(project.id, "random", author) is not None
+
+    choice = Choice(store.database)
+    assert is_given(choice, "first")
+    for change in (-3600, 7200):
+        clock["time"] = 1e9 + change
+        assert not is_given(choice, "second")
+    clock["time"] = 1e9 + 60
+    assert not is_given(Choice(store.database), "second"), "after another start, too"
+    clock["monotonic"] += LEASE_SECONDS + 1
+    assert is_given(choice, "second")
+    clock["time"] = 1e9 - 3600
+    assert is_given(Choice(store.database), "third"), "nobody has an image for longer"
 
 
 def test_projects_take_turns_at_scoring(
