@@ -168,7 +168,7 @@ def half_synthetic(real: Source, synthetic: Source) -> Source:
         groups += [group] * times
     chosen += [(stored, number) for number in range(len(stored))]
     groups += [f"synthetic {group}" for group in synthetic.groups]
-    return replace(real, samples=_Mixed(chosen), groups=groups)
+    return replace(real, samples=_Mixed(chosen), groups=groups, places=())
 
 
 class _Mixed(Sequence[Sample]):

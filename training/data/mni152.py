@@ -51,6 +51,7 @@ def load_mni152() -> Source:
         normalization=NORMALIZATION,
         description=DESCRIPTION,
         colors=COLORS,
+        places=[("template", int(z)) for z in slices],
     )
 
 

@@ -113,6 +113,7 @@ def load_source(
         neighbours=preparation.neighbours,
         channel_names=_channel_names(dataset, samples.image_channels),
         instances=dataset.instances,
+        places=[(entry.case, entry.slice) for entry in entries if entry.slice is not None],
     )
 
 

@@ -43,6 +43,7 @@ class Source:
         neighbours: number of adjacent slices on each side, stacked as channels of a slice.
         channel_names: of the image's channels, without those of neighbours; may be empty.
         instances: what ids of instances have become; see `training.data.cases.Cases`.
+        places: of slices of volumes the volume and the number in it; empty if it is not known.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Source:
     neighbours: int = 0
     channel_names: tuple[str, ...] = ()
     instances: Instances | None = None
+    places: Sequence[tuple[str, int]] = ()
 
     @cached_property
     def training(self) -> Sequence[Sample]:

@@ -107,4 +107,5 @@ def _source(volumes: Sequence[Volume], labels: dict[int, str], dims: int) -> Sou
         normalization=SCALE,
         description=f"{len(volumes)} volumes",
         spatial_dims=dims,
+        places=[(v.name, z) for v in rich for z in range(len(v.image))] if dims == 2 else (),
     )

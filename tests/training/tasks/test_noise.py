@@ -14,7 +14,12 @@ from training.tasks.synthesis.noise import band_correlations, has_fibres, noise_
 from training.tasks.synthesis.recipe import SynthesisRecipe
 
 
-def source(samples: Sequence[Sample], slice_mm: float | None = 1.0, group: str = "a") -> Source:
+def source(
+    samples: Sequence[Sample],
+    slice_mm: float | None = 1.0,
+    group: str = "a",
+    places: Sequence[tuple[str, int]] | None = None,
+) -> Source:
     return Source(
         name="made",
         samples=samples,
@@ -26,6 +31,7 @@ def source(samples: Sequence[Sample], slice_mm: float | None = 1.0, group: str =
         slice_mm=slice_mm,
         normalization=Normalization(),
         description="made",
+        places=[("a", z) for z in range(len(samples))] if places is None else places,
     )
 
 
@@ -53,15 +59,40 @@ def test_lengths_follow_the_correlation_between_slices() -> None:
 
 def test_classes_explain_their_own_mean() -> None:
     """Labels that are the same in every slice are no noise that is."""
-    correlations = band_correlations(source(slices(noise(0, 0, 0))))
-    assert correlations is not None
-    assert np.abs(correlations).max() < 0.2
+    found = band_correlations(source(slices(noise(0, 0, 0))))
+    assert found is not None
+    assert found[0].tolist() == [*range(1, 9)]
+    assert np.abs(found[1]).max() < 0.2
 
 
 def test_pictures_and_single_slices_have_no_depth() -> None:
     made = slices(noise(1, 1, 1))
     assert noise_lengths(source(made, slice_mm=None), fibres=False) is None
     assert noise_lengths(source(made[:1]), fibres=False) is None
+
+
+def test_volumes_of_one_slice_are_not_each_other_s_neighbours() -> None:
+    """Of one patient or of several, and of different sizes."""
+    made = slices(noise(1, 1, 1))
+    made[1::2] = [{k: v[..., :30] for k, v in sample.items()} for sample in made[1::2]]
+    alone = [(f"volume {number}", 7) for number in range(len(made))]
+    assert noise_lengths(source(made, places=alone), fibres=False) is None
+
+
+def test_slices_are_as_far_apart_as_their_numbers() -> None:
+    """Of volumes of which every third slice is labelled."""
+    third = slices(noise(4, 0, 0))[::3]
+    near = noise_lengths(source(third), fibres=False)
+    apart = noise_lengths(source(third, places=[("a", 3 * z) for z in range(16)]), fibres=False)
+    assert near is not None and apart is not None
+    np.testing.assert_allclose(apart, np.multiply(3, near), rtol=0.2)
+
+
+def test_slices_without_content_say_nothing() -> None:
+    made = slices(noise(0, 0, 0))
+    made[1] = {**made[1], "image": np.full_like(made[1]["image"], 0.5)}
+    made[1]["label"][:] = 0
+    assert noise_lengths(source(made[:2]), fibres=False) is None
 
 
 def test_held_out_slices_are_not_looked_at() -> None:

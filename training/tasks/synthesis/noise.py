@@ -54,21 +54,25 @@ def noise_lengths(source: Source, fibres: bool) -> tuple[float, ...] | None:
     its length by least squares. Fibres are given that of the coarsest field.
 
     Returns:
-        None for pictures, single slices and volumes.
+        None for pictures, single slices, slices of which none is another's neighbour, and volumes.
     """
     if source.slice_mm is None or source.spacing_mm is None or source.spatial_dims == 3:
         return None
     found = band_correlations(source)
     if found is None:
         return None
+    gaps, correlated = found
     pixel = float(np.mean(source.spacing_mm))
-    distances = source.slice_mm / pixel * np.arange(1, found.shape[1] + 1)
-    lengths = [_fitted(correlations, distances) * pixel for correlations in found]
+    distances = source.slice_mm / pixel * gaps.astype(np.float64)
+    lengths = [_fitted(correlations, distances) * pixel for correlations in correlated]
     return tuple(round(each, 3) for each in (*lengths, *lengths[-1:] * fibres))
 
 
-def band_correlations(source: Source) -> NDArray[np.float64] | None:
-    """Correlation ``[len(SCALES), N]`` of each band between slices 1 to N apart; None without."""
+def band_correlations(source: Source) -> tuple[NDArray[np.intp], NDArray[np.float64]] | None:
+    """How many slices apart, ``[N]``, and the correlation ``[len(SCALES), N]`` of each band there.
+
+    None if there are no two slices of one volume within `FARTHEST`.
+    """
     samples, means = source.samples, class_means(source)
     sums = np.zeros((FARTHEST, len(SCALES), 3))
     for gap in range(1, FARTHEST + 1):
@@ -77,12 +81,11 @@ def band_correlations(source: Source) -> NDArray[np.float64] | None:
             sums[gap - 1] += [
                 [(x * y).sum(), (x * x).sum(), (y * y).sum()] for x, y in zip(a, b, strict=True)
             ]
-    measured = sums[:, :, 1].all(1)
-    count = int(np.argmin(measured)) if not measured.all() else FARTHEST
-    if not count:
+    measured = sums[:, :, 1:].all((1, 2))
+    if not measured.any():
         return None
-    product, *squares = np.moveaxis(sums[:count], -1, 0)
-    return np.asarray((product / np.sqrt(squares[0] * squares[1])).T)
+    product, *squares = np.moveaxis(sums[measured], -1, 0)
+    return np.flatnonzero(measured) + 1, np.asarray((product / np.sqrt(squares[0] * squares[1])).T)
 
 
 def class_means(source: Source) -> NDArray[np.float64]:
@@ -113,13 +116,9 @@ def bands(plane: Plane) -> Sequence[Plane]:
 def _pairs(source: Source, gap: int) -> Iterator[tuple[int, int]]:
     """Training slices of one volume that are `gap` slices apart, at most `PAIRS` pairs."""
     groups = source.groups
-    single = len(set(groups)) == len(groups)  # the slices of one volume are groups of their own
-    found = [
-        (i, i + gap)
-        for i in range(len(groups) - gap)
-        if (single or groups[i] == groups[i + gap])
-        and not {groups[i], groups[i + gap]} & source.held_out
-    ]
+    number = {place: i for i, place in enumerate(source.places) if groups[i] not in source.held_out}
+    above = ((i, number.get((volume, z + gap))) for (volume, z), i in number.items())
+    found = [(i, j) for i, j in above if j is not None]
     yield from found[:: max(1, len(found) // PAIRS)]
 
 
