@@ -25,6 +25,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TABLE = """CREATE TABLE IF NOT EXISTS keys (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, scopes TEXT NOT NULL, hash BLOB NOT NULL,
     per_minute INTEGER, created TEXT NOT NULL, revoked TEXT)"""
+_SHOWN = 3  # of another program's tables
+_COLUMNS = ["id", "name", "scopes", "hash", "per_minute", "created", "revoked"]
+_TABLES = """SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'
+    ORDER BY name"""
 #: Errors of SQLite that say nothing of the content: rights, a file system for reading only, a disk.
 _OUT_OF_REACH = (
     sqlite3.SQLITE_CANTOPEN,
@@ -187,18 +191,36 @@ class KeyStore:
     def _opened(self, create: bool = False, timeout: float = 10) -> Iterator[sqlite3.Connection]:
         if create:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._trace.touch(mode=0o600)
             if not _is_there(self.path):
                 os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
         address = f"{self.path.absolute().as_uri()}?mode=rw"  # never makes an empty file
         try:
             opened = sqlite3.connect(address, timeout=timeout, uri=True)
             with closing(opened) as database, database:
-                database.execute(_TABLE)
+                self._prepare(database)
+                if create:
+                    self._trace.touch(mode=0o600)
                 database.row_factory = sqlite3.Row
                 yield database
         except sqlite3.DatabaseError as error:
             raise InvalidParameter(_told(self.path, error)) from error
+
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        """Create the table of keys in an empty file.
+
+        Raises:
+            InvalidParameter: it is the database of another program, which is left as it is.
+        """
+        tables = [name for (name,) in database.execute(_TABLES)]
+        if not tables:
+            database.execute(_TABLE)
+            return
+        columns = [column[1] for column in database.execute("PRAGMA table_info(keys)")]
+        if columns != _COLUMNS:
+            raise InvalidParameter(
+                f"{self.path} is not a file of API keys: it is a database of another program, with "
+                f"the tables {', '.join(tables[:_SHOWN])}; name a file of its own (CAPS_MED_KEYS)"
+            )
 
 
 def _is_there(path: Path) -> bool:

@@ -8,6 +8,7 @@ import re
 import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,19 @@ class TestKeys:
         for path in (tmp_path / "keys.db", tmp_path):
             with pytest.raises(InvalidParameter, match="is not a file of API keys"):
                 KeyStore(path).list()
+
+    @pytest.mark.parametrize("table", ["history (url TEXT)", "keys (id TEXT, value BLOB)"])
+    def test_a_database_of_another_program_is_left_as_it_is(
+        self, tmp_path: Path, table: str
+    ) -> None:
+        path = tmp_path / "places.sqlite"
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute(f"CREATE TABLE {table}")
+        before, name = path.read_bytes(), table.partition(" ")[0]
+        for use in (KeyStore(path).list, lambda: KeyStore(path).create("one", ["infer"])):
+            with pytest.raises(InvalidParameter, match=f"another program, with the tables {name};"):
+                use()
+        assert path.read_bytes() == before and [*tmp_path.iterdir()] == [path]
 
     def test_a_locked_file_is_called_so(self, keys: KeyStore) -> None:
         keys.create("gateway", ["infer"])
