@@ -15,6 +15,7 @@ VARIABLES = {
     "max_inflated_bytes": "CAPS_MED_MAX_INFLATED_BYTES",
     "max_voxels": "CAPS_MED_MAX_VOXELS",
 }
+_SMALLER = "crop or downsample the image"
 
 
 @dataclass(frozen=True)
@@ -50,26 +51,33 @@ class Limits:
     def check_file(self, size: int) -> None:
         """Raise `InputTooLarge` for a file of `size` bytes over `max_bytes`."""
         if size > self.max_bytes:
-            raise InputTooLarge(
-                f"the file has more than {self.max_bytes} bytes (max_bytes): crop or compress it, "
-                f"or allow more by {VARIABLES['max_bytes']}"
-            )
+            what = f"the file has more than {self.max_bytes} bytes"
+            raise too_large("max_bytes", what, "crop or compress it")
 
     def check_array(self, shape: Sequence[int], bytes_per_voxel: int = 1) -> None:
         """Raise `InputTooLarge` for spatial axes `shape` of `bytes_per_voxel` over the bounds."""
         voxels = math.prod(shape)
         if voxels > self.max_voxels:
-            raise InputTooLarge(
-                f"{' x '.join(map(str, shape))} are {voxels} voxels, allowed are {self.max_voxels} "
-                "(max_voxels): crop or downsample the image, or allow more by "
-                f"{VARIABLES['max_voxels']}"
-            )
-        if voxels * bytes_per_voxel > self.max_inflated_bytes:
-            raise InputTooLarge(
-                f"the decoded image takes {voxels * bytes_per_voxel} bytes, allowed are "
-                f"{self.max_inflated_bytes} (max_inflated_bytes): crop or downsample the image, or "
-                f"allow more by {VARIABLES['max_inflated_bytes']}"
-            )
+            axes = " x ".join(map(str, shape))
+            what = f"{axes} are {voxels} voxels, allowed are {self.max_voxels}"
+            raise too_large("max_voxels", what, _SMALLER)
+        self.check_decoded("the decoded image", voxels * bytes_per_voxel)
+
+    def check_decoded(self, what: str, size: int, header: int = 0) -> None:
+        """Raise `InputTooLarge` for `size` bytes over `max_inflated_bytes`.
+
+        Args:
+            what: takes them, for the message.
+            header: bytes that are allowed beside the values.
+        """
+        if size > self.max_inflated_bytes + header:
+            told = f"{what} takes {size} bytes, allowed are {self.max_inflated_bytes}"
+            raise too_large("max_inflated_bytes", told, _SMALLER)
+
+
+def too_large(bound: str, what: str, fix: str) -> InputTooLarge:
+    """The error about a bound of `Limits`, by its name, with the ways out."""
+    return InputTooLarge(f"{what} ({bound}): {fix}, or allow more by {VARIABLES[bound]}")
 
 
 def _whole(name: str, text: str) -> int:

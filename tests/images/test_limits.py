@@ -11,6 +11,7 @@ def test_the_bounds_themselves_are_allowed() -> None:
     limits = Limits(max_bytes=10, max_inflated_bytes=24, max_voxels=6)
     limits.check_file(10)
     limits.check_array((2, 3), 4)
+    limits.check_decoded("an array", 30, header=6)
 
 
 @pytest.mark.parametrize("name", ["max_bytes", "max_inflated_bytes", "max_voxels"])

@@ -30,7 +30,7 @@ from caps_med.images.codecs import dicom_kinds, dicom_layout, zips
 from caps_med.images.codecs.dicom_frames import Frames, SeriesLabel, describe_frames, series_of
 from caps_med.images.codecs.dicom_volumes import MOST_LISTED, assemble, named
 from caps_med.images.image import Kind, MedicalImage
-from caps_med.images.limits import VARIABLES, Limits
+from caps_med.images.limits import Limits, too_large
 from caps_med.images.reading import read_at_most
 from caps_med.wording import counted
 
@@ -130,7 +130,7 @@ def _read(
 ) -> MedicalImage:
     """The one series in named contents; of kind "labels" the DICOM SEG where there is none."""
     try:
-        found = _found(contents(), limits, limits.max_bytes, "max_bytes", series)
+        found = _found(contents(), limits, "max_bytes", series)
     except dicom_kinds.IsSegmentation:
         if kind == "image":
             raise
@@ -201,8 +201,8 @@ def read_zip(
 
 def files_of_zip(data: bytes, limits: Limits, series: str | None = None) -> list[Frames]:
     """The files of the one series, or of the chosen one, in a zip; raises as `read_zip`."""
-    most = limits.max_inflated_bytes
-    found = _found(_unzipped(data, most), limits, most, "max_inflated_bytes", series)
+    contents = _unzipped(data, limits.max_inflated_bytes)
+    found = _found(contents, limits, "max_inflated_bytes", series)
     if not found.counts:
         raise UnsupportedFormat(
             "zip: it holds no DICOM picture: zips are read if they hold a series"
@@ -299,12 +299,12 @@ class _Found:
 
 
 def _found(
-    contents: Iterable[tuple[str, bytes]], limits: Limits, most: int, bound: str, series: str | None
+    contents: Iterable[tuple[str, bytes]], limits: Limits, bound: str, series: str | None
 ) -> _Found:
-    """What the files hold; those that are kept are together within `most` bytes.
+    """What the files hold, which are together within a bound.
 
     Args:
-        most, bound: bytes, and the name of this bound in messages.
+        bound: the name of that one of `limits`.
         series: the identifier of the series that is wanted; None for the only one.
     """
     found = _Found()
@@ -312,11 +312,9 @@ def _found(
     size = 0
     for name, content in contents:
         size += len(content)
-        if size > most:
-            raise InputTooLarge(
-                f"the DICOM files have more than {most} bytes ({bound}): send fewer slices, or "
-                f"allow more by {VARIABLES[bound]}"
-            )
+        if size > (most := getattr(limits, bound)):
+            what = f"the DICOM files have more than {most} bytes"
+            raise too_large(bound, what, "send fewer slices")
         if found.counts.total() == MAX_FILES:
             raise InputTooLarge(f"more than {MAX_FILES} DICOM files in one series: split it")
         try:

@@ -13,11 +13,11 @@ import zlib
 
 import numpy as np
 
-from caps_med.errors import InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import npy, zips
 from caps_med.images.codecs.codec import Codec
 from caps_med.images.image import Kind, MedicalImage
-from caps_med.images.limits import VARIABLES, Limits
+from caps_med.images.limits import Limits
 
 _MAX_ARRAYS = 64
 # A member's header may take this much beside its values.
@@ -88,13 +88,7 @@ def _chosen(members: dict[str, zipfile.ZipInfo], kind: Kind) -> str:
 
 def _inflated(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limits: Limits) -> bytes:
     """One member, whose checksum and length must be right."""
-    most = limits.max_inflated_bytes + _HEADER_ROOM
-    if entry.file_size > most:
-        raise InputTooLarge(
-            f"npz: an array takes {entry.file_size} bytes, allowed are {limits.max_inflated_bytes} "
-            "(max_inflated_bytes): crop or downsample the image, or allow more by "
-            f"{VARIABLES['max_inflated_bytes']}"
-        )
+    limits.check_decoded("npz: an array", entry.file_size, _HEADER_ROOM)
     try:
         with archive.open(entry) as file:
             content = file.read(entry.file_size + 1)
