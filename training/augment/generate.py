@@ -97,14 +97,13 @@ class ImageGenerator:
         found = self.judge.segment(image)
         dice = mean_dice(found.array, card.match(new.label).array, list(card.labels)[1:])
         name = reference_cases(self.parts)[like].name
-        drawn = self._write(new, image, found, seed, name, round(dice, 6))
-        drawn = drawn.model_copy(update={"warnings": made.warnings})
+        drawn = self._write(new, image, found, seed, name, round(dice, 6), made.warnings)
         write_text(file, drawn.model_dump_json(indent=2) + "\n")
         return drawn
 
     def _write(
         self, new: NewLabel, image: MedicalImage, found: MedicalImage, seed: int, like: str,
-        dice: float,
+        dice: float, warnings: tuple[str, ...],
     ) -> GeneratedImage:  # fmt: skip
         """Write image and label map into the result, or into the work folder if dropped."""
         kept = dice >= self.threshold
@@ -133,6 +132,7 @@ class ImageGenerator:
             intensities_of=like,
             dice=dice,
             kept=kept,
+            warnings=warnings,
         )
 
     def _channels(self, array: NDArray[Any]) -> list[tuple[str, NDArray[Any]]]:
