@@ -64,7 +64,7 @@ def tune(request: TrainRequest, count: int, address: str, console: Console) -> B
     with connected(address, "--tune"), _shown(folder, members, console):
         trials = _outcomes(_tuner(members, folder, request.resume).fit(), folder.read())
     folder.write(trials)
-    _print(trials, console)
+    _print(trials, folder, console)
     best = best_of(trials)
     run = folder.run(best.number)
     console.print(f"best: trial {best.number}", highlight=False)
@@ -166,11 +166,19 @@ def _outcomes(results: ResultGrid, trials: Sequence[Trial]) -> list[Trial]:
 
 def _outcome(trial: Trial, result: Any) -> Trial:  # noqa: ANN401 - ray.tune.Result
     last = result.metrics or {}
-    error = last.get("error") or ("" if result.error is None else type(result.error).__name__)
+    error = last.get("error") or _told(result.error)
     state: State = "failed" if error else "trained" if last.get("ended") else "stopped"
     return replace(
         trial, state=state, epochs=last.get("epoch", 0), score=last.get("score"), error=error
     )
+
+
+def _told(error: BaseException | None) -> str:
+    """What ended a trial unexpectedly, in one line; Ray wraps what was raised."""
+    if error is None:
+        return ""
+    cause = getattr(error, "cause", None) or error
+    return f"{type(cause).__name__}: {cause}".strip(": ").splitlines()[0]
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
@@ -213,7 +221,11 @@ def _score(run: RunFolder, unkept: int) -> float:
     return max((each["score"] for each in kept), default=0.0)
 
 
-def _print(trials: Sequence[Trial], console: Console) -> None:
+def _print(trials: Sequence[Trial], folder: TrialsFolder, console: Console) -> None:
     names = list(trials[0].row)
     rows = [["" if v is None else str(v) for v in trial.row.values()] for trial in trials]
     print_table(console, names, rows)
+    for trial in trials:
+        if trial.state == "failed" and (trace := folder.run(trial.number).trace).exists():
+            said = f"trial {trial.number} failed unexpectedly: its traceback is in {trace}"
+            console.print(said, markup=False, highlight=False, soft_wrap=True)

@@ -35,6 +35,7 @@ class RunFolder:
         recipe: of the run as it came to be: found rates, restarts, less memory.
         planned: of a cross-validation, the recipe that each of its folds starts with.
         split: what the run has held out.
+        trace: the traceback of an unexpected error on a cluster.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +44,7 @@ class RunFolder:
         self.recipe, self.scores = path / "recipe.json", path / "scores.jsonl"
         self.rates, self.rates_plot = path / "learning-rate.csv", path / "learning-rate.png"
         self.data, self.planned = path / "data", path / "planned-recipe.json"
-        self.split = path / "split.json"
+        self.split, self.trace = path / "split.json", path / "trace.txt"
 
     def fold(self, number: int) -> RunFolder:
         """The folder of one network of a cross-validation, counted from 1."""

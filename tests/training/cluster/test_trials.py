@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -13,8 +15,9 @@ from caps_med.errors import InvalidParameter
 from caps_med.ray_connection import ClusterError
 from tests.training.data.pairs import LAYOUTS, draw_pairs
 from tests.training.tasks.test_pipeline import request
+from training.cluster.member import Member
 from training.cluster.trials import Trial, TrialsFolder
-from training.cluster.tuning import best_of, tune
+from training.cluster.tuning import _outcome, _print, best_of, tune
 from training.tasks.pipeline import prepare
 
 DRAWN = [{"network": "convcaps", "crop": 64}, {"network": "ucaps", "crop": 48}]
@@ -64,3 +67,28 @@ def test_the_best_is_one_that_was_trained_to_the_end() -> None:
     with pytest.raises(ClusterError, match="no trial was trained to the end: the loss is nan"):
         best_of([trials[4], trials[1]])
     assert trials[4].row["error"] == "the loss is nan"
+
+
+def test_the_traceback_of_a_failed_trial_is_kept_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> tuple[object, float]:
+        raise KeyError("pose")
+
+    folder = TrialsFolder(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    tasks = {"broken": SimpleNamespace(train=broken)}
+    monkeypatch.setattr("training.cluster.member.TASKS", tasks)
+    nothing: Any = None
+    member = Member("broken", nothing, nothing, Path("run") / "trial-01", tmp_path)
+    with pytest.raises(KeyError) as raised:
+        member.train()
+    assert "in broken\n    raise KeyError" in folder.run(1).trace.read_text()
+    result = SimpleNamespace(metrics={"epoch": 2}, error=SimpleNamespace(cause=raised.value))
+    trial = _outcome(Trial(1, DRAWN[0]), result)
+    assert (trial.state, trial.error) == ("failed", "KeyError: 'pose'")
+    console = Console(record=True, width=300)
+    _print([trial], folder, console)
+    assert f"traceback is in {folder.run(1).trace}" in console.export_text()
+    tasks["broken"] = SimpleNamespace(train=lambda *_: (None, 0.5))
+    assert member.train() == 0.5 and not folder.run(1).trace.exists()
