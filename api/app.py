@@ -50,6 +50,8 @@ log = logging.getLogger("caps_med.api")
 
 #: Largest form field that is not a file, in bytes.
 MAX_FIELD_BYTES = 64 * 1024
+#: Fields of a form that are no files: a training job has an option in each.
+MAX_FIELDS = 64
 
 DESCRIPTION = """Segment medical images, synthesize them from label maps, and see what each capsule
 sees. Every answer carries the model, its version, its weights' hash and the preprocessing in its
@@ -87,7 +89,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         dependencies=[Depends(known_parameters)],
         form_limits={
             "max_files": settings.max_parts,
-            "max_fields": settings.max_parts,
+            "max_fields": MAX_FIELDS,
             "max_part_size": MAX_FIELD_BYTES,
         },
     )

@@ -230,12 +230,14 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
         raise error
     detail = str(error.detail)
     if error.status_code == 400:
-        detail += _form_hint(request)
+        detail += _form_hint(request, detail)
     return problem(_OF_STATUS[error.status_code], detail, error.headers)
 
 
-def _form_hint(request: Request) -> str:
+def _form_hint(request: Request, detail: str) -> str:
     """How a form is sent, after one that could not be read."""
+    if detail.startswith("Too many files"):
+        return " Send fewer at once, or allow more by CAPS_MED_MAX_PARTS."
     media_type, _, parameters = request.headers.get("content-type", "").lower().partition(";")
     if media_type.strip() == "application/x-www-form-urlencoded":
         return " Files are sent as parts of a multipart form: curl -F (not --data-binary)."

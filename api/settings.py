@@ -69,7 +69,7 @@ class Settings(BaseSettings):
         projects_max_bytes: disk quota of all projects; those of one key get at most half.
         max_project_images: images of one project.
         max_images: images of one synthesis request.
-        max_parts: parts of one upload.
+        max_parts: files of one upload.
         max_held_bytes: bodies of all requests together; more are answered 503.
         memory_bytes: what all requests together may hold, bodies, images, passes and answers; None
             for half of the memory of the machine or container.

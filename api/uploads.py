@@ -95,7 +95,11 @@ class _Body:
         """Raise `_Refused` if the body is, or is declared, too large."""
         size = self._bounds.size
         if max(self._declared, self.arrived) > size:
-            raise _Refused(problem(InputTooLarge.code, f"the request is over {size} bytes"))
+            detail = (
+                f"the request is over {size} bytes: send less at once, or allow more by "
+                "CAPS_MED_MAX_UPLOAD_BYTES"
+            )
+            raise _Refused(problem(InputTooLarge.code, detail))
 
     async def receive(self) -> Message:
         """The next piece, if it arrives in time and within the bounds."""

@@ -100,7 +100,7 @@ class _Writer:
     def write(self, name: str, content: IO[bytes]) -> None:
         self.files += 1
         if self.files > self._limits.max_files:
-            raise InputTooLarge(f"the archive has more than {self._limits.max_files} files")
+            raise _too_many(self._limits)
         path = self._target.joinpath(*name.split("/"))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.exists():
@@ -132,7 +132,7 @@ def _zip_members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[tuple[str, I
     with zipfile.ZipFile(file) as archive:
         infos = archive.infolist()
         if len(infos) > limits.max_files:
-            raise InputTooLarge(f"the archive has more than {limits.max_files} files")
+            raise _too_many(limits)
         if sum(info.file_size for info in infos) > limits.max_bytes:
             raise _too_large(limits)
         for info in infos:
@@ -160,7 +160,7 @@ def _tar_members(file: Readable, limits: ArchiveLimits) -> Iterator[tuple[str, I
     with archive:
         for count, info in enumerate(archive):
             if count >= 2 * limits.max_files:
-                raise InputTooLarge(f"the archive has more than {limits.max_files} files")
+                raise _too_many(limits)
             if info.issparse() or not (info.isreg() or info.isdir()):
                 raise InvalidInput("the archive has a link or a device: pack regular files")
             name = checked(info.name)
@@ -225,4 +225,14 @@ def checked(name: str) -> str | None:
 
 
 def _too_large(limits: ArchiveLimits) -> InputTooLarge:
-    return InputTooLarge(f"the archive unpacks to more than {limits.max_bytes} bytes")
+    return InputTooLarge(
+        f"the archive unpacks to more than {limits.max_bytes} bytes: leave images out, or allow "
+        "more by CAPS_MED_MAX_ARCHIVE_BYTES"
+    )
+
+
+def _too_many(limits: ArchiveLimits) -> InputTooLarge:
+    return InputTooLarge(
+        f"the archive has more than {limits.max_files} files: leave some out, or allow more by "
+        "CAPS_MED_MAX_ARCHIVE_FILES"
+    )

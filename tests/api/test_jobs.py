@@ -262,6 +262,8 @@ def test_bad_requests(client: Client, discs: Path) -> None:
     refused(lambda: train("segmentation", "x", b"no archive"), 415, "unsupported_format")
     start = {"start_from": "../../x"}
     refused(lambda: train("segmentation", "x", data="discs", **start), 422, "invalid_parameter")
+    every = dict.fromkeys(Options.model_fields, "x")  # wrong, and not too many fields
+    refused(lambda: train("segmentation", "x", b"", **every), 422, "invalid_parameter")
     refused(lambda: client.job("0" * 32), 404, "job_not_found")
     refused(lambda: client.job("nope"), 422, "invalid_parameter")
 
