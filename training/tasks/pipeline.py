@@ -12,7 +12,7 @@ import ignite.distributed as idist
 import yaml
 from rich.console import Console
 
-from caps_med.bundles import Bundle, ModelRepository, Statement
+from caps_med.bundles import Bundle, ModelCard, ModelRepository, Statement
 from caps_med.cli.tables import print_table
 from caps_med.errors import InvalidInput, InvalidParameter
 from training.data.check.check import by_code
@@ -39,7 +39,7 @@ class TrainRequest:
         dataset: the data set to train on.
         name: of the new model.
         overrides: recipe values that take precedence over those planned from the data.
-        dims: ``2d``, ``2.5d`` or ``3d``; None follows from the data.
+        dims: ``2d``, ``2.5d`` or ``3d``; None follows from the model to start from, or the data.
         folds: folds of a cross-validation; 0 trains a single network.
         models: the model repository; None is the default one.
         runs: folder for checkpoints.
@@ -230,16 +230,20 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
         file = request.folder.planned  # which runs of older versions lack
         whole = request.folds and file.exists()
         return request.folder.read_recipe(task.recipe, file) if whole else saved
-    planned = task.plan(dataset, distributed.device(), request.dims)
-    return build_recipe(task.recipe, [planned, _of_start(request, task), overrides])
+    dims, values = request.dims, dict[str, Any]()
+    if model := request.overrides.get("start_from"):
+        card = ModelRepository(request.models).find(model).card
+        dims = dims or _dims_of(card)
+        values.update(task.recipe.values_of(card.network))
+    planned = task.plan(dataset, distributed.device(), dims)
+    return build_recipe(task.recipe, [planned, values, overrides])
 
 
-def _of_start(request: TrainRequest, task: Task) -> Mapping[str, Any]:
-    """The recipe values of the network that the training starts from, if it does."""
-    model = request.overrides.get("start_from")
-    if model is None:
-        return {}
-    return task.recipe.values_of(ModelRepository(request.models).find(model).card.network)
+def _dims_of(card: ModelCard) -> str:
+    """How a model takes volumes, as `TrainRequest.dims` has it."""
+    if card.network.arguments.get("spatial_dims") == 3:
+        return "3d"
+    return "2.5d" if card.neighbours else "2d"
 
 
 def train_folds(prepared: Prepared, console: Console) -> Trained:

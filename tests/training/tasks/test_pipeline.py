@@ -120,6 +120,11 @@ def test_volumes_train_in_two_and_a_half_and_three_dimensions(dims: str, tmp_pat
     assert card.temperature is not None
     assert card.neighbours == (1 if dims == "2.5d" else 0)
     assert card.network.arguments["spatial_dims"] == (3 if dims == "3d" else 2)
+    again = request(data, tmp_path, runs=tmp_path / "more", overrides={"start_from": "model@1"})
+    recipe = prepare(again, Console(quiet=True)).recipe
+    assert isinstance(recipe, SegmentationRecipe) and recipe.preparation is not None
+    assert recipe.preparation.neighbours == card.neighbours
+    assert recipe.preparation.spatial_dims == card.network.arguments["spatial_dims"]
     model = caps_med.load_model("model", tmp_path / "models")
     scan = read_image(data / "images" / "v0.nii.gz")
     answer = model.segment(scan)
