@@ -44,6 +44,7 @@ def begin(page: Page) -> int:
     """The sample; how many pixels of white matter it has."""
     sample(page, "synthesize", "Tissue labels")
     page.locator("#synthesize .gallery canvas").first.wait_for()
+    settled(page, "synthesize")  # nothing moves below the pointer any more
     found: int = page.evaluate(DRAWN)
     assert found == int((read_image(samples.TISSUE, kind="labels").array == 3).sum())
     return found
