@@ -60,12 +60,12 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     except (HeaderDataError, ValueError) as error:
         raise InvalidInput(f"NIfTI: the header is broken: {error}") from error
     voxels = raw.reshape((header.channels, *header.shape[::-1])).transpose(0, 3, 2, 1)
-    array = voxels.astype(header.dtype.newbyteorder("="), order="C")
-    if slope is not None and (slope, inter) != (1, 0):
-        exact: type[Any] = (
-            np.float32 if array.itemsize <= 2 or array.dtype == np.float32 else np.float64
-        )
-        array = array.astype(exact)
+    native = header.dtype.newbyteorder("=")
+    if slope is None or (slope, inter) == (1, 0):
+        array = voxels.astype(native, order="C")
+    else:
+        exact: type[Any] = np.float32 if native.itemsize <= 2 or native == "f4" else np.float64
+        array = voxels.astype(exact, order="C")
         array *= exact(slope)
         array += exact(inter)
     return MedicalImage(array, affine, "nifti", header=header.fields, warnings=warnings)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import struct
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from io import BytesIO
@@ -269,6 +270,19 @@ def test_voxels_that_are_no_numbers(bad: float) -> None:
     voxels[1, 2, 3] = bad
     with pytest.raises(InvalidInput, match="NaN, infinity or numbers beyond float32"):
         read_image(nifti(voxels))
+
+
+def test_scaled_voxels_are_held_once_beside_those_of_the_file() -> None:
+    """16 bits of the file and 32 of the answer, whether the file is compressed or not."""
+    array = np.random.default_rng(0).integers(0, 4000, (96, 96, 96), np.int16)
+    file = nifti(array, scl_slope=1, scl_inter=-1024)
+    for data, allowed in ((file, 2.1), (gzip.compress(file, 1), 3.1)):
+        tracemalloc.start()
+        read = read_image(data)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < allowed * array.nbytes
+        np.testing.assert_array_equal(read.array[0], array.astype(np.float32) - 1024)
 
 
 def test_a_slope_of_zero_is_none() -> None:
