@@ -72,8 +72,18 @@ export class Viewer extends Niivue {
       .catch((error) => { throw error instanceof Problem ? error : noGraphics('This browser has no 3-D graphics for this page.'); });
     beginning.then(() => { capsMed[name] = this; }, this.onLost);
     this.begin(beginning);
-    return () => canvas.removeEventListener('webglcontextlost', lost);
+    return () => {
+      canvas.removeEventListener('webglcontextlost', lost);
+      void beginning.catch(() => undefined).then(() => this.end(name)); // not while it begins
+    };
   };
+
+  /** Let its WebGL go: a browser has some sixteen of them, and for one more takes the oldest away from another view. */
+  private end(name: string): void {
+    this.cleanup(); // else the window holds it
+    this._gl?.getExtension('WEBGL_lose_context')?.loseContext();
+    if (capsMed[name] === this) delete capsMed[name];
+  }
 
   /** Show an image alone, in `planes`, a flat one in its own. `geometry`: whether it has a left and right. */
   async image(image: NVImage, geometry: boolean, planes: SLICE_TYPE): Promise<void> {
