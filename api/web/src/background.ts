@@ -1,6 +1,6 @@
 /** Long calls: the service answers with a job, which is followed to its result, also after a reload of the page. */
 import { formatted } from './catalog.svelte.js';
-import { call, hear, json, newToken, Problem, post } from './service.svelte.js';
+import { call, hear, isSilence, json, newToken, Problem, post, unlessSilent } from './service.svelte.js';
 import type { Say } from './work.svelte.js';
 
 export interface Job {
@@ -95,10 +95,4 @@ async function over(path: string, signal: AbortSignal, told: (job: Job) => void)
 async function pause(signal: AbortSignal): Promise<void> {
   await new Promise((then) => { setTimeout(then, PAUSE); });
   signal.throwIfAborted();
-}
-
-/** What the service refuses is for good; a connection that breaks off is not. */
-const isSilence = (error: unknown): boolean => !(error instanceof Problem && error.code);
-function unlessSilent(error: unknown): void {
-  if (!isSilence(error)) throw error;
 }

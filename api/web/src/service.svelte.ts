@@ -109,9 +109,12 @@ export const warningsOf = (answer: Response): string => {
   return told && `${told.charAt(0).toUpperCase()}${told.slice(1)}.`;
 };
 
-/** The address of a picture that the service has made. */
-export const picture = async (answer: Response | Promise<Response>): Promise<string> =>
-  URL.createObjectURL(await (await answer).blob());
+/** The address of a picture that the service has made, unless it is not wanted any more: whoever gets it lets it go. */
+export async function picture(answer: Response | Promise<Response>, signal?: AbortSignal): Promise<string> {
+  const content = await (await answer).blob();
+  signal?.throwIfAborted();
+  return URL.createObjectURL(content);
+}
 
 /** Let the picture of an address go when another one takes its place; for an effect. */
 export const until = (address: string) => (): void => URL.revokeObjectURL(address);
@@ -129,6 +132,12 @@ export async function hear(path: string, signal: AbortSignal, heard: Record<stri
   } catch (error) {
     if (!signal.aborted) throw error;
   }
+}
+
+/** Whether the service said nothing: what it refuses is for good, a connection that breaks off is not. */
+export const isSilence = (error: unknown): boolean => !(error instanceof Problem && error.code);
+export function unlessSilent(error: unknown): void {
+  if (!isSilence(error)) throw error;
 }
 
 /** Offer bytes as a file to keep. */

@@ -19,18 +19,18 @@ interface Traits {
 export const TASKS = {
   segmentation: {
     view: 'Segment', score: 'Dice', data: 'images and labels', batch: 'Crops',
-    show: async (model, image, signal) => ({ src: await picture(post(`v1/models/${model}/segment?format=png`, { image }, signal)) }),
+    show: async (model, image, signal) => ({ src: await picture(post(`v1/models/${model}/segment?format=png`, { image }, signal), signal) }),
   },
   synthesis: {
     view: 'Synthesize', score: 'SSIM', data: 'images and labels', batch: 'Crops',
     show: async (model, labels, signal) =>
-      ({ src: await picture(post(`v1/models/${model}/synthesize?format=png`, { labels, seed: 1, count: 3 }, signal)) }),
+      ({ src: await picture(post(`v1/models/${model}/synthesize?format=png`, { labels, seed: 1, count: 3 }, signal), signal) }),
   },
   classification: {
     view: 'Classify', score: 'accuracy', data: 'images in a folder for each class, or with a CSV list', batch: 'Images',
     show: async (model, image, signal) => {
       const { label, classes: [first] } = await (await post(`v1/models/${model}/classify`, { image }, signal)).json();
-      const src = await picture(post('v1/images?format=png', { image, model }, signal));
+      const src = await picture(post('v1/images?format=png', { image, model }, signal), signal);
       return { src, says: `${label}, ${(100 * first.probability).toFixed(1)} %` };
     },
   },

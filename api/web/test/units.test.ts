@@ -18,6 +18,7 @@ import { sizeText } from '../src/size.js';
 import { deltas, nearest } from '../src/strip.svelte.js';
 import { within } from '../src/viewer.js';
 import { traitsOf } from '../src/tasks.js';
+import { followed } from '../src/training.js';
 import { fillWithPercents, uncertaintyColors } from '../src/uncertainty.js';
 import { unlessStopped, Work } from '../src/work.svelte.js';
 
@@ -265,6 +266,31 @@ describe('a busy service', () => {
     expect(await outcome(() => { wish.abort(); return busy(5); }, wish.signal)).toEqual(['AbortError', 0]);
     const later = new AbortController();
     expect(await outcome(() => { setTimeout(() => later.abort(), 2000); return busy(5); }, later.signal)).toEqual(['AbortError', 2]);
+  });
+});
+
+describe('a training job whose stream breaks off', () => {
+  const event = (name: string, data: object) => `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
+  /** What is heard of it, from streams that end after these events. */
+  const heard = async (streams: string[]) => {
+    vi.useFakeTimers();
+    const fetched = vi.fn(async () => new Response(streams.shift()));
+    vi.stubGlobal('fetch', fetched);
+    let log: string[] = [];
+    const states: string[] = [];
+    const end = followed('a', new AbortController().signal, {
+      begins: () => { log = []; }, job: ({ state }) => states.push(state), log: ({ lines }) => log.push(...lines), picture: () => undefined,
+    });
+    await vi.runAllTimersAsync();
+    await end;
+    vi.unstubAllGlobals();
+    vi.useRealTimers();
+    return { states, log, asked: fetched.mock.calls.length };
+  };
+  it('is heard of until it is over, its log once', async () => {
+    const running = event('job', { state: 'running' }) + event('log', { lines: ['one'] });
+    const over = event('job', { state: 'succeeded' }) + event('log', { lines: ['one', 'two'] });
+    expect(await heard([running, '', over])).toEqual({ states: ['running', 'succeeded'], log: ['one', 'two'], asked: 3 });
   });
 });
 
