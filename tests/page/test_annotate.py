@@ -232,3 +232,105 @@ def test_a_volume_is_corrected_by_keyboard(
     assert int((labels(page, image, 2) == 1).sum()) == 4 * 21
     canvas.press("?")
     expect(page.locator("#help")).to_contain_text("interpolate between the slices")
+
+
+#: A tab whose storage has no room for corrections.
+NO_ROOM = """() => {
+    const { setItem } = Storage.prototype;
+    Storage.prototype.setItem = function (slot, text) {
+        if (slot.startsWith('caps-med-draft:')) throw new Error('quota');
+        setItem.call(this, slot, text);
+    };
+}"""
+
+
+class TestOtherOrders:
+    """What happens while something else goes on."""
+
+    @pytest.fixture
+    def without_webgl(self) -> bool:
+        return True
+
+    @pytest.fixture
+    def page(
+        self,
+        opened: Callable[..., Page],
+        server: Served,
+        model: str,
+        request: pytest.FixtureRequest,
+    ) -> Page:
+        """A project of two pictures, of which none is open."""
+        page = opened("annotate")
+        name = request.node.name
+        form: Any = {"name": name, "model": model}
+        answer = page.request.post(f"{server.address}/v1/projects", multipart=form)
+        self.project = f"{server.address}/v1/projects/{answer.json()['id']}"
+        for part in pictures():
+            added = page.request.post(f"{self.project}/images", multipart={"images": part})
+            assert added.ok, added.text()
+        page.reload()
+        page.locator(f"{VIEW} .projects .open", has_text=name).click()
+        page.locator(f"{VIEW} .predicts").uncheck()
+        return page
+
+    def open(self, page: Page, name: str) -> None:
+        page.locator(f"{VIEW} .images .open", has_text=name).click()
+        expect(page.locator(f"{VIEW} .caption")).to_have_text(name)
+        expect(page.locator(STANDING)).to_be_visible()
+
+    def test_no_correction_is_lost_nor_saved_twice(self, page: Page) -> None:
+        page.evaluate(NO_ROOM)
+        self.open(page, "disc-0.png")
+        page.locator(CANVAS).press("Space")
+        expect(page.locator(STANDING)).to_contain_text("Too large to be kept over a reload")
+        self.open(page, "disc-1.png")
+        assert page.evaluate(PAINTED) == 0
+        self.open(page, "disc-0.png")
+        assert page.evaluate(PAINTED) == 21
+        expect(page.locator(STANDING)).to_contain_text("Too large to be kept over a reload")
+
+        page.evaluate("() => capsMed.annotate.gl.getExtension('WEBGL_lose_context').loseContext()")
+        page.locator(f"{VIEW} .lost button").click()
+        expect(page.locator(f"{VIEW} .lost")).to_have_count(0)
+        page.wait_for_function("() => capsMed.annotate.difference().changed === 21")
+
+        held: list[Route] = []
+        page.route(re.compile(r"/labels\?"), lambda route: held.append(route))
+        with page.expect_request(lambda request: request.method == "PUT"):
+            page.locator(CANVAS).press("Control+s")
+        page.locator(CANVAS).press("Control+s")  # the key is held down
+        page.locator(CANVAS).press("n")
+        held[0].continue_()
+        expect(page.locator(SAID)).to_contain_text("Saved as version 1")
+        assert len(held) == 1
+        expect(page.locator("#conflict")).to_have_count(0)
+
+        page.evaluate("() => { window.gone = capsMed.annotate; }")
+        page.locator(f"{VIEW} .leave").click()
+        page.wait_for_function("() => gone.gl.isContextLost() && !capsMed.annotate")
+
+    def test_the_model_of_a_round_that_is_over_is_told(self, page: Page) -> None:
+        """Its stream breaks off at once."""
+        over = False
+        about = {
+            "round": 1, "job": "a" * 32, "corrected": 2, "trained_on": 1, "held_out": 1,
+            "model": "better", "accepted": True, "message": None, "dice": None, "before": None,
+            "changed": None,
+        }  # fmt: skip
+
+        def rounds(route: Route) -> None:
+            route.fulfill(json={"rounds": [{**about, "state": "finished" if over else "training"}]})
+
+        def project(route: Route) -> None:
+            found = route.fetch().json()
+            route.fulfill(json={**found, "model": "better" if over else found["model"]})
+
+        page.route(re.compile(r"/rounds$"), rounds)
+        page.route(self.project, project)
+        page.route(re.compile("/events$"), lambda route: route.fulfill(body="event: end\n\n"))
+        page.locator("nav a", has_text="Models").click()
+        page.locator("nav a", has_text="Annotate").click()
+        expect(page.locator(f"{VIEW} .job .state")).to_be_visible()
+        over = True
+        expect(page.locator(f"{VIEW} .rounds tr", has_text="in use")).to_have_count(1)
+        expect(page.locator(f"{VIEW} .project .note")).to_contain_text("better", timeout=5000)

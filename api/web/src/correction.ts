@@ -1,7 +1,9 @@
 /** An image whose label map is corrected: by brush, eraser, fill, and interpolation between slices. */
 import type { NVImage } from '@niivue/niivue';
 import { around, between, changedSlices, fill, interpolate, type Normal, type Voxel } from './editing.js';
-import { Paint } from './paint.js';
+import { LARGEST, Paint } from './paint.js';
+import { Problem } from './service.svelte.js';
+import { decoded } from './viewer.js';
 
 /** What dragging does to the label map. */
 export const ACTS = { brush: 'Brush', eraser: 'Eraser', fill: 'Fill' };
@@ -14,6 +16,17 @@ export interface Unsaved { labels: Uint8Array; slices: string[] }
 
 /** A label map's voxels in NiiVue's order. */
 export const inOrder = (labels: NVImage): Uint8Array => Uint8Array.from(labels.img2RAS() as ArrayLike<number>);
+
+/** What the service has where a label map that was painted is shown, and its slices that were painted by hand. */
+interface Base { saved: Uint8Array; slices: Set<string> }
+const bases = new WeakMap<NVImage, Base>();
+
+/** Refuse labels that a byte does not hold: they would be saved as others. */
+export function checkIds(labels: Record<string, string>): void {
+  const others = Object.keys(labels).filter((id) => Number(id) > LARGEST);
+  if (others.length)
+    throw new Problem('labels above 255', `This page corrects labels from 0 to ${LARGEST}; this project has ${others.slice(0, 3).join(', ')}${others.length > 3 ? ' and others' : ''}. Correct them in 3D Slicer, which opens projects, too.`);
+}
 
 export class Correction extends Paint {
   private act: Act | '' = '';
@@ -28,9 +41,18 @@ export class Correction extends Paint {
   override labels(volume?: NVImage): void {
     if (!volume) return;
     this.load(volume);
-    this.saved = (this.drawBitmap as Uint8Array).slice();
-    this.slices.clear();
+    const base = bases.get(volume);
+    this.saved = base?.saved ?? (this.drawBitmap as Uint8Array).slice();
+    this.slices = new Set(base?.slices);
     [this.values, this.last] = [undefined, undefined];
+  }
+
+  /** The label map as it is now, on which another viewer goes on. */
+  async handed(): Promise<NVImage> {
+    const { saved, slices } = this;
+    const map = await decoded(await this.painted());
+    bases.set(map, { saved, slices });
+    return map;
   }
 
   override opacity(share: number): void {
@@ -76,7 +98,7 @@ export class Correction extends Paint {
     const slices = around(byHand, Math.round(this.frac2vox(this.scene.crosshairPos)[normal] as number));
     if (!slices) return undefined;
     const [, x = 1, y = 1, z = 1] = this.volumes[0]?.pixDimsRAS ?? [];
-    const changed = interpolate(map, normal, slices, label, [x, y, z]);
+    const changed = interpolate(map, normal, slices, label, [x, y, z], this.allowed);
     if (changed) this.adopt(map.labels);
     return { slices, changed };
   }

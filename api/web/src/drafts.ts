@@ -1,4 +1,4 @@
-/** Corrections that are not saved yet, so that a reload loses none. They go with the tab, and are no more than label maps. */
+/** Corrections that are not saved yet, so that neither another image nor a reload loses one. They go with the tab, and are no more than label maps. */
 import type { Unsaved } from './correction.js';
 import { packed, unpacked } from './kept.js';
 
@@ -8,29 +8,41 @@ export interface Draft extends Unsaved { version: number }
 const SLOT = 'caps-med-draft:';
 const PLACE = 'caps-med-annotating';
 
-/** Keep a correction of an image; false if there is no room. */
+/** Those for which the storage has no room, as it would hold them. */
+const large = new Map<string, string>();
+
+/** Whether a reload would lose any. */
+export const loses = (): boolean => large.size > 0;
+
+/** Keep a correction of an image; false if there is no room to keep it over a reload. */
 export function keepDraft(image: string, { version, labels, slices }: Draft, store: Storage = sessionStorage): boolean {
+  const text = JSON.stringify({ version, slices, labels: packed(labels.slice()) });
+  large.delete(image);
   try {
-    store.setItem(SLOT + image, JSON.stringify({ version, slices, labels: packed(labels.slice()) }));
+    store.setItem(SLOT + image, text);
     return true;
-  } catch { // the quota; an older state would be worse than none
+  } catch { // the quota
     store.removeItem(SLOT + image);
+    large.set(image, text);
     return false;
   }
 }
 
 export function draftOf(image: string, store: Storage = sessionStorage): Draft | undefined {
-  const text = store.getItem(SLOT + image);
+  const text = large.get(image) ?? store.getItem(SLOT + image);
   if (text === null) return undefined;
   const { version, slices, labels } = JSON.parse(text);
   return { version, slices, labels: unpacked(labels) as Uint8Array };
 }
 
-export const forgetDraft = (image: string, store: Storage = sessionStorage): void => store.removeItem(SLOT + image);
+export function forgetDraft(image: string, store: Storage = sessionStorage): void {
+  large.delete(image);
+  store.removeItem(SLOT + image);
+}
 
 /** The images that have a draft. */
 export const drafts = (store: Storage = sessionStorage): string[] =>
-  Object.keys(store).filter((slot) => slot.startsWith(SLOT)).map((slot) => slot.slice(SLOT.length));
+  [...large.keys(), ...Object.keys(store).filter((slot) => slot.startsWith(SLOT)).map((slot) => slot.slice(SLOT.length))];
 
 /** What this tab annotates, and who. */
 export interface Annotating { project?: string | undefined; image?: string | undefined; author?: string | undefined }

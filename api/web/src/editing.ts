@@ -103,7 +103,7 @@ export function around(slices: readonly number[], slice: number): [number, numbe
  * outlines in both, weighted by nearness, are below zero. Outlines without a common pixel are first moved towards each
  * other, along the line between their centroids. Says how many voxels were changed; `spacing`: of the voxels, in mm.
  */
-export function interpolate(map: LabelMap, normal: Normal, [low, high]: [number, number], label: number, spacing: Voxel = [1, 1, 1]): number {
+export function interpolate(map: LabelMap, normal: Normal, [low, high]: [number, number], label: number, spacing: Voxel = [1, 1, 1], allowed = anywhere): number {
   const { labels, size } = map;
   const [across, up] = inPlane(normal);
   const ends = [low, high].map((slice) => maskOf(map, normal, slice, label)) as [Mask, Mask];
@@ -123,7 +123,7 @@ export function interpolate(map: LabelMap, normal: Normal, [low, high]: [number,
     for (const index of sliceIndices(size, normal, slice)) {
       const within = (1 - share) * shifted(one, share, place) + share * shifted(two, share - 1, place) < 0;
       place += 1;
-      if (within === (labels[index] === label)) continue;
+      if (within === (labels[index] === label) || !allowed(index)) continue;
       labels[index] = within ? label : 0;
       changed += 1;
     }

@@ -8,6 +8,9 @@ import { labelColors, Viewer } from './viewer.js';
 
 const SETTLED = 350; // milliseconds after a stroke
 
+/** The largest label that can be painted: a byte holds it. */
+export const LARGEST = 255;
+
 /** A place of the canvas. */
 export type Place = Pick<MouseEvent, 'offsetX' | 'offsetY'>;
 

@@ -90,6 +90,12 @@ describe('an interpolation between slices', () => {
     interpolate(map, 2, [0, 2], 1);
     expect([area(map, 1) - 2, map.labels[5 + 41 * (5 + 41)], map.labels[30 + 41 * (30 + 41)]]).toEqual([area(map, 0), 0, 2]);
   });
+  it('changes only what is allowed', () => {
+    const map = empty([41, 41, 3]);
+    disc(map, [20, 20, 0], 9);
+    disc(map, [20, 20, 2], 9);
+    expect(interpolate(map, 2, [0, 2], 1, [1, 1, 1], (index) => index % 41 > 20)).toBe((area(map, 0) - 9) / 2);
+  });
   it('works across every axis, and does nothing where an outline is missing', () => {
     const map = empty([5, 41, 41]);
     disc(map, [0, 20, 20], 9, 0);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { draftOf, drafts, forgetDraft, keepDraft } from '../src/drafts.js';
+import { draftOf, drafts, forgetDraft, keepDraft, loses } from '../src/drafts.js';
 import { effort, learned, type Round } from '../src/projects.js';
 
 /** A tab's storage with room for so many characters. */
@@ -27,10 +27,14 @@ describe('a correction that is not saved', () => {
     forgetDraft('b', store);
     expect(drafts(store)).toEqual(['a']);
   });
-  it('leaves no older state behind if it is too large', () => {
+  it('is kept beside the storage if it is too large for that, until the page is loaded again', () => {
     const store = storage(120);
-    const noise = crypto.getRandomValues(new Uint8Array(500));
-    expect([keepDraft('a', draft, store), keepDraft('a', { ...draft, labels: noise }, store), draftOf('a', store)]).toEqual([true, false, undefined]);
+    const noise = { ...draft, labels: crypto.getRandomValues(new Uint8Array(500)) };
+    expect([keepDraft('l', draft, store), keepDraft('l', noise, store), loses(), store.getItem('caps-med-draft:l')]).toEqual([true, false, true, null]);
+    expect([draftOf('l', store), drafts(store)]).toEqual([noise, ['l']]);
+    expect([keepDraft('l', draft, store), loses(), draftOf('l', store)]).toEqual([true, false, draft]);
+    forgetDraft('l', store);
+    expect([drafts(store), draftOf('l', store)]).toEqual([[], undefined]);
   });
 });
 
