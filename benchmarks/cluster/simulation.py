@@ -8,8 +8,11 @@ on this machine in a minute (processor time, so that other work does not disturb
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,6 +36,8 @@ SIZES = (10, 30, 100, 300, 1000)
 #: Of what the replicas could answer; requests and cases that are simulated for each size.
 LOAD, REQUESTS, CASES_EACH = 0.8, 10_000, 5
 _SERIES = 1_000_000
+#: That a replica has in memory.
+MODELS = 8
 _DAY_S = 86_400
 #: Results of ``python -m benchmarks.cluster serving``.
 SERVING = Path(__file__).resolve().parents[1] / "results" / "cluster-serving.json"
@@ -48,7 +53,7 @@ class Costs:
         node: the head's, a second for each node that is up.
         result: the program's that runs a batch, for each result.
         entry_bytes: of a case in the tables.
-        scan_calls: to the file system, for a look at a repository of eight models.
+        scan_calls: to the file server, for a look at `MODELS` models in memory.
         series: a worker's, for a volume of 180 slices.
         edge_cores: assumed, of HAProxy.
         overhead: that a request waits in proxies and Ray besides, without taking a core.
@@ -140,25 +145,45 @@ def _slice() -> float:
 
 
 def _scan() -> float:
-    """Calls to the file system for a look at each of the built-in models."""
-    from caps_med.bundles import ModelRepository
+    """Calls to the file system for the service's look at `MODELS` models that it has in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(_calls_of_a_look(Path(folder)))
 
-    repository = ModelRepository(None)
-    names, calls = repository.names(), 0
+
+async def _calls_of_a_look(folder: Path) -> int:
+    """Those to the folder of the models, which replicas share."""
+    from api.engine.pool import ModelPool
+    from api.engine.versions import Versions
+    from api.metrics import Metrics
+    from caps_med.bundles import Bundle, ModelRepository
+    from caps_med.images import Limits
+    from caps_med.inference import Model
+
+    source = ModelRepository(None).find("axon-segmentation").path
+    pool, calls = ModelPool(Limits(), 2**40, Metrics()), 0
+
+    async def load(bundle: Bundle) -> Model:
+        return pool.get(bundle)
+
+    async def warm(_: Model) -> None:
+        pass
 
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*arguments: object, **named: object) -> object:
+        def wrapped(path: object = ".", *arguments: object, **named: object) -> object:
             nonlocal calls
-            calls += 1
-            return call(*arguments, **named)
+            calls += isinstance(path, str | os.PathLike) and Path(path).is_relative_to(folder)
+            return call(path, *arguments, **named)
 
         return wrapped
 
+    versions = Versions(ModelRepository(folder), pool, load, warm)
+    for number in range(MODELS):
+        shutil.copytree(source, folder / f"model-{number}" / "1")
+        await versions.find(f"model-{number}")
     with ExitStack() as patched:
-        for name in ("stat", "listdir", "scandir"):
-            patched.enter_context(patch.object(os, name, counted(getattr(os, name))))
-        for name in names:
-            repository.find(name)
+        for place, name in ((os, "stat"), (os, "listdir"), (os, "scandir"), (io, "open")):
+            patched.enter_context(patch.object(place, name, counted(getattr(place, name))))
+        await versions.refresh()
     return calls
 
 

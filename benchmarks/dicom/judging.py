@@ -16,8 +16,9 @@ from caps_med.images.image import Array
 
 #: Millimetres that a frame may lie away from where its header puts it.
 PLACE_TOLERANCE = 0.05
-#: Lossy frames are decoded to integers that may differ by rounding.
-VALUE_TOLERANCE = 1.0
+#: Lossy frames are decoded to integers that may differ by rounding, of them so many; and what is
+#: rescaled is rounded to float32.
+VALUE_TOLERANCE, ROUNDING = 1.0, 1e-6
 #: Of several volumes in one file or series so many are read.
 MOST_VOLUMES = 3
 
@@ -111,7 +112,7 @@ def _difference(found: _Found, frames: Sequence[Frame]) -> str:
                 candidates = [frame for frame in frames if _lies_at(frame, place)]
             if not candidates:
                 return "a frame lies elsewhere"
-            if not any(_same(array, frame.array) for frame in candidates):
+            if not any(_same(array, frame) for frame in candidates):
                 return "values differ"
     return ""
 
@@ -132,11 +133,13 @@ def _slices(image: MedicalImage) -> Iterator[tuple[Array, tuple[float, ...] | No
         yield array[0, :, :, k].T, (-x, -y, z) if places else None
 
 
-def _same(array: Array, wanted: Array) -> bool:
-    if array.shape != wanted.shape:
+def _same(array: Array, wanted: Frame) -> bool:
+    if array.shape != wanted.array.shape:
         return False
-    apart = np.abs(array.astype(np.float64) - wanted)
-    return bool(apart.max() <= VALUE_TOLERANCE * max(1.0, np.abs(wanted).max() * 1e-6))
+    apart = np.abs(array.astype(np.float64) - wanted.array)
+    return bool(
+        apart.max() <= max(VALUE_TOLERANCE * wanted.step, ROUNDING * np.abs(wanted.array).max())
+    )
 
 
 def _as_frames(voxels: Array | None, image: MedicalImage) -> Array:

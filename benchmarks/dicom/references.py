@@ -21,10 +21,16 @@ _SERIES = ["SeriesInstanceUID", "ImagePositionPatient", "Rows", "NumberOfFrames"
 
 @dataclass(frozen=True)
 class Frame:
-    """One picture `[H, W]` or `[H, W, 3]`, and the centre of its first pixel (LPS, mm)."""
+    """One picture `[H, W]` or `[H, W, 3]`.
+
+    Attributes:
+        position: the centre of its first pixel (LPS, mm).
+        step: what neighbouring stored numbers differ by, where they are rescaled.
+    """
 
     array: Array
     position: tuple[float, ...] | None = None
+    step: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -121,16 +127,21 @@ def _frames(header: Dataset) -> list[Frame]:
                 return _first(groups.get(name)) or _first(shared.get(name))
             return header
 
-        values = array if colour else _rescaled(header, array, group)
+        values, step = (array, 1.0) if colour else _rescaled(header, array, group)
         position = group("PlanePositionSequence").get("ImagePositionPatient")
         place = (
             None if position in (None, "") or len(position) != 3 else tuple(map(float, position))
         )
-        frames.append(Frame(values, place if grouped or count == 1 else None))
+        frames.append(Frame(values, place if grouped or count == 1 else None, step))
     return frames
 
 
-def _rescaled(header: Dataset, array: Array, group: Any) -> Array:  # noqa: ANN401 - a function
+def _rescaled(
+    header: Dataset,
+    array: Array,
+    group: Any,  # noqa: ANN401 - a function
+) -> tuple[Array, float]:
+    """The values, and the `Frame.step` between them."""
     values = array.astype(np.float64)
     if header.PhotometricInterpretation == "MONOCHROME1":
         signed = header.PixelRepresentation == 1
@@ -140,8 +151,7 @@ def _rescaled(header: Dataset, array: Array, group: Any) -> Array:  # noqa: ANN4
         default if source.get(name) in (None, "") else float(source.get(name))
         for name, default in (("RescaleSlope", 1.0), ("RescaleIntercept", 0.0))
     )
-    rescaled: Array = values * slope + intercept
-    return rescaled
+    return values * slope + intercept, abs(slope)
 
 
 def _first(items: Any) -> Dataset:  # noqa: ANN401 - a sequence or None

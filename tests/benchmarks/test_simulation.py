@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("simpy", reason="needs the extra scale-dev")
 
-from benchmarks.cluster.simulation import SERVING, Costs, as_served
+from benchmarks.cluster.simulation import SERVING, Costs, _scan, as_served
 
 COSTS = Costs(
     answer=0.3, edge=1e-4, node=1e-3, result=1e-3, entry_bytes=100, scan_calls=9, series=10
@@ -32,3 +32,8 @@ def test_costs_are_those_of_the_serving_benchmark(tmp_path: Path) -> None:
 def test_the_results_of_the_repository_can_be_read() -> None:
     found = as_served(COSTS, SERVING)
     assert 0 < found.overhead < 0.01 and 0 < found.answer < 2
+
+
+def test_a_look_at_the_models_takes_as_many_calls_as_the_results_say() -> None:
+    kept = json.loads(SERVING.with_name("cluster-simulation.json").read_text())["costs"]
+    assert _scan() == kept["scan_calls"]

@@ -11,6 +11,7 @@ import pydicom
 import pytest
 
 from benchmarks.dicom.judging import judge_file
+from caps_med.images import MedicalImage, read_image
 
 FOLDER = Path(pydicom.__file__).parent / "data" / "test_files"
 #: Read, with the values and places that both references or one of them have.
@@ -42,3 +43,22 @@ def test_what_is_no_image_is_refused(name: str) -> None:
     verdict = judge_file(FOLDER / name)
     assert verdict is not None
     assert verdict.result == "refused" and REFUSED[name] in verdict.reason
+
+
+def test_small_values_are_compared_as_closely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one stored number, not of a unit: with a slope of a millionth all would be alike."""
+    header = pydicom.dcmread(FOLDER / "MR_small.dcm")
+    header.RescaleSlope, header.RescaleIntercept = "0.000001", "0"
+    header.save_as(path := tmp_path / "small.dcm")
+    verdict = judge_file(path)
+    assert verdict is not None and verdict.result == "right"
+
+    def doubled(source: Path) -> MedicalImage:
+        image = read_image(source)
+        return image.with_array(2 * image.array)
+
+    monkeypatch.setattr("benchmarks.dicom.judging.read_image", doubled)
+    verdict = judge_file(path)
+    assert verdict is not None and (verdict.result, verdict.reason) == ("wrong", "values differ")
