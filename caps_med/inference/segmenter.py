@@ -262,7 +262,8 @@ class Segmenter(ImageReader[SegmentationNetwork]):
 
     def _classes(self, network: SegmentationNetwork, slices: Tensor) -> Tensor:
         """Classes `[D, 1, H, W]` by one of the model's networks."""
-        return torch.cat([predicted_classes(part) for part in self._passes(network, slices)])
+        parts = (_small(predicted_classes(part)) for part in self._passes(network, slices))
+        return joined(len(slices), parts)
 
     def many(
         self, images: Sequence[MedicalImage], maps: Collection[ShownMap] = PROBABILITIES
@@ -434,5 +435,10 @@ class Segmenter(ImageReader[SegmentationNetwork]):
 def _noting_classes(parts: Iterable[Tensor], classes: list[Tensor]) -> Iterator[Tensor]:
     """The same parts of an answer; the classes of each are added to `classes`."""
     for part in parts:
-        classes.append(predicted_classes(part))
+        classes.append(_small(predicted_classes(part)))
         yield part
+
+
+def _small(classes: Tensor) -> Tensor:
+    """Class indices in a quarter of the memory: no network has more classes than this holds."""
+    return classes.to(torch.int16)

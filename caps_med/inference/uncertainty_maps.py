@@ -136,7 +136,7 @@ class Votes:
     @classmethod
     def _once(cls, view: Tensor, classes: int) -> Votes:
         found = view[:, 0].numpy()
-        return cls(np.stack([found == k for k in range(classes)]).astype(np.uint8), 1)
+        return cls(np.stack([found == k for k in range(classes)]).view(np.uint8), 1)
 
     def __add__(self, other: Votes) -> Votes:
         """The views of both."""
