@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from playwright.sync_api import FilePayload, Page, expect
+from playwright.sync_api import FilePayload, Page, Route, expect
 
 import caps_med
 from caps_med.images import MedicalImage, Region, cropped, encode_image
@@ -183,6 +183,15 @@ def test_a_region_by_pointer_and_keyboard(
     expect(said).to_have_count(0)
     settled(page, "classify")
     assert f"{100 * max(model.classify(PICTURE).probabilities.values()):.1f} %" in str(bars(page))
+
+    held: list[Route] = []  # a region is chosen before the image has been classified
+    page.route("**/classify*", lambda route: route.continue_() if held else held.append(route))
+    again = FilePayload(name="again.png", mimeType="image/png", buffer=encode_image(PICTURE, "png"))
+    with page.expect_request("**/classify*"):
+        page.locator(f"{VIEW} .drop input").set_input_files(again)
+    pick.press("ArrowUp")
+    expect(page.locator(f"{VIEW} .title")).to_contain_text("by tiny-efficient")
+    expect(said).to_have_text("Rows 10 to 29, columns 14 to 41")
 
 
 class TestUnreadable:
