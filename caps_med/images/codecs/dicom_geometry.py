@@ -96,9 +96,31 @@ def affine_of(planes: Sequence[SlicePlane]) -> tuple[list[int], Array]:
         apart = np.linalg.norm(corners - even, axis=1).max()
         if float(step @ normal) <= 0 or apart > SPACING_TOLERANCE * np.linalg.norm(step):
             raise InvalidInput(
-                "DICOM: the slices are not evenly spaced: some are missing or duplicated"
+                f"DICOM: the slices are not evenly spaced: {_uneven(corners @ normal)}"
             )
     return order, volume_affine(first, step, corners[0])
+
+
+def _uneven(heights: Array) -> str:
+    """Where slices are missing or duplicated, and what to do.
+
+    Args:
+        heights: `[slices]` in mm, in order; not all of them differ by the same.
+    """
+    gaps = np.diff(heights)
+    wider = np.sort(gaps[gaps > 0])
+    usual = float(wider[(len(wider) - 1) // 2]) if len(wider) else 0.0
+    narrow, wide = int(gaps.argmin()), int(gaps.argmax())
+    if gaps[narrow] <= SPACING_TOLERANCE * usual:
+        return f"{_pair(narrow, heights)} lie in one place: leave one of them out"
+    if gaps[wide] - gaps[narrow] <= SPACING_TOLERANCE * usual:
+        return "their corners are not on one line: leave out those of another stack"
+    apart = f"{gaps[wide]:.3g} mm apart, most {usual:.3g} mm"
+    return f"{_pair(wide, heights)} are {apart}: add those that are missing"
+
+
+def _pair(first: int, heights: Array) -> str:
+    return f"in their order, slices {first + 1} and {first + 2} of {len(heights)}"
 
 
 def common_normal(planes: Sequence[SlicePlane]) -> Array:
