@@ -18,7 +18,8 @@ def draft_of(path: Path) -> Iterator[Path]:
     """Write under a hidden name beside `path`, then rename; after an error nothing is left.
 
     The hidden name does not grow with that of `path`: whatever name the file system takes can be
-    written. A folder replaces the folder or file that is there.
+    written. A folder replaces the folder or file that is there. What the disk refuses is told with
+    the name of `path`.
     """
     draft = (_FOLDER.get() or path.parent) / f".{secrets.token_hex(8)}.draft"
     try:
@@ -26,6 +27,10 @@ def draft_of(path: Path) -> Iterator[Path]:
         if draft.is_dir():
             _remove(path)
         draft.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename in (None, str(draft)):
+            error.filename, error.filename2 = str(path), None
+        raise
     finally:
         _remove(draft)
 

@@ -1,3 +1,4 @@
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -52,3 +53,9 @@ def test_a_folder_replaces_a_file(tmp_path: Path) -> None:
     with draft_of(path) as draft:
         draft.mkdir()
     assert path.is_dir() and [*tmp_path.iterdir()] == [path]
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space") as told, draft_of(tmp_path / "result.png"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert told.value.filename == str(tmp_path / "result.png")

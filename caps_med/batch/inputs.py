@@ -93,7 +93,7 @@ def find_cases(
     looks = each(lambda pair: _look(*pair), walked, lambda pair: pair[0])
     found = {file: look for (file, _), look in zip(walked, looks, strict=True) if look.is_input}
     skipped = [
-        Skipped(_below(root, file), look.reason)
+        Skipped(_as_text(_below(root, file)), look.reason)
         for (file, _), look in zip(walked, looks, strict=True)
         if not look.is_input
     ]
@@ -153,6 +153,11 @@ def _walk(folder: Place, leave_out: Place | None) -> Iterator[Place]:
             yield file
 
 
+def _as_text(name: str) -> str:
+    """A name as it can be written into tables: without the bytes that are no text."""
+    return name.encode(errors="backslashreplace").decode()
+
+
 def _parts(folder: Place, file: Place) -> list[str]:
     """The names below the folder; of an object also those that no file can have."""
     if isinstance(file, Path):
@@ -202,6 +207,9 @@ def _look(file: Place, given: Place) -> _Look:
         given: the folder in which it was found, or the file itself if it was named.
     """
     named = file == given
+    name = file.name if named else "/".join(_parts(given, file))
+    if name != _as_text(name):
+        return _Look("a name that is no text in UTF-8: rename it")
     if not named and (reason := _unfit(file, given)):
         return _Look(reason)
     header = header_of(file)
@@ -216,11 +224,16 @@ def _unfit(file: Place, folder: Place) -> str:
         return "a name that leads out of the folder"
     if file.name.startswith("."):
         return "hidden"
-    if file.is_symlink() and not file.resolve().is_relative_to(folder.resolve()):
+    if file.is_symlink() and not _real(file).is_relative_to(_real(folder)):
         return "a link out of the folder"
     if not file.is_file():
         return "a link to a folder" if file.is_dir() else "not a file"
     return ""
+
+
+def _real(file: Place) -> Path:
+    """Where links lead; of links in a circle, one of them, which `Path.resolve` raises at."""
+    return Path(os.path.realpath(str(file)))
 
 
 def _is_image(file: Place) -> bool:

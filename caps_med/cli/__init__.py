@@ -6,6 +6,7 @@ Nothing heavy is imported before a command runs, so that ``--help`` answers at o
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -18,7 +19,7 @@ from caps_med.allocator import keep_freed_memory
 from caps_med.cli import inference, models, weights
 from caps_med.cli.group import PlainGroup
 from caps_med.cli.interrupts import end_stopped, keep_interrupts
-from caps_med.cli.options import Models, console, errors
+from caps_med.cli.options import Models, console, errors, print_what_the_terminal_lacks
 from caps_med.collector import collect_rarely_at_start
 from caps_med.errors import OUT_OF_MEMORY, CapsMedError, is_out_of_memory
 from caps_med.plugins import add_plugins
@@ -71,6 +72,7 @@ def main() -> None:
     collect_rarely_at_start()
     keep_freed_memory()
     keep_interrupts()
+    print_what_the_terminal_lacks()
     try:
         add_plugins(app)
         app()
@@ -79,11 +81,19 @@ def main() -> None:
     except CapsMedError as error:
         _fail(error.code, str(error))
     except OSError as error:
-        _fail("file", f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        _fail("file", _told(error))
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         _fail("out_of_memory", OUT_OF_MEMORY)
+
+
+def _told(error: OSError) -> str:
+    """What the disk refuses, and of which file."""
+    if isinstance(error, shutil.Error):  # of a folder: source, copy and reason of each file
+        (_, copy, reason), *_ = error.args[0]
+        return f"{copy}: {reason}"
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def _fail(code: str, message: str) -> NoReturn:

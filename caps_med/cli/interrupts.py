@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import _thread
+import signal
 import sys
-import threading
 from typing import TYPE_CHECKING, NoReturn
 
 from caps_med.cli.options import errors, say
@@ -34,8 +33,13 @@ def keep_interrupts() -> None:
 
     def hook(dropped: UnraisableHookArgs) -> None:
         if issubclass(dropped.exc_type, KeyboardInterrupt):
-            threading.Timer(_AGAIN, _thread.interrupt_main).start()  # once this callback is over
+            signal.signal(signal.SIGALRM, _press)  # once this callback is over
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN)
         else:
             usual(dropped)
 
     sys.unraisablehook = hook
+
+
+def _press(*_: object) -> None:
+    signal.raise_signal(signal.SIGINT)

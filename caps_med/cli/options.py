@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -14,6 +17,10 @@ if TYPE_CHECKING:
     from caps_med.bundles import Bundle
 
 console, errors = Console(), Console(stderr=True)
+#: The way in which characters are printed that the encoding of the output does not have.
+_ESCAPED = "caps_med.escaped"
+#: Python's character for a byte 0 of a file name that is no text; others follow.
+_BYTES = 0xDC00
 
 Images: TypeAlias = Annotated[
     list[Path],
@@ -74,6 +81,31 @@ VolumeIndex: TypeAlias = Annotated[
         "cine or a stack of pictures: which one, from 0.",
     ),
 ]
+
+
+def print_what_the_terminal_lacks() -> None:
+    """Print characters that the encoding of the output does not have (LC_ALL=C) as JSON has them.
+
+    Bytes of file names that are no text are printed as they are. Without it a command would end at
+    the first such character.
+    """
+    codecs.register_error(_ESCAPED, _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ESCAPED)
+
+
+def _escaped(error: UnicodeError) -> tuple[bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return b"".join(map(_printed, error.object[error.start : error.end])), error.end
+
+
+def _printed(character: str) -> bytes:
+    byte = ord(character) - _BYTES
+    if 0x80 <= byte <= 0xFF:
+        return bytes([byte])
+    return json.dumps(character)[1:-1].encode()
 
 
 def say(text: str, to: Console = console) -> None:

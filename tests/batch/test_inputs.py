@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from pathlib import Path
 
@@ -73,13 +74,26 @@ def test_links_are_followed_inside_the_folder_alone(folder: Path, tmp_path: Path
     (folder / "folder").symlink_to(outside.parent)
     (folder / "same.png").symlink_to("b.png")
     (folder / "lost.png").symlink_to("nowhere.png")
+    (folder / "circle.png").symlink_to("circle.png")
     found = find_cases([folder])
     assert names(found) == ["a", "b", "same", "sub/deep/scan.1"]
     reasons = {one.path: one.reason for one in found.skipped}
     assert reasons["link.png"] == "a link out of the folder"
     assert reasons["folder"] == "a link out of the folder"
+    assert reasons["circle.png"] == "not a file"
     assert reasons["lost.png"] == "not a file"
     assert names(find_cases([folder / "link.png"])) == ["link"], "named by hand it is meant"
+
+
+def test_a_name_that_is_no_text_is_skipped(folder: Path) -> None:
+    """It could stand in no table."""
+    before = names(find_cases([folder]))
+    os.link(folder / "b.png", os.fsencode(folder) + b"/n\xe9.png")
+    found = find_cases([folder])
+    assert names(found) == before
+    assert {one.path: one.reason for one in found.skipped}["n\\udce9.png"] == (
+        "a name that is no text in UTF-8: rename it"
+    )
 
 
 def test_patterns_files_and_lists(

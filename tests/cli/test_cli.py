@@ -19,6 +19,7 @@ import caps_med
 from caps_med import cli, samples
 from caps_med.cli import progress as cli_progress
 from caps_med.cli.group import PlainGroup
+from caps_med.cli.options import print_what_the_terminal_lacks, say
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import MAP_NAMES, Model
 from caps_med.inference.strip import strip
@@ -72,6 +73,16 @@ def test_too_little_memory_is_one_line(
     assert capsys.readouterr().err.startswith("out_of_memory: there is too little memory: crop")
 
 
+def test_what_the_output_cannot_encode_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with LC_ALL=C; the byte E9 of a file name that is no text is printed as it is."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    print_what_the_terminal_lacks()
+    say("2 \u00d7 3 \U0001f9e0 n\udce9.png", Console())
+    sys.stdout.flush()
+    assert written.getvalue() == b"2 \\u00d7 3 \\ud83e\\udde0 n\xe9.png\n"
+
+
 def test_ctrl_c_is_one_line_and_status_130(capsys: pytest.CaptureFixture[str]) -> None:
     app = typer.Typer(cls=PlainGroup)
 
@@ -97,8 +108,8 @@ def press(phase, info):
 
 keep_interrupts()
 gc.callbacks.append(press)
-gc.collect()
 try:
+    gc.collect()
     threading.Event().wait(60)
 except KeyboardInterrupt:
     print("stopped")
