@@ -19,18 +19,17 @@ MOST_COMPARED = 5_000
 #: Attempts, while others take the same image at the same time.
 _TRIES = 20
 
-#: Nobody has it now, or until a time that only a clock which was set back since could have given.
-_UNHELD = "state <> 'corrected' AND held_until NOT BETWEEN :now AND :now + :lease"
+#: Nobody has it now, or until a time that only a clock which was set back since could have given:
+#: those of several services may differ by as much as an image is held.
+_UNHELD = "state <> 'corrected' AND held_until NOT BETWEEN :now AND :now + 2 * :lease"
 _FREE = f"project = :project AND {_UNHELD} AND id IS NOT :skip"
 
 
 class Choice:
     """Gives the images of a project to those who correct them.
 
-    How long somebody has an image is counted from the clock's time at the start, so that a clock
-    that is set meanwhile neither ends nor prolongs it. After a restart with a clock that was set
-    back, what was given for longer than `LEASE_SECONDS` from then on is free: two people may then
-    have the same image, of whom the one who saves it last is told.
+    After a clock was set back by more than `LEASE_SECONDS`, what was given before is free: two
+    people may then have the same image, of whom the one who saves it last is told.
 
     Args:
         database: of the projects.
@@ -38,7 +37,6 @@ class Choice:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._began = time.time() - time.monotonic()
 
     def next(
         self, project: str, strategy: Strategy, author: str, skip: str | None = None
@@ -122,5 +120,4 @@ class Choice:
 
     def _at(self, project: str, **values: object) -> dict[str, object]:
         """What a query is told of the present."""
-        now = self._began + time.monotonic()
-        return {"project": project, "now": now, "lease": LEASE_SECONDS, **values}
+        return {"project": project, "now": time.time(), "lease": LEASE_SECONDS, **values}
