@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from api.app import create_app
+from api.app import MAX_FIELDS, create_app
 from api.settings import Settings
 from caps_med.images import MedicalImage, encode_image
 
@@ -112,7 +112,7 @@ def test_text_in_place_of_a_file_is_told(client: TestClient) -> None:
 def test_a_bare_file_that_claims_to_be_a_form_is_told(client: TestClient, volume: bytes) -> None:
     """As ``curl --data-binary @FILE`` sends it, and clients that set Content-Type themselves."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
-    content = b"&".join(b"a%d" % k for k in range(40)) + volume
+    content = b"&".join(b"a%d" % k for k in range(MAX_FIELDS + 1)) + volume
     detail = post(client, SEGMENT, 400, "malformed_request", content=content, headers=headers)
     assert detail.endswith("parts of a multipart form: curl -F (not --data-binary).")
     headers = {"Content-Type": "multipart/form-data"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,4 +37,5 @@ def test_the_results_of_the_repository_can_be_read() -> None:
 
 def test_a_look_at_the_models_takes_as_many_calls_as_the_results_say() -> None:
     kept = json.loads(SERVING.with_name("cluster-simulation.json").read_text())["costs"]
-    assert _scan() == kept["scan_calls"]
+    with ThreadPoolExecutor(1) as pool:  # a browser of the same process keeps a loop on this thread
+        assert pool.submit(_scan).result() == kept["scan_calls"]
