@@ -15,7 +15,7 @@ import time
 from array import array
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -254,26 +254,29 @@ class TestSlowClients:
             assert b'"code":"request_timeout"' in answer
         check_unharmed(server, good, before)
 
-    def test_headers_that_trickle_in(
+    def test_headers_that_trickle_in_and_silence(
         self, server: Served, good: tuple[bytes, bytes], before: int
     ) -> None:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=300) as connection:
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
-            answer = trickled(connection)
-        assert answer.startswith(b"HTTP/1.1 408 ")
-        assert b'"code": "request_timeout"' in answer
+        """Of a first request, of a second one, and no word at all, at the same time."""
+        slow = b"GET /healthz HTTP/1.1\r\nX-Slow: "
+        with ExitStack() as stack:
+            first, second, silent = (
+                stack.enter_context(
+                    socket.create_connection(("127.0.0.1", server.port), timeout=300)
+                )
+                for _ in range(3)
+            )
+            second.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert second.recv(65536).startswith(b"HTTP/1.1 200")
+            first.sendall(slow)
+            second.sendall(slow)
+            with ThreadPoolExecutor(2) as pool:
+                answers = list(pool.map(trickled, (first, second)))
+            assert silent.recv(10) == b""
+        for answer in answers:
+            assert b"HTTP/1.1 408 " in answer
+            assert b'"code": "request_timeout"' in answer
         check_unharmed(server, good, before)
-
-    def test_headers_of_a_second_request_that_trickle_in(self, server: Served) -> None:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=300) as connection:
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
-            assert b"HTTP/1.1 408 " in trickled(connection)
-
-    def test_a_connection_without_a_word_is_closed(self, server: Served) -> None:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=300) as connection:
-            assert connection.recv(10) == b""
 
     def test_clients_that_leave_in_the_middle(
         self, server: Served, good: tuple[bytes, bytes], before: int
