@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from caps_med.drafts import draft_of
+from caps_med.drafts import write_whole
 
 
 def write_text(path: Path, text: str) -> None:
     """Replace a file atomically; missing folders are created."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with draft_of(path) as draft:
-        draft.write_text(text, encoding="utf-8")
+    write_whole(path, text.encode())

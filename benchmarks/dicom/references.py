@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,7 @@ def _frames(header: Dataset) -> list[Frame]:
 def _rescaled(
     header: Dataset,
     array: Array,
-    group: Any,  # noqa: ANN401 - a function
+    group: Callable[[str], Dataset],
 ) -> tuple[Array, float]:
     """The values, and the `Frame.step` between them."""
     values = array.astype(np.float64)
