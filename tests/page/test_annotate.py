@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.projects.conftest import png
 from tests.api.serving import Served
 from tests.conftest import tiny_binary, write_tiny
-from tests.page.conftest import check_accessible, saved
+from tests.page.conftest import PATIENCE_MS, check_accessible, saved
 
 VIEW = "#annotate"
 CANVAS = f"{VIEW} canvas[tabindex]"
@@ -309,6 +310,61 @@ class TestOtherOrders:
         page.locator(f"{VIEW} .leave").click()
         page.wait_for_function("() => gone.gl.isContextLost() && !capsMed.annotate")
 
+    @pytest.mark.parametrize("refusals", [True])
+    def test_what_is_not_answered_holds_nobody_up(self, page: Page) -> None:
+        """It is kept and sent again, while other images are corrected."""
+        held: list[Route] = []
+
+        def hold(route: Route) -> None:
+            if route.request.method == "PUT":
+                held.append(route)
+            else:
+                route.continue_()
+
+        def sent(number: int) -> Route:
+            """The label map that is sent after so many others."""
+            end = time.monotonic() + PATIENCE_MS / 1000
+            while len(held) <= number:
+                assert time.monotonic() < end, "nothing more is sent"
+                page.wait_for_timeout(20)
+            return held[number]
+
+        page.clock.install()
+        page.reload()
+        page.locator(f"{VIEW} .predicts").uncheck()
+        page.route(re.compile(r"/labels\?"), hold)
+        self.open(page, "disc-0.png")
+        page.locator(CANVAS).press("Space")
+        page.locator(CANVAS).press("Control+s")
+        first = sent(0)
+        self.open(page, "disc-1.png")
+        rows, sending = page.locator(f"{VIEW} .images tr"), page.locator(f"{VIEW} .sending")
+        expect(rows.filter(has_text="disc-0.png")).to_contain_text("being saved")
+        expect(sending).to_contain_text("kept in this tab until then: disc-0.png.")
+        page.locator(CANVAS).press("Space")
+        first.abort()
+        expect(sending).to_contain_text("trying again")
+        page.clock.fast_forward(1000)
+        sent(1).continue_()
+        expect(page.locator(SAID)).to_contain_text("disc-0.png is saved as version 1")
+        expect(rows.filter(has_text="corrected")).to_have_count(1)
+        expect(page.locator(f"{VIEW} .caption")).to_have_text("disc-1.png")
+        expect(page.locator(STANDING)).to_contain_text("Not saved, but kept in this tab")
+        assert page.evaluate(PAINTED) == 21
+
+        page.locator(CANVAS).press("n")
+        last = sent(2)
+        page.clock.fast_forward(4000)
+        expect(page.locator(SAID)).to_contain_text("No image is left")
+        expect(rows.filter(has_text="disc-1.png")).to_contain_text("being saved")
+        last.continue_()
+        expect(rows.filter(has_text="corrected")).to_have_count(2)
+        expect(page.locator(STANDING)).to_contain_text("Version 1 by anonymous.")
+        expect(rows.filter(has_text="saved")).to_have_count(0)
+        for one in get(page, f"{self.project}/images")["images"]:
+            found = labels(page, f"{self.project}/images/{one['id']}", 1)
+            assert int((found == 1).sum()) == 21
+
     def test_the_model_of_a_round_that_is_over_is_told(self, page: Page) -> None:
         """Its stream breaks off at once."""
         over = False
@@ -328,6 +384,8 @@ class TestOtherOrders:
         page.route(re.compile(r"/rounds$"), rounds)
         page.route(self.project, project)
         page.route(re.compile("/events$"), lambda route: route.fulfill(body="event: end\n\n"))
+        job = {"state": "running", "progress": {}, "scores": []}
+        page.route(re.compile("/training-jobs/a+$"), lambda route: route.fulfill(json=job))
         page.locator("nav a", has_text="Models").click()
         page.locator("nav a", has_text="Annotate").click()
         expect(page.locator(f"{VIEW} .job .state")).to_be_visible()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import FilePayload, Page, expect
+from playwright.sync_api import FilePayload, Page, Route, expect
 
 from tests.api.jobs import zipped
 from tests.page.conftest import check_accessible, sample, saved
@@ -157,6 +157,14 @@ def test_what_to_look_at_in_data_that_are_trained_on(
     expect(page.locator(f"{JOB} .state")).to_contain_text("cancelled")
 
 
+#: A job that goes on.
+RUNNING = {
+    "id": "a" * 32, "state": "running", "task": "segmentation", "name": "long", "position": None,
+    "created": "2026-01-01T00:00:00Z", "seconds_left": None, "progress": {}, "scores": [],
+    "model": None, "error": None,
+}  # fmt: skip
+
+
 class TestRefused:
     @pytest.fixture
     def refusals(self) -> bool:
@@ -178,3 +186,48 @@ class TestRefused:
         expect(page.locator("#train .work .problem")).to_contain_text("1 of 2 findings are errors")
         assert page.locator("#train .findings td").nth(2).inner_text()
         expect(findings.locator("h2")).to_have_text("What is wrong with the data")
+
+    def test_who_gives_no_key_is_asked_once(self, opened: Callable[..., Page]) -> None:
+        """The service begins to need one while a job goes on."""
+        needed: list[bool] = []
+        asked: list[str] = []
+
+        def guard(route: Route) -> None:
+            asked.append(route.request.url)
+            if needed and route.request.headers.get("authorization") != "Bearer right":
+                problem = {"title": "Unauthorized", "code": "unauthorized", "status": 401}
+                route.fulfill(status=401, json=problem)
+            elif route.request.url.endswith("/v1/training-jobs"):
+                route.fulfill(json={**route.fetch().json(), "jobs": [RUNNING]})
+            else:
+                route.continue_()
+
+        page = opened("models")
+        page.clock.install()
+        page.route("**/v1/**", guard)
+        page.reload()
+        page.locator("nav a", has_text="Train").click()
+        expect(page.locator("#train .jobs")).to_contain_text("running")
+        needed.append(True)
+        page.clock.fast_forward(3000)
+        dialog, enter = page.locator("#key"), page.locator("header .enter-key")
+        expect(dialog).to_be_visible()
+        expect(enter).to_have_count(0)
+        dialog.get_by_role("button", name="Not now").click()
+        expect(page.locator("#train .problem")).to_contain_text("Unauthorized")
+        expect(enter).to_be_visible()
+        before = len(asked)
+        page.clock.run_for(30_000)
+        expect(dialog).to_have_count(0)
+        assert len(asked) == before
+        check_accessible(page)
+        enter.focus()
+        page.keyboard.press("Enter")
+        dialog.get_by_label("Key").fill("right")
+        page.keyboard.press("Enter")
+        expect(dialog).to_have_count(0)
+        expect(page.locator("#train .problem")).to_have_count(0)
+        expect(page.get_by_role("button", name="Forget key")).to_be_visible()
+        with page.expect_response("**/v1/training-jobs") as answered:
+            page.clock.fast_forward(3000)
+        assert answered.value.ok

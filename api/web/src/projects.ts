@@ -33,10 +33,10 @@ const query = (fields: Record<string, string | number | undefined>): string =>
   new URLSearchParams(Object.entries(fields).filter(([, value]) => value).map(([name, value]) => [name, `${value}`])).toString();
 
 /** All elements of a list that comes in pages. */
-async function all<T>(path: string, name: string): Promise<T[]> {
+async function all<T>(path: string, name: string, signal?: AbortSignal): Promise<T[]> {
   const found: T[] = [];
   for (let after: string | null = ''; after !== null;) {
-    const page: Record<string, T[]> & { next: string | null } = await json(`${path}?${query({ limit: PAGE, after })}`);
+    const page: Record<string, T[]> & { next: string | null } = await json(`${path}?${query({ limit: PAGE, after })}`, signal);
     found.push(...(page[name] ?? []));
     after = page.next;
   }
@@ -79,12 +79,12 @@ export class Annotated {
   /** A version of its label map, as NIfTI. */
   labels = (version: number, signal: AbortSignal): Promise<Response> => call(`${this.path}/labels?${query({ version, format: 'nifti' })}`, { signal });
 
-  versions = (): Promise<Version[]> => all(`${this.path}/labels/versions`, 'versions');
+  versions = (signal?: AbortSignal): Promise<Version[]> => all(`${this.path}/labels/versions`, 'versions', signal);
 
   /** Save a label map that was made from `version`; refused with `precondition_failed` if there is a newer one. */
-  save = async (nifti: Uint8Array<ArrayBuffer>, version: number, author: string): Promise<Version> => {
+  save = async (nifti: Uint8Array<ArrayBuffer>, version: number, author: string, signal: AbortSignal): Promise<Version> => {
     const headers: Record<string, string> = { 'Content-Type': 'application/gzip', ...(version ? { 'If-Match': `"${version}"` } : { 'If-None-Match': '*' }) };
-    return (await call(`${this.path}/labels?${query({ author })}`, { method: 'PUT', headers, body: nifti })).json();
+    return (await call(`${this.path}/labels?${query({ author })}`, { method: 'PUT', headers, body: nifti, signal })).json();
   };
 }
 

@@ -11,6 +11,11 @@ export class Problem extends Error {
     super(detail);
   }
 
+  /** Whether it may be otherwise another time: there was no answer, a key was missing, or there was too much to do. */
+  get passes(): boolean {
+    return !this.code || [401, ...BUSY].includes(Number(this.members.status));
+  }
+
   static async of(answer: Response): Promise<Problem> {
     const said = await answer.json().catch(() => ({}));
     const wait = answer.headers.get('Retry-After');
@@ -26,22 +31,32 @@ class Key {
   text = $state(globalThis.sessionStorage?.getItem(SLOT) ?? '');
   /** Why one is asked for; undefined while none is. */
   asked = $state<string>();
+  /** Whether one is needed and nobody wanted to give one: then no call asks any more. */
+  refused = $state(false);
   /** End the asking, with a key or without. */
   give: (text: string) => void = () => undefined;
   private asking: Promise<boolean> | undefined;
 
   /** Ask for one, once however many calls need it; whether one was given. */
   ask(why: string): Promise<boolean> {
+    if (this.refused) return Promise.resolve(false);
     this.asking ??= new Promise((answered) => {
       this.asked = why;
       this.give = (text) => {
         this.asking = this.asked = undefined;
-        if (text) sessionStorage.setItem(SLOT, text);
+        this.refused = text === '';
+        if (text) globalThis.sessionStorage?.setItem(SLOT, text);
         this.text = text || this.text;
         answered(text !== '');
       };
     });
     return this.asking;
+  }
+
+  /** Ask because somebody wants to give one now. */
+  enter(): void {
+    this.refused = false;
+    void this.ask('');
   }
 
   forget(): void {
@@ -54,17 +69,15 @@ export const key = new Key();
 const BUSY = [429, 503]; // answers of a service that starts or has too much to do
 const LONGEST = 30; // seconds; a service that asks for more is not just busy
 const PATIENCE = 60; // seconds that one call waits in all
-/** How many calls wait because the service is busy. */
-export const waiting = $state({ calls: 0 });
+/** How the service is: how many calls wait because it is busy, and whether it did not answer the last one. */
+export const service = $state({ waiting: 0, silent: false });
 
 /** Some seconds, or less if they are not wanted any more. */
-async function pause(seconds: number, signal?: AbortSignal | null): Promise<void> {
-  waiting.calls += 1;
+export async function pause(seconds: number, signal?: AbortSignal | null): Promise<void> {
   await new Promise<void>((then) => {
     const timer = setTimeout(then, signal?.aborted ? 0 : 1000 * seconds);
     signal?.addEventListener('abort', () => { clearTimeout(timer); then(); }, { once: true });
   });
-  waiting.calls -= 1;
   signal?.throwIfAborted();
 }
 
@@ -76,12 +89,15 @@ export async function call(path: string, init: RequestInit & { headers?: Record<
   const { text } = key;
   const answer = await fetch(path, { ...init, headers: { ...init.headers, ...(text && { Authorization: `Bearer ${text}` }) } }).catch((error) => {
     if (init.signal?.aborted) throw error;
+    service.silent = true;
     throw new Problem('no answer', 'The service is not responding. Is it still running? Start it with: caps-med serve');
   });
+  service.silent = false;
   if (answer.ok) return answer;
   const later = BUSY.includes(answer.status) ? Number(answer.headers.get('Retry-After')) : 0;
   if (later > 0 && later <= LONGEST && waited + later <= PATIENCE) {
-    await pause(later, init.signal);
+    service.waiting += 1;
+    await pause(later, init.signal).finally(() => { service.waiting -= 1; });
     return call(path, init, waited + later);
   }
   const problem = await Problem.of(answer);
@@ -90,7 +106,7 @@ export async function call(path: string, init: RequestInit & { headers?: Record<
   throw problem;
 }
 
-export const json = async <T>(path: string): Promise<T> => (await call(path)).json();
+export const json = async <T>(path: string, signal?: AbortSignal): Promise<T> => (await call(path, { signal: signal ?? null })).json();
 
 /** POST a form, with what was chosen of its files; what is undefined or empty is left out, a list gives a part for each of its elements. */
 export function post(path: string, fields: object, signal?: AbortSignal, headers: Record<string, string> = {}): Promise<Response> {

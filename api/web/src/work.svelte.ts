@@ -1,5 +1,6 @@
 /** Long work of one view: what goes on and for how long, a way to stop it, and what went wrong. */
 import { untrack } from 'svelte';
+import { Problem } from './service.svelte.js';
 
 /** Tell what goes on, and which part of it is done, from 0 to 1; undefined if nobody knows. */
 export type Say = (text: string, part?: number) => void;
@@ -44,10 +45,17 @@ export class Work {
     }
   }
 
-  /** Do something short. */
-  quick = (job: Promise<unknown>): Promise<unknown> => job.catch((error) => this.fail(error));
+  /** Do something short. What kept it from being done is told until something short can be done. */
+  quick = (job: Promise<unknown>): Promise<unknown> => job.then(
+    () => { if (this.passing && this.state === 'failed') this.state = 'idle'; },
+    (error) => {
+      this.fail(error);
+      this.passing = error instanceof Problem && error.passes;
+    });
+  /** Whether what is told may be otherwise by now. */
+  private passing = false;
 
   private fail(error: Error): void {
-    Object.assign(this, { state: 'failed', error, heard: '' }); // the problem itself is heard
+    Object.assign(this, { state: 'failed', error, heard: '', passing: false }); // the problem itself is heard
   }
 }
