@@ -158,7 +158,7 @@ def test_what_to_look_at_in_data_that_are_trained_on(
 
 
 #: A job that goes on.
-RUNNING = {
+RUNNING: dict[str, object] = {
     "id": "a" * 32, "state": "running", "task": "segmentation", "name": "long", "position": None,
     "created": "2026-01-01T00:00:00Z", "seconds_left": None, "progress": {}, "scores": [],
     "model": None, "error": None,
