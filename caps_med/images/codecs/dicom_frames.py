@@ -80,6 +80,7 @@ class Frames:
         patient: identifies the patient among the files of a series; never shown.
         sample_bytes: of a stored value.
         name: of the file, in messages; empty if it is the only one.
+        notes: what was decided before it is decoded.
     """
 
     content: bytes = field(repr=False)
@@ -93,6 +94,12 @@ class Frames:
     patient: str = field(repr=False)
     sample_bytes: int = 2
     name: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def instance(self) -> str:
+        """What identifies the file (SOP Instance UID); empty where it does not say."""
+        return self.labels[0].instance[0]
 
     def decode(self) -> tuple[Array, tuple[str, ...]]:
         """The values `[F, H, W]`, or `[F, H, W, 3]` of colours, and what had to be decided."""
@@ -102,7 +109,7 @@ class Frames:
             )
             header.file_meta.TransferSyntaxUID = UID(self.layout.syntax)  # where there is none
             array, notes = _brighter_is_higher(header, _stored(header, self.layout, self.shape))
-            return rescaled(header, array), notes
+            return rescaled(header, array), (*self.notes, *notes)
 
 
 def describe_frames(data: bytes, limits: Limits) -> Frames:

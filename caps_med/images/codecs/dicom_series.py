@@ -355,7 +355,27 @@ def _one_series(found: _Found, place: str, series: str | None) -> list[Frames]:
         raise InvalidInput(f"{place} holds no DICOM series {series}: there is {listed}")
     if len({file.patient for file in found.files}) > 1:
         raise InvalidInput(f"{place} holds files of several patients: keep each apart")
-    return found.files
+    return _without_copies(found.files)
+
+
+def _without_copies(files: Sequence[Frames]) -> list[Frames]:
+    """Each file once: those of one identifier whose bytes are the same are one, as in two folders.
+
+    Other files of one identifier are left, and refused where they lie in one place.
+    """
+    times = Counter(file.instance for file in files)
+    kept: list[Frames] = []
+    seen: set[bytes] = set()
+    for file in files:
+        if times[file.instance] > 1:
+            if file.content in seen:
+                continue
+            seen.add(file.content)
+        kept.append(file)
+    if copies := len(files) - len(kept):
+        note = f"DICOM: of {counted(copies, 'file')} there are equal copies, which were left out"
+        kept[0] = replace(kept[0], notes=(note,))
+    return kept
 
 
 def _listed(counts: Counter[SeriesLabel]) -> str:

@@ -27,7 +27,7 @@ from caps_med.images.codecs.pictures import (
     transparency,
     turned,
 )
-from caps_med.images.image import Kind, MedicalImage
+from caps_med.images.image import Array, Kind, MedicalImage
 from caps_med.images.labels import label_palette
 from caps_med.images.limits import Limits
 
@@ -51,6 +51,16 @@ _PASSES = (
 _Chunks: TypeAlias = list[tuple[bytes, memoryview]]
 
 
+class _Pass(NamedTuple):
+    """The pixels that one pass of an interlaced picture holds, which is a picture by itself."""
+
+    rows: slice
+    columns: slice
+    height: int
+    width: int
+    inflated: int  # bytes, with one a row for its filter
+
+
 class _Header(NamedTuple):
     width: int
     height: int
@@ -59,14 +69,21 @@ class _Header(NamedTuple):
     interlaced: bool
 
     @property
-    def inflated(self) -> int:
-        """The bytes of all rows, each with the byte of its filter."""
-        total = 0
+    def passes(self) -> list[_Pass]:
+        """Those that hold any pixels, in their order; one of a picture that is not interlaced."""
+        found = []
         for left, top, across, down in _PASSES if self.interlaced else ((0, 0, 1, 1),):
             columns, rows = -(-(self.width - left) // across), -(-(self.height - top) // down)
             if columns > 0 and rows > 0:
-                total += rows * (1 + -(-columns * self.channels * self.bits // 8))
-        return total
+                inflated = rows * (1 + -(-columns * self.channels * self.bits // 8))
+                place = slice(top, None, down), slice(left, None, across)
+                found.append(_Pass(*place, rows, columns, inflated))
+        return found
+
+    @property
+    def inflated(self) -> int:
+        """The bytes of all rows, each with the byte of its filter."""
+        return sum(one.inflated for one in self.passes)
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
@@ -74,7 +91,7 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     header, chunks = _check(data, limits)
     if header.bits == 16:
         with decoding("PNG"):
-            return _sixteen_bits(chunks, kind)
+            return _sixteen_bits(header, chunks, kind)
     return decode_picture(data, "PNG", kind, limits, header.bits)
 
 
@@ -101,12 +118,10 @@ def encode(image: MedicalImage) -> bytes:
     return to_bytes(Image.fromarray(plane), "PNG")
 
 
-def _sixteen_bits(chunks: _Chunks, kind: Kind) -> MedicalImage:
+def _sixteen_bits(header: _Header, chunks: _Chunks, kind: Kind) -> MedicalImage:
     """A picture of 16-bit samples, with all their bits: `[1, H, W]` or `[3, H, W]`, uint16."""
-    import imagecodecs
-
-    pixels = _file(chunk for chunk in chunks if chunk[0] in _OF_PIXELS)
-    samples = np.atleast_3d(imagecodecs.png_decode(pixels))
+    pixels = [chunk for chunk in chunks if chunk[0] in _OF_PIXELS]
+    samples = _interlaced_samples(header, pixels) if header.interlaced else _samples(pixels)
     array = turned(np.moveaxis(samples, -1, 0), _orientation(chunks))
     warnings: tuple[str, ...] = ()
     if len(array) in (2, 4):
@@ -116,6 +131,32 @@ def _sixteen_bits(chunks: _Chunks, kind: Kind) -> MedicalImage:
             array = over_black(array, alpha, _TOP_16)
     array = np.require(array, np.uint16, ["C", "W"])
     return MedicalImage(array, format="png", warnings=warnings)
+
+
+def _samples(chunks: Iterable[tuple[bytes, bytes | memoryview]]) -> Array:
+    """`[H, W, C]` of a picture that is not interlaced."""
+    import imagecodecs
+
+    return np.atleast_3d(imagecodecs.png_decode(_file(chunks)))
+
+
+def _interlaced_samples(header: _Header, chunks: _Chunks) -> Array:
+    """`[H, W, C]`, pass by pass (PNG, chapter 8): libpng would print that it is asked for all."""
+    content = b"".join(body for name, body in chunks if name == b"IDAT")
+    stream = zlib.decompressobj()
+    before = [chunk for chunk in chunks[1:] if chunk[0] == b"tRNS"]
+    form = chunks[0][1][8:12]  # bits, colour, compression, filter
+    samples: Array | None = None
+    for one in header.passes:
+        rows = stream.decompress(content, one.inflated)
+        content = stream.unconsumed_tail
+        size = (b"IHDR", struct.pack(">II", one.width, one.height) + form + b"\0")
+        part = _samples([size, *before, (b"IDAT", zlib.compress(rows, 0)), (b"IEND", b"")])
+        if samples is None:
+            samples = np.empty((header.height, header.width, part.shape[2]), part.dtype)
+        samples[one.rows, one.columns] = part
+    assert samples is not None  # noqa: S101 - a picture has pixels, which its first pass begins
+    return samples
 
 
 def _orientation(chunks: _Chunks) -> object:

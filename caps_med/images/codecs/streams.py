@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 import zlib
 
-from caps_med.errors import InputTooLarge, InvalidInput
+from caps_med.errors import InvalidInput
+from caps_med.images.limits import too_large
 
 GZIP_MAGIC = b"\x1f\x8b"
 # Deflate packs at most 1032 bytes into one (zlib's technical notes).
@@ -80,7 +81,8 @@ def inflate_raw(name: str, data: bytes, most: int) -> bytes:
     stream = zlib.decompressobj(wbits=-15)
     content = _decompress(stream, data, most + 1)
     if len(content) > most:
-        raise InputTooLarge(f"{name}: inflates to more than {most} bytes: crop the image")
+        what = f"{name}: the file inflates to more than {most} bytes"
+        raise too_large("max_inflated_bytes", what, "crop the image")
     trailer = struct.pack("<II", zlib.crc32(content), len(content) & 0xFFFFFFFF)
     if not stream.eof or stream.unused_data.removeprefix(trailer).strip(b"\0"):
         raise InvalidInput(f"{name}: the deflated part is cut or broken: copy the file again")

@@ -101,9 +101,24 @@ def test_a_missing_slice_of_one_echo_is_no_volume_of_the_others(tmp_path: Path) 
 def test_a_series_that_is_there_twice_is_not_two_volumes(tmp_path: Path) -> None:
     for number, z in enumerate(HEIGHTS):
         (tmp_path / f"{number}.dcm").write_bytes(series_file(number, z))
-        (tmp_path / f"copy{number}.dcm").write_bytes(series_file(number, z))
+        changed = series_file(number, z, WindowCenter=40)
+        (tmp_path / f"copy{number}.dcm").write_bytes(changed)
     with pytest.raises(InvalidInput, match="slices 1 and 2 of 6 lie in one place"):
         read_image(tmp_path)
+
+
+def test_a_series_of_which_all_files_are_there_twice(tmp_path: Path) -> None:
+    """As where a CD was copied into a folder twice; a SEG can refer to it."""
+    for number, z in enumerate(HEIGHTS):
+        (tmp_path / f"{number}.dcm").write_bytes(series_file(number, z))
+    once = read_image(tmp_path)
+    shutil.copytree(tmp_path, tmp_path / "again")
+    read = read_image(tmp_path, series=SERIES)
+    np.testing.assert_array_equal(read.array, once.array)
+    assert read.origin == once.origin
+    assert "of 3 files there are equal copies" in " ".join(read.warnings)
+    content = zip_of(*((str(path), path.read_bytes()) for path in sorted(tmp_path.rglob("*.dcm"))))
+    np.testing.assert_array_equal(read_image(content).array, once.array)
 
 
 def test_three_planes_of_a_localizer(tmp_path: Path) -> None:

@@ -56,6 +56,27 @@ def test_16_bits_are_kept() -> None:
     assert read_image(encode_image(image, "png")).array.tolist() == [[[0, 1, 256, 65535]]]
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (3, 5), (13, 17)])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_interlaced_pictures_of_16_bits_are_read_without_a_word(
+    shape: tuple[int, int], channels: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """libpng prints on the stream of errors when it is asked for all passes at once."""
+    pixels = np.random.default_rng(0).integers(0, 2**16, (*shape, channels), dtype=np.uint16)
+    pixels[..., 3:] = 65535
+    rows = b""
+    for left, top, across, down in [
+        (0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2),
+        (0, 1, 1, 2),
+    ]:  # fmt: skip
+        for row in pixels[top::down, left::across] if left < shape[1] else ():
+            rows += b"\0" + row.astype(">u2").tobytes()
+    colour = {1: 0, 3: 2, 4: 6}[channels]
+    read = read_image(png(*shape[::-1], rows, bits=16, colour=colour, interlaced=1))
+    np.testing.assert_array_equal(read.array, np.moveaxis(pixels, -1, 0)[:3])
+    assert read.warnings == () and capfd.readouterr().err == ""
+
+
 def grey_and_alpha(samples: list[list[tuple[int, int]]]) -> bytes:
     """A PNG of 16-bit grey and alpha."""
     rows = b"".join(b"\0" + np.array(row, ">u2").tobytes() for row in samples)
