@@ -134,12 +134,15 @@ def _slices(image: MedicalImage) -> Iterator[tuple[Array, tuple[float, ...] | No
 
 
 def _same(array: Array, wanted: Frame) -> bool:
+    """Whether a frame has the reference's values; padding may be darker than all else instead."""
     if array.shape != wanted.array.shape:
         return False
     apart = np.abs(array.astype(np.float64) - wanted.array)
-    return bool(
-        apart.max() <= max(VALUE_TOLERANCE * wanted.step, ROUNDING * np.abs(wanted.array).max())
-    )
+    allowed = max(VALUE_TOLERANCE * wanted.step, ROUNDING * np.abs(wanted.array).max())
+    if wanted.padding is not None and not wanted.padding.all():
+        background = array <= array[~wanted.padding].min()
+        apart = np.where(wanted.padding & background, 0, apart)
+    return bool(apart.max() <= allowed)
 
 
 def _as_frames(voxels: Array | None, image: MedicalImage) -> Array:

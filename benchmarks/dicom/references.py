@@ -26,11 +26,13 @@ class Frame:
     Attributes:
         position: the centre of its first pixel (LPS, mm).
         step: what neighbouring stored numbers differ by, where they are rescaled.
+        padding: `[H, W]`, where the header calls the stored value padding.
     """
 
     array: Array
     position: tuple[float, ...] | None = None
     step: float = 1.0
+    padding: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,19 @@ def _frames(header: Dataset) -> list[Frame]:
         place = (
             None if position in (None, "") or len(position) != 3 else tuple(map(float, position))
         )
-        frames.append(Frame(values, place if grouped or count == 1 else None, step))
+        there = place if grouped or count == 1 else None
+        frames.append(Frame(values, there, step, None if colour else _padding(header, array)))
     return frames
+
+
+def _padding(header: Dataset, stored: Array) -> Array | None:
+    """Where stored values are those of Pixel Padding Value, up to Pixel Padding Range Limit."""
+    value = header.get("PixelPaddingValue")
+    if not isinstance(value, int):
+        return None
+    limit = header.get("PixelPaddingRangeLimit", value)
+    ends = np.array([value, limit], np.int64).astype(stored.dtype)
+    return (stored >= ends.min()) & (stored <= ends.max())
 
 
 def _rescaled(

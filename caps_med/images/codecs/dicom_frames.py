@@ -22,7 +22,7 @@ from pydicom.uid import UID
 from caps_med.errors import CapsMedError, InvalidInput, UnsupportedFormat
 from caps_med.images import dicom_origin
 from caps_med.images.codecs import dicom_codestreams as codestreams
-from caps_med.images.codecs import dicom_kinds, dicom_stacks
+from caps_med.images.codecs import dicom_kinds, dicom_padding, dicom_stacks
 from caps_med.images.codecs import dicom_layout as layouts
 from caps_med.images.codecs.dicom_geometry import SlicePlane, read_planes
 from caps_med.images.codecs.dicom_parsing import parsing
@@ -32,7 +32,7 @@ from caps_med.images.image import Array
 from caps_med.images.limits import Limits
 
 _TAGS: list[Any] = [
-    *dicom_origin.TAGS, *dicom_kinds.TAGS, *dicom_stacks.TAGS,
+    *dicom_origin.TAGS, *dicom_kinds.TAGS, *dicom_stacks.TAGS, *dicom_padding.TAGS,
     "SamplesPerPixel", "PhotometricInterpretation",
     "PlanarConfiguration", "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation",
     "RescaleSlope", "RescaleIntercept", "ModalityLUTSequence", "ImagePositionPatient",
@@ -62,6 +62,21 @@ class SeriesLabel:
     uid: str
     modality: str = ""
     description: str = ""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The values of one file.
+
+    Attributes:
+        array: `[F, H, W]`, or `[F, H, W, 3]` of colours.
+        padding: where it is padding, `[F, H, W]`; None where it holds none.
+        notes: what had to be decided.
+    """
+
+    array: Array
+    padding: Array | None
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -101,15 +116,17 @@ class Frames:
         """What identifies the file (SOP Instance UID); empty where it does not say."""
         return self.labels[0].instance[0]
 
-    def decode(self) -> tuple[Array, tuple[str, ...]]:
-        """The values `[F, H, W]`, or `[F, H, W, 3]` of colours, and what had to be decided."""
+    def decode(self) -> Decoded:
+        """The values of all frames."""
         with parsing(*_ADVICE):
             header = pydicom.dcmread(
                 io.BytesIO(self.content), force=True, specific_tags=[*_TAGS, "PixelData"]
             )
             header.file_meta.TransferSyntaxUID = UID(self.layout.syntax)  # where there is none
-            array, notes = _brighter_is_higher(header, _stored(header, self.layout, self.shape))
-            return rescaled(header, array), (*self.notes, *notes)
+            stored = _stored(header, self.layout, self.shape)
+            padding = dicom_padding.padding_of(header, stored)
+            array, notes = _brighter_is_higher(header, stored)
+            return Decoded(rescaled(header, array), padding, (*self.notes, *notes))
 
 
 def describe_frames(data: bytes, limits: Limits) -> Frames:

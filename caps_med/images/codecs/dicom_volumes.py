@@ -14,6 +14,7 @@ import numpy as np
 from caps_med.errors import InputTooLarge, InvalidInput, SeveralVolumes, UnsupportedFormat
 from caps_med.images.codecs.dicom_frames import Frames
 from caps_med.images.codecs.dicom_geometry import SlicePlane, affine_of
+from caps_med.images.codecs.dicom_padding import BECAME_BACKGROUND, without_padding
 from caps_med.images.codecs.dicom_rescale import smallest_integers
 from caps_med.images.codecs.dicom_stacks import stacks_of, volumes_of
 from caps_med.images.dicom_origin import DicomOrigin, joined
@@ -110,6 +111,7 @@ def _decoded(
         InputTooLarge: together they are over `limits`.
     """
     frames: dict[int, Array] = {}
+    padding: dict[int, Array] = {}
     notes: dict[str, None] = {}
     owners = _owners(files, wanted)
     if len({files[owner].shape[1:] for owner in owners}) > 1:
@@ -119,11 +121,17 @@ def _decoded(
     limits.check_array((len(wanted), *first.shape[1:3]), first.shape[3] * widest)
     for owner, numbers in owners.items():
         with named(files[owner].name):
-            array, said = files[owner].decode()
+            decoded = files[owner].decode()
         files[owner] = replace(files[owner], content=b"")
-        notes |= dict.fromkeys(said)
-        frames |= {frame: array[number] for frame, number in numbers.items()}
-    return [frames[frame] for frame in wanted], tuple(notes)
+        notes |= dict.fromkeys(decoded.notes)
+        frames |= {frame: decoded.array[number] for frame, number in numbers.items()}
+        if decoded.padding is not None:
+            padding |= {frame: decoded.padding[number] for frame, number in numbers.items()}
+    found = [frames[frame] for frame in wanted]
+    if padding:
+        found, changed = without_padding(found, [padding.get(frame) for frame in wanted])
+        notes |= dict.fromkeys([BECAME_BACKGROUND] if changed else [])
+    return found, tuple(notes)
 
 
 def _owners(files: Sequence[Frames], wanted: Sequence[int]) -> dict[int, dict[int, int]]:
