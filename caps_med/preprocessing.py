@@ -89,7 +89,8 @@ class Preprocessing(BaseModel):
         import torch
 
         stack = self._stack(image)
-        normalized = np.ascontiguousarray(self.normalization.apply(stack.array, channel_axis=1))
+        normalization = self.normalization.for_white(image.white)
+        normalized = np.ascontiguousarray(normalization.apply(stack.array, channel_axis=1))
         return PreparedSlices(
             stack, resampled(torch.from_numpy(normalized), self._size(stack, limits))
         )
@@ -239,23 +240,31 @@ class PicturePreprocessing(BaseModel):
         image = with_channels(image, self.channels)
         stack = SliceStack.from_image(image, single_slice_plane(image) or self.plane)
         picture = np.ascontiguousarray(stack.array[chosen_slice(len(stack.array), slice)])
-        levels = self.normalization.levels(image.array)
-        if picture.shape[1:] == self.size and picture.dtype == np.uint8 and levels == (0.0, 255.0):
+        normalization = self.normalization.for_white(image.white)
+        eight_bits = picture.dtype == np.uint8 and normalization.window == (0.0, 255.0)
+        if picture.shape[1:] == self.size and eight_bits:
             return picture
         import torch
 
-        scaled = torch.from_numpy(self._scaled(picture, levels))[None]
+        scaled = torch.from_numpy(_on_scale_of(image.array, picture, normalization))[None]
         return to_uint8(_fitted(scaled, self.size, self.fit)[0].numpy())
 
-    def _scaled(self, picture: NDArray[Any], levels: tuple[float, float]) -> NDArray[np.float32]:
-        """The slice on the scale of the whole image."""
-        if not levels[1] > levels[0]:
-            return np.zeros(picture.shape, np.float32)
-        window = Normalization(window=levels)
-        scaled = window.apply(picture)
-        if self.normalization.foreground_only:
-            scaled[picture <= 0] = 0
-        return scaled
+
+def _on_scale_of(
+    whole: NDArray[Any], picture: NDArray[Any], normalization: Normalization
+) -> NDArray[np.float32]:
+    """One slice `[C, H, W]` on the scale of its whole image `[C, *S]`, in [0, 1]."""
+    if normalization.per_channel:
+        shared = normalization.model_copy(update={"per_channel": False})
+        pairs = zip(whole, picture, strict=True)
+        return np.stack([_on_scale_of(one, part, shared) for one, part in pairs])
+    levels = normalization.levels(whole)
+    if not levels[1] > levels[0]:
+        return np.zeros(picture.shape, np.float32)
+    scaled = Normalization(window=levels).apply(picture)
+    if normalization.foreground_only:
+        scaled[picture <= 0] = 0
+    return scaled
 
 
 def unit_pictures(pictures: Tensor) -> Tensor:

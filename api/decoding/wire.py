@@ -86,6 +86,7 @@ def announce_image(stream: BinaryIO, image: MedicalImage) -> None:
         "format": image.format,
         "kind": image.kind,
         "warnings": image.warnings,
+        "white": image.white,
         "names": list(image.names.items()),
         "codes": [(label, *_words(code)) for label, code in image.codes.items()],
         "affine": image.affine.tolist(),
@@ -144,9 +145,16 @@ def receive_image(stream: BinaryIO, line: dict[str, Any], size: int) -> MedicalI
             names={int(label): _printable(str(name)) for label, name in line["names"]},
             codes={int(label): _code(*words) for label, *words in line["codes"]},
             origin=None if line["origin"] is None else _origin(**line["origin"]),
+            white=None if line["white"] is None else _white(line["white"]),
         )
     except MALFORMED as error:
         raise Garbled("an impossible image") from error
+
+
+def _white(value: Any) -> int:  # noqa: ANN401 - whatever the other side sent
+    if not 0 < int(value) < 2**32:
+        raise Garbled("an impossible white")
+    return int(value)
 
 
 def _palette(text: str) -> Array:

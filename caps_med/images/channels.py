@@ -135,8 +135,10 @@ def stack_channels(images: Sequence[MedicalImage], names: Sequence[str] = ()) ->
         return first
     arrays = [image.array[:1] if is_grey(image) else image.array for image in images]
     warnings = dict.fromkeys(note for image in images for note in image.warnings)
+    joined = np.concatenate(arrays)
+    white = first.white if len({image.white for image in images}) == 1 else None
     return replace(
-        first, array=np.concatenate(arrays), warnings=tuple(warnings), palette=None, names={}
+        first, array=joined, warnings=tuple(warnings), palette=None, names={}, white=white
     )
 
 

@@ -59,6 +59,8 @@ class MedicalImage:
             `caps_med.images.label_codes`.
         origin: the DICOM objects that a volume was read from, slice by slice; who moves voxels or
             leaves some out leaves it out as well.
+        white: the intensity that its format defines as white, where samples of more bits have a
+            larger one: 65535 of PNG and TIFF of 16 bits. None where it defines none.
 
     Raises:
         InvalidInput: the array or the affine is not of this form, the affine is singular, or
@@ -75,6 +77,7 @@ class MedicalImage:
     names: Mapping[int, str] = field(default_factory=dict)
     codes: Mapping[int, LabelCode] = field(default_factory=dict)
     origin: DicomOrigin | None = field(default=None, repr=False)
+    white: int | None = None
 
     def __post_init__(self) -> None:
         _check_array(self.array, self.kind)
@@ -205,6 +208,7 @@ class MedicalImage:
             format=format or self.format_of(kind),
             palette=self.palette if palette is None else palette,
             warnings=self.warnings + warnings,
+            white=self.white if array.dtype == self.array.dtype else None,
         )
 
     def like(self, source: Any) -> Any:  # noqa: ANN401 - whatever the source is

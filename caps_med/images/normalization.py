@@ -17,6 +17,7 @@ from caps_med.images.image import Array
 MODE_SHARE = 0.1
 #: Ranks are taken from at most this many values of an image, and kept at this many of them.
 _RANKED, _LANDMARKS = 2**20, 4096
+_EIGHT_BITS = (0.0, 255.0)
 
 Percentile = Annotated[float, Field(ge=0, le=100)]
 
@@ -71,6 +72,16 @@ class Normalization(BaseModel):
             f"{low}..p{self.upper:g}{' of foreground' if self.foreground_only else ''}"
             f"{' per channel' if self.per_channel else ''}"
         )
+
+    def for_white(self, white: int | None) -> Normalization:
+        """The normalization of an image whose format says what white is, see `MedicalImage.white`.
+
+        A window over 8 bits means black to white: of a picture of 16 bits it is 0 to 65535, so that
+        a picture that was saved again with more bits looks the same.
+        """
+        if white is None or self.window != _EIGHT_BITS:
+            return self
+        return self.model_copy(update={"window": (0.0, float(white))})
 
     def levels(self, array: Array) -> tuple[float, float]:
         """The intensities of `array` that become 0 and 1; (0, 1) if it holds no foreground.

@@ -55,4 +55,4 @@ def cropped(
             f"{columns} columns"
         )
     part = np.ascontiguousarray(pixels[:, row : row + height, column : column + width])
-    return MedicalImage(part, format="png", warnings=image.warnings)
+    return MedicalImage(part, format="png", warnings=image.warnings, white=image.white)

@@ -362,6 +362,17 @@ def test_what_a_decoder_says_of_an_origin_is_not_trusted(changed: dict[str, Any]
         received(stream, line)
 
 
+def test_what_a_format_calls_white_comes_along() -> None:
+    deep = read_image(encode_image(MedicalImage(np.full((1, 3, 4), 7, np.uint16)), "png"))
+    stream = sent(deep)
+    line, start = wire.receive_line(stream)["image"], stream.tell()
+    assert received(stream, line).white == deep.white == 65535
+    for white in (0, -1, 2**32, "x", [], float("inf")):
+        stream.seek(start)
+        with pytest.raises(wire.Garbled):
+            received(stream, line | {"white": white})
+
+
 def test_what_a_decoder_says_beside_is_not_trusted() -> None:
     stream = sent(read_image(slice_file(**IDENTITY)))
     line = wire.receive_line(stream)["image"]

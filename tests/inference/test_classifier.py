@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from caps_med.bundles.export import export_model
 from caps_med.bundles.metadata import ClassificationSpec
 from caps_med.cli import app
 from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter, WrongTask
-from caps_med.images import MedicalImage, Normalization
+from caps_med.images import MedicalImage, Normalization, encode_image, read_image
 from caps_med.inference.classifier import calibrated
 from caps_med.networks import MatrixCapsules
 from caps_med.preprocessing import PicturePreprocessing
@@ -178,6 +179,48 @@ class TestPreprocessing:
         eight = picture()
         sixteen = MedicalImage(eight.array.astype(np.uint16) * 200 + 1000)
         difference = pictures(eight).astype(int) - pictures(sixteen)
+        assert abs(difference).max() <= 1
+
+    @pytest.mark.parametrize("format", ["png", "tiff"])
+    @pytest.mark.parametrize("channels", [1, 3])
+    def test_a_picture_that_was_saved_with_16_bits_is_the_same(
+        self, format: str, channels: int
+    ) -> None:
+        """PNG and TIFF say which value is white; a window over 8 bits means black to white."""
+        pictures = PicturePreprocessing.model_validate(
+            {"size": (20, 28), "channels": channels, "normalization": {"window": (0, 255)}}
+        )
+        eight = picture(channels=channels)
+        sixteen = replace(eight, array=eight.array.astype(np.uint16) * 257)
+        read = [read_image(encode_image(image, format)) for image in (eight, sixteen)]
+        assert [image.white for image in read] == [None, 65535]
+        np.testing.assert_array_equal(pictures(read[1]), pictures(read[0]))
+        np.testing.assert_array_equal(pictures(read[0]), eight.array)
+
+    def test_other_windows_and_formats_keep_their_numbers(self) -> None:
+        window = {"size": (2, 2), "normalization": {"window": (0, 1000)}}
+        deep = MedicalImage(np.array([[[0, 250], [500, 1000]]], np.uint16), format="png")
+        png = read_image(encode_image(deep, "png"))
+        wanted = [[[0, 64], [128, 255]]]
+        assert PicturePreprocessing.model_validate(window)(png).tolist() == wanted
+        eight_bits = {"size": (2, 2), "normalization": {"window": (0, 255)}}
+        nrrd = read_image(encode_image(deep, "npy"))
+        assert nrrd.white is None
+        pictures = PicturePreprocessing.model_validate(eight_bits)
+        assert pictures(nrrd).tolist() == [[[0, 250], [255, 255]]]
+
+    @pytest.mark.parametrize("foreground_only", [False, True])
+    def test_channels_have_a_scale_each_where_the_card_says_so(self, foreground_only: bool) -> None:
+        normalization = {
+            "lower": 0, "upper": 100, "per_channel": True, "foreground_only": foreground_only
+        }  # fmt: skip
+        pictures = PicturePreprocessing.model_validate(
+            {"size": (20, 28), "channels": 3, "normalization": normalization}
+        )
+        colours = picture(channels=3)
+        scales = np.array([1, 10, 100], np.uint16)[:, None, None]
+        scaled = replace(colours, array=colours.array * scales)
+        difference = pictures(colours).astype(int) - pictures(scaled)
         assert abs(difference).max() <= 1
 
 

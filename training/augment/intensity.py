@@ -32,7 +32,7 @@ class Scale(BaseModel):
     @classmethod
     def of(cls, images: Sequence[MedicalImage], normalization: Normalization) -> Scale:
         """Of some real images under the normalization of a generator's training."""
-        levels = tuple(normalization.levels(image.array) for image in images)
+        levels = tuple(normalization.for_white(image.white).levels(image.array) for image in images)
         return cls(
             levels=levels,
             dtype=np.result_type(*(image.array.dtype for image in images)).name,

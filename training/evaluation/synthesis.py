@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, Plane, SliceStack, as_written
 from caps_med.inference import Model
@@ -211,7 +212,7 @@ class SynthesisEvaluator(Evaluator[Repeats]):
         whole = SliceStack.from_image(label, card.plane)
         stacks = (
             [_unit_range(_stack(x, card.plane)) for x in synthetic],
-            [card.normalization.apply(_stack(x, card.plane), 1) for x in reals],
+            [_normalized(x, card) for x in reals],
         )
         for side, each in enumerate(stacks):
             for stack in each:
@@ -267,7 +268,7 @@ class SynthesisEvaluator(Evaluator[Repeats]):
         chosen = _labelled_slices(label, card.plane)
         z = chosen[len(chosen) // 2]
         stack = SliceStack.from_image(label, card.plane)
-        real = [card.normalization.apply(_stack(x, card.plane), 1)[z] for x in reals[:SHOWN_REAL]]
+        real = [_normalized(x, card)[z] for x in reals[:SHOWN_REAL]]
         self._shown.append(Shown(case.name, stack.array[z, 0], real, synthetic, stack.spacing))
 
     def evaluation(self) -> SynthesisEvaluation:
@@ -353,6 +354,12 @@ def _over_slices(distance: Callable[[Floats, Floats], float]) -> Callable[[Float
 
 def _stack(image: MedicalImage, plane: Plane | None) -> NDArray[np.generic]:
     return SliceStack.from_image(image, plane).array  # type: ignore[arg-type]  # None for pictures only
+
+
+def _normalized(image: MedicalImage, card: ModelCard) -> NDArray[np.float32]:
+    """The slices of a real image on the scale of the model."""
+    normalization = card.normalization.for_white(image.white)
+    return normalization.apply(_stack(image, card.plane), 1)
 
 
 def _labelled_slices(label: MedicalImage, plane: Plane | None) -> list[int]:

@@ -87,7 +87,8 @@ def case_pictures(
     counted = next((m for m in maps if m.any()), maps[0])
     z = int((counted > 0).sum((1, 2)).argmax())
     box = _box_around([m[z] for m in maps])
-    shown = display(normalization.apply(stack.array, 1)[z][:, box[0], box[1]], stack.spacing)
+    scaled = normalization.for_white(image.white).apply(stack.array, 1)
+    shown = display(scaled[z][:, box[0], box[1]], stack.spacing)
     size = (shown.shape[0], shown.shape[1])
     drawn = [_outlined(shown, _resized_ids(m[z][box], size), palette) for m in maps]
     return [shown, *drawn], None if image.spatial_dims == 2 else z

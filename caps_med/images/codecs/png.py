@@ -130,7 +130,7 @@ def _sixteen_bits(header: _Header, chunks: _Chunks, kind: Kind) -> MedicalImage:
             warnings = transparency("png", kind)
             array = over_black(array, alpha, _TOP_16)
     array = np.require(array, np.uint16, ["C", "W"])
-    return MedicalImage(array, format="png", warnings=warnings)
+    return MedicalImage(array, format="png", warnings=warnings, white=_TOP_16)
 
 
 def _samples(chunks: Iterable[tuple[bytes, bytes | memoryview]]) -> Array:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import uuid
+from dataclasses import replace
 
 import numpy as np
 
@@ -116,7 +117,7 @@ def _volume(pages: Pages, stack: Stack, kind: Kind, limits: Limits) -> MedicalIm
         planes[place] = pages.read(index, kind).array[0]
     planes = _by_channel(planes, stack.channels, stack.interleaved)
     if stack.channels == pages.count:
-        return MedicalImage(planes[:, 0], format="tiff", warnings=top.warnings)
+        return replace(top, array=planes[:, 0])
     voxels = np.ascontiguousarray(planes.transpose(0, 3, 2, 1))
     spacing = stack.spacing
     warning = "TIFF: no geometry; pages are taken for axial slices of 1 mm"
@@ -124,7 +125,9 @@ def _volume(pages: Pages, stack: Stack, kind: Kind, limits: Limits) -> MedicalIm
         warning = "TIFF: no orientation; pages are taken for axial slices"
     affine = _affine(spacing or (1.0, 1.0, 1.0))
     warnings = (*top.warnings, warning)
-    return MedicalImage(voxels, affine, "tiff", palette=top.palette, warnings=warnings)
+    return MedicalImage(
+        voxels, affine, "tiff", palette=top.palette, warnings=warnings, white=top.white
+    )
 
 
 def _by_channel(planes: Array, channels: int, interleaved: bool) -> Array:

@@ -242,7 +242,8 @@ def _picture(page: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
         array = _levels(array, page, kind)
     array = np.require(array.astype(array.dtype.newbyteorder("="), copy=False), None, ["C", "W"])
     kept = palette if kind == "labels" else None
-    return MedicalImage(array, format="tiff", palette=kept, warnings=warnings)
+    white = 2**16 - 1 if array.dtype == np.uint16 else None
+    return MedicalImage(array, format="tiff", palette=kept, warnings=warnings, white=white)
 
 
 def _levels(array: Array, page: Any, kind: Kind) -> Array:  # noqa: ANN401
