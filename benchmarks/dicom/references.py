@@ -146,7 +146,8 @@ def _padding(header: Dataset, stored: Array) -> Array | None:
         return None
     limit = header.get("PixelPaddingRangeLimit", value)
     ends = np.array([value, limit], np.int64).astype(stored.dtype)
-    return (stored >= ends.min()) & (stored <= ends.max())
+    found: Array = (stored >= ends.min()) & (stored <= ends.max())
+    return found
 
 
 def _rescaled(

@@ -367,7 +367,8 @@ def test_what_a_format_calls_white_comes_along() -> None:
     stream = sent(deep)
     line, start = wire.receive_line(stream)["image"], stream.tell()
     assert received(stream, line).white == deep.white == 65535
-    for white in (0, -1, 2**32, "x", [], float("inf")):
+    wrong: tuple[Any, ...] = (0, -1, 2**32, "x", [], float("inf"))
+    for white in wrong:
         stream.seek(start)
         with pytest.raises(wire.Garbled):
             received(stream, line | {"white": white})

@@ -78,5 +78,5 @@ def _stored_value(value: Any, dtype: np.dtype[Any]) -> int | None:  # noqa: ANN4
     if not isinstance(value, int):
         return None
     bits = 8 * dtype.itemsize
-    wrapped = value % 2**bits
-    return wrapped - 2**bits if dtype.kind == "i" and wrapped >= 2 ** (bits - 1) else wrapped
+    wrapped = int(value) % (1 << bits)
+    return wrapped - (1 << bits) if dtype.kind == "i" and wrapped >= 1 << (bits - 1) else wrapped
