@@ -14,6 +14,7 @@ import numpy as np
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite
 from caps_med.images import Kind, Limits, MedicalImage, read_image
 from caps_med.images.codecs import tiff_pages, tiff_stack
+from caps_med.images.codecs.tiff_pyramid import pyramid_of
 from caps_med.images.labels import as_labels
 from training.data.cases import FileRef
 
@@ -27,8 +28,9 @@ def pictures_in(path: Path) -> int | None:
     """The number of pictures in a stack; None for a single image (which may be a volume).
 
     A multi-page TIFF is a stack unless OME or ImageJ metadata describe its pages as slices of a
-    volume or as channels; an npy array is one if it has four axes, including a colour axis. A
-    corrupt file counts as a single image here; reading it reports the error.
+    volume or as channels, or they are one picture in several sizes; an npy array is one if it has
+    four axes, including a colour axis. A corrupt file counts as a single image here;
+    reading it reports the error.
     """
     if path.suffix.lower() == ".npy":
         shape = array_shape(path) or ()
@@ -42,7 +44,7 @@ def pictures_in(path: Path) -> int | None:
             tiff_pages.opened(file, LIMITS) as pages,
         ):
             stack = tiff_stack.described(pages)
-            single = stack.slices * stack.channels == 1
+            single = stack.slices * stack.channels == 1 and pyramid_of(pages) is None
             return pages.count if pages.count > 1 and single else None
     return None
 

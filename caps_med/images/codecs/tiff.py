@@ -3,7 +3,8 @@
 One page is a picture; so are pages that ImageJ or OME call the channels of one. Other grey pages
 of one size are a volume `[C, X, Y, Z]`: columns, rows, pages; rows run to Posterior and columns to
 Left, so that it is shown as the pages are. Its voxels have the size that OME or ImageJ say, else
-1 mm. A volume that lies otherwise is not written.
+1 mm. Of a picture in several sizes, as of a whole slide, the largest is read
+(`caps_med.images.codecs.tiff_pyramid`). A volume that lies otherwise is not written.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec
 from caps_med.images.codecs.pictures import plane_of
 from caps_med.images.codecs.tiff_pages import Form, Pages, opened
+from caps_med.images.codecs.tiff_pyramid import pyramid_of, read_full
 from caps_med.images.codecs.tiff_stack import Stack, described
 from caps_med.images.image import STACK_AFFINE, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
@@ -30,23 +32,26 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     """A picture of one page or of pages that are channels, a volume of several slices."""
     with opened(io.BytesIO(data), limits) as pages:
         stack = described(pages)
-        if pages.count > 1:
+        if pages.count > 1 and not (stack.planes == 1 and pyramid_of(pages)):
             return _volume(pages, stack, kind, limits)
-        return pages.read(0, kind)
+        return read_full(pages, kind, limits)
 
 
 def decode_one(data: bytes, kind: Kind, limits: Limits, index: int) -> MedicalImage:
-    """The picture on page `index`, counted from 0."""
+    """The picture on page `index`, counted from 0, or one of its smaller sizes in the one page."""
     with opened(io.BytesIO(data), limits) as pages:
+        if pages.count == 1 and (pyramid := pyramid_of(pages)):
+            return pyramid.read(pages, index, kind)
         if not 0 <= index < pages.count:
             raise InvalidInput(f"TIFF: no page {index} in a file of {pages.count}")
         return pages.read(index, kind)
 
 
 def count(data: bytes, limits: Limits) -> int:
-    """The number of pages."""
+    """The number of pages, or of the sizes in the one page."""
     with opened(io.BytesIO(data), limits) as pages:
-        return pages.count
+        pyramid = pyramid_of(pages) if pages.count == 1 else None
+        return len(pyramid.sizes) if pyramid else pages.count
 
 
 def encode(image: MedicalImage) -> bytes:

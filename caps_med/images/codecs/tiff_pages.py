@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any, BinaryIO
 
@@ -42,7 +43,9 @@ _COLOURS = {0: 1, 1: 1, 2: 3, 3: 1, 4: 1, 6: 3}
 #: Samples of these are channels, whatever their number.
 _PLAIN_LIGHT = (1, 2)
 _UNASSOCIATED_ALPHA, _ALPHAS = 2, (1, 2)
-_ORIENTATION = 274
+_ORIENTATION, _SUB_DIRECTORIES = 274, 330
+#: Smaller sizes of one picture that are looked at.
+_MOST_PARTS = 32
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,24 @@ class Form:
     photometric: int
 
 
+@dataclass(frozen=True)
+class Outline:
+    """What a page says of itself.
+
+    Attributes:
+        height, width: its size; of a hostile file any number.
+        samples: of each pixel.
+        reduced: whether it says that it is another picture of the file with fewer pixels.
+        tiled: whether its pixels lie in tiles.
+    """
+
+    height: int
+    width: int
+    samples: int
+    reduced: bool
+    tiled: bool
+
+
 class Pages:
     """The pages of an open file.
 
@@ -64,11 +85,36 @@ class Pages:
         tif: the file.
         count: how many pages `directories` found in it.
         limits: on each page.
+        directories: of the same file.
     """
 
-    def __init__(self, tif: Any, count: int, limits: Limits) -> None:  # noqa: ANN401 - no types
-        self._tif, self._limits = tif, limits
+    def __init__(
+        self, tif: Any, count: int, limits: Limits, directories: _Directories  # noqa: ANN401
+    ) -> None:  # fmt: skip
+        self._tif, self._limits, self._directories = tif, limits, directories
         self.count = count
+
+    def outline(self, index: int) -> Outline:
+        """What page `index` says of itself; nothing is checked."""
+        return _outline(self._tif.pages[index])
+
+    @cached_property
+    def parts(self) -> tuple[Outline, ...]:
+        """The directories that belong to the first page alone (SubIFDs), such as smaller sizes."""
+        return tuple(_outline(page) for page in self._parts)
+
+    @cached_property
+    def _parts(self) -> tuple[Any, ...]:
+        import tifffile
+
+        offsets = self._tif.pages[0].tags.valueof(_SUB_DIRECTORIES, ())
+        places = offsets if isinstance(offsets, tuple) else (offsets,)
+        found = []
+        for number, place in enumerate(places[:_MOST_PARTS]):
+            self._directories.check(place)
+            self._tif.filehandle.seek(place)
+            found.append(tifffile.TiffPage(self._tif, (0, number)))
+        return tuple(found)
 
     @property
     def description(self) -> str:
@@ -93,6 +139,12 @@ class Pages:
         """The picture on page `index`; see `caps_med.images.codecs.pictures.decode_picture`."""
         return _picture(self._page(index), kind)
 
+    def read_part(self, index: int, kind: Kind) -> MedicalImage:
+        """The picture in part `index` of the first page, as `read`."""
+        page = self._parts[index]
+        _check_page(page, self._limits)
+        return _picture(page, kind)
+
     def _page(self, index: int) -> Any:  # noqa: ANN401
         page = self._tif.pages[index]
         _check_page(page, self._limits)
@@ -116,7 +168,7 @@ def opened(file: BinaryIO, limits: Limits, most: int = _MAX_PAGES) -> Iterator[P
         # without readers of vendors' variants, which are not wanted for bytes from strangers
         plain = {f"is_{flag}": False for flag in tifffile.TIFF.FILE_FLAGS}
         with tifffile.TiffFile(file, **plain) as tif:
-            yield Pages(tif, count, limits)
+            yield Pages(tif, count, limits, _Directories(file))
 
 
 def directories(file: BinaryIO) -> Iterator[int]:
@@ -126,38 +178,60 @@ def directories(file: BinaryIO) -> Iterator[int]:
         InvalidInput: a directory lies outside the file, leads back, or its tags overlap.
         InputTooLarge: there are more than `_MAX_PAGES`.
     """
-    size = file.seek(0, 2)
-    file.seek(0)
-    head = file.read(4)
-    order = "<" if head.startswith(b"II") else ">"
-    big = 43 in head[2:]
-    pointer, counter, row, inline = ("Q", "Q", "HHQQ", 8) if big else ("I", "H", "HHII", 4)
-    width = struct.calcsize(order + row)
-    position = _number(file, 8 if big else 4, order + pointer)
+    checks = _Directories(file)
+    position = checks.first
     seen: set[int] = set()
-    held = 0
     while position:
         if position in seen:
             raise InvalidInput("TIFF: a directory points at itself or at one before it")
         if len(seen) == _MAX_PAGES:
             raise InputTooLarge(f"TIFF: more than {_MAX_PAGES} pages: split the file")
         seen.add(position)
-        count = _number(file, position, order + counter)
+        following = checks.check(position)
+        yield position
+        position = following
+
+
+class _Directories:
+    """Checks directories of a file; all that were checked may hold no more than twice the file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._size, self._held = file, file.seek(0, 2), 0
+        file.seek(0)
+        head = file.read(4)
+        self._order = "<" if head.startswith(b"II") else ">"
+        self._big = 43 in head[2:]
+        forms = ("Q", "Q", "HHQQ", 8) if self._big else ("I", "H", "HHII", 4)
+        self._pointer, self._counter, self._row, self._inline = forms
+
+    @property
+    def first(self) -> int:
+        """Where the first directory lies."""
+        return _number(self._file, 8 if self._big else 4, self._order + self._pointer)
+
+    def check(self, position: int) -> int:
+        """Check the directory at that place; where the next one lies, 0 after the last."""
+        width = struct.calcsize(self._order + self._row)
+        count = _number(self._file, position, self._order + self._counter)
         if count > _MAX_TAGS:
             raise InvalidInput(f"TIFF: a directory of {count} tags: the file is broken")
-        rows = file.read(count * width)
+        rows = self._file.read(count * width)
         if len(rows) < count * width:
             raise InvalidInput("TIFF: a directory lies outside the file: copy it again")
-        for tag, code, number, where in struct.iter_unpack(order + row, rows):
+        for tag, code, number, where in struct.iter_unpack(self._order + self._row, rows):
             length = _TYPE_SIZES.get(code, 0) * number
-            if tag < _PRIVATE and inline < length > size - where:
+            if tag < _PRIVATE and self._inline < length > self._size - where:
                 raise InvalidInput("TIFF: a tag lies outside the file: copy it again")
-            held += length
-        if held > 2 * size:
+            self._held += length
+        if self._held > 2 * self._size:
             raise InvalidInput("TIFF: its tags hold more than the file: the file is broken")
-        yield position
-        end = position + struct.calcsize(counter) + count * width
-        position = _number(file, end, order + pointer)
+        end = position + struct.calcsize(self._order + self._counter) + count * width
+        return _number(self._file, end, self._order + self._pointer)
+
+
+def _outline(page: Any) -> Outline:  # noqa: ANN401
+    size = int(page.imagelength), int(page.imagewidth), int(page.samplesperpixel)
+    return Outline(*size, bool(page.is_reduced), bool(page.is_tiled))
 
 
 def _number(file: BinaryIO, position: int, format: str) -> int:

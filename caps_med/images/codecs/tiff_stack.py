@@ -96,7 +96,7 @@ def _of_ome(fields: Mapping[str, str], pages: Pages, parts: Sequence[str]) -> St
         for axis in "XYZ"
     )
     lengths = {axis: _whole(fields.get(f"Size{axis}")) for axis in "CZT"}
-    samples = pages.form(0).channels  # of each pixel, which OME counts as channels
+    samples = max(1, pages.outline(0).samples)  # of each pixel, which OME counts as channels
     lengths["C"] //= samples if lengths["C"] % samples == 0 else 1
     order = fields.get("DimensionOrder", "")
     order = order if sorted(order) == sorted(_AXES) else _AXES
