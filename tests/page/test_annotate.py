@@ -142,11 +142,12 @@ class TestRound:
             headers={"If-Match": '"1"'},
         )
         assert put.ok, put.text()
-        page.locator(f"{VIEW} button.save").click()
+        page.locator(f"{VIEW} button.save").press("Enter")
         dialog = page.locator("#conflict")
         expect(dialog).to_contain_text("berta has saved meanwhile")
         expect(dialog).to_contain_text(f"differ in {SIZE[0] * SIZE[1] - painted:,} voxels")
-        dialog.locator(".take").click()
+        dialog.locator(".take").press("Enter")
+        expect(page.locator(f"{VIEW} button.save")).to_be_focused()
         expect(page.locator(STANDING)).to_contain_text("Version 2 by berta")
         assert page.evaluate(PAINTED) == SIZE[0] * SIZE[1]
         page.locator(f"{VIEW} .undo").click()

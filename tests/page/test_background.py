@@ -84,7 +84,7 @@ def test_a_reload_loses_nothing(
         "Segmenting slab.nii.gz with brain-t1-tissue"
     )
     check_done(page, slab, tmp_path)
-    expect(page.locator("#segment .legend caption")).to_contain_text("shown alone")
+    expect(page.locator("#segment .summary")).to_contain_text("shown alone")
     check_forgotten(server, job)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -53,3 +54,20 @@ def test_a_busy_service_is_asked_again(opened: Callable[..., Page]) -> None:
     expect(page.locator("#segment .answer")).to_be_visible()
     expect(said).to_have_count(0)
     assert "models" in busy.refused
+
+
+def test_a_silent_service_is_found_again(opened: Callable[..., Page]) -> None:
+    """It starts again while somebody opens the page."""
+    page = opened("models")
+    page.clock.install()
+    page.context.route(re.compile("/(v1|healthz)"), lambda route: route.abort())
+    page.goto(page.url.replace("#models", "#segment"))
+    page.reload()
+    said = page.locator("header .service")
+    expect(said).to_have_text("The service is not responding.")
+    expect(page.locator("#segment .problem")).to_contain_text("no answer")
+    page.context.unroute_all()
+    page.clock.fast_forward(5000)
+    page.locator("#segment .sample img[src]").last.wait_for()
+    expect(said).to_contain_text("research only")
+    expect(page.locator("#segment .problem")).to_have_count(0)

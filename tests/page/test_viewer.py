@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
 from caps_med import samples
 from caps_med.images import MedicalImage, encode_image, read_image
+from tests.api.projects.conftest import png
 from tests.page.conftest import check_accessible, pixels, sample
 
 CANVAS = "#segment .view canvas"
@@ -226,6 +227,9 @@ def test_at_400_percent_the_page_does_not_scroll_sideways(opened: Callable[..., 
     page.set_viewport_size({"width": 320, "height": 256})
     table = page.locator("#segment .legend")
     assert table.evaluate("table => table.parentElement.scrollWidth > 320")
+    warning = page.locator("#segment .summary").bounding_box()
+    assert warning is not None
+    assert warning["x"] + warning["width"] <= 320  # and what is said of the image is read at once
     for view in ("segment", "annotate", "synthesize", "classify", "capsules", "train", "models"):
         page.evaluate("view => { location.hash = view }", view)
         expect(page.locator(f"#{view}")).to_be_visible()
@@ -287,6 +291,26 @@ class TestWithoutWebGL:
         wait_for_answer(page)
         page.evaluate("() => capsMed.segment.gl.getExtension('WEBGL_lose_context').loseContext()")
         self.check(page)
+
+    def test_an_image_that_it_does_not_take(self, opened: Callable[..., Page]) -> None:
+        """Its label map would not be drawn; the next image is drawn by WebGL again."""
+        page = opened("segment")
+        long = np.tile(np.arange(8, dtype=np.uint8)[:, None] * 30, (1, 2100))
+        file = FilePayload(name="صورة 1.png", mimeType="image/png", buffer=png(long))
+        page.locator("#segment input[type=file]").set_input_files(file)
+        wait_for_answer(page)
+        # a name from right to left keeps its own order: it is set apart from what follows it
+        expect(page.locator("#segment .title bdi")).to_have_text("صورة 1.png")
+        lost = page.locator("#segment .lost")
+        expect(lost).to_contain_text("This image is 2100 voxels long")
+        width, height, *rgba = pixels(page, "#segment canvas.flat")
+        drawn = np.array(rgba).reshape(height, width, 4)[..., :3]
+        assert drawn.shape == (8, 2100, 3)
+        assert np.ptp(drawn, axis=-1).max() > 50  # the overlay has colours
+        sample(page, "segment", "T1 slice")
+        expect(lost).to_have_count(0)
+        wait_for_answer(page)
+        page.wait_for_function("() => capsMed.segment?.volumes.length === 2")
 
     def test_one_that_never_begins(self, opened: Callable[..., Page]) -> None:
         page = opened("models")

@@ -1,8 +1,8 @@
 /** What one view shows and how: an image, its label map, a window; by NiiVue, or slice by slice where there is no WebGL. */
 import type { NVImage, SLICE_TYPE } from '@niivue/niivue';
-import type { Problem } from './service.svelte.js';
+import { Problem } from './service.svelte.js';
 import { readout } from './readout.js';
-import { noGraphics, type Tool, type Viewer } from './viewer.js';
+import { noGraphics, TOO_LARGE, type Tool, type Viewer } from './viewer.js';
 
 /** Window and level of CT, in Hounsfield units. */
 export const CT_WINDOWS: Record<string, [level: number, width: number]> = {
@@ -48,17 +48,22 @@ export class Scene<V extends Viewer = Viewer> {
   /** Try WebGL once more. */
   async again(): Promise<void> {
     const { image, labels, window: { low, high } } = this;
-    this.viewer = this.begun();
-    this.failure = undefined;
-    this.viewer.tool(this.tool);
+    this.begin();
     if (!image) return;
     await this.show(image, this.geometry, this.planes);
     this.setWindow(low, high);
     this.overlay(labels);
   }
 
+  private begin(): void {
+    this.viewer = this.begun();
+    this.failure = undefined;
+    this.viewer.tool(this.tool);
+  }
+
   /** Show an image alone. */
   async show(image: NVImage, geometry: boolean, planes: SLICE_TYPE): Promise<void> {
+    if (this.failure?.code === TOO_LARGE) this.begin(); // the image before was
     [this.image, this.labels, this.geometry, this.planes, this.place] = [image, undefined, geometry, planes, ''];
     this.window = { low: image.cal_min ?? 0, high: image.cal_max ?? 1 };
     this.flat = (image.dimsRAS ?? []).slice(1, 4).includes(1);
@@ -149,8 +154,8 @@ export class Scene<V extends Viewer = Viewer> {
     if (this.failure) return Promise.resolve();
     const failed = (error: unknown) => {
       if (viewer !== this.viewer || this.failure) return;
-      console.warn(error);
-      this.failure = noGraphics('The 3-D graphics of this page have failed.');
+      if (!(error instanceof Problem)) console.warn(error);
+      this.failure = error instanceof Problem ? error : noGraphics('The 3-D graphics of this page have failed.');
     };
     try {
       return Promise.resolve(how(viewer)).then(() => undefined, failed);

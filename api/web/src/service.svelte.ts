@@ -69,8 +69,10 @@ export const key = new Key();
 const BUSY = [429, 503]; // answers of a service that starts or has too much to do
 const LONGEST = 30; // seconds; a service that asks for more is not just busy
 const PATIENCE = 60; // seconds that one call waits in all
-/** How the service is: how many calls wait because it is busy, and whether it did not answer the last one. */
-export const service = $state({ waiting: 0, silent: false });
+/** How the service is: how many calls wait because it is busy, whether it did not answer the last one, and how often it was found again after that. */
+export const service = $state({ waiting: 0, silent: false, found: 0 });
+/** For effects that read from the service: they do so again with another key, or once a silent service is found again. */
+export const renewed = (): void => { void [key.text, service.found]; };
 
 /** Some seconds, or less if they are not wanted any more. */
 export async function pause(seconds: number, signal?: AbortSignal | null): Promise<void> {

@@ -32,6 +32,11 @@ export const decoded = (url: Uint8Array): Promise<NVImage> => within(NVImage.loa
 export const noGraphics = (why: string): Problem => new Problem('no 3-D graphics',
   `${why} Slices are shown instead. Try again, close other tabs with 3-D graphics, or switch on hardware acceleration (WebGL 2) in the browser's settings.`);
 
+/** Why an image is not drawn by WebGL that is longer than `most` voxels; WebGL would draw it without its label map, or not at all. */
+export const tooLarge = (longest: number, most: number): Problem => new Problem('too large for 3-D graphics',
+  `This image is ${longest} voxels long; the browser's 3-D graphics (WebGL 2) take ${most}. Slices are shown instead.`, TOO_LARGE);
+export const TOO_LARGE = 'too_large_to_draw';
+
 /** What is promised, or a failure once `milliseconds` have passed. */
 export const within = <T>(promise: Promise<T>, milliseconds: number, late: Error): Promise<T> => {
   let timer: ReturnType<typeof setTimeout>;
@@ -88,6 +93,8 @@ export class Viewer extends Niivue {
   /** Show an image alone, in `planes`, a flat one in its own. `geometry`: whether it has a left and right. */
   async image(image: NVImage, geometry: boolean, planes: SLICE_TYPE): Promise<void> {
     await this.ready;
+    const [longest, most] = [Math.max(...(image.dimsRAS ?? []).slice(1, 4)), this.gl.getParameter(this.gl.MAX_3D_TEXTURE_SIZE)];
+    if (longest > most) throw tooLarge(longest, most);
     this.closeDrawing();
     for (const old of [...this.volumes].reverse()) this.removeVolume(old);
     this.addVolume(image);
