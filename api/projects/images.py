@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import time
 import uuid
@@ -13,6 +14,7 @@ import numpy as np
 from anyio import to_thread
 
 from api.budget import current
+from api.decoding.choice import NOTHING, Choice
 from api.engine import Engine
 from api.problems import IMAGE_NOT_FOUND, Refusal
 from api.projects.files import ProjectFiles
@@ -27,6 +29,8 @@ from caps_med.inference import Model
 
 #: Formats in which volumes are kept; others are converted to the first.
 _OF_VOLUMES = ("nifti", "nrrd")
+#: Formats whose files may hold several volumes or pictures, beside DICOM.
+_OF_SEVERAL = (*_OF_VOLUMES, "tiff", "npy")
 _GZIP = b"\x1f\x8b"
 _GZIP_LEVEL = 6
 _LONGEST_NAME = 200
@@ -70,13 +74,19 @@ class ProjectImages:
         return ProjectFiles(self._root, project)
 
     async def add(
-        self, project: Project, images: Sequence[Upload], labels: Sequence[Upload], author: str
+        self,
+        project: Project,
+        images: Sequence[Upload],
+        labels: Sequence[Upload],
+        author: str,
+        choice: Choice = NOTHING,
     ) -> list[Image]:
         """Add images to a project, all or none.
 
         Args:
             labels: label maps of some of them, found by their names without suffixes.
             author: of the label maps.
+            choice: the series and volume to read of each image.
 
         Raises:
             CapsMedError: a file cannot be decoded, does not suit the project's model, or a label
@@ -88,20 +98,24 @@ class ProjectImages:
         found: list[tuple[Image, bytes]] = []
         made: dict[str, KeptLabels] = {}
         for upload in images:
-            image, content = await self._checked(project, upload, model)
+            image, content = await self._checked(project, upload, model, choice)
             found.append((image, content))
             if upload.stem in maps:
                 made[image.id] = await self._labels(project, image, maps[upload.stem])
         return await to_thread.run_sync(lambda: self._keep(project, found, made, author))
 
-    async def _checked(self, project: Project, upload: Upload, model: Model) -> tuple[Image, bytes]:
+    async def _checked(
+        self, project: Project, upload: Upload, model: Model, choice: Choice
+    ) -> tuple[Image, bytes]:
         """An image whose file is yet to be written, and the content of that file."""
         try:
-            decoded = await self._engine.decode([upload.content], "image")
+            decoded = await self._engine.decode([upload.content], "image", choice=choice)
             await to_thread.run_sync(model.image_reader.match_channels, decoded)
         except CapsMedError as error:
-            raise type(error)(f"{upload.shown_name}: {error}") from error
-        form, content = await self._engine.run("encode", lambda: _as_kept(upload.content, decoded))
+            raise _about(upload, error) from error
+        form, content = await self._engine.run(
+            "encode", lambda: _as_kept(upload.content, decoded, choice)
+        )
         affine = None if decoded.spacing is None else tuple(map(float, decoded.affine.ravel()))
         image = Image(
             number=0,
@@ -125,7 +139,7 @@ class ProjectImages:
                 "encode", lambda: kept(fitted(decoded, image, project.labels), image)
             )
         except CapsMedError as error:
-            raise type(error)(f"{upload.shown_name}: {error}") from error
+            raise _about(upload, error) from error
 
     def _keep(
         self,
@@ -178,6 +192,13 @@ class ProjectImages:
             raise Refusal(IMAGE_NOT_FOUND, "this image has been deleted") from error
 
 
+def _about(upload: Upload, error: CapsMedError) -> CapsMedError:
+    """The same error, which names the file; what else it tells, such as the series, is kept."""
+    named = copy.copy(error)
+    named.args = (f"{upload.shown_name}: {error}",)
+    return named
+
+
 def _paired(images: Sequence[Upload], labels: Sequence[Upload]) -> dict[str, Upload]:
     """The label maps by the stem of their image."""
     stems = [upload.stem for upload in images]
@@ -192,10 +213,11 @@ def _paired(images: Sequence[Upload], labels: Sequence[Upload]) -> dict[str, Upl
     return found
 
 
-def _as_kept(content: bytes, decoded: MedicalImage) -> tuple[str, bytes]:
+def _as_kept(content: bytes, decoded: MedicalImage, choice: Choice) -> tuple[str, bytes]:
     """Format and content of the file that is kept, which `data check` and others can read.
 
-    DICOM loses its tags, and with them whose image it is.
+    DICOM loses its tags, and with them whose image it is; of several volumes the chosen one is
+    kept.
     """
     form = codec_of_content(content).name
     if decoded.spatial_dims == 3 and form not in _OF_VOLUMES:
@@ -203,6 +225,8 @@ def _as_kept(content: bytes, decoded: MedicalImage) -> tuple[str, bytes]:
     if form == "dicom":
         exact = "png" if decoded.array.dtype == np.uint8 else "npy"
         return exact, encode_image(decoded, exact)
+    if choice.volume is not None and form in _OF_SEVERAL:
+        return form, encode_image(decoded, form)
     if form == "nifti" and not content.startswith(_GZIP):
         return form, gzip.compress(content, _GZIP_LEVEL, mtime=0)
     return form, content

@@ -12,7 +12,7 @@ from api.encoding import MEDIA_TYPES
 from api.projects.images import Upload
 from api.projects.records import State
 from api.projects.schemas import Added, ImageList, ImageView
-from api.routes.common import EngineDependency, answers, problems
+from api.routes.common import ChoiceDependency, EngineDependency, answers, problems
 from api.routes.images import encode, first_channel
 from api.routes.projects import (
     After,
@@ -45,6 +45,7 @@ async def add(
     project: ProjectDependency,
     projects: ProjectsDependency,
     author: Author,
+    choice: ChoiceDependency,
     images: Annotated[list[UploadFile], File(description="A volume or picture each.")],
     labels: Annotated[
         list[UploadFile] | None,
@@ -57,7 +58,7 @@ async def add(
     """All are added, or none. DICOM is kept as NIfTI, a picture as PNG or npy, without its tags."""
     given = [await _read(upload) for upload in images]
     maps = [await _read(upload) for upload in labels or ()]
-    added = await projects.images.add(project, given, maps, author)
+    added = await projects.images.add(project, given, maps, author, choice)
     projects.scoring.wake()
     return Added(images=[ImageView.of(image) for image in added])
 

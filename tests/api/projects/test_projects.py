@@ -12,7 +12,15 @@ import pytest
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.projects.conftest import Create, add, code, discs, png, upload
 from tests.api.running import until
-from tests.images.dicom_files import PATIENT, dataset, encoded, placed
+from tests.images.dicom_files import (
+    ECHOES,
+    PATIENT,
+    SERIES,
+    dataset,
+    encoded,
+    placed,
+    zipped_study,
+)
 
 
 def test_a_project_from_images_to_corrections(client: httpx.Client, create: Create) -> None:
@@ -134,6 +142,40 @@ def test_dicom_is_kept_exactly_and_without_its_tags(
     assert PATIENT.encode() not in file
     kept, given = read_image(file), read_image(content)
     assert (kept.array == given.array).all() and np.allclose(kept.affine, given.affine)
+
+
+def test_of_a_study_and_of_echoes_one_is_chosen(client: httpx.Client, create: Create) -> None:
+    project = create()
+    refused = upload(client, project, {"study.zip": zipped_study()})
+    assert code(refused) == (422, "several_series")
+    assert refused.json()["detail"].startswith("study.zip: ")
+    assert [one["uid"] for one in refused.json()["series"]] == [ECHOES, SERIES]
+    part = [("images", ("study.zip", zipped_study()))]
+    refused = client.post(f"{project}/images", files=part, params={"series": ECHOES})
+    assert code(refused) == (422, "several_volumes") and refused.json()["volumes"] == 2
+    chosen: dict[str, str | int] = {"series": ECHOES, "volume": 1}
+    added = client.post(f"{project}/images", files=part, params=chosen)
+    assert added.status_code == 201, added.text
+    (image,) = added.json()["images"]
+    kept = client.get(f"{project}/images/{image['id']}").content
+    assert (
+        read_image(kept).array == read_image(zipped_study(), series=ECHOES, index=1).array
+    ).all()
+
+
+def test_of_a_volume_with_channels_the_chosen_one_is_kept(
+    client: httpx.Client, create: Create
+) -> None:
+    array = np.stack([np.full((20, 28, 3), value, np.int16) for value in (1, 2)])
+    data = encode_image(MedicalImage(array, format="nifti"), "nifti")
+    part = [("images", ("4d.nii.gz", data))]
+    project = create()
+    assert code(upload(client, project, {"4d.nii.gz": data})) == (422, "several_volumes")
+    added = client.post(f"{project}/images", files=part, params={"volume": 1})
+    assert added.status_code == 201, added.text
+    kept = client.get(f"{project}/images/{added.json()['images'][0]['id']}").content
+    assert read_image(kept).array.shape == (1, 20, 28, 3)
+    assert (read_image(kept).array == 2).all()
 
 
 def test_labels_that_come_with_their_images_are_corrections(
