@@ -13,23 +13,45 @@ from collections.abc import Mapping
 
 #: New objects between two collections during the start.
 RARELY = 100_000
+#: The number of the generation that holds all objects.
+_ALL = 2
 
 
 class _Start:
-    """Notices the end of the start: no module was imported between two collections."""
+    """Sets aside what is imported, and notices the end of the start.
+
+    It ends when no module was imported between two collections. What was set aside is then looked
+    through as anything else.
+    """
 
     def __init__(self) -> None:
         self._usual, self._modules = gc.get_threshold(), len(sys.modules)
 
     def __call__(self, phase: str, info: Mapping[str, int]) -> None:
+        if phase != "start":
+            return
         before, self._modules = self._modules, len(sys.modules)
-        if phase == "start" and self._modules == before:
+        if self._modules == before:
             gc.set_threshold(*self._usual)
             gc.callbacks.remove(self)
+            gc.unfreeze()
+        elif info["generation"] < _ALL:
+            gc.freeze()  # this collection has nothing left to look through
+        else:  # `gc.collect` was called
+            gc.unfreeze()
 
 
 def collect_rarely_at_start() -> None:
-    """Collect after `RARELY` new objects until imports are over, then as usual; not at the exit."""
+    """Collect nothing until imports are over, then as usual; not at the exit.
+
+    The end of the imports is noticed after at most `RARELY` new objects.
+    """
     gc.callbacks.append(_Start())
     gc.set_threshold(RARELY)
-    atexit.register(gc.freeze)  # what is frozen is not looked through when the process ends
+    atexit.register(_collect_nothing)
+
+
+def _collect_nothing() -> None:
+    """Python collects once more at its end; what is frozen is not looked through."""
+    gc.callbacks[:] = [one for one in gc.callbacks if not isinstance(one, _Start)]
+    gc.freeze()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import atexit
 import gc
+import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
 
-from caps_med.collector import RARELY, collect_rarely_at_start
+from caps_med.collector import RARELY, _collect_nothing, collect_rarely_at_start
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +21,8 @@ def _as_before() -> Iterator[None]:
     yield
     gc.set_threshold(*threshold)
     gc.callbacks[:] = callbacks
-    atexit.unregister(gc.freeze)
+    atexit.unregister(_collect_nothing)
+    gc.unfreeze()
 
 
 def test_it_collects_as_usual_once_imports_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,3 +35,49 @@ def test_it_collects_as_usual_once_imports_are_over(monkeypatch: pytest.MonkeyPa
     gc.collect()
     assert gc.get_threshold() == usual
     assert gc.callbacks == callbacks
+
+
+def test_what_is_imported_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each collection of the start finds it set aside; ``gc.collect`` still frees all garbage."""
+    collect_rarely_at_start()
+    monkeypatch.setitem(sys.modules, "just_imported", ModuleType("just_imported"))
+    imported: list[list[int]] = [[] for _ in range(100)]
+    assert gc.is_tracked(imported)
+    gc.collect(0)
+    assert gc.get_freeze_count() > len(imported)
+    circle = _circle()
+    monkeypatch.setitem(sys.modules, "another", ModuleType("another"))
+    gc.collect(1)
+    assert circle() is not None
+    monkeypatch.setitem(sys.modules, "a_third", ModuleType("a_third"))
+    gc.collect()
+    assert circle() is None
+    monkeypatch.setitem(sys.modules, "a_fourth", ModuleType("a_fourth"))
+    gc.collect(0)
+    gc.collect(0)
+    assert gc.get_freeze_count() == 0  # the start is over
+
+
+class _Itself:
+    """Refers to itself."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def _circle() -> weakref.ref[_Itself]:
+    return weakref.ref(_Itself())
+
+
+def test_the_end_collects_nothing() -> None:
+    """Neither what was imported nor garbage: the memory goes with the process."""
+    code = (
+        "import gc\nfrom caps_med.collector import collect_rarely_at_start\n"
+        "collect_rarely_at_start()\n"
+        "class Circle:\n"
+        "    def __init__(self):\n        self.itself = self\n"
+        "    def __del__(self):\n        print('freed')\n"
+        "Circle()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("", "")
