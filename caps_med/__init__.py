@@ -7,12 +7,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import lazy_loader
 
 from caps_med._version import __version__
 
+TYPE_CHECKING = False  # typing itself takes as long to import as all the rest here
 if TYPE_CHECKING:
     from caps_med.errors import CapsMedError
     from caps_med.images import MedicalImage, read_channels, read_image

@@ -118,7 +118,7 @@ def _run_command(arguments: list[str]) -> None:
     """Run ``caps-med`` in this process."""
     import click
 
-    from caps_med.cli import app
+    from caps_med.cli.commands import app
     from caps_med.errors import InvalidParameter
     from caps_med.plugins import add_plugins
 

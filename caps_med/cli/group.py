@@ -16,6 +16,17 @@ _EXCEPTION = "Value error, "
 class PlainGroup(TyperGroup):
     """Commands whose messages do not begin with the name of an exception, and that Ctrl-C ends."""
 
+    def make_context(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as `invoke`
+        """Read the command line, for which typer imports a good part of itself.
+
+        Raises:
+            SystemExit: Ctrl-C.
+        """
+        try:
+            return super().make_context(*args, **more)
+        except KeyboardInterrupt:
+            end_stopped()
+
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's own context, which it does not export
         """Run the command that was asked for.
 

@@ -1,15 +1,17 @@
-"""Ctrl-C: one line, exit status 130, and none is lost."""
+"""Ctrl-C: one line, exit status 130, and none is lost.
+
+Imported before all else, so that it imports next to nothing itself.
+"""
 
 from __future__ import annotations
 
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
 
-from caps_med.cli.options import errors, say
-
+TYPE_CHECKING = False  # typing itself takes as long to import as all the rest before `main`
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
+    from typing import NoReturn
 
 #: Exit status of a command that Ctrl-C has ended, as shells have it: 128 and the signal's number.
 INTERRUPTED = 130
@@ -19,7 +21,7 @@ _AGAIN = 0.01
 
 def end_stopped() -> NoReturn:
     """Say that Ctrl-C has ended the command, and end it."""
-    say("stopped; no file is half written", errors)
+    print("stopped; no file is half written", file=sys.stderr)
     sys.exit(INTERRUPTED)
 
 
@@ -39,6 +41,11 @@ def keep_interrupts() -> None:
             usual(dropped)
 
     sys.unraisablehook = hook
+
+
+def end_at_once() -> None:
+    """From now on Ctrl-C ends the process without a word: only Python's own end is left of it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _press(*_: object) -> None:

@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
-from caps_med import cli
+from caps_med.cli import commands
 from caps_med.images import MedicalImage
 from caps_med.inference import assembling
 
@@ -62,7 +62,7 @@ def test_the_command(
     out = scan.parents[1] / "out"
     given = ["-i", scan.parent, "-o", out] if folder else [scan, "--out", f"{out}.nii.gz"]
     asked = ["segment", "--model", "tiny-segmentation", "--models", models, *given, *options]
-    result = CliRunner().invoke(cli.app, list(map(str, asked)), catch_exceptions=False)
+    result = CliRunner().invoke(commands.app, list(map(str, asked)), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert kept == [wanted]
 

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from caps_med import cli
+from caps_med.cli import commands
 from caps_med.cli import progress as cli_progress
 from caps_med.cli.batch import check_single
 from caps_med.images import MedicalImage
@@ -40,7 +40,7 @@ def scans(tmp_path: Path) -> Path:
 
 def call(status: int, *arguments: str | Path) -> str:
     """A command in this process; what it prints, after a check of its exit status."""
-    result = CliRunner().invoke(cli.app, list(map(str, arguments)))
+    result = CliRunner().invoke(commands.app, list(map(str, arguments)))
     assert result.exit_code == status, (result.output, result.exception)
     return result.output if status < 2 else f"{result.output}{result.exception}"
 
@@ -100,14 +100,14 @@ def test_the_other_commands(models: Path, scans: Path, tmp_path: Path) -> None:
 def test_a_single_image_is_no_batch(
     models: Path, scans: Path, tmp_path: Path, more: tuple[str, ...], message: str
 ) -> None:
-    result = CliRunner().invoke(cli.app, ["segment", str(scans), "--model", "tiny-segmentation",
-        "--models", str(models), "--out", str(tmp_path / "o.png"), *more])  # fmt: skip
+    arguments = ["segment", str(scans), "--model", "tiny-segmentation", "--models", str(models)]
+    result = CliRunner().invoke(commands.app, [*arguments, "--out", str(tmp_path / "o.png"), *more])
     assert message in str(result.exception)
 
 
 def test_no_input_at_all(models: Path, tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli.app, ["segment", "--model", "tiny-segmentation", "--models",
-        str(models), "--out", str(tmp_path / "o.png")])  # fmt: skip
+    arguments = ["segment", "--model", "tiny-segmentation", "--models", str(models)]
+    result = CliRunner().invoke(commands.app, [*arguments, "--out", str(tmp_path / "o.png")])
     assert "no image is given: name a file, or a folder with --input" in str(result.exception)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import caps_med
-from caps_med import cli, samples
+from caps_med import samples
+from caps_med.cli import commands
 from caps_med.cli import progress as cli_progress
 from caps_med.cli.group import PlainGroup
 from caps_med.cli.options import print_what_the_terminal_lacks, say
@@ -65,11 +67,11 @@ def test_too_little_memory_is_one_line(
     for name in ("PYTHONWARNINGS", "OMP_WAIT_POLICY"):
         monkeypatch.setenv(name, "")
     for name in ("collect_rarely_at_start", "keep_freed_memory"):
-        monkeypatch.setattr(cli, name, lambda: None)
-    monkeypatch.setattr(cli, "add_plugins", lambda _: None)
-    monkeypatch.setattr(cli, "app", without_memory)
+        monkeypatch.setattr(commands, name, lambda: None)
+    monkeypatch.setattr(commands, "add_plugins", lambda _: None)
+    monkeypatch.setattr(commands, "app", without_memory)
     with pytest.raises(SystemExit, match="2"):
-        cli.main()
+        commands.run()
     assert capsys.readouterr().err.startswith("out_of_memory: there is too little memory: crop")
 
 
@@ -94,6 +96,57 @@ def test_ctrl_c_is_one_line_and_status_130(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit, match="130"):
         app(["stopped"])
     assert capsys.readouterr().err == "stopped; no file is half written\n"
+
+
+PRESSED = """
+import signal, sys
+from importlib.abc import MetaPathFinder
+
+class Presses(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == at:
+            signal.raise_signal(signal.SIGINT)
+
+from caps_med.cli import main
+at = sys.argv.pop(1)
+sys.meta_path.insert(0, Presses())
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["caps_med.cli.commands", "typer", "rich.console", "training.cli.train", "typer._adapters",
+     "pydantic", "caps_med.bundles.metadata"],
+)  # fmt: skip
+def test_ctrl_c_while_python_imports(module: str) -> None:
+    """Whatever is being imported; before `main` there is next to nothing."""
+    command = [sys.executable, "-c", PRESSED, module, "models", "list"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stdout) == (130, "")
+    assert answer.stderr == "stopped; no file is half written\n"
+
+
+def test_little_is_imported_before_ctrl_c_is_handled() -> None:
+    code = (
+        "import sys; before = set(sys.modules); from caps_med.cli import main;"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    names = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    assert {"caps_med.cli", "caps_med.cli.interrupts"} <= set(names)
+    assert len(names) < 20 and not {"typing", "re", "typer", "rich"} & set(names)
+
+
+def test_ctrl_c_at_the_very_end_prints_no_traceback() -> None:
+    """The answer is there already; what is left is Python's own end."""
+    code = (
+        "import atexit, signal, sys\nfrom caps_med.cli import main\n"
+        "atexit.register(signal.raise_signal, signal.SIGINT)\nmain()"
+    )
+    command = [sys.executable, "-c", code, "--version"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.stdout.startswith("caps_med ") and answer.stderr == ""
+    assert answer.returncode == -signal.SIGINT
 
 
 def test_ctrl_c_in_a_callback_of_python_is_not_lost() -> None:
@@ -124,9 +177,9 @@ except KeyboardInterrupt:
 def all_commands() -> typer.Typer:
     """The library's commands and those of its plugins."""
     app = typer.Typer()
-    for group in (cli.inference, cli.models, cli.weights):
+    for group in (commands.inference, commands.models, commands.weights):
         group.register(app)
-    app.command()(cli.demo)
+    app.command()(commands.demo)
     add_plugins(app)
     return app
 
@@ -171,7 +224,7 @@ def test_segment_equals_the_library(models: Path, image: Path, tmp_path: Path) -
     assert "mm3" in answer.stdout
 
 
-def call(*arguments: str | Path, app: typer.Typer = cli.app) -> str:
+def call(*arguments: str | Path, app: typer.Typer = commands.app) -> str:
     """A command in this process; its output."""
     result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -214,7 +267,7 @@ def test_nothing_is_overwritten_unasked(
     asked = "o.npz" if out.endswith("npz") else "o.png"
     arguments = [command, str(labels), "--model", model, "--out", asked, *more,
                  "--models", str(models)]  # fmt: skip
-    result = CliRunner().invoke(cli.app, arguments)
+    result = CliRunner().invoke(commands.app, arguments)
     assert result.exit_code != 0
     assert f"{there.name} exists: name another, or add --overwrite" in str(result.exception)
     assert there.read_bytes() == b"mine"
@@ -316,9 +369,11 @@ def test_interpolate_a_volume(models: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(one.array, volume.array[..., 3:])
     model = caps_med.load_model("tiny-synthesis", models)
     np.testing.assert_array_equal(volume.array, model.synthesize(source, 1).array)
-    result = CliRunner().invoke(cli.app, [*map(str, arguments), str(tmp_path / "n"), "--features"])
+    result = CliRunner().invoke(
+        commands.app, [*map(str, arguments), str(tmp_path / "n"), "--features"]
+    )
     assert "--features: give --out a picture" in str(result.exception)
-    again = CliRunner().invoke(cli.app, [*map(str, arguments), str(tmp_path / "volumes")])
+    again = CliRunner().invoke(commands.app, [*map(str, arguments), str(tmp_path / "volumes")])
     assert "image00.nii.gz exists: name another, or add --overwrite" in str(again.exception)
 
 
@@ -489,7 +544,7 @@ def test_a_format_that_cannot_hold_the_answer_is_refused_before_the_work(
     monkeypatch.setattr(Model, "segment", lambda *_, **__: pytest.fail("it was segmented"))
     arguments = ["segment", str(image), "--model", "tiny-segmentation", "--out",
                  str(tmp_path / out), "--models", str(models), *more]  # fmt: skip
-    result = CliRunner().invoke(cli.app, arguments)
+    result = CliRunner().invoke(commands.app, arguments)
     assert message in str(result.exception)
 
 

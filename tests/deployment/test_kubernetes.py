@@ -92,13 +92,13 @@ def test_settings_that_are_set_exist() -> None:
 def test_the_command_of_the_batch_job_is_understood() -> None:
     from typer.testing import CliRunner
 
-    from caps_med import cli
+    from caps_med.cli import commands
 
     (document,) = documents("rayjob.yaml")
     program, *arguments = shlex.split(document["spec"]["entrypoint"])
     assert program == "caps-med"
     arguments += ["--jobs", "0"]  # the last thing that is checked before anything is done
-    result = CliRunner().invoke(cli.app, arguments)
+    result = CliRunner().invoke(commands.app, arguments)
     assert "'--jobs'" in result.output and "--cluster" not in result.output
 
 

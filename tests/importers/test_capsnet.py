@@ -13,7 +13,7 @@ from torch.nn.functional import one_hot
 from typer.testing import CliRunner
 
 import caps_med
-from caps_med.cli import app
+from caps_med.cli.commands import app
 from caps_med.errors import InvalidInput
 from caps_med.importers import read_capsnet
 from caps_med.networks import CapsNet

@@ -17,7 +17,7 @@ import caps_med
 from api.app import create_app
 from api.settings import Settings
 from caps_med.bundles import ModelRepository
-from caps_med.cli import app
+from caps_med.cli.commands import app
 from caps_med.errors import CapsMedError, InvalidBundle, InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, encode_image
 from caps_med.importers import import_bundle

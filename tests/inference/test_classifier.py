@@ -15,7 +15,7 @@ import caps_med
 from caps_med.bundles import ModelRepository
 from caps_med.bundles.export import export_model
 from caps_med.bundles.metadata import ClassificationSpec
-from caps_med.cli import app
+from caps_med.cli.commands import app
 from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter, WrongTask
 from caps_med.images import MedicalImage, Normalization, encode_image, read_image
 from caps_med.inference.classifier import calibrated

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 import caps_med
-from caps_med import cli, samples
+from caps_med import samples
 from caps_med.bundles import LabelMapStatistics, ModelCard
+from caps_med.cli import commands
 from caps_med.images import MedicalImage, encode_image, read_image
 from caps_med.inference.label_suitability import (
     label_statistics,
@@ -151,7 +152,7 @@ def test_the_command_and_its_tables_tell_it(models: Path, tmp_path: Path) -> Non
         ["interpolate", str(file), *shared, str(tmp_path / "strip.png"), "--steps", "2"],
         ["synthesize", "-i", str(tmp_path / "in"), *shared, str(tmp_path / "out")],
     ):
-        result = CliRunner().invoke(cli.app, command)
+        result = CliRunner().invoke(commands.app, command)
         assert result.exit_code == 0, result.output
         assert EMPTY in result.stderr
     assert EMPTY in (tmp_path / "out" / "cases.csv").read_text()

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import caps_med
 from caps_med.bundles import ModelCard, NetworkSpec
-from caps_med.cli import app
+from caps_med.cli.commands import app
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
 from caps_med.inference import AnswerProvenance, Model, Segmentation

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import caps_med
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.export import example_inputs, export_model
-from caps_med.cli import app
+from caps_med.cli.commands import app
 from caps_med.errors import InvalidBundle, InvalidInput, InvalidParameter, SeveralVolumes
 from caps_med.images import (
     MedicalImage,

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import caps_med
-from caps_med import cli, samples
+from caps_med import samples
+from caps_med.cli import commands
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference.classifier import Classifier
 from caps_med.inference.suitability import (
@@ -146,7 +147,7 @@ def test_the_commands_on_capsules_tell_it(models: Path, tmp_path: Path) -> None:
         ["features", str(empty), *shared, str(tmp_path / "capsules")],
         ["features", "-i", str(empty), *shared, str(tmp_path / "many")],
     ):
-        result = CliRunner().invoke(cli.app, command)
+        result = CliRunner().invoke(commands.app, command)
         assert result.exit_code == 0, result.output
         assert told in result.stderr
     (warning,) = json.loads((tmp_path / "capsules" / "statistics.json").read_text())["warnings"]

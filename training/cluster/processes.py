@@ -91,7 +91,7 @@ def run_command(
 
 def _command(config: dict[str, Any]) -> None:
     """In each process."""
-    from caps_med.cli import app
+    from caps_med.cli.commands import app
     from caps_med.plugins import add_plugins
 
     os.chdir(config["home"])

@@ -12,8 +12,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from caps_med import cli
 from caps_med.bundles import ModelRepository
+from caps_med.cli import commands
 from caps_med.errors import InvalidParameter
 from caps_med.images import read_image
 from caps_med.plugins import add_plugins
@@ -27,7 +27,7 @@ AFFINE = np.diag([-1.0, 1.2, 2.0, 1.0])
 @pytest.fixture(scope="module")
 def app() -> typer.Typer:
     app = typer.Typer()
-    for group in (cli.inference, cli.models):
+    for group in (commands.inference, commands.models):
         group.register(app)
     add_plugins(app)
     return app
