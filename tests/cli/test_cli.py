@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 import caps_med
 from caps_med import samples
-from caps_med.cli import commands
+from caps_med.cli import commands, inference, weights
+from caps_med.cli import models as model_commands
 from caps_med.cli import progress as cli_progress
 from caps_med.cli.group import PlainGroup
 from caps_med.cli.options import print_what_the_terminal_lacks, say
@@ -177,7 +178,7 @@ except KeyboardInterrupt:
 def all_commands() -> typer.Typer:
     """The library's commands and those of its plugins."""
     app = typer.Typer()
-    for group in (commands.inference, commands.models, commands.weights):
+    for group in (inference, model_commands, weights):
         group.register(app)
     app.command()(commands.demo)
     add_plugins(app)

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from caps_med.bundles import ModelRepository
-from caps_med.cli import commands
+from caps_med.cli import inference, models
 from caps_med.errors import InvalidParameter
 from caps_med.images import read_image
 from caps_med.plugins import add_plugins
@@ -27,7 +27,7 @@ AFFINE = np.diag([-1.0, 1.2, 2.0, 1.0])
 @pytest.fixture(scope="module")
 def app() -> typer.Typer:
     app = typer.Typer()
-    for group in (commands.inference, commands.models):
+    for group in (inference, models):
         group.register(app)
     add_plugins(app)
     return app
