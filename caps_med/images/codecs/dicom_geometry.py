@@ -63,6 +63,8 @@ def planes_of(affine: Array, count: int) -> tuple[SlicePlane, ...]:
 def read_planes(header: Dataset, frames: int) -> tuple[SlicePlane, ...]:
     """Where each frame lies; empty where the file does not say."""
     groups, shared = described_frames(header, frames), shared_groups(header)
+    if not groups and frames == 1 and shared:  # its one frame may be described there alone
+        groups = (Dataset(),)
     if not groups:
         one = _plane(header, header, header)
         return (one,) if one is not None and frames == 1 else ()

@@ -246,6 +246,17 @@ def test_enhanced_frames_lie_where_their_groups_say() -> None:
         read_image(encoded(made))
 
 
+def test_one_enhanced_frame_may_lie_where_the_shared_groups_say() -> None:
+    made = enhanced(GREY[None], (0.0, 0.0), [3.0])
+    wanted = read_image(encoded(made))
+    [frame], [shared] = made.PerFrameFunctionalGroupsSequence, made.SharedFunctionalGroupsSequence
+    shared.PlanePositionSequence = frame.PlanePositionSequence
+    made.PerFrameFunctionalGroupsSequence = []
+    read = read_image(encoded(made))
+    assert read.spatial_dims == 3 and read.spacing == wanted.spacing
+    np.testing.assert_array_equal(read.affine, wanted.affine)
+
+
 @pytest.mark.parametrize("program", [b"MZ\x90", b"\x7fELF", b"#!/bin/sh\n", b"\xcf\xfa\xed\xfe"])
 def test_a_program_in_the_preamble(program: bytes) -> None:
     with pytest.raises(InvalidInput, match="its preamble holds a program"):
