@@ -30,6 +30,11 @@ AXE = Path(__file__).parents[2] / "api" / "web" / "node_modules" / "axe-core" / 
 BROKEN_RULES = """async () => (await axe.run({
     runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa'],
 })).violations.map(one => [one.id, ...one.nodes.map(node => node.html.slice(0, 200))])"""
+#: Labels that name no field: their name goes to the first thing in them that takes one, which an
+#: `output` does.
+IDLE_LABELS = """() => [...document.querySelectorAll('label')]
+    .filter(one => !one.control?.matches('input, select'))
+    .map(one => one.outerHTML.slice(0, 200))"""
 #: Keeps the label maps that the page sends: a browser tells no test what a file's bytes are.
 KEEP_LABELS = """
 const send = window.fetch;
@@ -260,6 +265,7 @@ def check_accessible(page: Page) -> None:
         page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
         broken[theme] = page.evaluate(BROKEN_RULES)
     assert broken == {"light": [], "dark": []}
+    assert page.evaluate(IDLE_LABELS) == []
 
 
 def sample(page: Page, view: str, title: str) -> None:

@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 import caps_med
 from caps_med import samples
 from caps_med.images import MedicalImage, encode_image, read_image
+from caps_med.inference import Segmentation
 from tests.api.serving import Served
 from tests.page.conftest import PATIENCE_MS, saved
 
@@ -23,15 +24,21 @@ COUNTS = """() => [0, 1, 2, 3].map(
     id => capsMed.segment.volumes[1].img.reduce((n, x) => n + (x === id), 0))"""
 
 
-@pytest.fixture
-def slab(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def slab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some slices of a head, which take several passes."""
     head = read_image(samples.COLIN27)
     low = head.spatial_shape[2] // 2
     image = MedicalImage(head.array[..., low : low + SLICES], head.affine, "nifti")
-    path = tmp_path / "slab.nii.gz"
+    path = tmp_path_factory.mktemp("slab") / "slab.nii.gz"
     path.write_bytes(encode_image(image, "nifti"))
     return path
+
+
+@pytest.fixture(scope="module")
+def wanted(slab: Path) -> Segmentation:
+    """What the library makes of it."""
+    return caps_med.load_model("brain-t1-tissue").segment(slab)
 
 
 def begun(page: Page, file: Path) -> str:
@@ -43,10 +50,9 @@ def begun(page: Page, file: Path) -> str:
     return str(answered.value.json()["id"])
 
 
-def check_done(page: Page, file: Path, folder: Path) -> None:
+def check_done(page: Page, wanted: Segmentation, folder: Path) -> None:
     """The answer is the library's, and nothing of the job is left in the tab."""
     expect(page.locator("#segment .answer")).to_be_visible()
-    wanted = caps_med.load_model("brain-t1-tissue").segment(file)
     assert page.evaluate(COUNTS) == [int((wanted.array == label).sum()) for label in range(4)]
     assert saved(page, "#segment .download", folder).read_bytes() == encode_image(wanted, "nifti")
     assert page.evaluate("() => sessionStorage.getItem('caps-med-job')") is None
@@ -63,19 +69,19 @@ def check_forgotten(server: Served, job: str) -> None:
 
 @pytest.mark.slow
 def test_a_volume_shows_how_far_it_is(
-    opened: Callable[..., Page], server: Served, slab: Path, tmp_path: Path
+    opened: Callable[..., Page], server: Served, slab: Path, wanted: Segmentation, tmp_path: Path
 ) -> None:
     page = opened("segment")
     job = begun(page, slab)
     value = float(page.locator("#segment progress").get_attribute("value") or 0)
     assert 0 < value < 1
-    check_done(page, slab, tmp_path)
+    check_done(page, wanted, tmp_path)
     check_forgotten(server, job)
 
 
 @pytest.mark.slow
 def test_a_reload_loses_nothing(
-    opened: Callable[..., Page], server: Served, slab: Path, tmp_path: Path
+    opened: Callable[..., Page], server: Served, slab: Path, wanted: Segmentation, tmp_path: Path
 ) -> None:
     page = opened("segment")
     job = begun(page, slab)
@@ -83,7 +89,7 @@ def test_a_reload_loses_nothing(
     expect(page.locator("#segment .busy")).to_contain_text(
         "Segmenting slab.nii.gz with brain-t1-tissue"
     )
-    check_done(page, slab, tmp_path)
+    check_done(page, wanted, tmp_path)
     expect(page.locator("#segment .summary")).to_contain_text("shown alone")
     check_forgotten(server, job)
 
@@ -107,7 +113,7 @@ def asked_in_vain(page: Page, file: Path, sends: bool) -> None:
 
 
 def test_a_reload_before_the_job_is_known_loses_nothing(
-    opened: Callable[..., Page], slab: Path, tmp_path: Path
+    opened: Callable[..., Page], slab: Path, wanted: Segmentation, tmp_path: Path
 ) -> None:
     """The service has made the job, but the page has not heard of it."""
     page = opened("segment")
@@ -116,7 +122,7 @@ def test_a_reload_before_the_job_is_known_loses_nothing(
     expect(page.locator("#segment .busy")).to_contain_text(
         "Segmenting slab.nii.gz with brain-t1-tissue"
     )
-    check_done(page, slab, tmp_path)
+    check_done(page, wanted, tmp_path)
 
 
 @pytest.mark.parametrize("refusals", [True])
