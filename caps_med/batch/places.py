@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias, TypeVar, cast
 
-from caps_med.drafts import draft_of
+from caps_med.drafts import write_whole
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.extras import require_extra
 
@@ -191,11 +191,10 @@ def _size(path: Path) -> int | None:
 
 def write_text(place: Place, text: str) -> None:
     """Write a file that appears whole or not at all."""
-    if not isinstance(place, Path):
+    if isinstance(place, Path):
+        write_whole(place, text.encode())
+    else:
         place.fs.pipe_file(place.path, text.encode())  # objects do
-        return
-    with draft_of(place) as draft:
-        draft.write_text(text, encoding="utf-8", newline="")
 
 
 def texts_in(folder: Place, suffix: str) -> dict[str, str]:

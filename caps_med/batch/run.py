@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -150,6 +150,8 @@ def _run(
             several = min(jobs, len(waiting))
             run_in_processes(action, waiting, records, several, listener.step, finish)
     finally:
+        for index, result in _untold(waiting, results, records):
+            finish(index, result)
         tables.write(results)
         records.tidy()
     records.clear()
@@ -195,6 +197,18 @@ def _done(
         return result if result.fingerprint == case.fingerprint() else None
     except OSError:
         return None
+
+
+def _untold(
+    cases: Sequence[tuple[int, Case]], results: Mapping[int, CaseResult], records: Records
+) -> list[tuple[int, CaseResult]]:
+    """Cases that are done and written, but whose result Ctrl-C has kept from being told."""
+    left = [(index, case) for index, case in cases if index not in results]
+    if not left:
+        return []
+    recorded, size_of = records.read(), sizes_in(records.out)
+    found = ((index, _done(case, recorded, size_of)) for index, case in left)
+    return [(index, result) for index, result in found if result is not None]
 
 
 class _Tables:
