@@ -8,11 +8,13 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing import connection
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -59,7 +61,8 @@ def run_case(action: Action, model: Model, case: Case, records: Records) -> Case
     except OSError as error:
         result = CaseResult(case.name, case.input, error=f"file: {error.strerror or error}")
     except Exception as error:  # one bad case stops no other
-        told = "the store does not answer" if is_store_error(error) else str(error)
+        unexpected = f"{error} ({_where(error)})"
+        told = "the store does not answer" if is_store_error(error) else unexpected
         named = f"{type(error).__name__}: {told}"
         if is_out_of_memory(error):
             named = f"out_of_memory: {OUT_OF_MEMORY}"
@@ -72,6 +75,12 @@ def run_case(action: Action, model: Model, case: Case, records: Records) -> Case
         if not isinstance(error, OSError) and not is_store_error(error):
             raise
     return result
+
+
+def _where(error: Exception) -> str:
+    """The place in the code that raised it, which a report of the error needs."""
+    path, line, _, _ = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{'/'.join(Path(path).parts[-3:])}, line {line}"
 
 
 def run_here(

@@ -254,6 +254,18 @@ def test_a_case_without_memory_says_so(
     assert [(one.error or "").partition(":")[0] for one in result.failed] == ["out_of_memory"]
 
 
+def test_an_unexpected_error_of_a_case_tells_where_it_was_raised(
+    action: SegmentFiles, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def segment(*_: object, **__: object) -> None:
+        raise KeyError("mask")
+
+    monkeypatch.setattr(Model, "segment", segment)
+    [result] = run_batch(action, [scans / "a.png"], tmp_path / "out").failed
+    line = segment.__code__.co_firstlineno + 1
+    assert result.error == f"KeyError: 'mask' (tests/batch/test_run.py, line {line})"
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
