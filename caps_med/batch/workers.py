@@ -9,11 +9,12 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -145,7 +146,8 @@ class _Pools:
             while running or waiting:
                 while waiting and len(running) < jobs:
                     numbered = waiting.pop()
-                    running[pool.submit(_work, *numbered)] = numbered
+                    with _ctrl_c_later():
+                        running[pool.submit(_work, *numbered)] = numbered
                 done, _ = wait(running, _POLL, FIRST_COMPLETED)
                 for index, _case in running.values():
                     self.step(index, *self.shared.steps_of(index))
@@ -169,6 +171,24 @@ class _Pools:
         if result is not None:
             self.finish(numbered[0], result)
         return result is not None
+
+
+@contextmanager
+def _ctrl_c_later() -> Iterator[None]:
+    """Processes that are started here are not told of Ctrl-C before they are set up.
+
+    They inherit the block; what was pressed meanwhile reaches this process at the end. Windows has
+    no call for it.
+    """
+    if os.name == "nt":
+        yield
+        return
+    resource_tracker.ensure_running()  # its start would lift the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(frozen=True)
@@ -210,7 +230,9 @@ _here: tuple[Action, Records, _Shared] | None = None
 def _start(action: Action, records: Records, threads: int, shared: _Shared) -> None:
     """Set up a process; Ctrl-C is the parent's to handle, and its end is this one's."""
     global _here
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what was pressed since it began is dropped
+    if os.name != "nt":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -156,6 +157,27 @@ def test_a_signal_ends_processes_and_keeps_the_table(models: Path, tmp_path: Pat
     written = {path.stem for path in out.iterdir() if path.suffix == ".png"}
     assert done == written and 0 < len(done) < 60
     assert not [path for path in out.iterdir() if path.name.startswith(".")]
+
+
+def test_ctrl_c_while_processes_start_leaves_no_traceback(
+    models: Path, scans: Path, tmp_path: Path
+) -> None:
+    command = [str(COMMAND), "segment", "-i", str(scans), "-o", str(tmp_path / "out"),
+               "--jobs", "2", "--model", "tiny-segmentation", "--models", str(models)]  # fmt: skip
+    running = psutil.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    end = time.monotonic() + 120
+    while not started_by(running) and time.monotonic() < end:
+        time.sleep(0.01)  # until there is a process that imports what it needs
+    os.killpg(running.pid, signal.SIGINT)
+    said = running.communicate(timeout=60)[1]
+    assert running.returncode == 130, said
+    assert "--resume goes on" in said and "Traceback" not in said
+
+
+def started_by(process: psutil.Process) -> list[psutil.Process]:
+    """The processes for cases that a command has started."""
+    children = process.children()
+    return [one for one in children if any("spawn_main" in part for part in one.cmdline())]
 
 
 def test_the_folder_of_a_study_is_a_single_input(tmp_path: Path) -> None:
