@@ -89,7 +89,7 @@ class Pages:
     """
 
     def __init__(
-        self, tif: Any, count: int, limits: Limits, directories: _Directories  # noqa: ANN401
+        self, tif: Any, count: int, limits: Limits, directories: _Directories  # noqa: ANN401 - no types
     ) -> None:  # fmt: skip
         self._tif, self._limits, self._directories = tif, limits, directories
         self.count = count
@@ -229,7 +229,7 @@ class _Directories:
         return _number(self._file, end, self._order + self._pointer)
 
 
-def _outline(page: Any) -> Outline:  # noqa: ANN401
+def _outline(page: Any) -> Outline:  # noqa: ANN401 - no types
     size = int(page.imagelength), int(page.imagewidth), int(page.samplesperpixel)
     return Outline(*size, bool(page.is_reduced), bool(page.is_tiled))
 

@@ -23,7 +23,7 @@ HOUNSFIELD = np.where(ROWS > 0, 40, -1000) + COLUMNS
 CT: dict[str, Any] = {"RescaleSlope": 1, "RescaleIntercept": -1024, "Modality": "CT"}
 
 
-def ct(padding: int, dtype: str = "i2", **changed: Any) -> bytes:  # noqa: ANN401
+def ct(padding: int, dtype: str = "i2", **changed: Any) -> bytes:  # noqa: ANN401 - elements of any kind
     """A slice whose corners hold `padding`, which its header tells."""
     stored = np.where(OUTSIDE, padding, HOUNSFIELD + 1024).astype(dtype)
     return encoded(dataset(stored, **placed(0.0), **CT, PixelPaddingValue=padding, **changed))
