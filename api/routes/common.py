@@ -107,11 +107,11 @@ Format = Annotated[
 Accept = Annotated[str | None, Header(include_in_schema=False)]
 #: What a part with an image may hold.
 IMAGE_FILES = (
-    "NIfTI, NRRD, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF, BMP or npy. Several parts "
-    "are the channels of one image, in the model's order."
+    "NIfTI, NRRD, MetaImage, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF, BMP or npy. "
+    "Several parts are the channels of one image, in the model's order."
 )
 LabelsFile = Annotated[
-    UploadFile, File(description="NIfTI, NRRD, PNG, TIFF, BMP or npy label map.")
+    UploadFile, File(description="NIfTI, NRRD, MetaImage, PNG, TIFF, BMP or npy label map.")
 ]
 SliceIndex = Annotated[int | None, Form(description="Slice of a volume; default: the middle.")]
 RegionText = Annotated[

@@ -1,4 +1,4 @@
-"""POST an image in any supported format, get it as NIfTI or NRRD, or one slice as PNG."""
+"""POST an image in any supported format: NIfTI, NRRD or MetaImage of it, or one slice as PNG."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _WHITE = 99.5
 
 @router.post(
     "",
-    summary="An image as NIfTI or NRRD, or one slice of it",
+    summary="An image as NIfTI, NRRD or MetaImage, or one slice of it",
     response_class=Response,
-    responses=answers("nifti", "nrrd", "png"),
+    responses=answers("nifti", "nrrd", "metaimage", "png"),
 )
 async def convert(
     image: Annotated[UploadFile, File(description="Any supported format.")],
@@ -62,7 +62,7 @@ async def convert(
     As PNG: one slice, by default the middle one, with 8-bit intensities or label ids. Headers give
     the number of slices in `plane`, and whether the source has a geometry.
     """
-    form = negotiate(format, accept, ["nifti", "nrrd", "png"])
+    form = negotiate(format, accept, ["nifti", "nrrd", "metaimage", "png"])
     content = await read_upload(image)
     card = (await engine.bundle(model)).card if model else None
     colour = card is not None and card.takes_colours

@@ -69,7 +69,9 @@ async def show(job: JobDependency, jobs: JobsDependency) -> InferenceJobView:
     summary="The result of an inference job",
     response_class=Response,
     responses={
-        **answers("nifti", "nrrd", "dicom", "png", "tiff", "bmp", "npy", "npz", "zip", "json"),
+        **answers(
+            "nifti", "nrrd", "metaimage", "dicom", "png", "tiff", "bmp", "npy", "npz", "zip", "json"
+        ),
         **problems(404, 409),
     },
 )

@@ -61,7 +61,10 @@ async def predict(
     "/labels",
     summary="The label map of an image",
     response_class=Response,
-    responses={**answers("nifti", "png", "nrrd", "tiff", "npy"), 304: {"description": "As known."}},
+    responses={
+        **answers("nifti", "png", "nrrd", "metaimage", "tiff", "npy"),
+        304: {"description": "As known."},
+    },
 )
 async def show(
     image: ImageDependency,
@@ -79,7 +82,7 @@ async def show(
     if _tag(label) in _tags(if_none_match):
         return Response(status_code=304, headers=headers)
     kept = format_of(image)
-    form = negotiate(format, None, [kept, "nifti", "png", "nrrd", "tiff", "npy"])
+    form = negotiate(format, None, [kept, "nifti", "png", "nrrd", "metaimage", "tiff", "npy"])
 
     def content() -> bytes:
         if form == kept and slice is None:

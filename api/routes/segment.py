@@ -41,6 +41,7 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
         **answers(
             "nifti",
             "nrrd",
+            "metaimage",
             "dicom",
             "png",
             "tiff",

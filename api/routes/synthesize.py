@@ -33,7 +33,7 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
     summary="Synthesize images from a label map",
     response_class=Response,
     responses={
-        **answers("nifti", "nrrd", "png", "tiff", "bmp", "npy", "npz", "zip", "json"),
+        **answers("nifti", "nrrd", "metaimage", "png", "tiff", "bmp", "npy", "npz", "zip", "json"),
         **ACCEPTED,
     },
 )

@@ -36,9 +36,9 @@ Inputs: TypeAlias = Annotated[
 Files: TypeAlias = Annotated[
     list[Path] | None,
     typer.Argument(
-        help="NIfTI, NRRD, PNG, JPEG, TIFF, BMP, npy, npz, DICOM (file, folder or zip); several "
-        "files are the channels of one image, in the model's order, or the slices of a DICOM "
-        "series. With --input: more inputs.",
+        help="NIfTI, NRRD, MetaImage, PNG, JPEG, TIFF, BMP, npy, npz, DICOM (file, folder or zip); "
+        "several files are the channels of one image, in the model's order, or the slices of a "
+        "DICOM series. With --input: more inputs.",
     ),
 ]
 OutPath: TypeAlias = Annotated[

@@ -25,13 +25,13 @@ _BYTES = 0xDC00
 Images: TypeAlias = Annotated[
     list[Path],
     typer.Argument(
-        help="NIfTI, NRRD, PNG, JPEG, TIFF, BMP, npy, npz, DICOM (file, folder or zip); several "
-        "files are the channels of one image, in the model's order, or the slices of a DICOM "
-        "series."
+        help="NIfTI, NRRD, MetaImage, PNG, JPEG, TIFF, BMP, npy, npz, DICOM (file, folder or zip); "
+        "several files are the channels of one image, in the model's order, or the slices of a "
+        "DICOM series."
     ),
 ]
 Labels: TypeAlias = Annotated[
-    Path, typer.Argument(help="Label map: NIfTI, NRRD, PNG, TIFF, BMP, npy or npz.")
+    Path, typer.Argument(help="Label map: NIfTI, NRRD, MetaImage, PNG, TIFF, BMP, npy or npz.")
 ]
 Out: TypeAlias = Annotated[
     Path, typer.Option("--out", "-o", help="File to write; its suffix sets the format.")

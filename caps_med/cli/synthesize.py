@@ -33,7 +33,8 @@ def synthesize(
         list[Path] | None,
         typer.Argument(
             metavar="LABELS",
-            help="Label map: NIfTI, NRRD, PNG, BMP, TIFF, npy or npz. With --input: more inputs.",
+            help="Label map: NIfTI, NRRD, MetaImage, PNG, BMP, TIFF, npy or npz. With --input: "
+            "more inputs.",
         ),
     ] = None,
     inputs: Inputs = None,

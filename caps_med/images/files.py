@@ -15,6 +15,7 @@ from caps_med.drafts import write_whole
 from caps_med.errors import InvalidInput, InvalidParameter, NotFinite
 from caps_med.images.channels import chosen_volume, stack_channels
 from caps_med.images.codecs import dicom_layout
+from caps_med.images.codecs.codec import Codec
 from caps_med.images.codecs.registry import CODECS, codec_of_content, codec_of_name, codec_of_path
 from caps_med.images.image import Kind, MedicalImage, save_with
 from caps_med.images.labels import as_labels, smallest_unsigned
@@ -208,8 +209,7 @@ def count_pictures(source: str | PathLike[str] | bytes, *, limits: Limits = DEFA
     """
     if not isinstance(source, bytes) and Path(source).is_dir():
         return 1
-    data = _content(source, limits)
-    codec = codec_of_content(data)
+    data, codec = _content(source, limits)
     return 1 if codec.count is None else codec.count(data, limits)
 
 
@@ -224,8 +224,7 @@ def _decoded(
         from caps_med.images.codecs.dicom_series import read_series
 
         return read_series(Path(source), limits, kind=kind, series=series, index=index)
-    data = _content(source, limits)
-    codec = codec_of_content(data)
+    data, codec = _content(source, limits)
     if series is not None:
         if codec.decode_series is None:
             raise InvalidInput(f"{codec.name}: it holds no DICOM series: choose none")
@@ -237,15 +236,20 @@ def _decoded(
     return chosen_volume(codec.decode(data, kind, limits), index)
 
 
-def _content(source: str | PathLike[str] | bytes, limits: Limits) -> bytes:
+def _content(source: str | PathLike[str] | bytes, limits: Limits) -> tuple[bytes, Codec]:
+    """The content of one file, and its format."""
     data = source if isinstance(source, bytes) else _file_content(Path(source), limits)
     limits.check_file(len(data))
-    return data
+    codec = codec_of_content(data)
+    if codec.attached is not None and not isinstance(source, bytes):
+        data = codec.attached(Path(source), data, limits)
+        limits.check_file(len(data))
+    return data, codec
 
 
 def encode_image(image: MedicalImage, format: str, *, compress: bool | None = None) -> bytes:
-    """The content of a file of `format`: "nifti", "nrrd", "png", "jpeg", "tiff", "bmp", "npy",
-    "npz", or "dicom" (DICOM SEG, only for label maps of DICOM slices).
+    """The content of a file of `format`: "nifti", "nrrd", "metaimage", "png", "jpeg", "tiff",
+    "bmp", "npy", "npz", or "dicom" (DICOM SEG, only for label maps of DICOM slices).
 
     Args:
         image: an image or a label map, written as `as_written` has it.

@@ -7,7 +7,8 @@ writer refuses (see `caps_med.images.check_writable`).
 from __future__ import annotations
 
 _LOSSLESS = {"jpeg": "png"}
-_PICTURES, _VOLUMES = ("png", "tiff", "nifti", "npy"), ("nifti", "nrrd", "npy")
+_PICTURES = ("png", "tiff", "nifti", "npy")
+_VOLUMES = ("nifti", "nrrd", "metaimage", "npy")
 
 
 def formats_of(source: str, *, labels: bool, picture: bool, slices: bool) -> tuple[str, ...]:

@@ -190,7 +190,7 @@ def bad_inputs() -> list[Bad]:
             b"encoding: raw\ndata file: /etc/passwd\n\n", 422, broken),
         Bad(16, "MetaImage",
             lambda: b"ObjectType = Image\nNDims = 2\nElementDataFile = /etc/passwd\n",
-            415, "unsupported_format"),
+            422, broken),
         Bad(17, "npy, a pickle", pickled_npy, 415, "unsupported_format"),
         Bad(17, "npz bomb", lambda: npz_bomb(256), 413, large),
         Bad(17, "zip of a series, bomb",

@@ -19,12 +19,25 @@ from tests.contract.formats import picture
 
 
 def test_formats_are_a_closed_list() -> None:
-    assert FORMATS == ("nifti", "nrrd", "dicom", "png", "jpeg", "tiff", "bmp", "npy", "npz")
+    assert FORMATS == (
+        "nifti",
+        "nrrd",
+        "metaimage",
+        "dicom",
+        "png",
+        "jpeg",
+        "tiff",
+        "bmp",
+        "npy",
+        "npz",
+    )
 
 
 @pytest.mark.parametrize("data", [b"GIF89a" + bytes(100), b"\x80\x04pickle", b"PK\3\4zip"])
 def test_unknown_content(data: bytes) -> None:
-    with pytest.raises(UnsupportedFormat, match=r"of no known format .allowed: nifti, nrrd, dicom"):
+    with pytest.raises(
+        UnsupportedFormat, match=r"of no known format .allowed: nifti, nrrd, metaimage"
+    ):
         read_image(data)
 
 

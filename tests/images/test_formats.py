@@ -19,11 +19,15 @@ PICTURE, VOLUME = np.zeros((1, 2, 2)), np.zeros((1, 2, 2, 2))
         (MedicalImage(PICTURE, format="jpeg"), "labels", ("png", "tiff", "nifti", "npy")),
         (MedicalImage(PICTURE, format="jpeg"), "image", ("jpeg", "png", "tiff", "nifti", "npy")),
         (MedicalImage(PICTURE, format="npy"), "labels", ("npy", "png", "tiff", "nifti")),
-        (MedicalImage(VOLUME, format="nrrd"), "labels", ("nrrd", "nifti", "npy")),
-        (MedicalImage(VOLUME, format="dicom"), "image", ("nifti", "nrrd", "npy")),
-        (read_image(slice_file(**IDENTITY)), "labels", ("dicom", "nifti", "nrrd", "npy")),
-        (read_image(slice_file(**IDENTITY)), "image", ("nifti", "nrrd", "npy")),
-        (read_image(slice_file()), "labels", ("nifti", "nrrd", "npy")),
+        (MedicalImage(VOLUME, format="nrrd"), "labels", ("nrrd", "nifti", "metaimage", "npy")),
+        (MedicalImage(VOLUME, format="dicom"), "image", ("nifti", "nrrd", "metaimage", "npy")),
+        (
+            read_image(slice_file(**IDENTITY)),
+            "labels",
+            ("dicom", "nifti", "nrrd", "metaimage", "npy"),
+        ),
+        (read_image(slice_file(**IDENTITY)), "image", ("nifti", "nrrd", "metaimage", "npy")),
+        (read_image(slice_file()), "labels", ("nifti", "nrrd", "metaimage", "npy")),
     ],
 )
 def test_the_default_comes_first(image: MedicalImage, kind: Kind, offered: tuple[str, ...]) -> None:

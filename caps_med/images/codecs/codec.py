@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -28,6 +29,8 @@ class Codec:
         decode_one: one picture of such a stack.
         decode_series: of a format whose files may hold several series, the one of an identifier;
             of several volumes one.
+        attached: of a format whose header may lie in a file of its own, from its path and content:
+            the content of one file that holds the voxels too.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Codec:
     count: Callable[[bytes, Limits], int] | None = None
     decode_one: Callable[[bytes, Kind, Limits, int], MedicalImage] | None = None
     decode_series: Callable[[bytes, Kind, Limits, str, int | None], MedicalImage] | None = None
+    attached: Callable[[Path, bytes, Limits], bytes] | None = None
 
 
 def with_common_dtype(array: Array) -> Array:

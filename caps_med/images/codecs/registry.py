@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
-from caps_med.images.codecs import bmp, dicom, jpeg, nifti, npy, npz, nrrd, png, tiff
+from caps_med.images.codecs import bmp, dicom, jpeg, metaimage, nifti, npy, npz, nrrd, png, tiff
 from caps_med.images.codecs.codec import Codec
 
 CODECS: dict[str, Codec] = {
     module.CODEC.name: module.CODEC
-    for module in (nifti, nrrd, dicom, png, jpeg, tiff, bmp, npy, npz)
+    for module in (nifti, nrrd, metaimage, dicom, png, jpeg, tiff, bmp, npy, npz)
 }
 #: In the order in which content is looked at: before DICOM's magic lie 128 bytes that may look like
 #: any other format.

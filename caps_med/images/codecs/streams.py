@@ -69,6 +69,21 @@ def inflate_gzip(name: str, data: bytes, size: int) -> bytes:
     return b"".join(parts)
 
 
+def inflate_zlib(name: str, data: bytes, size: int) -> bytes:
+    """The content of one zlib or gzip stream, which must be `size` bytes with the right checksum.
+
+    Never inflates past `size`.
+    """
+    stream = zlib.decompressobj(wbits=47)  # which of both, its header tells
+    content = _decompress(stream, data, size + 1, "zlib")
+    if len(content) != size or not stream.eof or stream.unused_data:
+        raise InvalidInput(
+            f"{name}: the compressed part does not hold just the {size} bytes that the header "
+            "describes: copy the file again"
+        )
+    return content
+
+
 def inflate_raw(name: str, data: bytes, most: int) -> bytes:
     """The content of one raw deflate stream of at most `most` bytes.
 
@@ -89,10 +104,10 @@ def inflate_raw(name: str, data: bytes, most: int) -> bytes:
     return content
 
 
-def _decompress(stream: zlib._Decompress, data: bytes, most: int) -> bytes:
+def _decompress(stream: zlib._Decompress, data: bytes, most: int, called: str = "gzip") -> bytes:
     try:
         return stream.decompress(data, most)
     except zlib.error as error:
         raise InvalidInput(
-            "gzip: the stream is broken (wrong checksum, length or code): copy the file again"
+            f"{called}: the stream is broken (wrong checksum, length or code): copy the file again"
         ) from error

@@ -122,7 +122,7 @@ def of_format(root: Path, suffix: str, make: Callable[[Pixels], NDArray[np.gener
     return card
 
 
-@pytest.mark.parametrize("suffix", [".tif", ".npy", ".npz", ".nii.gz", ".nrrd"])
+@pytest.mark.parametrize("suffix", [".tif", ".npy", ".npz", ".nii.gz", ".nrrd", ".mha"])
 def test_pictures_of_16_bits_are_the_same_in_every_format(suffix: str, tmp_path: Path) -> None:
     def deep(image: Pixels) -> NDArray[np.generic]:
         return image[None].astype(np.uint16) * 257
@@ -132,7 +132,7 @@ def test_pictures_of_16_bits_are_the_same_in_every_format(suffix: str, tmp_path:
     assert of_format(tmp_path, suffix, deep) == card
 
 
-@pytest.mark.parametrize("suffix", [".tif", ".npy", ".npz", ".nrrd"])
+@pytest.mark.parametrize("suffix", [".tif", ".npy", ".npz", ".nrrd", ".mha"])
 def test_colour_pictures_are_the_same_in_every_format(suffix: str, tmp_path: Path) -> None:
     def coloured(image: Pixels) -> NDArray[np.generic]:
         return np.stack([image, image // 2, 255 - image])

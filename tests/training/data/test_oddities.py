@@ -113,8 +113,8 @@ def test_strangers_are_listed_and_no_errors(tmp_path: Path) -> None:
     dataset = open_dataset(tmp_path)
     assert codes(dataset) == []
     assert {path.relative_to(tmp_path).as_posix() for path in dataset.strangers} == set(strangers)
-    (tmp_path / "imagesTr" / "scan.mha").write_bytes(b"an image of a format that is not read")
-    assert codes(open_dataset(tmp_path)) == [("unpaired", "imagesTr/scan.mha")]
+    (tmp_path / "imagesTr" / "scan.mgz").write_bytes(b"an image of a format that is not read")
+    assert codes(open_dataset(tmp_path)) == [("unpaired", "imagesTr/scan.mgz")]
 
 
 def test_a_map_of_ids_among_masks_is_named(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ SUFFIXES = tuple(
 )
 #: Formats of images that are not read; files of any other kind are no images.
 _UNREAD = (
-    ".bmp", ".gif", ".webp", ".heic", ".jp2", ".j2k", ".pgm", ".ppm", ".pnm", ".mha", ".mhd",
+    ".gif", ".webp", ".heic", ".jp2", ".j2k", ".pgm", ".ppm", ".pnm",
     ".img", ".hdr", ".img.gz", ".mgz", ".mgh", ".mnc", ".nhdr", ".vtk", ".vti", ".czi", ".nd2",
     ".lif", ".oib", ".oif", ".lsm", ".svs", ".ndpi", ".mrxs", ".scn", ".vsi", ".h5", ".hdf5",
     ".mat",

@@ -1,0 +1,248 @@
+"""MetaImage (.mha), as ITK writes it. Fields: https://itk.org/Wiki/ITK/MetaIO/Documentation.
+
+Where ITK and that text differ, ITK counts: the world is Left, Posterior, Superior, whatever
+AnatomicalOrientation says, and MET_LONG has 32 bits.
+
+Voxels in another file are refused in what comes as bytes: the name in it is a stranger's. Of a path
+`x.mhd` the file `x.raw` or `x.zraw` beside it is read, and no other, see `attached`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from caps_med.errors import InvalidInput, UnsupportedFormat
+from caps_med.images.codecs.codec import Codec, with_common_dtype
+from caps_med.images.codecs.streams import check_length, check_ratio, inflate_zlib
+from caps_med.images.image import Array, Kind, MedicalImage
+from caps_med.images.limits import Limits
+from caps_med.images.reading import read_at_most
+
+_MAX_HEADER = 2**16
+#: The lines up to the one that every header has; others may come before it, comments included.
+_MAGIC = re.compile(rb"(?:[A-Za-z]\w*[ \t]*=[^\n]*\n){0,16}NDims[ \t]*=")
+#: The last line of a header: where the voxels are.
+_LAST = re.compile(rb"^ElementDataFile[ \t]*=[ \t]*([^\r\n]*?)[ \t]*\r?\n", re.MULTILINE)
+_DTYPES = {
+    "MET_CHAR": "i1", "MET_UCHAR": "u1", "MET_SHORT": "i2", "MET_USHORT": "u2", "MET_INT": "i4",
+    "MET_UINT": "u4", "MET_LONG": "i4", "MET_ULONG": "u4", "MET_LONG_LONG": "i8",
+    "MET_ULONG_LONG": "u8", "MET_FLOAT": "f4", "MET_DOUBLE": "f8",
+}  # fmt: skip
+_WRITTEN = {dtype: name for name, dtype in reversed(_DTYPES.items())}
+#: The names that fields have had, the one that counts first.
+_MATRIX = ("TransformMatrix", "Rotation", "Orientation")
+_ORIGIN = ("Offset", "Origin", "Position")
+_SPACING = ("ElementSpacing", "ElementSize")
+_BIG_ENDIAN = ("BinaryDataByteOrderMSB", "ElementByteOrderMSB")
+_BESIDE = (".raw", ".zraw")
+_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
+
+
+def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
+    """Two axes are a picture (columns, rows), three a volume; each may have several channels."""
+    fields, start = _header(data)
+    sizes = _sizes(fields)
+    channels = _whole(fields, "ElementNumberOfChannels", 1)[0]
+    dtype = _dtype(fields)
+    limits.check_array(sizes, dtype.itemsize * channels)
+    voxels = _voxels(fields, data[start:], math.prod(sizes) * channels * dtype.itemsize)
+    array = np.frombuffer(voxels, dtype).reshape(channels, *sizes, order="F")
+    array = array.swapaxes(1, 2) if len(sizes) == 2 else array
+    array = array.astype(dtype.newbyteorder("="), order="C")
+    if len(sizes) == 2:
+        return MedicalImage(array, format="metaimage")
+    affine, warnings = _affine(fields)
+    return MedicalImage(array, affine, format="metaimage", warnings=warnings)
+
+
+def encode(image: MedicalImage) -> bytes:
+    """Compressed by zlib, in one file; K channels of a voxel lie side by side."""
+    array = with_common_dtype(image.array)
+    if image.spatial_dims == 2:
+        array = array.swapaxes(1, 2)
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    voxels = zlib.compress(little.tobytes(order="F"), 6)
+    lps = _TO_LPS @ image.affine if image.spatial_dims == 3 else np.eye(3)
+    steps, origin = lps[:-1, :-1], lps[:-1, -1]
+    spacing = np.linalg.norm(steps, axis=0)
+    fields = {
+        "ObjectType": "Image",
+        "NDims": image.spatial_dims,
+        "BinaryData": True,
+        "BinaryDataByteOrderMSB": False,
+        "CompressedData": True,
+        "CompressedDataSize": len(voxels),
+        "TransformMatrix": _numbers((steps / spacing).T),
+        "Offset": _numbers(origin),
+        "CenterOfRotation": _numbers(np.zeros(image.spatial_dims)),
+        "ElementSpacing": _numbers(spacing),
+        "DimSize": " ".join(map(str, array.shape[1:])),
+        "ElementNumberOfChannels": len(array),
+        "ElementType": _WRITTEN[array.dtype.str[1:]],
+        "ElementDataFile": "LOCAL",
+    }
+    return "".join(f"{name} = {value}\n" for name, value in fields.items()).encode() + voxels
+
+
+def attached(path: Path, header: bytes, limits: Limits) -> bytes:
+    """The content of one file, from a header in a file of its own and the voxels beside it.
+
+    Of `x.mhd` they are in `x.raw` or `x.zraw` in the same folder, as ITK writes them. A header that
+    names any other file, or is whole by itself, is given back as it is.
+
+    Raises:
+        InvalidInput: that file cannot be read.
+        InputTooLarge: both together are larger than `limits` allow.
+    """
+    last = _LAST.search(header[:_MAX_HEADER])
+    named = last[1].decode("utf-8", "replace") if last else ""
+    if last is None or named not in {path.stem + suffix for suffix in _BESIDE}:
+        return header
+    beside = path.with_name(named)
+    try:
+        with beside.open("rb") as file:
+            voxels = read_at_most(file, limits.max_bytes + 1)
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot read {beside}, the voxels of {path.name}: {error.strerror}"
+        ) from error
+    return header[: last.start()] + b"ElementDataFile = LOCAL\n" + voxels
+
+
+def _numbers(values: Array) -> str:
+    return " ".join(repr(float(value)) for value in values.ravel())
+
+
+def _header(data: bytes) -> tuple[Mapping[str, str], int]:
+    """The fields, and where the voxels begin."""
+    last = _LAST.search(data[:_MAX_HEADER])
+    if last is None:
+        raise InvalidInput(
+            f"MetaImage: no line ElementDataFile ends the header within {_MAX_HEADER} bytes"
+        )
+    if last[1].upper() != b"LOCAL":
+        raise InvalidInput(
+            "MetaImage: its voxels lie in another file (ElementDataFile), which is not opened: "
+            "save it as one .mha file"
+        )
+    fields: dict[str, str] = {}
+    for line in data[: last.start()].decode("utf-8", "replace").splitlines():
+        name, equals, value = line.partition("=")
+        if not equals and line.strip():
+            raise InvalidInput("MetaImage: a line of the header is not a field")
+        if name.strip() in fields:
+            raise InvalidInput("MetaImage: a field of the header is given twice")
+        fields[name.strip()] = value.strip()
+    if fields.get("HeaderSize", "0") != "0":
+        raise UnsupportedFormat("MetaImage: HeaderSize is not read: save it again")
+    return fields, last.end()
+
+
+def _sizes(fields: Mapping[str, str]) -> tuple[int, ...]:
+    axes = _whole(fields, "NDims")[0]
+    sizes = _whole(fields, "DimSize", count=axes)
+    if axes not in (2, 3):
+        raise UnsupportedFormat(
+            f"MetaImage: a picture or one volume is read, this file has sizes {list(sizes)}: "
+            "split its time points into files"
+        )
+    return sizes
+
+
+def _dtype(fields: Mapping[str, str]) -> np.dtype[np.generic]:
+    name = _required(fields, "ElementType").removesuffix("_ARRAY")
+    if name not in _DTYPES:
+        raise UnsupportedFormat(
+            "MetaImage: ElementType must be an integer or float of up to 64 bits"
+        )
+    order = ">" if _is_true(fields, *_BIG_ENDIAN) else "<"
+    dtype: np.dtype[np.generic] = np.dtype(order + _DTYPES[name])
+    return dtype
+
+
+def _voxels(fields: Mapping[str, str], stored: bytes, size: int) -> bytes:
+    if not _is_true(fields, "BinaryData", default="True"):
+        raise UnsupportedFormat("MetaImage: voxels written as text are not read: save it as binary")
+    if not _is_true(fields, "CompressedData"):
+        check_length("MetaImage", size, len(stored))
+        return stored
+    if "CompressedDataSize" in fields:
+        check_length("MetaImage", _whole(fields, "CompressedDataSize")[0], len(stored))
+    check_ratio("MetaImage", size, len(stored))
+    return inflate_zlib("MetaImage", stored, size)
+
+
+def _affine(fields: Mapping[str, str]) -> tuple[Array, tuple[str, ...]]:
+    """The affine of a volume, and what had to be decided."""
+    warnings = []
+    if not any(name in fields for name in _MATRIX):
+        warnings.append(
+            "MetaImage: no orientation; its axes are taken for Left, Posterior, Superior"
+        )
+    slope = _reals(fields, ("ElementToIntensityFunctionSlope",), 1, (1.0,))
+    offset = _reals(fields, ("ElementToIntensityFunctionOffset",), 1, (0.0,))
+    if slope != 1 or offset != 0:
+        warnings.append("MetaImage: ElementToIntensityFunction is not applied, as ITK does not")
+    spacing = _reals(fields, _SPACING, 3, (1.0,) * 3)
+    affine = np.eye(4)
+    affine[:3, :3] = _reals(fields, _MATRIX, 9, tuple(np.eye(3).ravel())).reshape(3, 3).T * spacing
+    affine[:3, 3] = _reals(fields, _ORIGIN, 3, (0.0,) * 3)
+    return _TO_LPS @ affine, tuple(warnings)
+
+
+def _reals(
+    fields: Mapping[str, str], names: tuple[str, ...], count: int, default: tuple[float, ...]
+) -> Array:
+    """The numbers of the field by the first of its names that is there."""
+    name = next((name for name in names if name in fields), None)
+    if name is None:
+        return np.array(default)
+    try:
+        found = np.array([float(value) for value in fields[name].split()])
+    except ValueError:
+        found = np.array(())
+    if len(found) != count:
+        raise InvalidInput(f"MetaImage: {name} must be {count} numbers")
+    return found
+
+
+def _whole(
+    fields: Mapping[str, str], name: str, default: int | None = None, count: int = 1
+) -> tuple[int, ...]:
+    """The numbers of a field, each at least 1."""
+    if default is not None and name not in fields:
+        return (default,)
+    words = _required(fields, name).split()
+    if len(words) != count or not all(re.fullmatch(r"[1-9][0-9]{0,17}", word) for word in words):
+        raise InvalidInput(f"MetaImage: {name} must be {count} whole numbers of at least 1")
+    return tuple(map(int, words))
+
+
+def _is_true(fields: Mapping[str, str], *names: str, default: str = "False") -> bool:
+    """Whether the field says so by the first of its names that is there."""
+    said = next((fields[name] for name in names if name in fields), default)
+    if said.lower() not in ("true", "false", "1", "0"):
+        raise InvalidInput(f"MetaImage: {names[0]} must be True or False")
+    return said.lower() in ("true", "1")
+
+
+def _required(fields: Mapping[str, str], name: str) -> str:
+    if name not in fields:
+        raise InvalidInput(f"MetaImage: the field {name} is missing")
+    return fields[name]
+
+
+def _recognises(data: bytes) -> bool:
+    return _MAGIC.match(data[:_MAX_HEADER]) is not None
+
+
+CODEC = Codec(
+    "metaimage", (".mha", ".mhd"), "application/x-metaimage", _recognises, decode, encode,
+    attached=attached,
+)  # fmt: skip
