@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 
 class UnknownVersion(RuntimeError):
     """The file is of another version of the service."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One that a table has not had from the beginning.
+
+    Attributes:
+        declared: its type and default, which rows have that were there before.
+    """
+
+    table: str
+    name: str
+    declared: str
 
 
 class Database:
@@ -19,13 +33,15 @@ class Database:
         path: the file; created if it does not exist.
         schema: statements that leave what there is, ``CREATE TABLE IF NOT EXISTS``.
         version: kept in ``PRAGMA user_version``; files of other versions are refused.
+        added: columns that older files of this version get. Services that do not know them go on
+            with the same file.
 
     Raises:
         OSError, sqlite3.Error: the file cannot be written, or is damaged.
         UnknownVersion: it is of another version of the service.
     """
 
-    def __init__(self, path: Path, schema: str, version: int) -> None:
+    def __init__(self, path: Path, schema: str, version: int, added: Iterable[Column] = ()) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.connection() as connection:
@@ -38,6 +54,17 @@ class Database:
                 raise UnknownVersion(f"{path.name} has version {found}, but {version} is needed")
             connection.executescript(schema)
             connection.execute(f"PRAGMA user_version = {version}")
+        self._add(added)
+
+    def _add(self, columns: Iterable[Column]) -> None:
+        """Add the columns that are missing; of several services that begin, one does."""
+        with self.transaction() as connection:
+            for column in columns:
+                rows = connection.execute(f"PRAGMA table_info({column.table})")
+                if column.name not in [row[1] for row in rows]:
+                    connection.execute(
+                        f"ALTER TABLE {column.table} ADD COLUMN {column.name} {column.declared}"
+                    )
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:

@@ -115,14 +115,14 @@ class Projects:
         project: str,
         strategy: str = "uncertainty",
         author: str | None = None,
-        skip: str | None = None,
+        skip: str | Sequence[str] | None = None,
     ) -> dict[str, Any] | None:
         """The image to correct next, which nobody else is given for some minutes; None at the end.
 
         Args:
             strategy: uncertainty, diversity or random.
             author: who corrects it.
-            skip: not this image.
+            skip: not this image, or none of these.
         """
         asked = _given(strategy=strategy, author=author, skip=skip)
         answer = self._send("GET", f"{_PATH}/{project}/next", params=asked)
@@ -208,5 +208,5 @@ class Projects:
         return found
 
 
-def _given(**parameters: str | int | None) -> dict[str, str | int]:
+def _given(**parameters: str | int | Sequence[str] | None) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if value is not None}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Collection
 
 import numpy as np
 
@@ -22,7 +24,7 @@ _TRIES = 20
 #: Nobody has it now, or until a time that only a clock which was set back since could have given:
 #: those of several services may differ by as much as an image is held.
 _UNHELD = "state <> 'corrected' AND held_until NOT BETWEEN :now AND :now + 2 * :lease"
-_FREE = f"project = :project AND {_UNHELD} AND id IS NOT :skip"
+_FREE = f"project = :project AND {_UNHELD} AND id NOT IN (SELECT value FROM json_each(:skip))"  # noqa: S608 - our own texts
 
 
 class Choice:
@@ -39,7 +41,7 @@ class Choice:
         self._database = database
 
     def next(
-        self, project: str, strategy: Strategy, author: str, skip: str | None = None
+        self, project: str, strategy: Strategy, author: str, skip: Collection[str] = ()
     ) -> tuple[Image, Strategy] | None:
         """An image that is not corrected and that nobody else has, and how it was chosen.
 
@@ -47,23 +49,22 @@ class Choice:
         random.
 
         Args:
-            skip: the id of an image that is not to be chosen.
+            skip: the ids of images that are not to be chosen.
 
         Returns:
             None if there is none left.
         """
         self._give_back(project, author)
+        skipped = json.dumps(list(skip))
         for _ in range(_TRIES):
-            found, used = self._chosen(project, strategy, skip)
+            found, used = self._chosen(project, strategy, skipped)
             if found is None:
                 return None
             if image := self._taken(project, found, author):
                 return image, used
         return None
 
-    def _chosen(
-        self, project: str, strategy: Strategy, skip: str | None
-    ) -> tuple[str | None, Strategy]:
+    def _chosen(self, project: str, strategy: Strategy, skip: str) -> tuple[str | None, Strategy]:
         if strategy == "uncertainty":
             order = "AND uncertainty IS NOT NULL ORDER BY uncertainty DESC"
             if found := self._first(project, skip, order):
@@ -72,13 +73,13 @@ class Choice:
             return found, strategy
         return self._first(project, skip, "ORDER BY draw"), "random"
 
-    def _first(self, project: str, skip: str | None, order: str) -> str | None:
+    def _first(self, project: str, skip: str, order: str) -> str | None:
         query = f"SELECT id FROM images WHERE {_FREE} {order} LIMIT 1"  # noqa: S608 - our own texts
         with self._database.connection() as connection:
             row = connection.execute(query, self._at(project, skip=skip)).fetchone()
         return None if row is None else str(row[0])
 
-    def _unlike(self, project: str, skip: str | None) -> str | None:
+    def _unlike(self, project: str, skip: str) -> str | None:
         """The image that is least like the corrected ones."""
         free = f"{_FREE} AND pose IS NOT NULL ORDER BY draw LIMIT :most"
         known = "project = ? AND state = 'corrected' AND pose IS NOT NULL ORDER BY draw LIMIT ?"

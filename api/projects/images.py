@@ -110,7 +110,7 @@ class ProjectImages:
         """An image whose file is yet to be written, and the content of that file."""
         try:
             decoded = await self._engine.decode([upload.content], "image", choice=choice)
-            await to_thread.run_sync(model.image_reader.match_channels, decoded)
+            matched = await to_thread.run_sync(model.image_reader.match_channels, decoded)
         except CapsMedError as error:
             raise _about(upload, error) from error
         form, content = await self._engine.run(
@@ -129,6 +129,7 @@ class ProjectImages:
             affine=affine,
             bytes=len(content),
             created=time.time(),
+            warnings=matched.warnings,
         )
         return image, content
 

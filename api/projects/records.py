@@ -77,6 +77,7 @@ class Image:
         scored: whether `uncertainty` and the pose are those of the project's present model.
         uncertainty: 0 to 1; None before it is computed, or if the model cannot take the image.
         holder, held_until: who has it to correct, and until when.
+        warnings: what was doubtful when its file was read.
     """
 
     number: int
@@ -98,6 +99,7 @@ class Image:
     uncertainty: float | None = None
     holder: str | None = None
     held_until: float = 0.0
+    warnings: tuple[str, ...] = ()
 
     @property
     def spacing(self) -> list[float] | None:

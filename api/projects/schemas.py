@@ -86,6 +86,7 @@ class ImageView(BaseModel):
     spacing: list[float] | None = Field(description="Millimetres; null: a picture.")
     held_out: bool = Field(description="Whether it is never trained on.")
     held_by: str | None = Field(description="Who was given it as the next one to correct.")
+    warnings: list[str] = Field(description="What was doubtful when its file was read.")
     created: datetime
 
     @classmethod
@@ -101,6 +102,7 @@ class ImageView(BaseModel):
             shape=list(image.shape),
             spacing=image.spacing,
             held_by=image.holder if held else None,
+            warnings=list(image.warnings),
             created=when(image.created),
         )
 

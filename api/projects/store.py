@@ -15,7 +15,7 @@ from typing import Any
 from api.database import Database
 from api.problems import LEARNING, PROJECT_NOT_FOUND, QUOTA, Refusal
 from api.projects.records import STATE_OF, STATES, Image, LabelVersion, Project, Round, State
-from api.projects.tables import SCHEMA, VERSION, T, columns, from_row, to_columns
+from api.projects.tables import ADDED, SCHEMA, VERSION, T, columns, from_row, to_columns
 
 #: Projects of one key, or of all callers where no key is needed.
 MOST_PROJECTS = 1000
@@ -40,7 +40,7 @@ class ProjectStore:
     """
 
     def __init__(self, path: Path, quota: int, most_images: int) -> None:
-        self.database = Database(path, SCHEMA, VERSION)
+        self.database = Database(path, SCHEMA, VERSION, ADDED)
         self._quota, self._most_images = quota, most_images
 
     def add_project(self, project: Project) -> Project:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
+from api.database import Column
 from api.projects.records import Image, LabelVersion, Project, Round
 
 #: Kept in ``PRAGMA user_version``.
@@ -50,7 +51,8 @@ CREATE TABLE IF NOT EXISTS images (
     holder TEXT,
     held_until REAL NOT NULL DEFAULT 0,
     pose BLOB,
-    draw REAL NOT NULL
+    draw REAL NOT NULL,
+    warnings TEXT NOT NULL DEFAULT '[]'
 );
 CREATE INDEX IF NOT EXISTS images_by_project ON images (project, number);
 CREATE INDEX IF NOT EXISTS images_by_name ON images (project, name);
@@ -96,6 +98,9 @@ CREATE TABLE IF NOT EXISTS rounds (
 ) WITHOUT ROWID;
 """
 
+#: What the tables have not had from the beginning.
+ADDED = (Column("images", "warnings", "TEXT NOT NULL DEFAULT '[]'"),)
+
 T = TypeVar("T", Project, Image, LabelVersion, Round)
 
 
@@ -110,7 +115,13 @@ def _tuple(text: str) -> tuple[Any, ...]:
 #: Columns whose values are written otherwise than they are kept in the records.
 _READ: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
     Project: {"labels": _labels},
-    Image: {"shape": _tuple, "affine": _tuple, "held_out": bool, "scored": bool},
+    Image: {
+        "shape": _tuple,
+        "affine": _tuple,
+        "held_out": bool,
+        "scored": bool,
+        "warnings": _tuple,
+    },
     LabelVersion: {"ids": _tuple},
     Round: {"accepted": bool, "dice": json.loads, "before": json.loads},
 }

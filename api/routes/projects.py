@@ -6,6 +6,7 @@ from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Form, Path, Query, Request, Response
+from pydantic import StringConstraints
 
 from api.problems import STORAGE, Refusal
 from api.projects.caller import Caller
@@ -20,7 +21,10 @@ from training.data.interpretation import Interpretation
 
 router = APIRouter(prefix="/v1/projects", tags=["projects"])
 
-Identity = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
+_IDENTITY = "^[0-9a-f]{32}$"
+Identity = Annotated[str, Path(pattern=_IDENTITY)]
+#: Images that one request can pass over.
+_MOST_SKIPPED = 200
 After = Annotated[
     str | None, Query(pattern="^[0-9]{1,18}$", description="`next` of the answer before.")
 ]
@@ -173,7 +177,8 @@ async def next_image(
         ),
     ] = "uncertainty",
     skip: Annotated[
-        str | None, Query(pattern="^[0-9a-f]{32}$", description="Not this image.")
+        list[Annotated[str, StringConstraints(pattern=_IDENTITY)]] | None,
+        Query(max_length=_MOST_SKIPPED, description="Not this image; may be repeated."),
     ] = None,
 ) -> NextImage | Response:
     """For some minutes, or until it is saved, it is given to nobody else. Without scores yet, it is
@@ -181,7 +186,7 @@ async def next_image(
     """
 
     def found() -> NextImage | Response:
-        chosen = projects.choice.next(project.id, strategy, author, skip)
+        chosen = projects.choice.next(project.id, strategy, author, skip or ())
         if chosen is None:
             return Response(status_code=204)
         image, used = chosen

@@ -17,6 +17,7 @@ from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.projects.conftest import png
 from tests.api.serving import Served
 from tests.conftest import tiny_binary, write_tiny
+from tests.images.codecs.test_dicom_padding import ct
 from tests.page.conftest import PATIENCE_MS, check_accessible, saved
 
 VIEW = "#annotate"
@@ -365,6 +366,38 @@ class TestOtherOrders:
         for one in get(page, f"{self.project}/images")["images"]:
             found = labels(page, f"{self.project}/images/{one['id']}", 1)
             assert int((found == 1).sum()) == 21
+
+    def test_what_is_being_saved_is_not_offered_as_the_next_image(self, page: Page) -> None:
+        held: list[Route] = []
+
+        def hold(route: Route) -> None:
+            if route.request.method == "PUT":
+                held.append(route)
+            else:
+                route.continue_()
+
+        page.route(re.compile(r"/labels\?"), hold)
+        for name in ("disc-0.png", "disc-1.png"):
+            self.open(page, name)
+            page.locator(CANVAS).press("Space")
+            with page.expect_request(lambda request: request.method == "PUT"):
+                page.locator(CANVAS).press("Control+s")
+        rows = page.locator(f"{VIEW} .images tr")
+        expect(rows.filter(has_text="being saved")).to_have_count(2)
+        page.locator(f"{VIEW} .next").click()
+        expect(page.locator(SAID)).to_contain_text("No image is left")
+        for route in held:
+            route.continue_()
+        expect(rows.filter(has_text="corrected")).to_have_count(2)
+
+    def test_what_was_doubtful_about_an_image_is_told(self, page: Page) -> None:
+        part = FilePayload(name="ct.dcm", mimeType="application/dicom", buffer=ct(-2000))
+        page.locator(f"{VIEW} .drop input").set_input_files(part)
+        self.open(page, "ct.dcm")
+        told = page.locator(f"{VIEW} .warnings")
+        expect(told).to_contain_text("DICOM: padding (Pixel Padding Value) was set to the backgr")
+        self.open(page, "disc-0.png")
+        expect(told).to_have_count(0)
 
     def test_the_model_of_a_round_that_is_over_is_told(self, page: Page) -> None:
         """Its stream breaks off at once."""

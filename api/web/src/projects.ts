@@ -11,6 +11,8 @@ export interface Project {
 export interface Image {
   id: string; name: string; state: State; version: number; author: string | null; uncertainty: number | null;
   held_out: boolean; held_by: string | null;
+  /** What was doubtful when its file was read. */
+  warnings: string[];
   /** Millimetres; null of a picture, which has no geometry. */
   spacing: number[] | null;
 }
@@ -27,10 +29,12 @@ export type Strategy = keyof typeof STRATEGIES;
 
 const PAGE = 200; // images in a list
 const MOST_FILES = 15; // of one upload
+const MOST_SKIPPED = 200; // images that are not to be the next one
 
 const at = (project: string, rest = '') => `v1/projects/${project}${rest}`;
-const query = (fields: Record<string, string | number | undefined>): string =>
-  new URLSearchParams(Object.entries(fields).filter(([, value]) => value).map(([name, value]) => [name, `${value}`])).toString();
+/** What is undefined or empty is left out, a list gives each of its elements. */
+const query = (fields: Record<string, string | number | readonly string[] | undefined>): string =>
+  new URLSearchParams(Object.entries(fields).flatMap(([name, value]) => [value].flat().filter((one) => one).map((one) => [name, `${one}`]))).toString();
 
 /** All elements of a list that comes in pages. */
 async function all<T>(path: string, name: string, signal?: AbortSignal): Promise<T[]> {
@@ -56,9 +60,9 @@ export async function upload(id: string, files: File[], signal: AbortSignal, tol
   }
 }
 
-/** The image to look at next, another one than `skip`; undefined if all are corrected, or others have them. */
-export async function next(id: string, strategy: Strategy, author: string, skip?: string): Promise<{ image: Image; strategy: Strategy; reason: string } | undefined> {
-  const answer = await call(`${at(id, '/next')}?${query({ strategy, author, skip })}`);
+/** The image to look at next, none of `skip`; undefined if all are corrected, or others have them. */
+export async function next(id: string, strategy: Strategy, author: string, skip: readonly string[]): Promise<{ image: Image; strategy: Strategy; reason: string } | undefined> {
+  const answer = await call(`${at(id, '/next')}?${query({ strategy, author, skip: skip.slice(0, MOST_SKIPPED) })}`);
   return answer.status === 204 ? undefined : answer.json();
 }
 

@@ -122,8 +122,11 @@ export function post(path: string, fields: object, signal?: AbortSignal, headers
 export const newToken = (): string => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 
 /** What the service tells about an input and its answer; empty if it has nothing to tell. */
-export const warningsOf = (answer: Response): string => {
-  const told = decodeURIComponent(answer.headers.get('Caps-Med-Warnings') ?? '');
+export const warningsOf = (answer: Response): string => sentence([decodeURIComponent(answer.headers.get('Caps-Med-Warnings') ?? '')]);
+
+/** Warnings as a sentence. */
+export const sentence = (warnings: readonly string[]): string => {
+  const told = warnings.join('; ');
   return told && `${told.charAt(0).toUpperCase()}${told.slice(1)}.`;
 };
 

@@ -31,6 +31,8 @@ def test_a_project_from_python(server: Running, tmp_path: Path) -> None:
         image = found["id"]
         drawn = tmp_path / f"{found['name'][0]}-mask.png"
         assert projects.next(project, strategy="random", author="anna", skip=image) != found
+        everything = [one["id"] for one in added]
+        assert projects.next(project, author="anna", skip=everything) is None
         assert projects.predict(project, image)["version"] == 1
         labels = projects.labels(project, image)
         saved = projects.save_labels(project, image, drawn, labels.version, author="anna")

@@ -185,6 +185,19 @@ def test_images_without_scores_are_found_by_an_index(store: ProjectStore) -> Non
     assert "SEARCH images USING INDEX images_unscored" in plan and "TEMP B-TREE" not in plan
 
 
+def test_images_from_before_their_warnings_were_kept(store: ProjectStore, tmp_path: Path) -> None:
+    project = project_of(store, "a")
+    before = image_of(store, project, 0)
+    with store.database.transaction() as connection:
+        connection.execute("ALTER TABLE images DROP COLUMN warnings")
+    again = ProjectStore(tmp_path / "projects.sqlite3", 10**9, 10**7)
+    assert again.image(project.id, before.id) == before
+    new = replace(before, id="b" * 32, file="b.png", warnings=("padding", "twice"))
+    (added,) = again.add_images([(new, 0.5)])
+    assert added.warnings == ("padding", "twice")
+    assert again.images(project.id, None, 0, 9) == [before, added]
+
+
 def test_projects_that_pile_up(store: ProjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "MOST_PROJECTS", 2)
     first = project_of(store, "a", "anna 1")

@@ -12,6 +12,7 @@ import pytest
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.projects.conftest import Create, add, code, discs, png, upload
 from tests.api.running import until
+from tests.images.codecs.test_dicom_padding import ct
 from tests.images.dicom_files import (
     ECHOES,
     PATIENT,
@@ -144,6 +145,20 @@ def test_dicom_is_kept_exactly_and_without_its_tags(
     assert (kept.array == given.array).all() and np.allclose(kept.affine, given.affine)
 
 
+def test_what_a_reader_doubts_stays_with_the_image(client: httpx.Client, create: Create) -> None:
+    project = create()
+    padded, plain = add(client, project, {"ct.dcm": ct(-2000), "a.png": discs(1)[0][0]})
+    (told,) = client.get(padded, params={"format": "json"}).json()["warnings"]
+    assert "padding (Pixel Padding Value) was set to the background" in told
+    assert client.get(plain, params={"format": "json"}).json()["warnings"] == []
+    listed = client.get(f"{project}/images").json()["images"]
+    assert [one["warnings"] for one in listed] == [[told], []]
+    pixels = np.random.default_rng(0).integers(0, 255, (3, 64, 64)).astype(np.uint8)
+    colour = encode_image(MedicalImage(pixels, format="png"), "png")
+    (image,) = upload(client, project, {"colour.png": colour}).json()["images"]
+    assert "grey" in image["warnings"][0]
+
+
 def test_of_a_study_and_of_echoes_one_is_chosen(client: httpx.Client, create: Create) -> None:
     project = create()
     refused = upload(client, project, {"study.zip": zipped_study()})
@@ -230,6 +245,12 @@ def test_the_most_uncertain_image_comes_first(client: httpx.Client, create: Crea
     assert scores[first] == max(scores.values())
     other = client.get(f"{project}/next", params={"skip": first}).json()["image"]["id"]
     assert other != first
+    last = {scores[image]: image for image in scores}[min(scores.values())]
+    skipped = {"skip": [image for image in scores if image != last]}
+    assert client.get(f"{project}/next", params=skipped).json()["image"]["id"] == last
+    diverse = {**skipped, "strategy": "diversity"}
+    assert client.get(f"{project}/next", params=diverse).json()["image"]["id"] == last
+    assert client.get(f"{project}/next", params={"skip": list(scores)}).status_code == 204
 
 
 def test_a_deleted_project_leaves_nothing(
