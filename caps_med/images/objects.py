@@ -153,13 +153,16 @@ def _from_simpleitk(image: Any) -> MedicalImage:  # noqa: ANN401
 
 
 def _from_pillow(picture: Image, kind: Kind) -> MedicalImage:
-    """As from its file: transparency is laid over black, a palette of greys is grey."""
+    """As from its file: transparency is laid over black, a palette of greys is grey, and white of
+    16 bits is 65535.
+    """
     from caps_med.images.codecs import pictures
 
     if picture.mode not in pictures.MODES:
         picture = picture.convert("RGB")
     image = pictures.from_pillow(picture, "picture", kind, bits=8)
-    return replace(image, format="png" if image.array.dtype == np.uint8 else "npy")
+    white = _WHITE_16 if picture.mode.startswith("I;16") else None
+    return replace(image, format="png" if image.array.dtype == np.uint8 else "npy", white=white)
 
 
 def _image(array: Array, affine: Array | None = None) -> MedicalImage:
@@ -199,3 +202,4 @@ _CONVERTERS: Mapping[str, Callable[[Any], MedicalImage]] = {
     "SimpleITK.Image": _from_simpleitk,
 }
 _PILLOW = "PIL.Image"
+_WHITE_16 = 2**16 - 1

@@ -158,7 +158,8 @@ def pillow_pictures() -> dict[str, Image.Image]:
     palette.putpalette([0, 0, 0, 230, 159, 0, 86, 180, 233])
     greys.putpalette([level for level in range(256) for _ in range(3)])
     others = {mode: colours.convert(mode) for mode in ("LA", "L", "RGB", "1")}
-    return {"RGBA": colours, "P": palette, "P of greys": greys, **others}
+    deep = Image.fromarray(RNG.integers(0, 500, (4, 5)).astype(np.uint16))
+    return {"RGBA": colours, "P": palette, "P of greys": greys, "I;16": deep, **others}
 
 
 @pytest.mark.parametrize("kind", ["image", "labels"])
@@ -175,6 +176,7 @@ def test_a_pillow_image_is_read_as_its_file_is(mode: str, kind: Kind) -> None:
     found = read_image(picture, kind=kind)
     assert np.array_equal(found.array, wanted.array)
     assert len(found.warnings) == len(wanted.warnings)
+    assert found.white == wanted.white
 
 
 def test_a_label_map_in_memory_is_checked_like_a_file() -> None:
