@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from caps_med.disk import is_full
+
 
 class UnknownVersion(RuntimeError):
     """The file is of another version of the service."""
@@ -68,12 +70,20 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own, which is closed at the end of the block."""
+        """A connection of its own, which is closed at the end of the block.
+
+        On a full disk the error of SQLite has the code of a full disk, also where SQLite has no
+        room for its index (-shm) and tells an I/O error.
+        """
         connection = sqlite3.connect(self._path, timeout=30, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             yield connection
+        except sqlite3.OperationalError as error:
+            if is_full(self._path.parent):
+                error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise
         finally:
             connection.close()
 

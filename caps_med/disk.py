@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+#: A disk with less room is full: SQLite begins with an index of 32 KiB beside its file.
+_LITTLE = 2**16
 _NUMBER = re.compile(r"\(os error (\d+)\)")
 
 
@@ -29,6 +32,14 @@ def writing(file: Path) -> Iterator[None]:
         if number is None:
             raise
         raise OSError(number, os.strerror(number), str(file)) from error
+
+
+def is_full(folder: Path) -> bool:
+    """Whether the disk of a folder has no room; not where that cannot be found out."""
+    try:
+        return shutil.disk_usage(folder).free < _LITTLE
+    except OSError:
+        return False
 
 
 def reserve(file: Path) -> None:

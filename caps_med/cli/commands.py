@@ -5,6 +5,7 @@ Nothing heavy is imported before a command runs, so that ``--help`` answers at o
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -89,7 +90,10 @@ def _told(error: OSError) -> str:
     if isinstance(error, shutil.Error):  # of a folder: source, copy and reason of each file
         (_, copy, reason), *_ = error.args[0]
         return f"{copy}: {reason}"
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return told
+    return f"{told}; make room, then give the command again, with --resume if it has that option"
 
 
 def _fail(code: str, message: str) -> NoReturn:

@@ -8,8 +8,10 @@ import json
 import logging
 import shutil
 import sqlite3
+import subprocess
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,7 @@ from tests.conftest import tiny_card, write_tiny
 NAME = "tiny-segmentation"
 SEGMENT = f"/v1/models/{NAME}/segment"
 JOBS = "/v1/training-jobs"
+PROJECTS = "/v1/projects"
 
 
 @pytest.fixture
@@ -133,6 +136,43 @@ def test_a_full_disk_under_the_file_of_jobs_is_a_507(
         monkeypatch.setattr(JobStore, "newest", full)
         answer = client.get(JOBS)
         assert (answer.status_code, answer.json()["code"]) == (507, "disk_full")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk of its own, of 8 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("only root may mount a disk")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Take all that is left of a disk."""
+    file = folder / "filled"
+    with file.open("wb", buffering=0) as opened, suppress(OSError):
+        while True:
+            opened.write(bytes(4096))
+    return file
+
+
+def test_a_disk_that_fills_up_is_a_507_until_there_is_room(root: Path, small_disk: Path) -> None:
+    settings = Settings(models=root, preload=(), projects_folder=small_disk / "projects")
+    app = create_app(settings)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        made = {"name": "liver", "model": NAME}
+        assert client.post(PROJECTS, data=made).status_code == 201
+        filled = fill(small_disk)
+        for answer in (client.get(PROJECTS), client.post(PROJECTS, data=made | {"name": "two"})):
+            assert (answer.status_code, answer.json()["code"]) == (507, "disk_full")
+        filled.unlink()
+        assert [one["name"] for one in client.get(PROJECTS).json()["projects"]] == ["liver"]
+        assert client.post(PROJECTS, data=made | {"name": "two"}).status_code == 201
 
 
 def test_damage_inside_an_archive_is_not_the_disks(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -74,6 +76,21 @@ def test_too_little_memory_is_one_line(
     with pytest.raises(SystemExit, match="2"):
         commands.run()
     assert capsys.readouterr().err.startswith("out_of_memory: there is too little memory: crop")
+
+
+@pytest.mark.parametrize(("number", "hint"), [(errno.ENOSPC, True), (errno.EACCES, False)])
+def test_a_full_disk_is_told_with_the_way_out(
+    number: int, hint: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused() -> None:
+        raise OSError(number, os.strerror(number), "o.png")
+
+    monkeypatch.setattr(commands, "app", refused)
+    with pytest.raises(SystemExit, match="2"):
+        commands.run()
+    told = capsys.readouterr().err
+    assert told.startswith(f"file: o.png: {os.strerror(number)}")
+    assert ("make room, then give the command again" in told) == hint
 
 
 def test_what_the_output_cannot_encode_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,8 +172,12 @@ class RunFolder:
         # file for every kill; this one overwrites its own.
         partial = file.with_suffix(".partial")
         states = {name: dict(part.state_dict()) for name, part in parts.items()}
-        with writing(partial), partial.open("wb") as opened:
-            torch.save(states, opened)
+        try:
+            with writing(partial), partial.open("wb") as opened:
+                torch.save(states, opened)
+        except OSError:
+            partial.unlink(missing_ok=True)  # what was written fills the disk further
+            raise
         partial.replace(file)
 
     def load(self, file: Path, parts: Mapping[str, Stateful]) -> None:
