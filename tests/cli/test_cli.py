@@ -58,13 +58,12 @@ def labels(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
-)
-def test_too_little_memory_is_one_line(
+def told_of(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def without_memory(*_: object) -> None:
+) -> str:
+    """What a command prints that meets an error."""
+
+    def refused(*_: object) -> None:
         raise error
 
     for name in ("PYTHONWARNINGS", "OMP_WAIT_POLICY"):
@@ -72,23 +71,27 @@ def test_too_little_memory_is_one_line(
     for name in ("collect_rarely_at_start", "keep_freed_memory"):
         monkeypatch.setattr(commands, name, lambda: None)
     monkeypatch.setattr(commands, "add_plugins", lambda _: None)
-    monkeypatch.setattr(commands, "app", without_memory)
+    monkeypatch.setattr(commands, "app", refused)
     with pytest.raises(SystemExit, match="2"):
         commands.run()
-    assert capsys.readouterr().err.startswith("out_of_memory: there is too little memory: crop")
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_too_little_memory_is_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = told_of(error, monkeypatch, capsys)
+    assert told.startswith("out_of_memory: there is too little memory: crop")
 
 
 @pytest.mark.parametrize(("number", "hint"), [(errno.ENOSPC, True), (errno.EACCES, False)])
 def test_a_full_disk_is_told_with_the_way_out(
     number: int, hint: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refused() -> None:
-        raise OSError(number, os.strerror(number), "o.png")
-
-    monkeypatch.setattr(commands, "app", refused)
-    with pytest.raises(SystemExit, match="2"):
-        commands.run()
-    told = capsys.readouterr().err
+    told = told_of(OSError(number, os.strerror(number), "o.png"), monkeypatch, capsys)
     assert told.startswith(f"file: o.png: {os.strerror(number)}")
     assert ("make room, then give the command again" in told) == hint
 
