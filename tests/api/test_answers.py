@@ -100,6 +100,17 @@ def test_every_volume_comes_back_as_nrrd(
     np.testing.assert_array_equal(read_image(image.content).array, read_image(content).array)
 
 
+def test_a_metaimage_is_answered_as_one(client: TestClient, volume: bytes) -> None:
+    asked = {"format": "metaimage"}
+    content = client.post("/v1/images", files={"image": volume}, params=asked).content
+    answer = client.post(SEGMENT, files={"image": content})
+    assert answer.headers["content-type"] == "application/x-metaimage"
+    assert answer.headers["content-disposition"] == 'attachment; filename="segmentation.mha"'
+    wanted = read_image(client.post(SEGMENT, files={"image": volume}).content)
+    np.testing.assert_array_equal(read_image(answer.content).array, wanted.array)
+    np.testing.assert_allclose(read_image(answer.content).affine, wanted.affine, atol=1e-6)
+
+
 def test_no_dicom_seg_is_written_where_none_is_asked_for(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
