@@ -237,6 +237,20 @@ def test_a_volume_is_corrected_by_keyboard(
     expect(page.locator("#help")).to_contain_text("interpolate between the slices")
 
 
+def held_saves(page: Page) -> list[Route]:
+    """The label maps that the page sends from now on, none of which arrives."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if route.request.method == "PUT":
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route(re.compile(r"/labels\?"), hold)
+    return held
+
+
 #: A tab whose storage has no room for corrections.
 NO_ROOM = """() => {
     const { setItem } = Storage.prototype;
@@ -315,13 +329,6 @@ class TestOtherOrders:
     @pytest.mark.parametrize("refusals", [True])
     def test_what_is_not_answered_holds_nobody_up(self, page: Page) -> None:
         """It is kept and sent again, while other images are corrected."""
-        held: list[Route] = []
-
-        def hold(route: Route) -> None:
-            if route.request.method == "PUT":
-                held.append(route)
-            else:
-                route.continue_()
 
         def sent(number: int) -> Route:
             """The label map that is sent after so many others."""
@@ -334,7 +341,7 @@ class TestOtherOrders:
         page.clock.install()
         page.reload()
         page.locator(f"{VIEW} .predicts").uncheck()
-        page.route(re.compile(r"/labels\?"), hold)
+        held = held_saves(page)
         self.open(page, "disc-0.png")
         page.locator(CANVAS).press("Space")
         page.locator(CANVAS).press("Control+s")
@@ -367,16 +374,50 @@ class TestOtherOrders:
             found = labels(page, f"{self.project}/images/{one['id']}", 1)
             assert int((found == 1).sum()) == 21
 
+    @pytest.mark.parametrize("refusals", [True])
+    def test_back_leads_to_the_projects_and_forward_into_this_one(self, page: Page) -> None:
+        """What is painted comes along, and what was being saved is told."""
+        listed, caption = page.locator(f"{VIEW} .projects"), page.locator(f"{VIEW} .caption")
+
+        def restored() -> None:
+            expect(caption).to_have_text("disc-0.png")
+            expect(page.locator(STANDING)).to_contain_text("Not saved; restored from before")
+            assert page.evaluate(PAINTED) == 21
+
+        self.open(page, "disc-0.png")
+        page.locator(CANVAS).press("Space")
+        page.go_back()
+        expect(listed).to_be_visible()
+        page.go_forward()
+        restored()
+        address = page.url
+        page.reload()
+        restored()
+        page.locator("nav a", has_text="Models").click()
+        page.reload()
+        page.locator("nav a", has_text="Annotate").click()
+        restored()
+        assert page.url == address
+
+        held = held_saves(page)
+        with page.expect_request(lambda request: request.method == "PUT"):
+            page.locator(CANVAS).press("Control+s")
+        page.locator(f"{VIEW} .leave").click()
+        expect(listed).to_be_visible()
+        page.go_back()
+        restored()
+        held[0].continue_()
+        expect(page.locator(SAID)).to_contain_text("Saved as version 1")
+        expect(page.locator(STANDING)).to_contain_text("Version 1 by anonymous.")
+        expect(page.locator(f"{VIEW} .images tr", has_text="corrected")).to_have_count(1)
+
+        page.evaluate("() => { location.hash = `annotate/${'f'.repeat(32)}`; }")
+        expect(page.locator(f"{VIEW} .problem")).to_contain_text("there is no project fff")
+        listed.locator(".open").first.click()
+        expect(page.locator(f"{VIEW} .problem")).to_have_count(0)
+
     def test_what_is_being_saved_is_not_offered_as_the_next_image(self, page: Page) -> None:
-        held: list[Route] = []
-
-        def hold(route: Route) -> None:
-            if route.request.method == "PUT":
-                held.append(route)
-            else:
-                route.continue_()
-
-        page.route(re.compile(r"/labels\?"), hold)
+        held = held_saves(page)
         for name in ("disc-0.png", "disc-1.png"):
             self.open(page, name)
             page.locator(CANVAS).press("Space")

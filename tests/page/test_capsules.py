@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -72,6 +73,24 @@ def test_one_point(looked: Page) -> None:
     expect(looked.locator("#capsules .warnings")).to_be_hidden()
     looked.locator("#capsules select.model").select_option("digits")
     expect(looked.locator("#capsules .warnings")).to_contain_text("The image is unlike those")
+
+
+def test_a_network_that_is_wider_than_a_phone(looked: Page) -> None:
+    """It fades out where there is more, and arrow keys scroll it."""
+    network = looked.locator("#capsules .network")
+    expect(network).not_to_have_attribute("tabindex", "0")
+    looked.set_viewport_size({"width": 390, "height": 844})
+    expect(network).to_have_attribute("tabindex", "0")
+    expect(network).to_have_css("mask-image", re.compile("gradient"))
+    fades = "element => ['--before', '--after'].map(name => element.style.getPropertyValue(name))"
+    assert network.evaluate(fades) == ["0px", "32px"]
+    network.press("ArrowRight")
+    looked.wait_for_function(
+        "() => document.querySelector('#capsules .network').style.getPropertyValue('--before') "
+        "!== '0px'"
+    )
+    assert looked.evaluate("document.documentElement.scrollWidth") == 390
+    check_accessible(looked)
 
 
 def test_an_atom_that_moves(looked: Page) -> None:

@@ -127,6 +127,32 @@ def test_a_classifier_is_trained_and_used(opened: Callable[..., Page], tmp_path:
     expect(page.locator("#classify .sliders input")).to_have_count(16)
 
 
+def test_the_focus_stays_where_it_was(opened: Callable[..., Page]) -> None:
+    page = opened("train")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if route.request.method == "POST":
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/v1/training-jobs", hold)
+    start, cancel = page.locator("#train form .primary"), page.locator("#train .busy button")
+    expect(page.locator("#train [name=data]")).to_have_value("mni152")
+    start.press("Enter")
+    expect(start).to_have_attribute("aria-disabled", "true")
+    page.keyboard.press("Enter")
+    expect(start).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(cancel).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(cancel).to_have_count(0)
+    expect(start).to_be_focused()
+    expect(start).to_have_attribute("aria-disabled", "false")
+    assert len(held) == 1
+
+
 def test_a_run_is_cancelled(opened: Callable[..., Page], discs: Path) -> None:
     page = opened("train")
     fill(page, "long", zipped(discs), epochs="5000", steps="2", batch_size="1", crop="64")

@@ -6,7 +6,7 @@ import { packed, unpacked } from './kept.js';
 export interface Draft extends Unsaved { version: number }
 
 const SLOT = 'caps-med-draft:';
-const PLACE = 'caps-med-annotating';
+const WHO = 'caps-med-annotator';
 
 /** Those for which the storage has no room, as it would hold them. */
 const large = new Map<string, string>();
@@ -44,8 +44,6 @@ export function forgetDraft(image: string, store: Storage = sessionStorage): voi
 export const drafts = (store: Storage = sessionStorage): string[] =>
   [...large.keys(), ...Object.keys(store).filter((slot) => slot.startsWith(SLOT)).map((slot) => slot.slice(SLOT.length))];
 
-/** What this tab annotates, and who. */
-export interface Annotating { project?: string | undefined; image?: string | undefined; author?: string | undefined }
-
-export const annotating = (store: Storage = sessionStorage): Annotating => JSON.parse(store.getItem(PLACE) ?? '{}');
-export const remember = (now: Annotating, store: Storage = sessionStorage): void => store.setItem(PLACE, JSON.stringify(now));
+/** Who annotates in this tab. */
+export const annotator = (store: Storage = sessionStorage): string => store.getItem(WHO) ?? '';
+export const keepAnnotator = (name: string, store: Storage = sessionStorage): void => store.setItem(WHO, name);

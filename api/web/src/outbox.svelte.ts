@@ -23,6 +23,8 @@ const same = (one: Uint8Array, two: Uint8Array): boolean => one.length === two.l
 export class Outbox<V extends { version: number }> {
   /** What has not arrived: the names of images by their ids, and whether one was sent without an answer. */
   waiting = $state.raw<Record<string, { name: string; silent: boolean }>>({});
+  /** Told once one is saved, whoever has sent it. */
+  onSaved: (parcel: Parcel<V>, saved: V) => void = () => undefined;
   /** Label maps whose sending had no answer: the service may have them. */
   private unanswered: Record<string, Uint8Array[]> = {};
   private sending: Record<string, AbortController> = {};
@@ -76,10 +78,12 @@ export class Outbox<V extends { version: number }> {
   }
 
   /** What was painted since then corrects what is saved now. */
-  private arrived({ image, labels }: Parcel<V>, { version }: V): void {
+  private arrived(parcel: Parcel<V>, saved: V): void {
+    const { image, labels } = parcel;
     const draft = draftOf(image);
     if (!draft || same(draft.labels, labels)) forgetDraft(image);
-    else keepDraft(image, { ...draft, version });
+    else keepDraft(image, { ...draft, version: saved.version });
+    this.onSaved(parcel, saved);
   }
 
   /** Save it, or find out what keeps it from being saved. */
