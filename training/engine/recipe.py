@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,6 +13,7 @@ from caps_med.bundles import NetworkSpec
 from caps_med.bundles.tasks import Task
 from caps_med.errors import InvalidParameter
 from caps_med.networks import CapsuleNetwork
+from caps_med.wording import reason
 from training.data.cases import Instances
 from training.data.prepare import Preparation
 from training.data.samples import Sample
@@ -173,9 +174,40 @@ class CropRecipe(Recipe):
             return None
 
 
+R = TypeVar("R", bound=Recipe)
+
+
 def first_epochs(share: float, epochs: int) -> int:
     """How many epochs, the first ones, make up a share below 1: never all of them."""
     return int(share * epochs)
+
+
+def validated(kind: type[R], values: Mapping[str, Any]) -> R:
+    """A recipe of these values.
+
+    Raises:
+        InvalidParameter: an unknown name or a value out of range.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        said = reason(first)
+        if first["type"] == "extra_forbidden":
+            said = f"there is no such value; known are {', '.join(_siblings(kind, first['loc']))}"
+        raise InvalidParameter(f"recipe: {where}{': ' if where else ''}{said}") from error
+
+
+def _siblings(kind: type[BaseModel], place: Sequence[int | str]) -> list[str]:
+    """The fields that the model at a place within another one has."""
+    for name in place[:-1]:
+        annotation = kind.model_fields[str(name)].annotation
+        kinds = (annotation, *get_args(annotation))
+        kind = next(
+            each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)
+        )
+    return list(kind.model_fields)
 
 
 def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 
 from caps_med.disk import writing
 from caps_med.errors import InvalidParameter
 from training.atomic import write_text
-from training.engine.recipe import AUTO, Recipe, merged
+from training.engine.recipe import AUTO, R, Recipe, merged, validated
 
 
 class Stateful(Protocol):
@@ -25,16 +25,13 @@ class Stateful(Protocol):
         """Restore that state."""
 
 
-R = TypeVar("R", bound=Recipe)
-
-
 class RunFolder:
     """The folder of one run; its files are replaced atomically.
 
     Attributes:
         recipe: of the run as it came to be: found rates, restarts, less memory.
-        planned: of a cross-validation, the recipe that each of its folds starts with.
-        split: what the run has held out.
+        planned: the recipe that the run, or each fold of a cross-validation, starts with.
+        split: what the run has held out, and in how many folds.
         trace: the traceback of an unexpected error on a cluster.
     """
 
@@ -51,8 +48,12 @@ class RunFolder:
         return RunFolder(self.path / f"fold-{number}")
 
     def first(self, folds: int) -> RunFolder:
-        """The folder of the first of `folds` networks, or of the only one if `folds` is 0."""
-        return self.fold(1) if folds else self
+        """The folder of the only network if `folds` is 0; of several the first that has begun.
+
+        That need not be number 1 where they are trained side by side.
+        """
+        each = [self.fold(number) for number in range(1, folds + 1)] or [self]
+        return next((one for one in each if one.checkpoint.exists()), each[0])
 
     def open(self, recipe: Recipe, resume: bool) -> None:
         """Start the run, or resume it.
@@ -63,20 +64,21 @@ class RunFolder:
         """
         if resume:
             self._require_started()
-            self._require_same(self.read_recipe(type(recipe)), recipe)
+            self._refuse(_changed(self.read_recipe(type(recipe)), recipe))
         else:
             self.refuse_started()
         self.write(recipe)
 
     def refuse_started(self) -> None:
-        """Protect a run that is already here.
+        """Protect a run that is already here, or a fold of one.
 
         Raises:
             InvalidParameter: there is one.
         """
-        if self.checkpoint.exists():
+        if self.checkpoint.exists() or any(self.path.glob(f"fold-*/{self.checkpoint.name}")):
             raise InvalidParameter(
-                f"{self.path} holds a run already: add --resume to continue it, or delete it"
+                f"{self.path} holds a run already: add --resume to continue it with the same "
+                "options, delete it, or give the new one another name"
             )
 
     def clear(self) -> None:
@@ -88,21 +90,29 @@ class RunFolder:
         """Replace the run's recipe, or the one in `file`."""
         write_text(file or self.recipe, recipe.model_dump_json(indent=2))
 
-    def saved(self, kind: type[R], overrides: Mapping[str, Any]) -> R:
+    def saved(self, kind: type[R], overrides: Mapping[str, Any], planned: Path | None = None) -> R:
         """The recipe of the run that is here.
 
         Args:
             kind: its class.
-            overrides: values that the user asked for.
+            overrides: values that the user asked for. A command that began with a batch of 4
+                resumes a run that went on with 2, for want of memory: each value may be that of
+                the recipe or that of the plan.
+            planned: file of the plan, which runs of older versions lack.
 
         Raises:
-            InvalidParameter: there is no run, or its recipe is invalid or differs from `overrides`.
+            InvalidParameter: there is no run, its recipe is invalid or differs from `overrides`,
+                or one of these is not possible.
         """
         self._require_started()
         recipe = self.read_recipe(kind)
         if overrides.get("learning_rate") == AUTO and self.rates.exists():
             overrides = {**overrides, "learning_rate": recipe.learning_rate}  # which was found
-        self._require_same(recipe, kind.model_validate(merged(recipe.model_dump(), overrides)))
+        changed = _changed_by(recipe, overrides)
+        if changed and planned is not None and planned.exists():
+            from_plan = _changed_by(self.read_recipe(kind, planned), overrides)
+            changed = {name: change for name, change in changed.items() if name in from_plan}
+        self._refuse(changed)
         return recipe
 
     def read_recipe(self, kind: type[R], file: Path | None = None) -> R:
@@ -127,26 +137,29 @@ class RunFolder:
         if not self.checkpoint.exists():
             raise InvalidParameter(f"{self.path} holds no checkpoint: start without --resume")
 
-    def _require_same(self, saved: Recipe, wanted: Recipe) -> None:
-        before, now = saved.model_dump(mode="json"), wanted.model_dump(mode="json")
-        changed = [f"{k}: {before[k]} -> {v}" for k, v in now.items() if before[k] != v]
+    def _refuse(self, changed: Mapping[str, str]) -> None:
         if changed:
             raise InvalidParameter(
-                f"{self.path} was started with another recipe ({'; '.join(changed)}): resume with "
-                "the same values, or give the run another name"
+                f"{self.path} was started with another recipe ({'; '.join(changed.values())}): "
+                "resume with the same values, or give the run another name"
             )
 
-    def keep_split(self, held_out: Collection[str], training: int, validation: int) -> None:
+    def keep_split(
+        self, held_out: Collection[str], training: int, validation: int, folds: int = 0
+    ) -> None:
         """Write down what is held out, for `require_split`.
 
         Args:
             held_out: names of the cases or images.
             training, validation: numbers of samples.
+            folds: of a cross-validation, which divides them anew; 0 for none.
         """
-        write_text(self.split, _split(held_out, training, validation))
+        write_text(self.split, json.dumps(_split(held_out, training, validation, folds), indent=1))
 
-    def require_split(self, held_out: Collection[str], training: int, validation: int) -> None:
-        """Refuse to go on with other data: what was trained on could be held out from now on.
+    def require_split(
+        self, held_out: Collection[str], training: int, validation: int, folds: int = 0
+    ) -> None:
+        """Refuse to go on with other data or folds: what was trained on could be held out.
 
         Args: as of `keep_split`.
 
@@ -155,9 +168,13 @@ class RunFolder:
         """
         if not self.split.exists():  # as in runs of older versions
             return
-        now = _split(held_out, training, validation)
-        if (text := self.split.read_text(encoding="utf-8")) != now:
-            before = json.loads(text)
+        before = json.loads(self.split.read_text(encoding="utf-8"))
+        if (begun := before.setdefault("folds", folds)) != folds:  # older versions lack it
+            raise InvalidParameter(
+                f"{self.path} was started with --folds {begun}: resume with it, or give the run "
+                "another name; in other folds it would be scored on what it was trained on"
+            )
+        if before != _split(held_out, training, validation, folds):
             raise InvalidParameter(
                 f"{self.path}: the data have changed since the run began ({before['training']} "
                 f"samples to train on and {before['validation']} held out, now {training} and "
@@ -216,9 +233,37 @@ class RunFolder:
             write_text(self.scores, "".join(map(_line, kept)))
 
 
-def _split(held_out: Collection[str], training: int, validation: int) -> str:
-    split = {"training": training, "validation": validation, "held_out": sorted(held_out)}
-    return json.dumps(split, indent=1)
+def _split(held_out: Collection[str], training: int, validation: int, folds: int) -> dict[str, Any]:
+    counts = {"training": training, "validation": validation, "folds": folds}
+    return {**counts, "held_out": sorted(held_out)}
+
+
+def _changed_by(saved: Recipe, overrides: Mapping[str, Any]) -> dict[str, str]:
+    """What a recipe would have otherwise with these values.
+
+    Raises:
+        InvalidParameter: one of them is not possible.
+    """
+    return _changed(saved, validated(type(saved), merged(saved.model_dump(), overrides)))
+
+
+def _changed(saved: Recipe, wanted: Recipe) -> dict[str, str]:
+    """Name of each value that differs -> both in words."""
+    before, now = (dict(_flat(one.model_dump(mode="json"))) for one in (saved, wanted))
+    return {
+        name: f"{name}: {before.get(name)} -> {now.get(name)}"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
+    }
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested values under names such as ``augmentation.noise``."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
 
 
 def _line(scores: Mapping[str, float]) -> str:

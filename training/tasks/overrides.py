@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
 
 from caps_med.errors import InvalidInput, InvalidParameter
-from caps_med.wording import reason
-from training.engine.recipe import Recipe, merged
+from training.engine.recipe import Recipe, merged, validated
 
 
 def build_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Recipe:
@@ -23,26 +21,7 @@ def build_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Rec
     values: dict[str, Any] = {}
     for layer in layers:
         values = merged(values, layer)
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        said = reason(first)
-        if first["type"] == "extra_forbidden":
-            said = f"there is no such value; known are {', '.join(_siblings(kind, first['loc']))}"
-        raise InvalidParameter(f"recipe: {where}{': ' if where else ''}{said}") from error
-
-
-def _siblings(kind: type[BaseModel], place: Sequence[int | str]) -> list[str]:
-    """The fields that the model at a place within another one has."""
-    for name in place[:-1]:
-        annotation = kind.model_fields[str(name)].annotation
-        kinds = (annotation, *get_args(annotation))
-        kind = next(
-            each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)
-        )
-    return list(kind.model_fields)
+    return validated(kind, values)
 
 
 def read_overrides(recipe_file: Path | None, settings: Sequence[str]) -> dict[str, Any]:

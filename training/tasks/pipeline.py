@@ -15,14 +15,16 @@ from rich.console import Console
 from caps_med.bundles import Bundle, ModelCard, ModelRepository, Statement
 from caps_med.cli.tables import print_table
 from caps_med.errors import InvalidInput, InvalidParameter
+from training.data import Dataset
 from training.data.check.check import by_code
 from training.data.interface import TrainingData, TrainingSource
 from training.engine import distributed
-from training.engine.recipe import Recipe
+from training.engine.recipe import Recipe, merged
 from training.engine.run_folder import RunFolder
 from training.randomization.data import LabelMapData
 from training.randomization.source import RandomSource
 from training.tasks.overrides import build_recipe
+from training.tasks.planning import taken_as
 from training.tasks.publish import Trained, publish
 from training.tasks.registry import TASKS, Task
 
@@ -137,18 +139,18 @@ def prepare(request: TrainRequest, console: Console, plan_again: bool = False) -
     repository.check_name(request.name)
     repository.make_ready()
     if not request.resume:
-        request.first_folder.refuse_started()
+        request.folder.refuse_started()
     _check(request.dataset, console)
     recipe = _recipe(replace(request, resume=request.resume and not plan_again), task)
     with idist.one_rank_first():
         source = task.load(request.dataset, request.folder.data, recipe)
-    split = source.held_out, len(source.training), len(source.validation)
+    split = source.held_out, len(source.training), len(source.validation), request.folds
     if request.resume:
         request.folder.require_split(*split)
     elif distributed.first():
         request.folder.keep_split(*split)
     recipe = recipe.completed(source)
-    if request.folds and not request.resume and distributed.first():
+    if not request.resume and distributed.first():
         request.folder.write(recipe, request.folder.planned)
     statement = _statement(request, source.labels)
     if distributed.first():
@@ -226,8 +228,8 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
     dataset = request.dataset
     overrides = {**dataset.recipe_values, **request.overrides}
     if request.resume:
-        saved = request.first_folder.saved(task.recipe, overrides)
         file = request.folder.planned  # which runs of older versions lack
+        saved = request.first_folder.saved(task.recipe, _with_dims(request, overrides), file)
         whole = request.folds and file.exists()
         return request.folder.read_recipe(task.recipe, file) if whole else saved
     dims, values = request.dims, dict[str, Any]()
@@ -237,6 +239,18 @@ def _recipe(request: TrainRequest, task: Task) -> Recipe:
         values.update(task.recipe.values_of(card.network))
     planned = task.plan(dataset, distributed.device(), dims)
     return build_recipe(task.recipe, [planned, values, overrides])
+
+
+def _with_dims(request: TrainRequest, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The recipe values that a request asks for, with those that follow from its `dims`.
+
+    Raises:
+        InvalidParameter: there are no such `dims`.
+    """
+    dataset = request.dataset
+    if request.dims is None or (isinstance(dataset, Dataset) and dataset.load is not None):
+        return overrides
+    return merged({"preparation": taken_as(request.dims)}, overrides)
 
 
 def _dims_of(card: ModelCard) -> str:

@@ -123,8 +123,7 @@ def plan(card: DataCard, device: torch.device, dims: str | None = None) -> dict[
             normalization=normalization(card),
             spacing_mm=_spacing(card),
             slice_mm=_between(card) if spatial == 3 else None,
-            spatial_dims=spatial,
-            neighbours=1 if dims == "2.5d" else 0,
+            **taken_as(dims),
         ),
         "crop": crop,
         **_batch(crop, spatial, device),
@@ -146,8 +145,7 @@ def plan_random(
     Raises:
         InvalidParameter: other `dims` than are possible.
     """
-    if dims not in (None, *DIMS):
-        raise InvalidParameter(f"--dims {dims}: must be one of {', '.join(DIMS)}")
+    taken_as(dims or "2d")
     if data.spacing_mm is None and dims not in (None, "2d"):
         raise InvalidParameter(f"--dims {dims}: the data are pictures, which have no neighbours")
     spatial = 3 if dims == "3d" else 2
@@ -159,8 +157,7 @@ def plan_random(
         "preparation": Preparation(
             normalization=RANDOM_NORMALIZATION,
             slice_mm=data.spacing_mm[0] if data.spacing_mm and spatial == 3 else None,
-            spatial_dims=spatial,
-            neighbours=1 if dims == "2.5d" else 0,
+            **taken_as(dims or "2d"),
         ),
         "randomization": Randomization(),
         "crop": crop,
@@ -170,9 +167,19 @@ def plan_random(
     }
 
 
-def _checked(dims: str | None, card: DataCard) -> str | None:
-    if dims not in (None, *DIMS):
+def taken_as(dims: str) -> dict[str, Any]:
+    """What a `Preparation` says of how volumes are taken.
+
+    Raises:
+        InvalidParameter: `dims` is none of `DIMS`.
+    """
+    if dims not in DIMS:
         raise InvalidParameter(f"--dims {dims}: must be one of {', '.join(DIMS)}")
+    return {"spatial_dims": 3 if dims == "3d" else 2, "neighbours": 1 if dims == "2.5d" else 0}
+
+
+def _checked(dims: str | None, card: DataCard) -> str | None:
+    taken_as(dims or "2d")
     if card.kind == "pictures" and dims not in (None, "2d"):
         raise InvalidParameter(f"--dims {dims}: the data are pictures, which have no neighbours")
     return dims

@@ -402,3 +402,69 @@ def test_what_torchrun_starts_again_goes_on(
     assert "a@1: held-out" in str(call())
     monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT")
     assert "holds a run already: add --resume" in str(call())
+
+
+def test_the_same_command_resumes_a_run_that_went_on_with_less_memory(
+    discs: Path, tmp_path: Path
+) -> None:
+    """It is what Ctrl-C prints; the batch size that it names is not the folder's any more."""
+    begun = prepare(request(discs, tmp_path), Console(quiet=True))
+    folder = begun.request.folder
+    smaller = begun.recipe.model_copy(update={"batch_size": 1})
+    folder.write(smaller)
+    folder.checkpoint.touch()
+    for given in ({}, {"batch_size": 1}):
+        again = request(discs, tmp_path, overrides=given, resume=True)
+        assert prepare(again, Console(quiet=True)).recipe == smaller
+    with pytest.raises(InvalidParameter, match=r"another recipe \(batch_size: 1 -> 3\)"):
+        prepare(
+            request(discs, tmp_path, overrides={"batch_size": 3}, resume=True),
+            Console(quiet=True),
+        )
+    with pytest.raises(InvalidParameter, match=r"\(augmentation.noise: 0.04 -> 0.1\)"):
+        nested = {"augmentation": {"noise": 0.1}}
+        prepare(request(discs, tmp_path, overrides=nested, resume=True), Console(quiet=True))
+
+
+def test_a_cross_validation_is_not_resumed_with_another_number_of_folds(
+    discs: Path, tmp_path: Path
+) -> None:
+    """Its first fold would be scored on cases that it was trained on."""
+    train(request(discs, tmp_path, folds=3), Console(quiet=True))
+    with pytest.raises(InvalidParameter, match="was started with --folds 3: resume with it"):
+        train(request(discs, tmp_path, folds=2, resume=True), Console(quiet=True))
+
+
+def test_volumes_are_not_resumed_in_other_dimensions(tmp_path: Path) -> None:
+    data = write_volumes(tmp_path / "data", 3)
+    begun = prepare(request(data, tmp_path, dims="2.5d"), Console(quiet=True))
+    begun.request.folder.write(begun.recipe)
+    begun.request.folder.checkpoint.touch()
+    for dims in (None, "2.5d"):
+        again = request(data, tmp_path, dims=dims, resume=True)
+        assert prepare(again, Console(quiet=True)).recipe == begun.recipe
+    with pytest.raises(InvalidParameter, match=r"preparation.spatial_dims: 2 -> 3"):
+        prepare(request(data, tmp_path, dims="3d", resume=True), Console(quiet=True))
+
+
+def test_what_one_fold_has_trained_is_not_mixed_with_a_new_start(
+    discs: Path, tmp_path: Path
+) -> None:
+    """On a cluster the second fold may have a checkpoint before the first."""
+    begun = prepare(request(discs, tmp_path, folds=2), Console(quiet=True))
+    second = begun.request.folder.fold(2)
+    second.write(begun.recipe)
+    second.checkpoint.touch()
+    with pytest.raises(InvalidParameter, match="model holds a run already: add --resume"):
+        prepare(request(discs, tmp_path, folds=2), Console(quiet=True))
+    again = prepare(request(discs, tmp_path, folds=2, resume=True), Console(quiet=True))
+    assert again.recipe == begun.recipe
+
+
+def test_an_unknown_value_is_named_when_a_run_is_resumed(discs: Path, tmp_path: Path) -> None:
+    begun = prepare(request(discs, tmp_path), Console(quiet=True))
+    begun.request.folder.write(begun.recipe)
+    begun.request.folder.checkpoint.touch()
+    again = request(discs, tmp_path, overrides={"lerning_rate": 1}, resume=True)
+    with pytest.raises(InvalidParameter, match="lerning_rate: there is no such value"):
+        prepare(again, Console(quiet=True))
