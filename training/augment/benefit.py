@@ -145,8 +145,11 @@ def _train_and_test(
     folder = RunFolder(run.folder.runs / name)
     repository = ModelRepository(run.folder.work / "models")
     if not repository.versions(name):
-        network, _ = train_segmentation(source, recipe, folder, resume=started(folder))
-        publish(repository, name, [(network, source)], recipe, run.config.command)
+        if resume := started(folder):  # after a restart, or with less memory, it is another one
+            recipe = folder.read_recipe(SegmentationRecipe)
+        network, _ = train_segmentation(source, recipe, folder, resume)
+        became = folder.read_recipe(SegmentationRecipe)
+        publish(repository, name, [(network, source)], became, run.config.command)
     return {"dice": dice_on(Model(repository.find(f"{name}@1")), test)}
 
 

@@ -20,6 +20,7 @@ from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, SliceStack, is_grey, with_channels
 from caps_med.images.channels import is_colour
 from caps_med.preprocessing import Preprocessing, with_neighbours
+from training.atomic import write_text
 from training.data.cases import Case, Track
 from training.data.dataset import Dataset
 from training.data.samples import HELD_OUT, Sample, Source, hold_out
@@ -206,7 +207,7 @@ def _write(
         "spacing_mm": preparation.spacing_mm,
         "slice_mm": statistics.median(distances) if distances else None,
     }
-    (store / "manifest.json").write_text(json.dumps(manifest))
+    write_text(store / "manifest.json", json.dumps(manifest))
     return _manifest(store) or manifest
 
 

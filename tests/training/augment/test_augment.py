@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nibabel
@@ -21,7 +22,7 @@ from PIL import Image
 from rich.console import Console
 
 import caps_med
-from caps_med.bundles import LabelMapStatistics
+from caps_med.bundles import LabelMapStatistics, ModelRepository
 from caps_med.drafts import draft_of
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import Kind, MedicalImage, Normalization, read_image
@@ -29,7 +30,7 @@ from tests.conftest import disc, tiny_card, write_tiny
 from tests.training.axons import write_axons
 from tests.training.forked import killed_when, start, succeeds
 from training.augment import AugmentConfig, AugmentFolder, Result, augment
-from training.augment.benefit import BOTH, REAL, half_synthetic, summarized
+from training.augment.benefit import BOTH, REAL, _train_and_test, half_synthetic, summarized
 from training.augment.intensity import Scale
 from training.augment.models import threshold_of
 from training.cli.augment import register
@@ -37,6 +38,7 @@ from training.data import load_source, open_dataset
 from training.data.cases import Cases, FileRef
 from training.data.layouts import discover
 from training.data.stacks import read_reference
+from training.engine import collapse
 from training.tasks.segmentation import SegmentationRecipe
 
 TINY: Mapping[str, Any] = {
@@ -430,3 +432,31 @@ def test_volumes_of_several_classes_come_back_as_such(tmp_path: Path) -> None:
     labels = nibabel.load(tmp_path / "out" / "labels" / "new-00000.nii.gz")
     assert set(np.unique(labels.dataobj)) == {0, 2, 5}
     assert open_dataset(tmp_path / "out").trainable
+
+
+def test_a_segmenter_that_starts_again_is_published_and_resumed_as_it_became(
+    discs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A SegCaps starts again with normalized votes, which has other weights."""
+    monkeypatch.setattr(collapse, "MIN_STEPS", 1)
+    looked = iter([True, False])
+    monkeypatch.setattr(
+        collapse.CollapseWatch,
+        "collapsed",
+        lambda self, step, *_: step == self.deadline and next(looked),
+    )
+    folder, data = AugmentFolder(tmp_path / "out"), open_dataset(discs)
+    run: Any = SimpleNamespace(
+        folder=folder, parts=SimpleNamespace(dataset=data), config=SimpleNamespace(command="")
+    )
+    recipe = SegmentationRecipe.model_validate(
+        {
+            **{"data": str(discs), "network": "segcaps", "variant": "r1", "atoms": 2, "seed": 1},
+            **{"epochs": 1, "steps": 5, "batch_size": 2, "crop": 32},
+        }
+    )
+    found = _train_and_test(run, "segmenter", recipe, None, data)
+    models = folder.work / "models"
+    assert ModelRepository(models).find("segmenter").card.network.arguments["normalize"]
+    shutil.rmtree(models)  # as after a kill before it was published
+    assert _train_and_test(run, "segmenter", recipe, None, data) == found

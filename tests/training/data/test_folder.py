@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -65,6 +66,24 @@ def test_ids_and_classes_beyond_what_is_stored_are_refused(tmp_path: Path, store
         nibabel.save(nibabel.Nifti1Image((labels % 300).astype(np.int32), np.eye(4)), file)
     with pytest.raises(InvalidInput, match="287 different labels, at most 255"):
         load_source(open_dataset(tmp_path), store)
+
+
+def test_a_disk_that_was_full_does_not_spoil_what_is_prepared_next(
+    discs: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the list of what is prepared, written last, only a part fits."""
+
+    def full(self: Path, content: str | bytes) -> None:
+        with self.open("wb") as file:
+            file.write(content[:9].encode() if isinstance(content, str) else content[:9])
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match="No space left"):
+            load_source(open_dataset(discs), store)
+    assert len(load_source(open_dataset(discs), store).training) == 5
 
 
 def test_one_volume_holds_out_slices(tmp_path: Path, store: Path) -> None:
