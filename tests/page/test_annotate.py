@@ -440,6 +440,47 @@ class TestOtherOrders:
         self.open(page, "disc-0.png")
         expect(told).to_have_count(0)
 
+    def test_label_maps_that_there_are_are_added_and_images_deleted(
+        self, page: Page, request: pytest.FixtureRequest
+    ) -> None:
+        rows, told = page.locator(f"{VIEW} .images tr"), page.locator(f"{VIEW} .told")
+        drawn = png(np.ones(SIZE, np.uint8), "labels")
+        parts = [
+            FilePayload(name=name, mimeType="image/png", buffer=drawn)
+            for name in ("disc-0.png", "other.png")
+        ]
+        self.open(page, "disc-0.png")
+        page.locator(f"{VIEW} .labels input").set_input_files(parts)
+        expect(told).to_have_text(
+            "1 of 2 label maps is saved. other.png: no image is called like it."
+        )
+        expect(rows.filter(has_text="corrected")).to_have_count(1)
+        expect(page.locator(STANDING)).to_contain_text("Version 1 by anonymous.")
+        assert page.evaluate(PAINTED) == SIZE[0] * SIZE[1]
+        page.locator(f"{VIEW} .labels input").set_input_files(parts[:1])
+        expect(told).to_contain_text("disc-0.png: its image is corrected already")
+        check_accessible(page)
+
+        delete, dialog = rows.first.locator(".delete"), page.locator("#confirm")
+        delete.press("Enter")
+        dialog.get_by_role("button", name="Keep it").press("Enter")
+        expect(delete).to_be_focused()
+        expect(dialog).to_have_count(0)
+        expect(rows).to_have_count(2)
+        delete.press("Enter")
+        expect(dialog).to_contain_text("All versions of its label map")
+        dialog.locator(".confirmed").press("Enter")
+        expect(rows).to_have_count(1)
+        expect(page.locator(f"{VIEW} .caption")).to_have_count(0)
+        assert page.url.endswith(self.project.rpartition("/")[2])
+
+        page.locator(f"{VIEW} .leave").click()
+        project = page.locator(f"{VIEW} .projects tr", has_text=request.node.name)
+        project.locator(".delete").click()
+        dialog.locator(".confirmed").click()
+        expect(project).to_have_count(0)
+        assert page.request.get(self.project).status == 404
+
     def test_the_model_of_a_round_that_is_over_is_told(self, page: Page) -> None:
         """Its stream breaks off at once."""
         over = False
@@ -467,3 +508,4 @@ class TestOtherOrders:
         over = True
         expect(page.locator(f"{VIEW} .rounds tr", has_text="in use")).to_have_count(1)
         expect(page.locator(f"{VIEW} .project .note")).to_contain_text("better", timeout=5000)
+        page.unroute_all(behavior="wait")  # what is still asked for

@@ -75,6 +75,22 @@ def test_one_point(looked: Page) -> None:
     expect(looked.locator("#capsules .warnings")).to_contain_text("The image is unlike those")
 
 
+def test_the_capsules_are_those_of_the_model_that_answered(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    sample(page, "segment", "Axons")
+    page.locator("#to-capsules").click()
+    chosen = page.locator("#capsules select.model")
+    expect(page.locator("#capsules .inside")).to_be_visible()
+    expect(chosen).to_have_value("axon-segmentation")
+    layers = caps_med.load_model("axon-segmentation").layers
+    expect(page.locator("#capsules .network button")).to_have_count(len(layers))
+    page.reload()
+    expect(chosen).to_have_value("axon-segmentation")
+    chosen.select_option(MODEL)
+    page.reload()
+    expect(chosen).to_have_value(MODEL)
+
+
 def test_a_network_that_is_wider_than_a_phone(looked: Page) -> None:
     """It fades out where there is more, and arrow keys scroll it."""
     network = looked.locator("#capsules .network")

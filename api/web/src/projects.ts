@@ -50,6 +50,7 @@ async function all<T>(path: string, name: string, signal?: AbortSignal): Promise
 export const projects = (): Promise<Project[]> => all('v1/projects', 'projects');
 export const project = (id: string): Promise<Project> => json(at(id));
 export const images = (id: string): Promise<Image[]> => all(at(id, '/images'), 'images');
+export const remove = (id: string): Promise<Response> => call(at(id), { method: 'DELETE' });
 export const create = async (fields: object): Promise<Project> => (await post('v1/projects', fields)).json();
 
 /** Add images, a few at a time; `told`: how many have arrived. */
@@ -85,11 +86,25 @@ export class Annotated {
 
   versions = (signal?: AbortSignal): Promise<Version[]> => all(`${this.path}/labels/versions`, 'versions', signal);
 
-  /** Save a label map that was made from `version`; refused with `precondition_failed` if there is a newer one. */
-  save = async (nifti: Uint8Array<ArrayBuffer>, version: number, author: string, signal: AbortSignal): Promise<Version> => {
-    const headers: Record<string, string> = { 'Content-Type': 'application/gzip', ...(version ? { 'If-Match': `"${version}"` } : { 'If-None-Match': '*' }) };
-    return (await call(`${this.path}/labels?${query({ author })}`, { method: 'PUT', headers, body: nifti, signal })).json();
+  /** With all versions of its label map. */
+  remove = (): Promise<Response> => call(this.path, { method: 'DELETE' });
+
+  /** Save a file of a label map that was made from `version`; refused with `precondition_failed` if there is a newer one. */
+  save = async (file: Uint8Array<ArrayBuffer> | Blob, version: number, author: string, signal: AbortSignal): Promise<Version> => {
+    const headers: Record<string, string> = { 'Content-Type': 'application/octet-stream', ...(version ? { 'If-Match': `"${version}"` } : { 'If-None-Match': '*' }) };
+    return (await call(`${this.path}/labels?${query({ author })}`, { method: 'PUT', headers, body: file, signal })).json();
   };
+}
+
+const SUFFIX = /(\.(nii|seg))?\.[^.]*$/; // of an image's file
+const CHANNEL = /_\d{4}$/; // that nnU-Net gives the files of images, not those of label maps
+
+/** The images that a label map's file is called like. */
+export function calledLike<I extends { name: string }>(images: readonly I[], file: string): I[] {
+  const stem = (name: string) => name.toLowerCase().replace(SUFFIX, '');
+  const wanted = stem(file);
+  const same = images.filter(({ name }) => stem(name) === wanted);
+  return same.length ? same : images.filter(({ name }) => stem(name).replace(CHANNEL, '') === wanted);
 }
 
 export const learn = async (id: string, fields: object): Promise<Round> => (await post(at(id, '/learn'), fields)).json();

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { draftOf, drafts, forgetDraft, keepDraft, loses } from '../src/drafts.js';
-import { effort, learned, type Round } from '../src/projects.js';
+import { calledLike, effort, learned, type Round } from '../src/projects.js';
 
 /** A tab's storage with room for so many characters. */
 function storage(room: number): Storage {
@@ -35,6 +35,15 @@ describe('a correction that is not saved', () => {
     expect([keepDraft('l', draft, store), loses(), draftOf('l', store)]).toEqual([true, false, draft]);
     forgetDraft('l', store);
     expect([drafts(store), draftOf('l', store)]).toEqual([[], undefined]);
+  });
+});
+
+describe('a label map that there is', () => {
+  const images = ['a.nii.gz', 'b_0000.nii.gz', 'c.dcm', 'd.png', 'D.tif'].map((name) => ({ name }));
+  it('belongs to the image that it is called like', () => {
+    const found = (file: string) => calledLike(images, file).map(({ name }) => name);
+    expect(['a.nii', 'b.nii.gz', 'b_0000.nrrd', 'c.seg.nrrd', 'd.png', 'e.png'].map(found))
+      .toEqual([['a.nii.gz'], ['b_0000.nii.gz'], ['b_0000.nii.gz'], ['c.dcm'], ['d.png', 'D.tif'], []]);
   });
 });
 
