@@ -45,12 +45,15 @@ class Preparation(Preprocessing):
 
 
 class _Entry(NamedTuple):
-    """A sample's case (file and name), slice (None: a volume) and columns (None: all)."""
+    """A sample's case (file and name), slice (None: a volume), columns (None: all), and whether it
+    is a picture without labels.
+    """
 
     case: str
     name: str
     slice: int | None
     columns: tuple[int, int] | None = None
+    empty: bool = False
 
 
 def load_source(
@@ -59,11 +62,11 @@ def load_source(
     preparation: Preparation | None = None,
     track: Track[Case] = iter,
 ) -> Source:
-    """Labelled pictures, the labelled slices of volumes, or volumes, as a `Source`.
+    """Pictures, the labelled slices of volumes, or volumes, as a `Source`.
 
     The validation part of the data is held out. Where they have none, every fifth group of cases is
-    (the last of fewer than five); of a single volume every fifth slice, of a single picture the
-    right fifth.
+    (the last of fewer than five), and every fifth of pictures whose label map is empty; of a single
+    volume every fifth slice, of a single picture the right fifth.
 
     Args:
         dataset: files, or a registered data set, which ignores the other arguments.
@@ -91,7 +94,8 @@ def load_source(
         manifest = _write(dataset, store, preparation, made_of, track)
     ids = _checked(manifest["ids"], dataset)
     entries, groups = _entries(manifest["cases"], preparation)
-    if len(set(groups)) < 2:
+    empty = _without_labels(entries, groups)
+    if len(set(groups) - set(empty)) < 2:
         raise InvalidInput(f"{dataset.root}: too few labelled slices to hold some out; add images")
     volumes = manifest["volumes"]
     samples = StoredSamples(store, entries, ids, preparation.neighbours)
@@ -99,7 +103,7 @@ def load_source(
         name=dataset.name,
         samples=samples,
         groups=groups,
-        held_out=_held_out(dataset, groups),
+        held_out=_held_out(dataset, groups, empty),
         labels={i: dataset.labels.get(i, f"label {i}" if i else "background") for i in ids},
         plane=preparation.plane if volumes else None,
         spacing_mm=tuple(manifest["spacing_mm"]) if manifest["spacing_mm"] else None,
@@ -118,10 +122,23 @@ def load_source(
     )
 
 
-def _held_out(dataset: Dataset, groups: Sequence[str]) -> frozenset[str]:
-    """The groups of the data's validation part, unless nothing or nothing else is in it."""
+def _without_labels(entries: Sequence[_Entry], groups: Sequence[str]) -> list[str]:
+    """The groups that are pictures without labels alone."""
+    labelled = {group for entry, group in zip(entries, groups, strict=True) if not entry.empty}
+    return [group for group in dict.fromkeys(groups) if group not in labelled]
+
+
+def _held_out(dataset: Dataset, groups: Sequence[str], empty: Sequence[str]) -> frozenset[str]:
+    """The groups of the data's validation part, unless nothing or nothing else is in it.
+
+    Args:
+        empty: those without labels. They are held out apart, so that there are labels to score.
+    """
     given = {case.grouped for case in dataset.cases if case.part == "validation"} & set(groups)
-    return frozenset(given) if given and given != set(groups) else hold_out(groups)
+    if given and given != set(groups):
+        return frozenset(given)
+    labelled = [group for group in groups if group not in set(empty)]
+    return hold_out(labelled) | frozenset(empty[HELD_OUT // 2 :: HELD_OUT])
 
 
 class StoredSamples(Sequence[Sample]):
@@ -195,8 +212,10 @@ def _write(
                 np.save(file, array)
         ids.update(np.unique(marked).tolist())
         labelled = [z for z in range(len(marked)) if marked[z].any()]
+        empty = not labelled and image.spatial_dims == 2
         found.append({"stem": stem, "name": case.name, "group": case.grouped,
-                      "labelled": labelled, "columns": pixels.shape[-1]})  # fmt: skip
+                      "labelled": [0] if empty else labelled, "empty": empty,
+                      "columns": pixels.shape[-1]})  # fmt: skip
     if first is None:
         raise InvalidInput(f"{dataset.root}: no labelled images")
     manifest = {
@@ -254,17 +273,21 @@ def _check_alike(first: MedicalImage, image: MedicalImage) -> None:
 def _entries(
     cases: Sequence[dict[str, Any]], preparation: Preparation
 ) -> tuple[list[_Entry], list[str]]:
-    """The place and group of every sample."""
+    """The place and group of every sample; pictures without labels come last.
+
+    Folders that older versions have prepared have none of these.
+    """
     if preparation.spatial_dims == 3:
         return [_Entry(c["stem"], c["name"], None) for c in cases], [c["group"] for c in cases]
-    places = [(c, z) for c in cases for z in c["labelled"]]
+    ordered = sorted(cases, key=lambda c: c.get("empty", False))
+    places = [(c, z) for c in ordered for z in c["labelled"]]
+    slices = [_Entry(c["stem"], c["name"], z, empty=c.get("empty", False)) for c, z in places]
     if len({c["group"] for c in cases}) > 1:
-        return [_Entry(c["stem"], c["name"], z) for c, z in places], [c["group"] for c, _ in places]
-    if len(places) == 1:  # one picture
+        return slices, [c["group"] for c, _ in places]
+    if sum(not entry.empty for entry in slices) == 1:  # one picture
         (case, z), edge = places[0], places[0][0]["columns"]
         cut = edge - max(1, edge // HELD_OUT)
         halves = (0, cut), (cut, edge)
         entries = [_Entry(case["stem"], case["name"], z, part) for part in halves]
         return entries, ["left", "right"]
-    slices = [_Entry(c["stem"], c["name"], z) for c, z in places]
     return slices, [f"{entry.case} {entry.slice}" for entry in slices]

@@ -136,3 +136,42 @@ def test_empty_labels_are_refused(discs: Path, tmp_path: Path, store: Path) -> N
         Image.fromarray(np.zeros((72, 80), np.uint8)).save(path)
     with pytest.raises(InvalidInput, match="every label map is empty"):
         load_source(open_dataset(folder), store)
+
+
+def pictures(folder: Path, labelled: str) -> Path:
+    """Pictures in order; those of ``1`` have a label."""
+    for kind in ("images", "labels"):
+        (folder / kind).mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for number, has in enumerate(labelled):
+        mask = np.zeros((24, 24), np.uint8)
+        mask[8:16, 8:16] = int(has)
+        noise = rng.integers(0, 99, mask.shape)
+        for kind, array in (("images", noise + 100 * mask), ("labels", mask)):
+            Image.fromarray(array.astype(np.uint8)).save(folder / kind / f"c{number:02}.png")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "labelled, held_out",
+    [
+        ("1111100000", {"c02", "c07"}),
+        ("0000011111", {"c07", "c02"}),
+        ("0000000011", {"c09", "c02", "c07"}),  # as of the two with labels alone, and every fifth
+        ("11", {"c01"}),
+    ],
+)
+def test_pictures_without_labels_are_learned_from_and_held_out_apart(
+    tmp_path: Path, store: Path, labelled: str, held_out: set[str]
+) -> None:
+    source = load_source(open_dataset(pictures(tmp_path / "data", labelled)), store)
+    assert len(source.samples) == len(labelled)
+    assert source.held_out == held_out
+    for fold in source.folds(2):
+        assert any(sample["label"].any() for sample in fold.validation)
+
+
+def test_one_labelled_picture_among_others_is_too_few(tmp_path: Path, store: Path) -> None:
+    data = pictures(tmp_path / "data", "0100")
+    with pytest.raises(InvalidInput, match="too few labelled slices to hold some out"):
+        load_source(open_dataset(data), store)

@@ -170,6 +170,8 @@ class _Survey:
         self._consistency.add(self._file(case.images[0]), image)
         if set(counted) == {0}:
             fix = "label it, or keep it as a case without foreground"
+            if image.spatial_dims == 3:
+                fix += ", from which --dims 3d alone learns: of slices those with labels are taken"
             self._add("empty_label", case.label, "contains no labels", fix)
         if image.array.min() == image.array.max():
             what = f"has the constant value {image.array.flat[0]:g}"
