@@ -210,6 +210,23 @@ def test_the_segmentation_just_made(opened: Callable[..., Page], server: Served)
     sent_labels(page, server, "/synthesize", lambda sent: np.array_equal(sent.array, wanted))
 
 
+def test_a_model_that_means_the_same_by_the_labels(opened: Callable[..., Page]) -> None:
+    page = opened("synthesize")
+    model, mistaken = (
+        page.locator("#synthesize select.model"),
+        page.locator("#synthesize .mistaken"),
+    )
+    expect(model).to_have_value("brain-t1-synthesis")
+    page.locator("nav a", has_text="Segment").click()
+    sample(page, "segment", "Axons")
+    page.locator("#to-synthesize").click()
+    expect(page.locator("#synthesize .frames")).to_contain_text("images along")
+    expect(model).to_have_value("axon-synthesis")
+    expect(mistaken).to_have_count(0)
+    model.select_option("brain-t1-synthesis")
+    expect(mistaken).to_contain_text("means axon by 1; brain-t1-synthesis takes it for cerebrospi")
+
+
 #: The first pictures are decoded when `letGo` is called, and then `late` is true.
 HELD = """const decode = window.createImageBitmap;
     window.letGo = undefined;

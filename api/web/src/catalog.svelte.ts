@@ -19,8 +19,8 @@ export type Kind = 'image' | 'labels';
 export interface Sample {
   name: string; title: string; kind: Kind; description: string; file: string; model: string; image_of: string | null;
 }
-/** A file to look at; `original`: the image that a label map is of, `channels`: the files of all channels. */
-export interface Picked { content: Blob; name: string; original?: Blob; channels?: Blob[] }
+/** A file to look at; `original`: the image that a label map is of, `labels`: what its ids mean, `channels`: the files of all channels. */
+export interface Picked { content: Blob; name: string; original?: Blob; labels?: Model['labels']; channels?: Blob[] }
 
 const NONE_CHOSEN = Object.fromEntries(Object.keys(TASKS).map((task) => [task, ''])) as Record<Task, string>;
 
@@ -58,6 +58,13 @@ class Catalog {
     return { names: models.map(({ name }) => name), first: toBeginWith(models, this.preloaded, this.samples) ?? '' };
   }
 
+  /** Choose a model of a task that means the same by these labels, if there is one and the chosen one does not. */
+  suit(task: Task, labels: Model['labels']): void {
+    const suits = (one: Model | undefined) => one && !otherwise(labels, one.labels);
+    const found = [this.find(this.chosen[task]), ...this.models.filter((one) => one.task === task)].find(suits);
+    if (found) this.chosen[task] = found.name;
+  }
+
   colors = (model: Pick<Model, 'labels' | 'colors'>): Record<string, Color> => colorsOf(model, this.palette);
 
   find = (name: string): Model | undefined => this.models.find((model) => model.name === name);
@@ -70,6 +77,10 @@ class Catalog {
   }
 }
 export const catalog = new Catalog();
+
+/** The first id by which labels and those of a model do not mean the same. */
+export const otherwise = (labels: Model['labels'], known: Model['labels']): string | undefined =>
+  Object.keys(labels).find((id) => labels[id] !== known[id]);
 
 /** What the capsules of a layer are called: those of the last one of a segmenter or classifier stand for its labels. */
 export function capsuleNames(model: Detail, { name, types }: Layer): string[] {
