@@ -160,6 +160,12 @@ def test_a_run_is_cancelled(opened: Callable[..., Page], discs: Path) -> None:
     page.locator(f"{JOB} .cancel").click()
     expect(page.locator(f"{JOB} .state")).to_contain_text("cancelled")
     expect(page.locator("#train .jobs")).to_contain_text("cancelled")
+    page.reload()  # the job is part of the address
+    expect(page.locator(f"{JOB} .state")).to_contain_text("cancelled")
+    page.go_back()
+    expect(page.locator(JOB)).to_have_count(0)
+    page.locator("#train .jobs tr", has_text="long").get_by_role("button").click()
+    expect(page.locator(f"{JOB} .state")).to_contain_text("cancelled")
 
 
 def test_what_to_look_at_in_data_that_are_trained_on(
