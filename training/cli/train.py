@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -334,6 +335,7 @@ def train_task(task: str, options: Mapping[str, Any]) -> None:
     Raises:
         CapsMedError: see `training.tasks.pipeline.train`.
     """
+    from caps_med.bundles import ModelRepository
     from caps_med.bundles.metadata import checked_statement
     from training.engine import distributed
     from training.engine.recipe import merged
@@ -375,12 +377,16 @@ def train_task(task: str, options: Mapping[str, Any]) -> None:
     )
     if distributed.restarted() and request.first_folder.checkpoint.exists():
         request = replace(request, resume=True)
+    ModelRepository.check_name(request.name)  # of which the folder has its name
     try:
         bundle: Bundle | None
-        if trials or cluster is not None:
-            bundle = _train_side_by_side(request, trials, cluster)
-        else:
-            bundle = distributed.in_parallel(lambda: train(request, console))
+        # of several processes the first claims it; Ray Train sees to it that its own are alone
+        alone = distributed.first() and not distributed.grouped()
+        with request.folder.claimed() if alone else nullcontext():
+            if trials or cluster is not None:
+                bundle = _train_side_by_side(request, trials, cluster)
+            else:
+                bundle = distributed.in_parallel(lambda: train(request, console))
     except KeyboardInterrupt:
         if distributed.first():
             _print_how_to_resume(request.folder.path, request.command)

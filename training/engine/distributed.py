@@ -28,6 +28,11 @@ def launched() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
+def grouped() -> bool:
+    """Whether there is a process group already, as Ray Train makes one."""
+    return bool(torch.distributed.is_initialized())
+
+
 def restarted() -> bool:
     """Whether ``torchrun --max-restarts`` has started the processes again, as one had ended."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
@@ -38,7 +43,7 @@ def in_parallel(work: Callable[[], Result]) -> Result:
 
     A process group that is there already, as Ray Train makes one, is used and kept.
     """
-    if torch.distributed.is_initialized() or not launched():
+    if grouped() or not launched():
         idist.sync()
         return work()
     backend = "nccl" if torch.cuda.is_available() else "gloo"
@@ -68,7 +73,7 @@ register_rendezvous_handler(_MEETING, _rendezvous)
 
 def first() -> bool:
     """Whether this is the process that writes files and prints; also after the group has ended."""
-    if torch.distributed.is_initialized() or not launched():
+    if grouped() or not launched():
         return int(idist.get_rank()) == 0
     return os.environ.get("RANK", "0") == "0"
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import torch
 
@@ -33,6 +35,7 @@ class RunFolder:
         planned: the recipe that the run, or each fold of a cross-validation, starts with.
         split: what the run has held out, and in how many folds.
         trace: the traceback of an unexpected error on a cluster.
+        lock: of the process that trains here.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,6 +45,7 @@ class RunFolder:
         self.rates, self.rates_plot = path / "learning-rate.csv", path / "learning-rate.png"
         self.data, self.planned = path / "data", path / "planned-recipe.json"
         self.split, self.trace = path / "split.json", path / "trace.txt"
+        self.lock = path / "run.lock"
 
     def fold(self, number: int) -> RunFolder:
         """The folder of one network of a cross-validation, counted from 1."""
@@ -68,6 +72,27 @@ class RunFolder:
         else:
             self.refuse_started()
         self.write(recipe)
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Keep other processes from training here until the block ends, or this process.
+
+        The lock is not that of processes which this one starts. Where the system or the file system
+        has no locks, nothing is done.
+
+        Raises:
+            InvalidParameter: another process trains here.
+        """
+        new = not self.path.exists()
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with self.lock.open("w") as file:
+                _lock(file, self.path)
+                yield
+        finally:
+            if new and [*self.path.glob("*")] == [self.lock]:  # refused before it began
+                self.lock.unlink()
+                self.path.rmdir()
 
     def refuse_started(self) -> None:
         """Protect a run that is already here, or a fold of one.
@@ -231,6 +256,26 @@ class RunFolder:
         if self.scores.exists():
             kept = [scores for scores in self.logged() if scores["epoch"] <= epoch]
             write_text(self.scores, "".join(map(_line, kept)))
+
+
+def _lock(file: IO[str], folder: Path) -> None:
+    """Lock a file until it is closed.
+
+    Raises:
+        InvalidParameter: another process has locked it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            raise InvalidParameter(
+                f"{folder}: another process is training there: wait until it has ended, or give "
+                "the run another name"
+            ) from error
 
 
 def _split(held_out: Collection[str], training: int, validation: int, folds: int) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -468,3 +470,27 @@ def test_an_unknown_value_is_named_when_a_run_is_resumed(discs: Path, tmp_path: 
     again = request(discs, tmp_path, overrides={"lerning_rate": 1}, resume=True)
     with pytest.raises(InvalidParameter, match="lerning_rate: there is no such value"):
         prepare(again, Console(quiet=True))
+
+
+def test_two_processes_do_not_train_in_one_folder(discs: Path, tmp_path: Path) -> None:
+    """They would write the same files: one ended in the middle, as a file of its own was gone."""
+    run = tmp_path / "r" / "a"
+    holds = (
+        "import sys; from pathlib import Path\n"
+        "from training.engine.run_folder import RunFolder\n"
+        f"with RunFolder(Path({str(run)!r})).claimed(): print('held', flush=True); sys.stdin.read()"
+    )
+    tiny = [text for name, value in TINY.items() for text in ("--set", f"{name}={value}")]
+    options = {"--data": discs, "--models": tmp_path / "m", "--runs": run.parent, "--name": "a"}
+    command = ["segmentation", *(str(x) for pair in options.items() for x in pair), *tiny]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", holds], **pipes) as other:  # type: ignore[call-overload]  # pipes alone
+        assert other.stdout.readline() == b"held\n"
+        result = CliRunner().invoke(train_app, command)
+        assert "another process is training there" in str(result.exception)
+        other.stdin.close()
+    assert not run.exists(), "nothing was trained"
+    wrong = CliRunner().invoke(train_app, [*command, "--name", "../d"])
+    assert "model name '../d'" in str(wrong.exception) and not (tmp_path / "d").exists()
+    assert CliRunner().invoke(train_app, command).exit_code == 0
+    assert "holds a run already" in str(CliRunner().invoke(train_app, command).exception)
