@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from anyio import to_thread
@@ -66,7 +67,7 @@ class Annotations:
     ) -> LabelVersion | None:
         labels = await self._engine.run("encode", lambda: kept(answer, image))
         return await to_thread.run_sync(
-            lambda: self._add(project, image, labels, "prediction", before, None)
+            lambda: self._add(project, image, labels, "prediction", before, None, answer.warnings)
         )
 
     async def correct(
@@ -127,6 +128,7 @@ class Annotations:
         kind: Kind,
         before: LabelVersion | None,
         author: str | None,
+        warnings: Sequence[str] = (),
     ) -> LabelVersion | None:
         """A new version; None if another one has come after `before`."""
         files = self._images.files(project.id)
@@ -146,6 +148,7 @@ class Annotations:
             bytes=len(labels.content),
             sha256=labels.sha256,
             ids=labels.ids,
+            warnings=tuple(warnings),
         )
         try:
             added = self._store.add_label(image, label)

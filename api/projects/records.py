@@ -128,6 +128,7 @@ class LabelVersion:
         edited: share of voxels that differ from the last prediction before it.
         file: its name on disk.
         ids: the label ids that occur.
+        warnings: what is doubtful about a prediction.
     """
 
     image: str
@@ -143,6 +144,7 @@ class LabelVersion:
     bytes: int
     sha256: str
     ids: tuple[int, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

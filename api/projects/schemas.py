@@ -138,12 +138,18 @@ class LabelView(BaseModel):
     parent: int | None = Field(description="The version that it followed.")
     changed: float | None = Field(description="Share of voxels that differ from the parent.")
     sha256: str = Field(description="Of the file as it is kept.")
+    warnings: list[str] = Field(description="What is doubtful about a prediction.")
 
     @classmethod
     def of(cls, label: LabelVersion) -> LabelView:
         """The version."""
         names = ("version", "kind", "author", "model", "parent", "changed", "sha256")
-        return cls(**{name: getattr(label, name) for name in names}, created=when(label.created))
+        warnings = list(label.warnings)
+        return cls(
+            **{name: getattr(label, name) for name in names},
+            created=when(label.created),
+            warnings=warnings,
+        )
 
 
 class LabelList(BaseModel):

@@ -76,6 +76,7 @@ CREATE TABLE IF NOT EXISTS labels (
     bytes INTEGER NOT NULL,
     sha256 TEXT NOT NULL,
     ids TEXT NOT NULL,
+    warnings TEXT NOT NULL DEFAULT '[]',
     PRIMARY KEY (image, version)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rounds (
@@ -99,7 +100,9 @@ CREATE TABLE IF NOT EXISTS rounds (
 """
 
 #: What the tables have not had from the beginning.
-ADDED = (Column("images", "warnings", "TEXT NOT NULL DEFAULT '[]'"),)
+ADDED = tuple(
+    Column(table, "warnings", "TEXT NOT NULL DEFAULT '[]'") for table in ("images", "labels")
+)
 
 T = TypeVar("T", Project, Image, LabelVersion, Round)
 
@@ -122,7 +125,7 @@ _READ: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
         "scored": bool,
         "warnings": _tuple,
     },
-    LabelVersion: {"ids": _tuple},
+    LabelVersion: {"ids": _tuple, "warnings": _tuple},
     Round: {"accepted": bool, "dice": json.loads, "before": json.loads},
 }
 

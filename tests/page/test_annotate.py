@@ -440,6 +440,18 @@ class TestOtherOrders:
         self.open(page, "disc-0.png")
         expect(told).to_have_count(0)
 
+        def unlike(route: Route) -> None:
+            route.fulfill(json={**route.fetch().json(), "warnings": ["the image is unlike"]})
+
+        page.route(re.compile("/predict$"), unlike)
+        page.locator(f"{VIEW} .predict").click()
+        expect(told).to_have_text("The image is unlike.")
+        self.open(page, "disc-1.png")
+        expect(told).to_have_count(0)
+        page.locator(f"{VIEW} .predicts").check()
+        self.open(page, "disc-0.png")
+        expect(told).to_have_text("The image is unlike.")
+
     def test_label_maps_that_there_are_are_added_and_images_deleted(
         self, page: Page, request: pytest.FixtureRequest
     ) -> None:

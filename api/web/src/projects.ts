@@ -16,7 +16,7 @@ export interface Image {
   /** Millimetres; null of a picture, which has no geometry. */
   spacing: number[] | null;
 }
-export interface Version { version: number; kind: 'prediction' | 'correction' | 'upload'; author: string | null; model: string | null; created: string; parent: number | null; changed: number | null }
+export interface Version { version: number; kind: 'prediction' | 'correction' | 'upload'; author: string | null; model: string | null; created: string; parent: number | null; changed: number | null; warnings: string[] }
 /** The bounds are missing where there are too few images for them. */
 interface Interval { mean: number; low: number | null; high: number | null }
 export interface Round {

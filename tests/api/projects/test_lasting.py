@@ -189,7 +189,8 @@ def test_images_from_before_their_warnings_were_kept(store: ProjectStore, tmp_pa
     project = project_of(store, "a")
     before = image_of(store, project, 0)
     with store.database.transaction() as connection:
-        connection.execute("ALTER TABLE images DROP COLUMN warnings")
+        for table in ("images", "labels"):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN warnings")
     again = ProjectStore(tmp_path / "projects.sqlite3", 10**9, 10**7)
     assert again.image(project.id, before.id) == before
     new = replace(before, id="b" * 32, file="b.png", warnings=("padding", "twice"))

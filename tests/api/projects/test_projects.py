@@ -157,6 +157,10 @@ def test_what_a_reader_doubts_stays_with_the_image(client: httpx.Client, create:
     colour = encode_image(MedicalImage(pixels, format="png"), "png")
     (image,) = upload(client, project, {"colour.png": colour}).json()["images"]
     assert "grey" in image["warnings"][0]
+    for status in (201, 200):  # as it was predicted, also to who asks later
+        predicted = client.post(f"{project}/images/{image['id']}/predict")
+        assert predicted.status_code == status
+        assert predicted.json()["warnings"] == image["warnings"]
 
 
 def test_of_a_study_and_of_echoes_one_is_chosen(client: httpx.Client, create: Create) -> None:
