@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from training.evaluation.validation import average_style
 from training.tasks.overrides import build_recipe
 from training.tasks.publish import publish
 from training.tasks.synthesis.recipe import GENTLE, SynthesisRecipe
+from training.tasks.synthesis.step import SynthesisStep
 from training.tasks.synthesis.train import (
     _other_noise,
     drawn_crops,
@@ -342,3 +344,30 @@ def test_images_of_one_style_have_no_codes_to_keep(axon_source: Source) -> None:
         training_step(source, chosen, drawn_crops(source, chosen))
     without = chosen.model_copy(update={"codes": 0})
     assert training_step(source, without, drawn_crops(source, without)).style is None
+
+
+@pytest.mark.usefixtures("_style_of_few_crops")
+def test_out_of_memory_a_generator_goes_on_with_a_smaller_batch(
+    axon_source: Source, axons: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is injected where PyTorch would raise it, in the second epoch."""
+    step, calls = SynthesisStep.__call__, iter(range(100))
+
+    def too_large(self: SynthesisStep, *given: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
+        if self.recipe.batch_size > 1 and next(calls) >= 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return step(self, *given)
+
+    monkeypatch.setattr(SynthesisStep, "__call__", too_large)
+    folder = RunFolder(tmp_path / "run")
+    train_synthesis(axon_source, recipe(axons, steps=2, epochs=2), folder, resume=False)
+    became = folder.read_recipe(SynthesisRecipe)
+    assert (became.batch_size, became.recompute_votes) == (1, True)
+    assert [scores["epoch"] for scores in folder.logged()] == [1, 2]
+
+
+def test_a_generator_of_one_size_is_not_made_smaller(axons: Path) -> None:
+    tied = {"crop": 128, "batch_size": 1, "recompute_votes": True}
+    assert recipe(axons, **tied, noise_source="input").smaller() is None
+    smaller = recipe(axons, **tied).smaller()
+    assert smaller is not None and smaller.crop == 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -191,6 +191,12 @@ class SynthesisRecipe(CropRecipe):
     def casts_votes(self) -> bool:
         """Of the capsule generator."""
         return self.network == "capspix2pix"
+
+    def smaller(self) -> Self | None:
+        """See `CropRecipe.smaller`; with the noise source ``input`` the crop is the network's."""
+        found = super().smaller()
+        tied = self.network == "capspix2pix" and self.noise_source == "input"
+        return None if found is not None and tied and found.crop != self.crop else found
 
     def network_spec(self, source: Source) -> NetworkSpec:
         """The generator."""

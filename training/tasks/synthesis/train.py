@@ -26,6 +26,7 @@ from training.data.samples import Source, evenly
 from training.engine import distributed
 from training.engine.initial import Weights, initial_network
 from training.engine.loop import Best, TrainingRun, run_epochs, schedule
+from training.engine.memory import with_less_memory
 from training.engine.precision import computed_in
 from training.engine.rate_finder import with_found_rate
 from training.engine.run_folder import RunFolder, Stateful
@@ -66,9 +67,13 @@ def train_synthesis(
     recipe = with_found_rate(
         recipe, folder, lambda r: _assembled(source, r, folder, judge, workers, models)[:2]
     )
-    trainer, run, kept = _assembled(source, recipe, folder, judge, workers, models)
-    best = run_epochs(trainer, run, resume)
-    return kept.eval(), best
+
+    def attempt(current: SynthesisRecipe, on: bool) -> tuple[SynthesisNetwork, Best]:
+        trainer, run, kept = _assembled(source, current, folder, judge, workers, models)
+        best = run_epochs(trainer, run, on)
+        return kept.eval(), best
+
+    return with_less_memory(recipe, folder, resume, attempt)
 
 
 def _assembled(
