@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ VOXELS = np.arange(60, dtype=np.int16).reshape(3, 4, 5) - 20
 TO_LPS = np.diag([-1.0, -1, 1, 1])
 
 
-def by_hand(voxels: bytes = bytes(range(8)), **changed: Any) -> bytes:  # noqa: ANN401
+def by_hand(voxels: bytes = bytes(range(8)), **changed: Any) -> bytes:  # noqa: ANN401 - written as it is
     """A volume of 2 x 2 x 2 voxels; fields that are None are left out."""
     fields = {
         "ObjectType": "Image", "NDims": 3, "BinaryData": True, "BinaryDataByteOrderMSB": False,
@@ -142,7 +143,7 @@ def test_what_had_to_be_decided_is_told() -> None:
 
 
 @pytest.mark.parametrize("pack", [zlib.compress, gzip.compress])
-def test_voxels_in_zlib_or_gzip(pack: Any) -> None:  # noqa: ANN401
+def test_voxels_in_zlib_or_gzip(pack: Callable[[bytes], bytes]) -> None:
     packed = pack(bytes(range(8)))
     for size in (None, len(packed)):
         data = by_hand(packed, CompressedData=True, CompressedDataSize=size)

@@ -353,7 +353,7 @@ def test_out_of_memory_a_generator_goes_on_with_a_smaller_batch(
     """The error is injected where PyTorch would raise it, in the second epoch."""
     step, calls = SynthesisStep.__call__, iter(range(100))
 
-    def too_large(self: SynthesisStep, *given: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
+    def too_large(self: SynthesisStep, *given: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - handed on
         if self.recipe.batch_size > 1 and next(calls) >= 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return step(self, *given)
