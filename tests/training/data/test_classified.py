@@ -127,6 +127,8 @@ def test_a_choice_of_images_to_hold_out_follows_from_the_seed() -> None:
     first, again, other = (hold_out_share(strata, groups, 0.1, seed) for seed in (0, 0, 1))
     assert (first == again).all() and (first != other).any()
     assert np.bincount(strata[first]).tolist() == [2, 2, 2]
+    pairs = hold_out_share(np.arange(6) // 2, [""] * 6, 0.8, 0)
+    assert pairs.reshape(3, 2).sum(1).tolist() == [1, 1, 1], "of each class one is trained on"
 
 
 def test_of_several_classes_the_rarest_one_counts() -> None:

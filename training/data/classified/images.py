@@ -73,7 +73,7 @@ class ClassifiedImages:
         return tuple(image for image in self.images if image.part in parts)
 
     def fingerprint(self) -> list[list[str | int]]:
-        """Path, size and modification time (ns) of every file, and the classes of each image."""
+        """Path, size and modification time (ns) of every file."""
         paths = dict.fromkeys(image.image.path for image in self.images)
         files = [f for path in paths for f in (path.iterdir() if path.is_dir() else [path])]
         stats = [(file, file.stat()) for file in sorted(files) if file.exists()]

@@ -70,7 +70,7 @@ def hold_out_share(
     generator, held_out = np.random.default_rng(seed), np.zeros(len(strata), bool)
     for stratum in np.unique(strata):
         members = generator.permutation(np.flatnonzero(strata == stratum))
-        count = max(1, round(share * len(members))) if len(members) > 1 else 0
+        count = min(max(1, round(share * len(members))), len(members) - 1)
         held_out[members[:count]] = True
     return held_out
 
