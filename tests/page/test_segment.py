@@ -24,7 +24,7 @@ from tests.images.dicom_files import (
     placed,
     zipped_study,
 )
-from tests.page.conftest import check_accessible, counts, sample, saved
+from tests.page.conftest import check_accessible, counts, sample, saved, slide
 
 #: Of each volume: its size, and how many voxels have each value, 0 to 3.
 SHOWN = """() => capsMed.segment.volumes.map(v => ({
@@ -131,8 +131,18 @@ def test_a_volume_in_three_planes(opened: Callable[..., Page], tmp_path: Path) -
     assert page.evaluate("() => capsMed.segment.opts.isRadiologicalConvention") is True
     page.locator("#segment .side").select_option("neurological")
     assert page.evaluate("() => capsMed.segment.opts.isRadiologicalConvention") is False
+    through = page.locator("#segment .through")
+    expect(through).to_have_count(0)  # in each plane one of the others chooses the slice
     page.locator("#segment .planes").select_option("Coronal")
     assert page.evaluate("() => capsMed.segment.opts.sliceType") == 1
+    expect(through).to_contain_text(f" of {slab.spatial_shape[1]}")
+    slide(page, "#segment .through input", 9)
+    expect(through).to_contain_text("Slice 10 of")
+    voxel = "() => capsMed.segment.frac2vox(capsMed.segment.scene.crosshairPos)[1]"
+    assert page.evaluate(voxel) == 9
+    page.locator("#segment .view canvas").press("PageUp")
+    expect(through).to_contain_text("Slice 11 of")
+    assert page.locator("#segment .through input").input_value() == "10"
 
 
 def test_a_dicom_series_comes_back_as_dicom_seg(

@@ -2,7 +2,7 @@
 import type { NVImage, SLICE_TYPE } from '@niivue/niivue';
 import { Problem } from './service.svelte.js';
 import { readout } from './readout.js';
-import { noGraphics, TOO_LARGE, type Tool, type Viewer } from './viewer.js';
+import { noGraphics, type Slice, TOO_LARGE, type Tool, type Viewer } from './viewer.js';
 
 /** Window and level of CT, in Hounsfield units. */
 export const CT_WINDOWS: Record<string, [level: number, width: number]> = {
@@ -27,6 +27,8 @@ export class Scene<V extends Viewer = Viewer> {
   radiological = $state(true);
   /** Where the crosshair or the pointer is, and what is there. */
   place = $state('');
+  /** The slice that is shown, of a volume in one plane. */
+  slice = $state.raw<Slice>();
   private planes: SLICE_TYPE = 3;
 
   /** `name`: of the view; `make`: a viewer for it, another one if the first has failed. */
@@ -41,7 +43,10 @@ export class Scene<V extends Viewer = Viewer> {
       const [image] = viewer.volumes;
       if (image) this.window = { low: image.cal_min ?? 0, high: image.cal_max ?? 1 };
     };
-    viewer.onLocationChange = (at) => this.tell([...(at as { mm: number[] }).mm]);
+    viewer.onLocationChange = (at) => {
+      this.tell([...(at as { mm: number[] }).mm]);
+      this.slice = viewer.slice();
+    };
     return viewer;
   }
 
@@ -80,7 +85,7 @@ export class Scene<V extends Viewer = Viewer> {
 
   /** Nothing is shown. */
   clear(): void {
-    [this.image, this.labels, this.place] = [undefined, undefined, ''];
+    [this.image, this.labels, this.place, this.slice] = [undefined, undefined, '', undefined];
     void this.draw((viewer) => { for (const old of [...viewer.volumes].reverse()) viewer.removeVolume(old); });
   }
 
@@ -100,6 +105,11 @@ export class Scene<V extends Viewer = Viewer> {
       viewer.setSliceType(planes);
       this.look(viewer);
     });
+  }
+
+  /** Show another slice of the same plane, counted from 0. */
+  setSlice(at: number): void {
+    void this.draw((viewer) => viewer.step(0, 0, at - (viewer.slice()?.at ?? at)));
   }
 
   setTool(tool: Tool): void {
@@ -146,6 +156,7 @@ export class Scene<V extends Viewer = Viewer> {
   private look(viewer: V): void {
     viewer.setRadiologicalConvention(this.radiological);
     viewer.crosshair(this.crosshair);
+    this.slice = viewer.slice();
   }
 
   /** Draw by WebGL, unless that has failed or fails now. */

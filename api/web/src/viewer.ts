@@ -44,6 +44,8 @@ export const within = <T>(promise: Promise<T>, milliseconds: number, late: Error
   return Promise.race([promise, end]).finally(() => clearTimeout(timer));
 };
 
+export interface Slice { at: number; count: number }
+
 export class Viewer extends Niivue {
   /** The axis along which the image is one voxel thin; -1 of a volume. */
   thin = -1;
@@ -134,6 +136,14 @@ export class Viewer extends Niivue {
   normal(): Normal {
     if (this.thin >= 0) return this.thin as Normal;
     return this.opts.sliceType === SLICE_TYPE.SAGITTAL ? 0 : this.opts.sliceType === SLICE_TYPE.CORONAL ? 1 : 2;
+  }
+
+  /** Which slice is shown, counted from 0, of how many; nothing for a picture, or several planes. */
+  slice(): Slice | undefined {
+    const { dimsRAS } = this.volumes[0] ?? {};
+    if (!dimsRAS || this.thin >= 0 || this.opts.sliceType > SLICE_TYPE.SAGITTAL) return undefined;
+    const axis = this.normal();
+    return { at: this.frac2vox(this.scene.crosshairPos)[axis] as number, count: dimsRAS[1 + axis] as number };
   }
 
   /** Move the crosshair by rows and columns of the slice, and from slice to slice; turn the 3-D view. */
