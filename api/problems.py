@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from api.budget import Busy, NoRoom
 from api.decoding.decoder import DecoderDied, DecodeTimeout, NoDecoder
 from caps_med import errors
+from caps_med.disk import FULL
 from caps_med.wording import reason
 
 log = logging.getLogger("caps_med.api")
@@ -131,8 +132,7 @@ _OF_STATUS: Mapping[int, str] = {
 }
 
 
-#: Errors of a disk that is full, and of one that cannot be written or read.
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: Errors of a disk that cannot be written or read.
 _UNUSABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ENODEV)
 
 
@@ -250,10 +250,10 @@ async def _disk(_: Request, error: Exception) -> JSONResponse:
     """What the disk refuses: full (507), or not to be used (503)."""
     number = getattr(error, "errno", None)
     kind = getattr(error, "sqlite_errorcode", None)
-    if isinstance(error, OSError) and number not in (*_FULL, *_UNUSABLE):
+    if isinstance(error, OSError) and number not in (*FULL, *_UNUSABLE):
         raise error
     log.error("the disk refuses: %s: %s", type(error).__name__, error)
-    if number in _FULL or kind == sqlite3.SQLITE_FULL:
+    if number in FULL or kind == sqlite3.SQLITE_FULL:
         return problem(DISK_FULL, "the disk of the service is full: its operator must make room")
     detail = "the service cannot use its disk: its operator must look into the log"
     return problem(STORAGE, detail, {"Retry-After": "60"})

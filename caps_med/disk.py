@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+#: What the system says of a full disk, or of a used up quota.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 #: A disk with less room is full: SQLite begins with an index of 32 KiB beside its file.
 _LITTLE = 2**16
 _NUMBER = re.compile(r"\(os error (\d+)\)")
@@ -57,7 +59,7 @@ def reserve(file: Path) -> None:
         try:
             os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno in FULL:
                 raise OSError(error.errno, error.strerror, str(file)) from error
 
 

@@ -5,7 +5,6 @@ Nothing heavy is imported before a command runs, so that ``--help`` answers at o
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import sys
@@ -21,6 +20,7 @@ from caps_med.cli import inference, models, weights
 from caps_med.cli.group import PlainGroup
 from caps_med.cli.options import Models, console, errors, print_what_the_terminal_lacks
 from caps_med.collector import collect_rarely_at_start
+from caps_med.disk import FULL
 from caps_med.errors import OUT_OF_MEMORY, CapsMedError, is_out_of_memory
 from caps_med.plugins import add_plugins
 
@@ -91,7 +91,7 @@ def _told(error: OSError) -> str:
         (_, copy, reason), *_ = error.args[0]
         return f"{copy}: {reason}"
     told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno not in FULL:
         return told
     return f"{told}; make room, then give the command again, with --resume if it has that option"
 

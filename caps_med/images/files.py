@@ -22,7 +22,7 @@ from caps_med.images.labels import as_labels, smallest_unsigned
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
 from caps_med.images.normalization import to_uint8
 from caps_med.images.objects import from_object, is_dataset, is_pair
-from caps_med.images.reading import read_at_most
+from caps_med.images.reading import file_content
 
 _LARGEST = float(np.finfo(np.float32).max)
 _GZIP_LEVEL = 6
@@ -238,7 +238,7 @@ def _decoded(
 
 def _content(source: str | PathLike[str] | bytes, limits: Limits) -> tuple[bytes, Codec]:
     """The content of one file, and its format."""
-    data = source if isinstance(source, bytes) else _file_content(Path(source), limits)
+    data = source if isinstance(source, bytes) else file_content(Path(source), limits)
     limits.check_file(len(data))
     codec = codec_of_content(data)
     if codec.attached is not None and not isinstance(source, bytes):
@@ -320,14 +320,6 @@ def write_image(image: MedicalImage, path: str | PathLike[str]) -> None:
 def _file_start(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(_MAGIC_BYTES)
-
-
-def _file_content(path: Path, limits: Limits) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return read_at_most(file, limits.max_bytes + 1)
-    except OSError as error:
-        raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
 
 
 save_with(write_image)

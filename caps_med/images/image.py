@@ -27,6 +27,9 @@ Kind: TypeAlias = Literal["image", "labels"]
 #: so that its axial slices are shown as the pictures are.
 STACK_AFFINE = np.diag([-1.0, -1.0, 1.0, 1.0])
 
+#: From the LPS world of DICOM and ITK to the RAS world of affines, and back.
+LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
+
 # A voxel may be this much thinner along one axis than along another before the affine counts
 # as singular.
 SINGULAR_RATIO = 1e-6

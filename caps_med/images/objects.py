@@ -14,13 +14,11 @@ import numpy as np
 
 from caps_med.errors import InvalidInput
 from caps_med.images import units
-from caps_med.images.image import Array, Kind, MedicalImage
+from caps_med.images.image import LPS_TO_RAS, Array, Kind, MedicalImage
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: From the LPS world of DICOM and ITK to RAS, and back.
-_LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 _COLOUR_CHANNELS = 3
 
 
@@ -149,7 +147,7 @@ def _from_simpleitk(image: Any) -> MedicalImage:  # noqa: ANN401
     affine = np.eye(4)
     affine[:3, :3] = np.reshape(image.GetDirection(), (3, 3)) * image.GetSpacing()
     affine[:3, 3] = image.GetOrigin()
-    return _image(channels.transpose(0, 3, 2, 1), _LPS_TO_RAS @ affine)
+    return _image(channels.transpose(0, 3, 2, 1), LPS_TO_RAS @ affine)
 
 
 def _from_pillow(picture: Image, kind: Kind) -> MedicalImage:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+from pathlib import Path
 from typing import IO
+
+from caps_med.errors import InvalidInput
+from caps_med.images.limits import Limits
 
 _PIECE = 2**20
 
@@ -18,6 +22,22 @@ def read_at_most(file: IO[bytes], most: int) -> bytes:
     while len(content) < most and (more := file.read(min(most - len(content), _PIECE))):
         content += more
     return content
+
+
+def file_content(path: Path, limits: Limits, called: str | None = None) -> bytes:
+    """The content of a file, of one that is larger than `limits` allow a byte more than that.
+
+    Args:
+        called: what messages call it, its path by default.
+
+    Raises:
+        InvalidInput: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return read_at_most(file, limits.max_bytes + 1)
+    except OSError as error:
+        raise InvalidInput(f"cannot read {called or path}: {error.strerror}") from error
 
 
 def _size(file: IO[bytes]) -> int:

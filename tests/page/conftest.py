@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, Error, Page, Playwright, Route, expect, sync_playwright
 
 from api.routes.page import STATIC
 from benchmarks.page import FLAGS
@@ -255,6 +256,20 @@ def settled(page: Page, view: str) -> None:
 def slide(page: Page, selector: str, value: float) -> None:
     """Move a slider, with its events."""
     page.locator(selector).fill(str(value))
+
+
+def held_requests(page: Page, url: str | re.Pattern[str], method: str) -> list[Route]:
+    """The requests of a method that the page sends from now on; each waits for a test."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if route.request.method == method:
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route(url, hold)
+    return held
 
 
 def check_accessible(page: Page) -> None:

@@ -18,7 +18,7 @@ from tests.api.projects.conftest import png
 from tests.api.serving import Served
 from tests.conftest import tiny_binary, write_tiny
 from tests.images.codecs.test_dicom_padding import ct
-from tests.page.conftest import PATIENCE_MS, check_accessible, saved
+from tests.page.conftest import PATIENCE_MS, check_accessible, held_requests, saved
 
 VIEW = "#annotate"
 CANVAS = f"{VIEW} canvas[tabindex]"
@@ -239,16 +239,7 @@ def test_a_volume_is_corrected_by_keyboard(
 
 def held_saves(page: Page) -> list[Route]:
     """The label maps that the page sends from now on, none of which arrives."""
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        if route.request.method == "PUT":
-            held.append(route)
-        else:
-            route.continue_()
-
-    page.route(re.compile(r"/labels\?"), hold)
-    return held
+    return held_requests(page, re.compile(r"/labels\?"), "PUT")
 
 
 #: A tab whose storage has no room for corrections.

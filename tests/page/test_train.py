@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import FilePayload, Page, Route, expect
 
 from tests.api.jobs import zipped
-from tests.page.conftest import check_accessible, sample, saved
+from tests.page.conftest import check_accessible, held_requests, sample, saved
 from tests.training.data.classified_files import class_folders, digits
 
 JOB = "#train .job"
@@ -129,15 +129,7 @@ def test_a_classifier_is_trained_and_used(opened: Callable[..., Page], tmp_path:
 
 def test_the_focus_stays_where_it_was(opened: Callable[..., Page]) -> None:
     page = opened("train")
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        if route.request.method == "POST":
-            held.append(route)
-        else:
-            route.continue_()
-
-    page.route("**/v1/training-jobs", hold)
+    held = held_requests(page, "**/v1/training-jobs", "POST")
     start, cancel = page.locator("#train form .primary"), page.locator("#train .busy button")
     expect(page.locator("#train [name=data]")).to_have_value("mni152")
     start.press("Enter")

@@ -17,14 +17,12 @@ from pydicom.dataset import Dataset
 
 from caps_med.errors import InvalidInput
 from caps_med.images.codecs.dicom_groups import described_frames, group_of, shared_groups
-from caps_med.images.image import Array
+from caps_med.images.image import LPS_TO_RAS, Array
 
 #: Slices may lie this share of their distance away from where even spacing puts them.
 SPACING_TOLERANCE = 0.05
 #: Orientations of slices of one volume may differ by this much per entry.
 ORIENTATION_TOLERANCE = 1e-3
-#: From patient coordinates (LPS) to those of an affine (RAS+), and back.
-_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ def planes_of(affine: Array, count: int) -> tuple[SlicePlane, ...]:
 
     Their thickness is the distance between neighbouring planes.
     """
-    across, down, step, corner = (_TO_RAS @ affine)[:3].T
+    across, down, step, corner = (LPS_TO_RAS @ affine)[:3].T
     spacing = float(np.linalg.norm(down)), float(np.linalg.norm(across))
     across, down = across / spacing[1], down / spacing[0]
     thickness = abs(float(step @ np.cross(across, down)))
@@ -152,7 +150,7 @@ def volume_affine(plane: SlicePlane, step: Array, corner: Array) -> Array:
     affine[:3, 1] = plane.down * plane.spacing[0]
     affine[:3, 2] = step
     affine[:3, 3] = corner
-    return _TO_RAS @ affine
+    return LPS_TO_RAS @ affine
 
 
 def _plane(position: Dataset, orientation: Dataset, measures: Dataset) -> SlicePlane | None:

@@ -20,9 +20,9 @@ import numpy as np
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec, with_common_dtype
 from caps_med.images.codecs.streams import check_length, check_ratio, inflate_zlib
-from caps_med.images.image import Array, Kind, MedicalImage
+from caps_med.images.image import LPS_TO_RAS, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
-from caps_med.images.reading import read_at_most
+from caps_med.images.reading import file_content
 
 _MAX_HEADER = 2**16
 #: The lines up to the one that every header has; others may come before it, comments included.
@@ -41,7 +41,6 @@ _ORIGIN = ("Offset", "Origin", "Position")
 _SPACING = ("ElementSpacing", "ElementSize")
 _BIG_ENDIAN = ("BinaryDataByteOrderMSB", "ElementByteOrderMSB")
 _BESIDE = (".raw", ".zraw")
-_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
@@ -68,7 +67,7 @@ def encode(image: MedicalImage) -> bytes:
         array = array.swapaxes(1, 2)
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
     voxels = zlib.compress(little.tobytes(order="F"), 6)
-    lps = _TO_LPS @ image.affine if image.spatial_dims == 3 else np.eye(3)
+    lps = LPS_TO_RAS @ image.affine if image.spatial_dims == 3 else np.eye(3)
     steps, origin = lps[:-1, :-1], lps[:-1, -1]
     spacing = np.linalg.norm(steps, axis=0)
     fields = {
@@ -105,13 +104,7 @@ def attached(path: Path, header: bytes, limits: Limits) -> bytes:
     if last is None or named not in {path.stem + suffix for suffix in _BESIDE}:
         return header
     beside = path.with_name(named)
-    try:
-        with beside.open("rb") as file:
-            voxels = read_at_most(file, limits.max_bytes + 1)
-    except OSError as error:
-        raise InvalidInput(
-            f"cannot read {beside}, the voxels of {path.name}: {error.strerror}"
-        ) from error
+    voxels = file_content(beside, limits, f"{beside}, the voxels of {path.name}")
     return header[: last.start()] + b"ElementDataFile = LOCAL\n" + voxels
 
 
@@ -193,7 +186,7 @@ def _affine(fields: Mapping[str, str]) -> tuple[Array, tuple[str, ...]]:
     affine = np.eye(4)
     affine[:3, :3] = _reals(fields, _MATRIX, 9, tuple(np.eye(3).ravel())).reshape(3, 3).T * spacing
     affine[:3, 3] = _reals(fields, _ORIGIN, 3, (0.0,) * 3)
-    return _TO_LPS @ affine, tuple(warnings)
+    return LPS_TO_RAS @ affine, tuple(warnings)
 
 
 def _reals(

@@ -19,7 +19,7 @@ from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec, with_common_dtype
 from caps_med.images.codecs.nrrd_segments import segment_fields, segment_names
 from caps_med.images.codecs.streams import check_length, check_ratio, inflate_gzip
-from caps_med.images.image import Array, Kind, MedicalImage
+from caps_med.images.image import LPS_TO_RAS, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 from caps_med.images.units import MILLIMETRES
 
@@ -64,7 +64,6 @@ _SPACES = {
     "left-posterior-superior": (-1, -1, 1),
     "lps": (-1, -1, 1),
 }
-_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
 _COLOUR_KINDS = ("rgb-color", "3-color")
 #: What `kinds` says of an axis of space, or of one of which nothing is known.
 _OF_SPACE = ("domain", "space", "???", "none")
@@ -128,7 +127,7 @@ def encode(image: MedicalImage, *, compress: bool = True) -> bytes:
 
 
 def _space(affine: Array, channels: bool) -> list[str]:
-    lps = _TO_LPS @ affine
+    lps = LPS_TO_RAS @ affine
     columns = [_vector(lps[:3, axis]) for axis in range(3)]
     return [
         "space: left-posterior-superior",
