@@ -22,6 +22,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from caps_med.errors import CapsMedError
 from caps_med.wording import counted
 from training.engine import distributed
+from training.engine.interrupts import interrupts_between_steps
 from training.engine.pace import STEPS_PER_LOOK
 from training.engine.progress import ProgressReporter
 from training.engine.recipe import Recipe
@@ -168,7 +169,8 @@ def _run(
             trainer.terminate()
 
     trainer.add_event_handler(Events.EPOCH_COMPLETED, stop_early)
-    trainer.run()
+    with interrupts_between_steps(trainer):
+        trainer.run()
 
 
 def _exhausted(best: Best, trainer: SupervisedTrainer, recipe: Recipe) -> bool:

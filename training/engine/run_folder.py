@@ -14,6 +14,7 @@ import torch
 from caps_med.disk import writing
 from caps_med.errors import InvalidParameter
 from training.atomic import write_text
+from training.engine.interrupts import interrupts_held
 from training.engine.recipe import AUTO, R, Recipe, merged, validated
 
 
@@ -209,18 +210,22 @@ class RunFolder:
             )
 
     def save(self, file: Path, parts: Mapping[str, Stateful]) -> None:
-        """Write the states of `parts` by name; after a kill the file is the old or the new one."""
+        """Write the states of `parts` by name; after a kill the file is the old or the new one.
+
+        Ctrl-C waits for it: inside of `torch.save` it becomes a RuntimeError about positions.
+        """
         # MONAI's CheckpointSaver writes in place, and ignite's atomic DiskSaver leaves a temporary
         # file for every kill; this one overwrites its own.
         partial = file.with_suffix(".partial")
         states = {name: dict(part.state_dict()) for name, part in parts.items()}
-        try:
-            with writing(partial), partial.open("wb") as opened:
-                torch.save(states, opened)
-        except OSError:
-            partial.unlink(missing_ok=True)  # what was written fills the disk further
-            raise
-        partial.replace(file)
+        with interrupts_held():
+            try:
+                with writing(partial), partial.open("wb") as opened:
+                    torch.save(states, opened)
+            except OSError:
+                partial.unlink(missing_ok=True)  # what was written fills the disk further
+                raise
+            partial.replace(file)
 
     def load(self, file: Path, parts: Mapping[str, Stateful]) -> None:
         """Restore the states of `parts`."""

@@ -1,0 +1,90 @@
+"""Ctrl-C while training: libraries are not interrupted in the middle of what they do.
+
+Python raises a KeyboardInterrupt wherever it happens to be, also in code that compiled code calls
+back, or between taking a lock and the block that gives it back.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+import ignite.distributed as idist
+from ignite.engine import Engine, Events
+
+_STDERR = 2
+_STOPPING = b"stopping after this step; Ctrl-C again stops at once\n"
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Let Ctrl-C wait until the block is over; for short work.
+
+    In other threads than the main one, which none reaches, nothing is done.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed within the block, if that is what it means.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    if not (_in_main_thread() and callable(usual)):
+        yield
+        return
+    pressed: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        if pressed:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def interrupts_between_steps(trainer: Engine) -> Iterator[None]:
+    """Let Ctrl-C end the block before the trainer's next step, or at its end; twice at once.
+
+    After the last step of an epoch, its validation and checkpoint are still done. While a batch is
+    waited for, it is at once: of the processes that prepare it, Ctrl-C in a terminal ends each. Of
+    several that train together nothing is held, as they would end in different steps.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed.
+    """
+    usual, process = signal.getsignal(signal.SIGINT), os.getpid()
+    if not (_in_main_thread() and callable(usual)) or idist.get_world_size() > 1:
+        yield
+        return
+    pressed: list[int] = []
+    fetching: list[bool] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != process:  # it prepares batches, until this one ends it
+            return
+        pressed.append(number)
+        signal.signal(signal.SIGINT, usual)
+        if fetching:
+            signal.raise_signal(signal.SIGINT)
+        with suppress(OSError):
+            os.write(_STDERR, _STOPPING)  # print may be what was interrupted
+
+    def stop() -> None:
+        if pressed:
+            raise KeyboardInterrupt
+
+    trainer.add_event_handler(Events.GET_BATCH_STARTED, stop)
+    trainer.add_event_handler(Events.GET_BATCH_STARTED, lambda: fetching.append(True))
+    trainer.add_event_handler(Events.GET_BATCH_COMPLETED, fetching.clear)
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    stop()
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
