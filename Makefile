@@ -50,7 +50,7 @@ demo: $(READY) page ## Segment and synthesize a brain slice, show its capsules; 
 test: lint tests ## Run the linters and all tests
 
 tests: $(READY) page
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations 40
 
 test-cluster: EXTRAS = dev,scale-dev
 test-cluster: $(READY) $(BIN)/helm ## Run the tests on a Ray cluster
