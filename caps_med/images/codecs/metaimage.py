@@ -27,8 +27,8 @@ from caps_med.images.reading import file_content
 _MAX_HEADER = 2**16
 #: The lines up to the one that every header has; others may come before it, comments included.
 _MAGIC = re.compile(rb"(?:[A-Za-z]\w*[ \t]*=[^\n]*\n){0,16}NDims[ \t]*=")
-#: The last line of a header: where the voxels are.
-_LAST = re.compile(rb"^ElementDataFile[ \t]*=[ \t]*([^\r\n]*?)[ \t]*\r?\n", re.MULTILINE)
+#: The last line of a header: where the voxels are. If they are in another file it may lack its end.
+_LAST = re.compile(rb"^ElementDataFile[ \t]*=([^\n]*)(?:\n|\Z)", re.MULTILINE)
 _DTYPES = {
     "MET_CHAR": "i1", "MET_UCHAR": "u1", "MET_SHORT": "i2", "MET_USHORT": "u2", "MET_INT": "i4",
     "MET_UINT": "u4", "MET_LONG": "i4", "MET_ULONG": "u4", "MET_LONG_LONG": "i8",
@@ -100,7 +100,7 @@ def attached(path: Path, header: bytes, limits: Limits) -> bytes:
         InputTooLarge: both together are larger than `limits` allow.
     """
     last = _LAST.search(header[:_MAX_HEADER])
-    named = last[1].decode("utf-8", "replace") if last else ""
+    named = last[1].strip().decode("utf-8", "replace") if last else ""
     if last is None or named not in {path.stem + suffix for suffix in _BESIDE}:
         return header
     beside = path.with_name(named)
@@ -119,13 +119,13 @@ def _header(data: bytes) -> tuple[Mapping[str, str], int]:
         raise InvalidInput(
             f"MetaImage: no line ElementDataFile ends the header within {_MAX_HEADER} bytes"
         )
-    if last[1].upper() != b"LOCAL":
+    if last[1].strip().upper() != b"LOCAL":
         raise InvalidInput(
             "MetaImage: its voxels lie in another file (ElementDataFile), which is not opened: "
             "save it as one .mha file"
         )
     fields: dict[str, str] = {}
-    for line in data[: last.start()].decode("utf-8", "replace").splitlines():
+    for line in data[: last.start()].decode("utf-8", "replace").split("\n"):
         name, equals, value = line.partition("=")
         if not equals and line.strip():
             raise InvalidInput("MetaImage: a line of the header is not a field")

@@ -112,7 +112,7 @@ def test_several_channels_as_simpleitk_has_them(tmp_path: Path, axes: int, chann
         {"Origin": "1 2 3", "ElementSize": "2 1 2", "Rotation": "0 1 0 1 0 0 0 0 1"},
         {"ElementSize": "2 2 2", "ElementSpacing": "3 3 3"},
         {"ElementSpacing": "-1 1 1", "AnatomicalOrientation": "RAS", "CenterOfRotation": "5 5 5"},
-        {"TransformMatrix": "2 0 0 0 2 0 0 0 1", "Comment": "drawn by hand"},
+        {"TransformMatrix": "2 0 0 0 2 0 0 0 1", "Comment": "drawn\x0bby hand"},
         {"ElementType": "MET_UCHAR_ARRAY", "BinaryData": None, "ElementDataFile": "Local"},
         {"ElementType": "MET_SHORT", "voxels": np.arange(8, dtype=">i2").tobytes(),
          "BinaryDataByteOrderMSB": "True"},
@@ -196,7 +196,9 @@ def test_only_voxels_called_as_their_header_are_read_beside_it(tmp_path: Path) -
     with pytest.raises(InvalidInput, match=r"cannot read .*x\.raw, the voxels of x\.mhd"):
         read_image(tmp_path / "x.mhd")
     (tmp_path / "x.raw").write_bytes(bytes(range(8)))
-    assert read_image(tmp_path / "x.mhd").array.ravel(order="F").tolist() == list(range(8))
+    for written in (header, header.rstrip(), header.replace(b"\n", b"\r\n")):  # by hand, too
+        (tmp_path / "x.mhd").write_bytes(written)
+        assert read_image(tmp_path / "x.mhd").array.ravel(order="F").tolist() == list(range(8))
     with pytest.raises(InvalidInput, match="lie in another file"):  # bytes have nothing beside them
         read_image(header)
     limits = Limits(max_bytes=len(header) + 7)
@@ -209,7 +211,8 @@ def test_only_voxels_called_as_their_header_are_read_beside_it(tmp_path: Path) -
 
 
 def test_a_long_line_without_an_end_is_no_metaimage() -> None:
-    for data in (b"a=" * 10**6, b"a=\n" * 10**6, b"NDims", b"NDims = 3" * 10**5):
+    spaces = b"NDims = 3\nElementDataFile =" + b" " * 2**16 + b"x"
+    for data in (b"a=" * 10**6, b"a=\n" * 10**6, b"NDims", b"NDims = 3" * 10**5, spaces):
         with pytest.raises((UnsupportedFormat, InvalidInput)):
             read_image(data)
 
