@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from caps_med.batch.places import fetched, state_of
-from caps_med.images import CODECS
+from caps_med.images import CODECS, names_beside
 
 if TYPE_CHECKING:
     from caps_med.batch.places import Place
@@ -43,13 +43,18 @@ class Case:
     @contextmanager
     def here(self) -> Iterator[Case]:
         """The case with its files on this machine, for as long as the context lasts."""
-        with fetched(self.files) as files:
-            yield replace(self, files=files)
+        with fetched((*self.files, *self._beside())) as files:
+            yield replace(self, files=files[: len(self.files)])
 
     def fingerprint(self) -> str:
         """Changes when a file is replaced: from the sizes and times, or ETags, of all files."""
-        text = repr([state_of(file) for file in self.files])
+        text = repr([state_of(file) for file in (*self.files, *self._beside())])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _beside(self) -> list[Place]:
+        """The files with the voxels of those that are only headers."""
+        named = [file.with_name(name) for file in self.files for name in names_beside(file.name)]
+        return [file for file in named if file.is_file()]
 
 
 #: Names of the tables.

@@ -22,7 +22,7 @@ from caps_med.batch.places import (
 )
 from caps_med.batch.series import Header, Series, header_of, series_of
 from caps_med.errors import InvalidInput
-from caps_med.images import CODECS, Kind
+from caps_med.images import CODECS, Kind, names_beside
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -92,10 +92,11 @@ def find_cases(
     ]
     looks = each(lambda pair: _look(*pair), walked, lambda pair: pair[0])
     found = {file: look for (file, _), look in zip(walked, looks, strict=True) if look.is_input}
+    beside = {file.with_name(name) for file in found for name in names_beside(file.name)}
     skipped = [
         Skipped(_as_text(_below(root, file)), look.reason)
         for (file, _), look in zip(walked, looks, strict=True)
-        if not look.is_input
+        if not look.is_input and file not in beside
     ]
     dicom = [(file, look.header) for file, look in found.items() if look.header is not None]
     images = [file for file, look in found.items() if look.header is None]

@@ -12,7 +12,7 @@
 
 from caps_med.images.channels import is_grey, stack_channels, with_channels
 from caps_med.images.codecs.codec import Codec
-from caps_med.images.codecs.registry import CODECS, codec_of_path
+from caps_med.images.codecs.registry import CODECS, codec_of_path, names_beside
 from caps_med.images.dicom_results import dicom_preview, dicom_report, dicom_segmentation
 from caps_med.images.files import (
     ImageSource,
@@ -72,6 +72,7 @@ __all__ = [
     "label_palette",
     "like",
     "match_labels",
+    "names_beside",
     "one_slice",
     "placed_on",
     "preview",

@@ -62,6 +62,18 @@ def test_a_folder_with_strangers(folder: Path) -> None:
     }
 
 
+def test_voxels_beside_a_header_belong_to_its_case(tmp_path: Path) -> None:
+    for name in ("x.mhd", "x.raw", "y.mhd", "y.zraw", "z.raw"):
+        (tmp_path / name).write_bytes(b"NDims = 2")
+    found = find_cases([tmp_path])
+    assert names(found) == ["x", "y"]
+    assert [one.path for one in found.skipped] == ["z.raw"]
+    case = found.cases[0]
+    before = case.fingerprint()
+    (tmp_path / "x.raw").write_bytes(b"other voxels")
+    assert case.fingerprint() != before
+
+
 def test_the_folder_of_the_outputs_is_no_input(folder: Path) -> None:
     picture(folder / "out/b.png")
     assert "out/b" in names(find_cases([folder]))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, Self, TypeAlias, TypeVar
 
 from caps_med.errors import InvalidInput
-from caps_med.images import LabelCode
+from caps_med.images import LabelCode, names_beside
 
 #: What label ids are learned as: as classes, or of instances their foreground, or that with the
 #: borders between touching objects.
@@ -145,9 +145,23 @@ class Cases:
     def fingerprint(self) -> list[list[str | int]]:
         """Path, size and modification time (ns) of every file."""
         paths = {ref.path for case in self.cases for ref in (*case.images, case.label)}
-        files = {file for path in paths for file in (path.iterdir() if path.is_dir() else [path])}
-        stats = [(file, file.stat()) for file in sorted(files) if file.exists()]
-        return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
+        return files_at_present({file for path in paths for file in files_of(path)})
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of one image: of a DICOM series those of its folder, of a header the voxels, too.
+
+    Not all of them need exist.
+    """
+    if path.is_dir():
+        return list(path.iterdir())
+    return [path, *(path.with_name(name) for name in names_beside(path.name))]
+
+
+def files_at_present(files: Iterable[Path]) -> list[list[str | int]]:
+    """Path, size and modification time (ns) of those files that exist, in the order of paths."""
+    stats = [(file, file.stat()) for file in sorted(files) if file.exists()]
+    return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
 
 
 T = TypeVar("T")

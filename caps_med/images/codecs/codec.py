@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,8 @@ class Codec:
             of several volumes one.
         attached: of a format whose header may lie in a file of its own, from its path and content:
             the content of one file that holds the voxels too.
+        beside: of such a format, by the suffix of a header: those of the files beside it that may
+            hold the voxels.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Codec:
     decode_one: Callable[[bytes, Kind, Limits, int], MedicalImage] | None = None
     decode_series: Callable[[bytes, Kind, Limits, str, int | None], MedicalImage] | None = None
     attached: Callable[[Path, bytes, Limits], bytes] | None = None
+    beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def with_common_dtype(array: Array) -> Array:

@@ -40,6 +40,7 @@ _MATRIX = ("TransformMatrix", "Rotation", "Orientation")
 _ORIGIN = ("Offset", "Origin", "Position")
 _SPACING = ("ElementSpacing", "ElementSize")
 _BIG_ENDIAN = ("BinaryDataByteOrderMSB", "ElementByteOrderMSB")
+#: Of a header in a file of its own: where its voxels are.
 _BESIDE = (".raw", ".zraw")
 
 
@@ -96,7 +97,7 @@ def attached(path: Path, header: bytes, limits: Limits) -> bytes:
     names any other file, or is whole by itself, is given back as it is.
 
     Raises:
-        InvalidInput: that file cannot be read.
+        InvalidInput: that file cannot be read, or is a link out of the folder.
         InputTooLarge: both together are larger than `limits` allow.
     """
     last = _LAST.search(header[:_MAX_HEADER])
@@ -104,6 +105,12 @@ def attached(path: Path, header: bytes, limits: Limits) -> bytes:
     if last is None or named not in {path.stem + suffix for suffix in _BESIDE}:
         return header
     beside = path.with_name(named)
+    inside = beside.resolve().is_relative_to(path.parent.resolve())
+    if not inside and not path.is_symlink():  # of a folder of links both are some
+        raise InvalidInput(
+            f"{beside}, the voxels of {path.name}, is a link out of its folder, which is not "
+            "followed: copy the file itself"
+        )
     voxels = file_content(beside, limits, f"{beside}, the voxels of {path.name}")
     return header[: last.start()] + b"ElementDataFile = LOCAL\n" + voxels
 
@@ -237,5 +244,5 @@ def _recognises(data: bytes) -> bool:
 
 CODEC = Codec(
     "metaimage", (".mha", ".mhd"), "application/x-metaimage", _recognises, decode, encode,
-    attached=attached,
+    attached=attached, beside={".mhd": _BESIDE},
 )  # fmt: skip

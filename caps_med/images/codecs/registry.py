@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
@@ -22,6 +23,13 @@ def codec_of_name(name: str) -> Codec:
     if name not in CODECS:
         raise UnsupportedFormat(f"format must be one of {', '.join(CODECS)}, got {name!r}")
     return CODECS[name]
+
+
+def names_beside(name: str) -> tuple[str, ...]:
+    """The files that belong to an image file, if they exist: to `x.mhd` `x.raw` and `x.zraw`."""
+    path = Path(name)
+    ends = (codec.beside.get(path.suffix.lower(), ()) for codec in CODECS.values())
+    return tuple(path.stem + end for end in chain(*ends))
 
 
 def codec_of_content(data: bytes) -> Codec:

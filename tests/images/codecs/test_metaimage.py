@@ -210,6 +210,19 @@ def test_only_voxels_called_as_their_header_are_read_beside_it(tmp_path: Path) -
         read_image(tmp_path / "x.mhd")
 
 
+def test_a_link_out_of_the_folder_of_a_header_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "secret").write_bytes(bytes(8))
+    (tmp_path / "set/x.mhd").write_bytes(by_hand(b"", ElementDataFile="x.raw"))
+    (tmp_path / "set/x.raw").symlink_to(tmp_path / "secret")
+    with pytest.raises(InvalidInput, match="a link out of its folder"):
+        read_image(tmp_path / "set/x.mhd")
+    (tmp_path / "links").mkdir()  # as git-annex and DVC make them
+    (tmp_path / "links/x.mhd").symlink_to(tmp_path / "set/x.mhd")
+    (tmp_path / "links/x.raw").symlink_to(tmp_path / "secret")
+    assert not read_image(tmp_path / "links/x.mhd").array.any()
+
+
 def test_a_long_line_without_an_end_is_no_metaimage() -> None:
     spaces = b"NDims = 3\nElementDataFile =" + b" " * 2**16 + b"x"
     for data in (b"a=" * 10**6, b"a=\n" * 10**6, b"NDims", b"NDims = 3" * 10**5, spaces):

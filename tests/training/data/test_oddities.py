@@ -117,6 +117,23 @@ def test_strangers_are_listed_and_no_errors(tmp_path: Path) -> None:
     assert codes(open_dataset(tmp_path)) == [("unpaired", "imagesTr/scan.mgz")]
 
 
+def test_voxels_beside_a_header_belong_to_its_image(tmp_path: Path) -> None:
+    save_cases(tmp_path, [nuclei(12, i) for i in range(4)])
+    for picture in tmp_path.glob("*/*.tif"):
+        array = read_image(picture).array
+        picture.with_suffix(".raw").write_bytes(array.astype("<u2").tobytes())
+        picture.with_suffix(".mhd").write_text(
+            f"NDims = 2\nDimSize = {array.shape[-1]} {array.shape[-2]}\nElementType = MET_USHORT\n"
+            f"ElementDataFile = {picture.stem}.raw\n"
+        )
+        picture.unlink()
+    dataset = open_dataset(tmp_path)
+    assert len(dataset.cases) == 4 and list(dataset.strangers) == []
+    before = dataset.fingerprint()
+    (tmp_path / "labels" / "0.raw").touch()
+    assert dataset.fingerprint() != before
+
+
 def test_a_map_of_ids_among_masks_is_named(tmp_path: Path) -> None:
     maps: list[NDArray[np.integer]] = [(nuclei(12, i) > 0) * np.uint8(255) for i in range(7)]
     maps[3] = nuclei(12, 3)

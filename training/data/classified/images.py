@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from training.data.cases import FileRef, Part, Unpaired
+from training.data.cases import FileRef, Part, Unpaired, files_at_present, files_of
 
 
 class Found(NamedTuple):
@@ -75,9 +75,7 @@ class ClassifiedImages:
     def fingerprint(self) -> list[list[str | int]]:
         """Path, size and modification time (ns) of every file."""
         paths = dict.fromkeys(image.image.path for image in self.images)
-        files = [f for path in paths for f in (path.iterdir() if path.is_dir() else [path])]
-        stats = [(file, file.stat()) for file in sorted(files) if file.exists()]
-        return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
+        return files_at_present(file for path in paths for file in files_of(path))
 
 
 def collected(

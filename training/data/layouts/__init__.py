@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from caps_med.errors import InvalidInput
+from caps_med.images import names_beside
 from training.data.cases import Case, Cases, FileRef
 from training.data.layouts.described import DESCRIPTION, SPLITS, data_list, decathlon, nnunet
 from training.data.layouts.folders import one_folder, paired_folders
@@ -63,7 +64,8 @@ def _strangers(cases: Cases) -> tuple[Path, ...]:
     """Files in the folders of the cases that belong to none; of a list there are none."""
     if not cases.root.is_dir():
         return ()
-    used = {ref.path for case in cases.cases for ref in (*case.images, case.label)}
+    read = {ref.path for case in cases.cases for ref in (*case.images, case.label)}
+    used = read | {path.with_name(name) for path in read for name in names_beside(path.name)}
     used |= {one.path for one in cases.unpaired} | {
         cases.root / DESCRIPTION,
         cases.root / SPLITS,
