@@ -90,6 +90,7 @@ def announce_image(stream: BinaryIO, image: MedicalImage) -> None:
         "names": list(image.names.items()),
         "codes": [(label, *_words(code)) for label, code in image.codes.items()],
         "affine": image.affine.tolist(),
+        "plane": None if image.plane is None else image.plane.tolist(),
         "header": image.header.binaryblock.hex() if image.header is not None else None,
         "origin": None if image.origin is None else vars(image.origin),
         "palette": None if palette is None else np.asarray(palette, np.uint8).tobytes().hex(),
@@ -146,6 +147,7 @@ def receive_image(stream: BinaryIO, line: dict[str, Any], size: int) -> MedicalI
             codes={int(label): _code(*words) for label, *words in line["codes"]},
             origin=None if line["origin"] is None else _origin(**line["origin"]),
             white=None if line["white"] is None else _white(line["white"]),
+            plane=None if line["plane"] is None else np.array(line["plane"], np.float64),
         )
     except MALFORMED as error:
         raise Garbled("an impossible image") from error

@@ -64,6 +64,8 @@ class MedicalImage:
             leaves some out leaves it out as well.
         white: the intensity that its format defines as white, where samples of more bits have a
             larger one: 65535 of PNG and TIFF of 16 bits. None where it defines none.
+        plane: `[3, 3]` float64, of a picture whose file says where its pixels lie in their plane:
+            column and row to millimetres. NRRD and MetaImage get it back; nothing else uses it.
 
     Raises:
         InvalidInput: the array or the affine is not of this form, the affine is singular, or
@@ -81,10 +83,13 @@ class MedicalImage:
     codes: Mapping[int, LabelCode] = field(default_factory=dict)
     origin: DicomOrigin | None = field(default=None, repr=False)
     white: int | None = None
+    plane: Array | None = None
 
     def __post_init__(self) -> None:
         _check_array(self.array, self.kind)
-        object.__setattr__(self, "affine", _checked_affine(self.affine))
+        object.__setattr__(self, "affine", _checked_affine(self.affine, "affine", 4))
+        if self.plane is not None:
+            object.__setattr__(self, "plane", _checked_affine(self.plane, "plane", 3))
         if self.origin is not None and self.array.shape[3:] != (len(self.origin.slices),):
             raise InvalidInput("these are not the slices that their origin names")
 
@@ -272,22 +277,24 @@ def _check_array(array: Array, kind: str) -> None:
         )
 
 
-def _checked_affine(affine: Array) -> Array:
+def _checked_affine(affine: Array, name: str, size: int) -> Array:
     affine = np.array(affine, dtype=np.float64, order="C")
-    if affine.shape != (4, 4):
-        raise InvalidInput(f"affine must have shape (4, 4), got {affine.shape}")
-    _check_affine(affine.tobytes())
+    if affine.shape != (size, size):
+        raise InvalidInput(f"{name} must have shape ({size}, {size}), got {affine.shape}")
+    _check_affine(affine.tobytes(), name, size)
     affine.setflags(write=False)
     return affine
 
 
 @lru_cache(maxsize=256)  # an image passes its affine on to each image that is made of it
-def _check_affine(content: bytes) -> None:
-    affine = np.frombuffer(content).reshape(4, 4)
+def _check_affine(content: bytes, name: str, size: int) -> None:
+    affine = np.frombuffer(content).reshape(size, size)
     if not np.isfinite(affine).all():
-        raise InvalidInput("affine must be finite, it holds NaN or infinity: repair the header")
-    if not np.array_equal(affine[3], [0, 0, 0, 1]):
-        raise InvalidInput(f"affine must end in the row 0 0 0 1, got {affine[3].tolist()}")
-    scales = np.linalg.svd(affine[:3, :3], compute_uv=False)
+        raise InvalidInput(f"{name} must be finite, it holds NaN or infinity: repair the header")
+    last = [0.0] * (size - 1) + [1.0]
+    if not np.array_equal(affine[-1], last):
+        row = " ".join(f"{value:g}" for value in last)
+        raise InvalidInput(f"{name} must end in the row {row}, got {affine[-1].tolist()}")
+    scales = np.linalg.svd(affine[:-1, :-1], compute_uv=False)
     if scales[-1] <= SINGULAR_RATIO * scales[0]:
-        raise InvalidInput("affine is singular: it maps different voxels to one place")
+        raise InvalidInput(f"{name} is singular: it maps different voxels to one place")

@@ -140,13 +140,13 @@ def _from_simpleitk(image: Any) -> MedicalImage:  # noqa: ANN401
 
     dims, array = image.GetDimension(), SimpleITK.GetArrayFromImage(image)
     channels = np.moveaxis(array, -1, 0) if array.ndim > dims else array[None]
-    if dims == 2:
-        return _image(channels)
-    if dims != 3:
+    if dims not in (2, 3):
         raise InvalidInput(f"a SimpleITK image of {dims} dimensions is not one volume")
-    affine = np.eye(4)
-    affine[:3, :3] = np.reshape(image.GetDirection(), (3, 3)) * image.GetSpacing()
-    affine[:3, 3] = image.GetOrigin()
+    affine = np.eye(dims + 1)
+    affine[:-1, :-1] = np.reshape(image.GetDirection(), (dims, dims)) * image.GetSpacing()
+    affine[:-1, -1] = image.GetOrigin()
+    if dims == 2:
+        return replace(_image(channels), plane=affine)
     return _image(channels.transpose(0, 3, 2, 1), LPS_TO_RAS @ affine)
 
 

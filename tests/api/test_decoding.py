@@ -374,6 +374,14 @@ def test_what_a_format_calls_white_comes_along() -> None:
             received(stream, line | {"white": white})
 
 
+def test_where_the_pixels_of_a_picture_lie_comes_along() -> None:
+    plane = np.diag([0.3, 0.45, 1.0])
+    stream = sent(MedicalImage(np.zeros((1, 3, 4), np.uint8), format="metaimage", plane=plane))
+    line = wire.receive_line(stream)["image"]
+    found = received(stream, line).plane
+    assert found is not None and np.array_equal(found, plane)
+
+
 def test_what_a_decoder_says_beside_is_not_trusted() -> None:
     stream = sent(read_image(slice_file(**IDENTITY)))
     line = wire.receive_line(stream)["image"]
@@ -382,6 +390,7 @@ def test_what_a_decoder_says_beside_is_not_trusted() -> None:
     codes = ([[1, ["1", "SCT", ""], None, ["1", "SCT", "x"]]], [[1, ["1"], None, []]], [["x"]], 7)
     worse: list[dict[str, Any]] = [{"header": "00" * 348}, {"origin": evil}]
     worse += [{"codes": code} for code in codes]
+    worse += [{"plane": plane} for plane in ("x", [[1]], [[0, 0, 0], [0, 0, 0], [0, 0, 1]])]
     for changed in (*worse, {"names": [["x", "y"]]}, {"names": [1]}):
         stream.seek(start)
         with pytest.raises(wire.Garbled):

@@ -98,6 +98,26 @@ def test_simpleitk_volumes_lie_where_simpleitk_says() -> None:
         np.testing.assert_allclose(world(image, index), (-left, -posterior, superior))
 
 
+@pytest.mark.parametrize("suffix", [".mha", ".nrrd"])
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_a_picture_stays_where_simpleitk_says(tmp_path: Path, channels: int, suffix: str) -> None:
+    voxels = np.arange(20 * channels, dtype=np.uint8).reshape(4, 5, channels)
+    source = SimpleITK.GetImageFromArray(voxels, isVector=True)
+    source.SetSpacing((0.3, 0.45))
+    source.SetOrigin((5, -7))
+    source.SetDirection((0.8, -0.6, 0.6, 0.8))
+    SimpleITK.WriteImage(source, str(tmp_path / f"theirs{suffix}"))
+    for image in (read_image(tmp_path / f"theirs{suffix}"), read_image(source)):
+        for made in (image, image.with_array(image.array[:1] % 2, kind="labels")):
+            made.save(tmp_path / f"ours{suffix}")
+            ours = SimpleITK.ReadImage(str(tmp_path / f"ours{suffix}"))
+            for index in ((0, 0), (4, 3)):
+                np.testing.assert_allclose(
+                    ours.TransformIndexToPhysicalPoint(index),
+                    source.TransformIndexToPhysicalPoint(index),
+                )
+
+
 def test_simpleitk_reads_a_saved_volume_in_the_same_place(tmp_path: Path) -> None:
     source = simpleitk_volume()
     read_image(source).save(tmp_path / "a.nii.gz")

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec, with_common_dtype
@@ -55,9 +56,12 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     array = np.frombuffer(voxels, dtype).reshape(channels, *sizes, order="F")
     array = array.swapaxes(1, 2) if len(sizes) == 2 else array
     array = array.astype(dtype.newbyteorder("="), order="C")
+    warnings = _doubtful(fields, volume=len(sizes) == 3)
     if len(sizes) == 2:
-        return MedicalImage(array, format="metaimage")
-    affine, warnings = _affine(fields)
+        placed = any(name in fields for name in (*_MATRIX, *_ORIGIN, *_SPACING))
+        plane = _affine(fields, 2) if placed else None
+        return MedicalImage(array, format="metaimage", warnings=warnings, plane=plane)
+    affine = LPS_TO_RAS @ _affine(fields, 3)
     return MedicalImage(array, affine, format="metaimage", warnings=warnings)
 
 
@@ -68,7 +72,8 @@ def encode(image: MedicalImage) -> bytes:
         array = array.swapaxes(1, 2)
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
     voxels = zlib.compress(little.tobytes(order="F"), 6)
-    lps = LPS_TO_RAS @ image.affine if image.spatial_dims == 3 else np.eye(3)
+    plane = np.eye(3) if image.plane is None else image.plane
+    lps = LPS_TO_RAS @ image.affine if image.spatial_dims == 3 else plane
     steps, origin = lps[:-1, :-1], lps[:-1, -1]
     spacing = np.linalg.norm(steps, axis=0)
     fields = {
@@ -178,37 +183,41 @@ def _voxels(fields: Mapping[str, str], stored: bytes, size: int) -> bytes:
     return inflate_zlib("MetaImage", stored, size)
 
 
-def _affine(fields: Mapping[str, str]) -> tuple[Array, tuple[str, ...]]:
-    """The affine of a volume, and what had to be decided."""
+def _doubtful(fields: Mapping[str, str], volume: bool) -> tuple[str, ...]:
+    """What had to be decided."""
     warnings = []
-    if not any(name in fields for name in _MATRIX):
+    if volume and not any(name in fields for name in _MATRIX):
         warnings.append(
             "MetaImage: no orientation; its axes are taken for Left, Posterior, Superior"
         )
-    slope = _reals(fields, ("ElementToIntensityFunctionSlope",), 1, (1.0,))
-    offset = _reals(fields, ("ElementToIntensityFunctionOffset",), 1, (0.0,))
+    slope = _reals(fields, ("ElementToIntensityFunctionSlope",), (1.0,))
+    offset = _reals(fields, ("ElementToIntensityFunctionOffset",), (0.0,))
     if slope != 1 or offset != 0:
         warnings.append("MetaImage: ElementToIntensityFunction is not applied, as ITK does not")
-    spacing = _reals(fields, _SPACING, 3, (1.0,) * 3)
-    affine = np.eye(4)
-    affine[:3, :3] = _reals(fields, _MATRIX, 9, tuple(np.eye(3).ravel())).reshape(3, 3).T * spacing
-    affine[:3, 3] = _reals(fields, _ORIGIN, 3, (0.0,) * 3)
-    return LPS_TO_RAS @ affine, tuple(warnings)
+    return tuple(warnings)
 
 
-def _reals(
-    fields: Mapping[str, str], names: tuple[str, ...], count: int, default: tuple[float, ...]
-) -> Array:
-    """The numbers of the field by the first of its names that is there."""
+def _affine(fields: Mapping[str, str], axes: int) -> Array:
+    """Voxel indices to millimetres in the world of the file."""
+    matrix = _reals(fields, _MATRIX, np.eye(axes).ravel()).reshape(axes, axes)
+    affine = np.eye(axes + 1)
+    affine[:-1, :-1] = matrix.T * _reals(fields, _SPACING, np.ones(axes))
+    affine[:-1, -1] = _reals(fields, _ORIGIN, np.zeros(axes))
+    return affine
+
+
+def _reals(fields: Mapping[str, str], names: tuple[str, ...], default: ArrayLike) -> Array:
+    """As many numbers as the default has: those of the first of the names that is there."""
+    wanted = np.asarray(default)
     name = next((name for name in names if name in fields), None)
     if name is None:
-        return np.array(default)
+        return wanted
     try:
         found = np.array([float(value) for value in fields[name].split()])
     except ValueError:
         found = np.array(())
-    if len(found) != count:
-        raise InvalidInput(f"MetaImage: {name} must be {count} numbers")
+    if len(found) != len(wanted):
+        raise InvalidInput(f"MetaImage: {name} must be {len(wanted)} numbers")
     return found
 
 

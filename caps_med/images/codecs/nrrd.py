@@ -64,6 +64,7 @@ _SPACES = {
     "left-posterior-superior": (-1, -1, 1),
     "lps": (-1, -1, 1),
 }
+_NUMBERS = {2: "two", 3: "three"}
 _COLOUR_KINDS = ("rgb-color", "3-color")
 #: What `kinds` says of an axis of space, or of one of which nothing is known.
 _OF_SPACE = ("domain", "space", "???", "none")
@@ -88,7 +89,7 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     found = found.swapaxes(1, 2) if len(space) == 2 else found
     array = found.astype(dtype.newbyteorder("="), order="C")
     if len(space) == 2:
-        return MedicalImage(array, format="nrrd")
+        return MedicalImage(array, format="nrrd", plane=_plane(fields, axis))
     affine, warnings = _affine(fields, axis)
     if kind == "labels" and names and channels > 1:
         raise UnsupportedFormat(
@@ -107,14 +108,13 @@ def encode(image: MedicalImage, *, compress: bool = True) -> bytes:
     array = with_common_dtype(image.array)
     if image.spatial_dims == 2:
         array = array.swapaxes(1, 2)
-    channels = len(array) > 1
-    array = array if channels else array[0]
+    array = array if len(array) > 1 else array[0]
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
     lines = [
         "NRRD0005",
         f"type: {_WRITTEN[array.dtype.str[1:]]}",
         f"dimension: {array.ndim}",
-        *(_space(image.affine, channels) if image.spatial_dims == 3 else _kinds(len(image.array))),
+        *_geometry(image),
         f"sizes: {' '.join(map(str, array.shape))}",
         "endian: little",
         f"encoding: {'gzip' if compress else 'raw'}",
@@ -126,20 +126,27 @@ def encode(image: MedicalImage, *, compress: bool = True) -> bytes:
     return head + (gzip.compress(voxels, 6, mtime=0) if compress else voxels)
 
 
-def _space(affine: Array, channels: bool) -> list[str]:
-    lps = LPS_TO_RAS @ affine
-    columns = [_vector(lps[:3, axis]) for axis in range(3)]
+def _geometry(image: MedicalImage) -> list[str]:
+    channels = len(image.array)
+    if image.spatial_dims == 2:
+        first = {1: "", 3: "RGB-color "}.get(channels, "list ")
+        kinds = f"kinds: {first}domain domain"
+        if image.plane is None:
+            return [kinds]
+        return ["space dimension: 2", *_directions(image.plane, channels), kinds]
     return [
         "space: left-posterior-superior",
-        f"space directions: {' '.join((['none'] if channels else []) + columns)}",
-        f"kinds: {' '.join((['list'] if channels else []) + ['domain'] * 3)}",
-        f"space origin: {_vector(lps[:3, 3])}",
+        *_directions(LPS_TO_RAS @ image.affine, channels),
+        f"kinds: {' '.join((['list'] if channels > 1 else []) + ['domain'] * 3)}",
     ]
 
 
-def _kinds(channels: int) -> list[str]:
-    first = {1: "", 3: "RGB-color "}.get(channels, "list ")
-    return [f"kinds: {first}domain domain"]
+def _directions(affine: Array, channels: int) -> list[str]:
+    steps = [_vector(step) for step in affine[:-1, :-1].T]
+    return [
+        f"space directions: {' '.join((['none'] if channels > 1 else []) + steps)}",
+        f"space origin: {_vector(affine[:-1, -1])}",
+    ]
 
 
 def _vector(values: Array) -> str:
@@ -270,12 +277,28 @@ def _affine(fields: Mapping[str, Any], channels: int | None) -> tuple[Array, tup
     return affine, (guess, *notes)
 
 
-def _millimetres(name: str, units: Sequence[str]) -> tuple[Array, tuple[str, ...]]:
-    """Millimetres of each of three units, 1 of one that is not known, and a note about that."""
+def _plane(fields: Mapping[str, Any], channels: int | None) -> Array | None:
+    """Where the pixels of a picture lie in their plane; None of one that lies in space."""
+    if "space directions" in fields:
+        steps = np.asarray(_without(fields["space directions"], channels), np.float64).T
+        origin, units = fields.get("space origin", (0.0, 0.0)), fields.get("space units", ())
+    else:
+        steps = np.diag(np.asarray(_without(fields.get("spacings", ()), channels), np.float64))
+        origin, units = (0.0, 0.0), _without(fields.get("units", ()), channels)
+    if steps.shape != (2, 2) or len(origin) != 2 or not np.isfinite(steps).all():
+        return None
+    scale, _ = _millimetres("units", units, axes=2)
+    plane = np.eye(3)
+    plane[:2, :2], plane[:2, 2] = steps, origin
+    return np.diag([*scale, 1.0]) @ plane
+
+
+def _millimetres(name: str, units: Sequence[str], axes: int = 3) -> tuple[Array, tuple[str, ...]]:
+    """Millimetres of the unit of each axis, 1 of one that is not known, and a note about that."""
     given = [unit.strip().lower() for unit in units]
-    if any(given) and len(given) != 3:
-        raise InvalidInput(f"NRRD: {name} must be those of three axes")
-    known = [MILLIMETRES.get(unit) for unit in given] if any(given) else [1.0] * 3
+    if any(given) and len(given) != axes:
+        raise InvalidInput(f"NRRD: {name} must be those of {_NUMBERS[axes]} axes")
+    known = [MILLIMETRES.get(unit) for unit in given] if any(given) else [1.0] * axes
     note = f"NRRD: {name} holds a unit that is not known; millimetres are assumed"
     return np.array([mm or 1.0 for mm in known]), (note,) * (None in known)
 

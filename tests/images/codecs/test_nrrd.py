@@ -201,6 +201,28 @@ ORIENTED = (
 
 
 @pytest.mark.parametrize(
+    ("lines", "plane"),
+    [
+        (("spacings: 2 3",), (2, 3, 0, 0)),
+        (("spacings: 2 3", 'units: "um" "mm"'), (0.002, 3, 0, 0)),
+        (("space dimension: 2", "space directions: (2,0) (0,3)", "space origin: (5,6)"),
+         (2, 3, 5, 6)),
+        (("spacings: nan nan",), None),
+        (("space: LPS", "space directions: (2,0,0) (0,3,0)", "space origin: (5,6,7)"), None),
+    ],
+)  # fmt: skip
+def test_where_the_pixels_of_a_picture_lie(
+    lines: tuple[str, ...], plane: tuple[float, ...] | None
+) -> None:
+    found = read_image(by_hand(*lines)).plane
+    if plane is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found[0, 0], found[1, 1], found[0, 2], found[1, 2]) == plane
+
+
+@pytest.mark.parametrize(
     ("lengths", "field"), [(ORIENTED, "space units"), (("spacings: 2 3 4",), "units")]
 )
 def test_lengths_are_in_the_units_that_the_header_names(
