@@ -18,6 +18,16 @@ from caps_med.images import (
 from tests.contract.formats import picture
 
 
+@pytest.mark.parametrize("format", ["nifti", "nrrd", "metaimage"])
+@pytest.mark.parametrize(
+    ("given", "kept"), [("bool", "u1"), ("float16", "f4"), ("longdouble", "f8")]
+)
+def test_dtypes_that_formats_do_not_know(format: str, given: str, kept: str) -> None:
+    image = MedicalImage(np.ones((1, 2, 3, 4), given))
+    back = read_image(encode_image(image, format)).array
+    assert back.dtype == np.dtype(kept) and (back == 1).all()
+
+
 def test_formats_are_a_closed_list() -> None:
     assert FORMATS == (
         "nifti",

@@ -50,6 +50,10 @@ class Codec:
 
 
 def with_common_dtype(array: Array) -> Array:
-    """`array` in a dtype that formats know: booleans as uint8, half floats as float32."""
-    wider = {np.dtype(np.bool_): np.uint8, np.dtype(np.float16): np.float32}
-    return array.astype(wider.get(array.dtype, array.dtype), copy=False)
+    """`array` in a dtype that formats know: booleans as uint8, floats of 32 or 64 bits."""
+    known = {
+        np.dtype(np.bool_): np.uint8,
+        np.dtype(np.float16): np.float32,
+        np.dtype(np.longdouble): np.float64,
+    }
+    return array.astype(known.get(array.dtype, array.dtype), copy=False)

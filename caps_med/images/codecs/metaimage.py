@@ -41,6 +41,8 @@ _MATRIX = ("TransformMatrix", "Rotation", "Orientation")
 _ORIGIN = ("Offset", "Origin", "Position")
 _SPACING = ("ElementSpacing", "ElementSize")
 _BIG_ENDIAN = ("BinaryDataByteOrderMSB", "ElementByteOrderMSB")
+#: What the last line says of voxels in the same file.
+_WITHIN = "LOCAL"
 #: Of a header in a file of its own: where its voxels are.
 _BESIDE = (".raw", ".zraw")
 
@@ -90,7 +92,7 @@ def encode(image: MedicalImage) -> bytes:
         "DimSize": " ".join(map(str, array.shape[1:])),
         "ElementNumberOfChannels": len(array),
         "ElementType": _WRITTEN[array.dtype.str[1:]],
-        "ElementDataFile": "LOCAL",
+        "ElementDataFile": _WITHIN,
     }
     return "".join(f"{name} = {value}\n" for name, value in fields.items()).encode() + voxels
 
@@ -98,17 +100,25 @@ def encode(image: MedicalImage) -> bytes:
 def attached(path: Path, header: bytes, limits: Limits) -> bytes:
     """The content of one file, from a header in a file of its own and the voxels beside it.
 
-    Of `x.mhd` they are in `x.raw` or `x.zraw` in the same folder, as ITK writes them. A header that
-    names any other file, or is whole by itself, is given back as it is.
+    Of `x.mhd` they are in `x.raw` or `x.zraw` in the same folder, as ITK writes them. What is whole
+    by itself is given back as it is.
 
     Raises:
-        InvalidInput: that file cannot be read, or is a link out of the folder.
+        InvalidInput: the header names any other file, or that file cannot be read or is a link out
+            of the folder.
         InputTooLarge: both together are larger than `limits` allow.
     """
     last = _LAST.search(header[:_MAX_HEADER])
     named = last[1].strip().decode("utf-8", "replace") if last else ""
-    if last is None or named not in {path.stem + suffix for suffix in _BESIDE}:
+    if last is None or named.upper() == _WITHIN:
         return header
+    read = [path.stem + suffix for suffix in _BESIDE]
+    if named not in read:
+        raise InvalidInput(
+            f"{path.name}: its voxels lie in another file (ElementDataFile) than "
+            f"{' or '.join(read)} beside it, which is not opened: call it so in the header, too, "
+            "or save both as one .mha file"
+        )
     beside = path.with_name(named)
     inside = beside.resolve().is_relative_to(path.parent.resolve())
     if not inside and not path.is_symlink():  # of a folder of links both are some
@@ -117,7 +127,7 @@ def attached(path: Path, header: bytes, limits: Limits) -> bytes:
             "followed: copy the file itself"
         )
     voxels = file_content(beside, limits, f"{beside}, the voxels of {path.name}")
-    return header[: last.start()] + b"ElementDataFile = LOCAL\n" + voxels
+    return header[: last.start()] + f"ElementDataFile = {_WITHIN}\n".encode() + voxels
 
 
 def _numbers(values: Array) -> str:
@@ -131,7 +141,7 @@ def _header(data: bytes) -> tuple[Mapping[str, str], int]:
         raise InvalidInput(
             f"MetaImage: no line ElementDataFile ends the header within {_MAX_HEADER} bytes"
         )
-    if last[1].strip().upper() != b"LOCAL":
+    if last[1].strip().upper() != _WITHIN.encode():
         raise InvalidInput(
             "MetaImage: its voxels lie in another file (ElementDataFile), which is not opened: "
             "save it as one .mha file"
@@ -151,13 +161,12 @@ def _header(data: bytes) -> tuple[Mapping[str, str], int]:
 
 def _sizes(fields: Mapping[str, str]) -> tuple[int, ...]:
     axes = _whole(fields, "NDims")[0]
-    sizes = _whole(fields, "DimSize", count=axes)
     if axes not in (2, 3):
         raise UnsupportedFormat(
-            f"MetaImage: a picture or one volume is read, this file has sizes {list(sizes)}: "
-            "split its time points into files"
+            f"MetaImage: NDims must be 2 (a picture) or 3 (a volume), got {axes}: split its time "
+            "points into files"
         )
-    return sizes
+    return _whole(fields, "DimSize", count=axes)
 
 
 def _dtype(fields: Mapping[str, str]) -> np.dtype[np.generic]:
@@ -217,7 +226,8 @@ def _reals(fields: Mapping[str, str], names: tuple[str, ...], default: ArrayLike
     except ValueError:
         found = np.array(())
     if len(found) != len(wanted):
-        raise InvalidInput(f"MetaImage: {name} must be {len(wanted)} numbers")
+        numbers = "a number" if len(wanted) == 1 else f"{len(wanted)} numbers"
+        raise InvalidInput(f"MetaImage: {name} must be {numbers}")
     return found
 
 
@@ -229,7 +239,8 @@ def _whole(
         return (default,)
     words = _required(fields, name).split()
     if len(words) != count or not all(re.fullmatch(r"[1-9][0-9]{0,17}", word) for word in words):
-        raise InvalidInput(f"MetaImage: {name} must be {count} whole numbers of at least 1")
+        numbers = "a whole number" if count == 1 else f"{count} whole numbers"
+        raise InvalidInput(f"MetaImage: {name} must be {numbers} of at least 1")
     return tuple(map(int, words))
 
 
