@@ -33,6 +33,8 @@ LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 # A voxel may be this much thinner along one axis than along another before the affine counts
 # as singular.
 SINGULAR_RATIO = 1e-6
+# Files hold affines in it.
+_FLOAT32 = np.finfo(np.float32)
 
 _write: Callable[[MedicalImage, str | PathLike[str]], None]
 _preview: Callable[[MedicalImage], bytes]
@@ -289,12 +291,14 @@ def _checked_affine(affine: Array, name: str, size: int) -> Array:
 @lru_cache(maxsize=256)  # an image passes its affine on to each image that is made of it
 def _check_affine(content: bytes, name: str, size: int) -> None:
     affine = np.frombuffer(content).reshape(size, size)
-    if not np.isfinite(affine).all():
-        raise InvalidInput(f"{name} must be finite, it holds NaN or infinity: repair the header")
+    if not (np.abs(affine) <= _FLOAT32.max).all():
+        raise InvalidInput(
+            f"{name} must be finite in float32, it holds NaN or infinity: repair the header"
+        )
     last = [0.0] * (size - 1) + [1.0]
     if not np.array_equal(affine[-1], last):
         row = " ".join(f"{value:g}" for value in last)
         raise InvalidInput(f"{name} must end in the row {row}, got {affine[-1].tolist()}")
     scales = np.linalg.svd(affine[:-1, :-1], compute_uv=False)
-    if scales[-1] <= SINGULAR_RATIO * scales[0]:
+    if scales[-1] <= max(SINGULAR_RATIO * scales[0], _FLOAT32.tiny):
         raise InvalidInput(f"{name} is singular: it maps different voxels to one place")

@@ -171,6 +171,8 @@ def test_voxels_in_zlib_or_gzip(pack: Callable[[bytes], bytes]) -> None:
         ({"TransformMatrix": "1 0 0 1 0 0 0 0 1"}, InvalidInput, "singular"),
         ({"ElementSpacing": "1 0 1"}, InvalidInput, "singular"),
         ({"ElementSpacing": "1 nan 1"}, InvalidInput, "finite"),
+        ({"ElementSpacing": "1e300 1e300 1e300"}, InvalidInput, "finite in float32"),
+        ({"ElementSpacing": "1e-200 1e-200 1e-200"}, InvalidInput, "singular"),
         ({"Offset": "1 2"}, InvalidInput, "Offset must be 3 numbers"),
         ({"Offset": "1 2 x"}, InvalidInput, "Offset must be 3 numbers"),
         ({"CompressedData": True}, InvalidInput, "zlib: the stream is broken"),
