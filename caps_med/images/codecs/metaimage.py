@@ -43,6 +43,8 @@ _SPACING = ("ElementSpacing", "ElementSize")
 _BIG_ENDIAN = ("BinaryDataByteOrderMSB", "ElementByteOrderMSB")
 #: What the last line says of voxels in the same file.
 _WITHIN = "LOCAL"
+#: A HeaderSize: whatever is before the voxels, they end the file.
+_AT_END = "-1"
 #: Of a header in a file of its own: where its voxels are.
 _BESIDE = (".raw", ".zraw")
 
@@ -154,8 +156,11 @@ def _header(data: bytes) -> tuple[Mapping[str, str], int]:
         if name.strip() in fields:
             raise InvalidInput("MetaImage: a field of the header is given twice")
         fields[name.strip()] = value.strip()
-    if fields.get("HeaderSize", "0") != "0":
-        raise UnsupportedFormat("MetaImage: HeaderSize is not read: save it again")
+    if fields.get("HeaderSize", "0") not in ("0", _AT_END):
+        raise UnsupportedFormat(
+            "MetaImage: HeaderSize must be 0, or -1 if the voxels end the file: correct it, or "
+            "save it again"
+        )
     return fields, last.end()
 
 
@@ -183,9 +188,13 @@ def _dtype(fields: Mapping[str, str]) -> np.dtype[np.generic]:
 def _voxels(fields: Mapping[str, str], stored: bytes, size: int) -> bytes:
     if not _is_true(fields, "BinaryData", default="True"):
         raise UnsupportedFormat("MetaImage: voxels written as text are not read: save it as binary")
+    at_end = fields.get("HeaderSize") == _AT_END
     if not _is_true(fields, "CompressedData"):
+        stored = stored[-size:] if at_end else stored
         check_length("MetaImage", size, len(stored))
         return stored
+    if at_end:
+        raise UnsupportedFormat("MetaImage: HeaderSize must be 0 with CompressedData: correct it")
     if "CompressedDataSize" in fields:
         check_length("MetaImage", _whole(fields, "CompressedDataSize")[0], len(stored))
     check_ratio("MetaImage", size, len(stored))
