@@ -28,11 +28,11 @@ export class Address {
     this.keep(view, parts.every((part) => PART.test(part)) ? parts : []);
   };
 
-  /** Open something: Back leads to what is open now. */
+  /** Open something: Back leads to what is open now. Whoever has gone to another view meanwhile stays there. */
   open(view: string, ...place: Place): void {
     this.keep(view, place);
+    if (view !== this.view) return;
     location.hash = this.of(view);
-    this.view = view;
   }
 
   /** Tell more of what is open, or less; Back leads to where it leads now. */

@@ -114,6 +114,9 @@ export function inOrder<F extends { name: string }>(files: readonly F[], channel
   return all ? named : [...files].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
 }
 
+/** A date and time that no country reads as another one. */
+export const when = (time: string): string => new Date(time).toLocaleString('en', { dateStyle: 'medium', timeStyle: 'short' });
+
 /** A number as people read it. */
 export const formatted = (value: number, maximumSignificantDigits = 3): string =>
   value.toLocaleString('en', { maximumSignificantDigits });

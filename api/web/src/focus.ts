@@ -25,6 +25,19 @@ export function focusUnlessElsewhere(element: HTMLElement | null): void {
   element.focus({ preventScroll: true });
 }
 
+/** A dialog of a view, which is modal while the view is shown: hidden, it would keep the whole page from being used; for an attachment. */
+export function modal(dialog: HTMLDialogElement): () => void {
+  const view = dialog.closest('section');
+  const look = () => {
+    if (view?.hidden) dialog.close();
+    else if (!dialog.open) dialog.showModal();
+  };
+  const hides = new MutationObserver(look);
+  if (view) hides.observe(view, { attributeFilter: ['hidden'] });
+  look();
+  return () => hides.disconnect();
+}
+
 const FADE = 32; // pixels at the edges beyond which there is more
 
 /**

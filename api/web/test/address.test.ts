@@ -31,6 +31,8 @@ describe('the address', () => {
     const address = at('#annotate/p1/i1');
     place.hash = '#segment';
     address.read();
+    address.open('annotate', 'p1', 'i3'); // of what has been made meanwhile
+    expect([place.hash, address.view, address.of('annotate')]).toEqual(['#segment', 'segment', '#annotate/p1/i3']);
     address.tell('annotate', 'p1', 'i2'); // of an image that has come meanwhile
     expect([place.hash, address.of('annotate'), address.of('segment')]).toEqual(['#segment', '#annotate/p1/i2', '#segment']);
     expect([at('#segment').of('annotate'), at('').view]).toEqual(['#annotate/p1/i2', '']);
