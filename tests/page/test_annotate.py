@@ -237,6 +237,15 @@ def test_a_volume_is_corrected_by_keyboard(
     expect(page.locator("#help")).to_contain_text("interpolate between the slices")
 
 
+def sent(page: Page, held: list[Route], number: int) -> Route:
+    """The request that is held after so many others."""
+    end = time.monotonic() + PATIENCE_MS / 1000
+    while len(held) <= number:
+        assert time.monotonic() < end, "nothing more is sent"
+        page.wait_for_timeout(20)
+    return held[number]
+
+
 def held_saves(page: Page) -> list[Route]:
     """The label maps that the page sends from now on, none of which arrives."""
     return held_requests(page, re.compile(r"/labels\?"), "PUT")
@@ -320,15 +329,6 @@ class TestOtherOrders:
     @pytest.mark.parametrize("refusals", [True])
     def test_what_is_not_answered_holds_nobody_up(self, page: Page) -> None:
         """It is kept and sent again, while other images are corrected."""
-
-        def sent(number: int) -> Route:
-            """The label map that is sent after so many others."""
-            end = time.monotonic() + PATIENCE_MS / 1000
-            while len(held) <= number:
-                assert time.monotonic() < end, "nothing more is sent"
-                page.wait_for_timeout(20)
-            return held[number]
-
         page.clock.install()
         page.reload()
         page.locator(f"{VIEW} .predicts").uncheck()
@@ -336,7 +336,7 @@ class TestOtherOrders:
         self.open(page, "disc-0.png")
         page.locator(CANVAS).press("Space")
         page.locator(CANVAS).press("Control+s")
-        first = sent(0)
+        first = sent(page, held, 0)
         self.open(page, "disc-1.png")
         rows, sending = page.locator(f"{VIEW} .images tr"), page.locator(f"{VIEW} .sending")
         expect(rows.filter(has_text="disc-0.png")).to_contain_text("being saved")
@@ -345,7 +345,7 @@ class TestOtherOrders:
         first.abort()
         expect(sending).to_contain_text("trying again")
         page.clock.fast_forward(1000)
-        sent(1).continue_()
+        sent(page, held, 1).continue_()
         expect(page.locator(SAID)).to_contain_text("disc-0.png is saved as version 1")
         expect(rows.filter(has_text="corrected")).to_have_count(1)
         expect(page.locator(f"{VIEW} .caption")).to_have_text("disc-1.png")
@@ -353,7 +353,7 @@ class TestOtherOrders:
         assert page.evaluate(PAINTED) == 21
 
         page.locator(CANVAS).press("n")
-        last = sent(2)
+        last = sent(page, held, 2)
         page.clock.fast_forward(4000)
         expect(page.locator(SAID)).to_contain_text("No image is left")
         expect(rows.filter(has_text="disc-1.png")).to_contain_text("being saved")
@@ -443,26 +443,55 @@ class TestOtherOrders:
         self.open(page, "disc-0.png")
         expect(told).to_have_text("The image is unlike.")
 
+    @pytest.mark.parametrize("refusals", [True])
     def test_label_maps_that_there_are_are_added_and_images_deleted(
         self, page: Page, request: pytest.FixtureRequest
     ) -> None:
         rows, told = page.locator(f"{VIEW} .images tr"), page.locator(f"{VIEW} .told")
-        drawn = png(np.ones(SIZE, np.uint8), "labels")
+        small, drawn = (png(np.ones(size, np.uint8), "labels") for size in ((9, 9), SIZE))
         parts = [
-            FilePayload(name=name, mimeType="image/png", buffer=drawn)
-            for name in ("disc-0.png", "other.png")
+            FilePayload(name=name, mimeType="image/png", buffer=content)
+            for name, content in (
+                ("disc-1.png", small),
+                ("disc-0.png", drawn),
+                ("other.png", drawn),
+            )
         ]
         self.open(page, "disc-0.png")
         page.locator(f"{VIEW} .labels input").set_input_files(parts)
         expect(told).to_have_text(
-            "1 of 2 label maps is saved. other.png: no image is called like it."
+            "1 of 3 label maps is saved. disc-1.png: the label map has the size (9, 9), its image "
+            "(48, 64): resample it to the image's voxels first. "
+            "other.png: no image is called like it."
         )
         expect(rows.filter(has_text="corrected")).to_have_count(1)
         expect(page.locator(STANDING)).to_contain_text("Version 1 by anonymous.")
         assert page.evaluate(PAINTED) == SIZE[0] * SIZE[1]
-        page.locator(f"{VIEW} .labels input").set_input_files(parts[:1])
+        page.locator(f"{VIEW} .labels input").set_input_files(parts[1:2])
         expect(told).to_contain_text("disc-0.png: its image is corrected already")
         check_accessible(page)
+
+        broken = FilePayload(name="notes.txt", mimeType="text/plain", buffer=b"no image")
+        page.locator(f"{VIEW} .drop input").set_input_files([broken, parts[2]])
+        expect(told).to_contain_text("1 of 2 images is added. notes.txt: the content is of no")
+        expect(rows).to_have_count(3)
+        rows.last.locator(".delete").click()
+        page.go_back()  # an open dialog of a view that is hidden holds up nothing
+        expect(page.locator("#confirm")).to_have_count(0)
+        page.go_forward()
+        self.open(page, "disc-0.png")
+        held: list[Route] = []
+        page.route(re.compile(r"/images\?"), lambda route: held.append(route), times=1)
+        for view in ("Models", "Annotate"):
+            page.locator("nav a", has_text=view).click()
+        late = sent(page, held, 0).fetch()
+        rows.last.locator(".delete").click()
+        page.locator("#confirm .confirmed").click()
+        expect(rows).to_have_count(2)
+        with page.expect_response(re.compile(r"/images\?")):
+            held[0].fulfill(response=late)
+        page.wait_for_load_state("networkidle")
+        expect(rows).to_have_count(2)
 
         delete, dialog = rows.first.locator(".delete"), page.locator("#confirm")
         delete.press("Enter")
@@ -483,6 +512,9 @@ class TestOtherOrders:
         dialog.locator(".confirmed").click()
         expect(project).to_have_count(0)
         assert page.request.get(self.project).status == 404
+        page.go_back()
+        expect(page.locator(f"{VIEW} .problem")).to_contain_text("there is no project")
+        expect(page.locator(f"{VIEW} .project")).to_have_count(0)
 
     def test_the_model_of_a_round_that_is_over_is_told(self, page: Page) -> None:
         """Its stream breaks off at once."""

@@ -1,7 +1,7 @@
 /** Projects of the service: images that are annotated, and what is learned from them. */
 import type { Point } from './curve.js';
 import type { Color } from './palette.js';
-import { call, json, post } from './service.svelte.js';
+import { call, json, Problem, post } from './service.svelte.js';
 
 export type State = 'unlabelled' | 'predicted' | 'corrected';
 export interface Project {
@@ -53,12 +53,23 @@ export const images = (id: string): Promise<Image[]> => all(at(id, '/images'), '
 export const remove = (id: string): Promise<Response> => call(at(id), { method: 'DELETE' });
 export const create = async (fields: object): Promise<Project> => (await post('v1/projects', fields)).json();
 
-/** Add images, a few at a time; `told`: how many have arrived. */
-export async function upload(id: string, files: File[], signal: AbortSignal, told: (done: number) => void): Promise<void> {
+/** Add images, a few at a time; `told`: how many are done. Says what keeps some from being added; the others are. */
+export async function upload(id: string, files: File[], signal: AbortSignal, told: (done: number) => void): Promise<string[]> {
+  const refused: string[] = [];
+  const send = async (some: File[]): Promise<void> => {
+    try {
+      await post(at(id, '/images'), { images: some }, signal);
+    } catch (error) {
+      if (files.length === 1 || !(error instanceof Problem && error.ofFile)) throw error;
+      if (some.length === 1) refused.push(error.message);
+      else for (const one of some) await send([one]); // the service takes all of them or none
+    }
+  };
   for (let done = 0; done < files.length; done += MOST_FILES) {
     told(done);
-    await post(at(id, '/images'), { images: files.slice(done, done + MOST_FILES) }, signal);
+    await send(files.slice(done, done + MOST_FILES));
   }
+  return refused;
 }
 
 /** The image to look at next, none of `skip`; undefined if all are corrected, or others have them. */

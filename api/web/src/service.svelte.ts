@@ -16,6 +16,11 @@ export class Problem extends Error {
     return !this.code || [401, ...BUSY].includes(Number(this.members.status));
   }
 
+  /** Whether it is about the file that was sent: another file may be taken. */
+  get ofFile(): boolean {
+    return OF_FILES.includes(Number(this.members.status));
+  }
+
   static async of(answer: Response): Promise<Problem> {
     const said = await answer.json().catch(() => ({}));
     const wait = answer.headers.get('Retry-After');
@@ -66,6 +71,7 @@ class Key {
 }
 export const key = new Key();
 
+const OF_FILES = [409, 412, 413, 415, 422]; // too large, of no known format, broken, or in the way of another one
 const BUSY = [429, 503]; // answers of a service that starts or has too much to do
 const LONGEST = 30; // seconds; a service that asks for more is not just busy
 const PATIENCE = 60; // seconds that one call waits in all
