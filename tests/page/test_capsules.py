@@ -100,6 +100,8 @@ def test_a_network_that_is_wider_than_a_phone(looked: Page) -> None:
     expect(network).to_have_css("mask-image", re.compile("gradient"))
     fades = "element => ['--before', '--after'].map(name => element.style.getPropertyValue(name))"
     assert network.evaluate(fades) == ["0px", "32px"]
+    tops = [looked.locator(f"#capsules {one}").bounding_box() for one in (".pick", ".network")]
+    assert tops[0] and tops[1] and tops[0]["y"] < tops[1]["y"]  # the picture comes first
     network.press("ArrowRight")
     looked.wait_for_function(
         "() => document.querySelector('#capsules .network').style.getPropertyValue('--before') "

@@ -132,6 +132,7 @@ def test_the_focus_stays_where_it_was(opened: Callable[..., Page]) -> None:
     held = held_requests(page, "**/v1/training-jobs", "POST")
     start, cancel = page.locator("#train form .primary"), page.locator("#train .busy button")
     expect(page.locator("#train [name=data]")).to_have_value("mni152")
+    expect(page.locator("#train [name=name]")).to_have_css("color", "rgb(27, 33, 38)")  # no hint
     start.press("Enter")
     expect(start).to_have_attribute("aria-disabled", "true")
     page.keyboard.press("Enter")
