@@ -9,6 +9,12 @@ export type Palette = keyof typeof PALETTES;
 export const OKABE_ITO: Color[] = [
   [230, 159, 0], [86, 180, 233], [0, 158, 115], [240, 228, 66], [0, 114, 178], [213, 94, 0], [204, 121, 167]];
 
+/** The colours of labels, where a model has some of the same ids and names, as it has them. */
+export function colorsAs(model: Pick<Model, 'labels' | 'colors'> | undefined, { labels, colors }: Pick<Model, 'labels' | 'colors'>): Record<string, Color> {
+  const same = Object.entries(model?.colors ?? {}).filter(([id]) => id in labels && model?.labels[id] === labels[id]);
+  return { ...colors, ...Object.fromEntries(same) };
+}
+
 /** A colour for each label; after the seventh label they come again, lighter. */
 export function colorsOf({ labels, colors }: Pick<Model, 'labels' | 'colors'>, palette: Palette): Record<string, Color> {
   if (palette === 'model') return colors;

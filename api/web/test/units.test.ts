@@ -10,7 +10,7 @@ import { History } from '../src/history.js';
 import { forget, keep, kept, keyOf, last } from '../src/kept.js';
 import { Latest } from '../src/latest.js';
 import { measureOf, npz, part, RISING, SIGNED } from '../src/maps.js';
-import { colorsOf, OKABE_ITO } from '../src/palette.js';
+import { type Color, colorsAs, colorsOf, OKABE_ITO } from '../src/palette.js';
 import { position } from '../src/readout.js';
 import { asField, between, stepped } from '../src/region.js';
 import { call, Problem, warningsOf } from '../src/service.svelte.js';
@@ -398,6 +398,12 @@ describe('colours', () => {
     const found = Object.values(colorsOf({ labels, colors: {} }, 'safe')).map(String);
     expect(found.slice(1, 8)).toEqual(OKABE_ITO.map(String));
     expect(new Set(found).size).toBe(20);
+  });
+  it('are those of a model where a project has its labels', () => {
+    const model = { labels: { 0: 'background', 1: 'fluid', 2: 'grey' }, colors: { 0: [0, 0, 0], 1: [1, 1, 1], 2: [2, 2, 2] } as Record<string, Color> };
+    const own = { labels: { 0: 'background', 1: 'lesion', 2: 'grey', 3: 'bone' }, colors: { 0: [0, 0, 0], 1: [7, 7, 7], 2: [8, 8, 8], 3: [9, 9, 9] } as Record<string, Color> };
+    expect(colorsAs(model, own)).toEqual({ ...own.colors, 2: [2, 2, 2] });
+    expect(colorsAs(undefined, own)).toEqual(own.colors);
   });
 });
 
