@@ -374,6 +374,7 @@ class TestOtherOrders:
             expect(caption).to_have_text("disc-0.png")
             expect(page.locator(STANDING)).to_contain_text("Not saved; restored from before")
             assert page.evaluate(PAINTED) == 21
+            expect(page.locator(f"{VIEW} .predicts")).not_to_be_checked()
 
         self.open(page, "disc-0.png")
         page.locator(CANVAS).press("Space")

@@ -1,5 +1,7 @@
 /** Where the page is: a view, and what is open in it, as `#annotate/PROJECT/IMAGE`. Back and Forward lead through it, and a reload keeps it. */
 
+import { note } from './tab.js';
+
 const SLOT = 'caps-med-places';
 const PART = /^[\w-]+$/; // ids and names, of which paths of the service are made
 
@@ -44,7 +46,7 @@ export class Address {
   private keep(view: string, place: Place): void {
     if (!view || `${place}` === `${this.place(view)}`) return;
     this.places = { ...this.places, [view]: place };
-    this.store?.setItem(SLOT, JSON.stringify(this.places));
+    note(SLOT, JSON.stringify(this.places), this.store);
   }
 }
 export const address = new Address();

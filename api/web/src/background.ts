@@ -1,6 +1,7 @@
 /** Long calls: the service answers with a job, which is followed to its result, also after a reload of the page. */
 import { formatted } from './catalog.svelte.js';
 import { call, hear, isSilence, json, newToken, Problem, post, unlessSilent } from './service.svelte.js';
+import { note } from './tab.js';
 import type { Say } from './work.svelte.js';
 
 export interface Job {
@@ -45,7 +46,7 @@ export async function later(path: string, fields: object, what: Pick<Left, 'name
 
 const JOBS = 'v1/inference-jobs';
 const keyed = ({ token }: Left) => ({ 'Idempotency-Key': token });
-const remember = (left: Left): void => sessionStorage.setItem(SLOT, JSON.stringify(left));
+const remember = (left: Left): void => note(SLOT, JSON.stringify(left));
 const idOf = async (answer: Promise<Response>): Promise<string> => ((await (await answer).json()) as Job).id;
 const drop = (id: string) => call(`${JOBS}/${id}`, { method: 'DELETE' }).catch(() => undefined);
 

@@ -1,12 +1,14 @@
 /** Corrections that are not saved yet, so that neither another image nor a reload loses one. They go with the tab, and are no more than label maps. */
 import type { Unsaved } from './correction.js';
 import { packed, unpacked } from './kept.js';
+import { note } from './tab.js';
 
 /** `version`: of the label map that it corrects; 0 if there was none. */
 export interface Draft extends Unsaved { version: number }
 
 const SLOT = 'caps-med-draft:';
 const WHO = 'caps-med-annotator';
+const PREDICTS = 'caps-med-predicts';
 
 /** Those for which the storage has no room, as it would hold them. */
 const large = new Map<string, string>();
@@ -46,4 +48,7 @@ export const drafts = (store: Storage = sessionStorage): string[] =>
 
 /** Who annotates in this tab. */
 export const annotator = (store: Storage = sessionStorage): string => store.getItem(WHO) ?? '';
-export const keepAnnotator = (name: string, store: Storage = sessionStorage): void => store.setItem(WHO, name);
+export const keepAnnotator = (name: string, store: Storage = sessionStorage): void => note(WHO, name, store);
+/** Whether images that nobody has corrected are predicted when they are opened in this tab. */
+export const predicting = (store: Storage = sessionStorage): boolean => store.getItem(PREDICTS) !== 'no';
+export const keepPredicting = (on: boolean, store: Storage = sessionStorage): void => note(PREDICTS, on ? 'yes' : 'no', store);

@@ -1,6 +1,7 @@
 /** Calls to the service: the key, its problems, its streams. */
 import { EventSourceParserStream } from 'eventsource-parser/stream';
 import { withChoices } from './choices.js';
+import { note } from './tab.js';
 
 export interface Finding { severity: string; code: string; file: string; what: string; fix: string }
 
@@ -50,7 +51,7 @@ class Key {
       this.give = (text) => {
         this.asking = this.asked = undefined;
         this.refused = text === '';
-        if (text) globalThis.sessionStorage?.setItem(SLOT, text);
+        if (text) note(SLOT, text);
         this.text = text || this.text;
         answered(text !== '');
       };

@@ -37,6 +37,12 @@ describe('the address', () => {
     expect([place.hash, address.of('annotate'), address.of('segment')]).toEqual(['#segment', '#annotate/p1/i2', '#segment']);
     expect([at('#segment').of('annotate'), at('').view]).toEqual(['#annotate/p1/i2', '']);
   });
+  it('leads on where the storage of the tab is full', () => {
+    const full = { ...store, setItem: () => { throw new Error('quota'); }, removeItem: () => undefined } as unknown as Storage;
+    place.hash = '#annotate';
+    new Address(full).open('annotate', 'p2');
+    expect(place.hash).toBe('#annotate/p2');
+  });
   it('makes no paths of the service from anything but ids and names', () => {
     for (const hash of ['#annotate/..', '#annotate/p1/%2e%2e', '#annotate/p1?x', '#annotate//']) expect(at(hash).place('annotate')).toEqual([]);
   });
