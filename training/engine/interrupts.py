@@ -83,7 +83,7 @@ def interrupts_between_steps(trainer: Engine) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, usual)
-    stop()
+        stop()  # also where a step failed: a training that begins again would forget it
 
 
 def _in_main_thread() -> bool:

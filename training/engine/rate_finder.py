@@ -33,6 +33,7 @@ from torch.optim import Optimizer
 from caps_med.errors import InvalidParameter
 from training.atomic import write_text
 from training.engine import distributed
+from training.engine.interrupts import interrupts_between_steps
 from training.engine.loop import TrainingRun, check_images, seed_epoch
 from training.engine.memory import with_less_memory
 from training.engine.progress import write_progress
@@ -129,7 +130,8 @@ def range_test(
     if distributed.first():
         with _Shown(run, steps) as shown:
             trainer.add_event_handler(Events.ITERATION_COMPLETED, shown.report)
-            trainer.run()
+            with interrupts_between_steps(trainer):
+                trainer.run()
     else:
         trainer.run()
     return rates[: len(losses)], losses

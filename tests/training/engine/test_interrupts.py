@@ -143,6 +143,17 @@ def test_twice_is_at_once() -> None:
     assert not steps.done
 
 
+def test_it_is_not_lost_where_the_step_fails() -> None:
+    """Out of memory, a training begins again with a smaller batch."""
+
+    def fail(_: Steps, step: int) -> None:
+        press()
+        raise MemoryError
+
+    with pytest.raises(KeyboardInterrupt):
+        Steps(fail).run()
+
+
 def test_a_batch_is_not_waited_for() -> None:
     def batches() -> Iterator[int]:
         yield 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import math
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from ignite.engine import Engine
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -98,6 +100,21 @@ def test_a_found_rate_trains_as_if_it_were_given_and_a_resumed_run_does_not_look
     given_folder = RunFolder(tmp_path / "given")
     with pytest.raises(InvalidParameter, match=r"another recipe \(learning_rate: .* -> auto\)"):
         given_folder.saved(SegmentationRecipe, {"learning_rate": "auto"})
+
+
+def test_ctrl_c_ends_it_between_two_steps(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[int] = []
+
+    def press(_: object, engine: Engine) -> None:
+        signal.raise_signal(signal.SIGINT)
+        done.append(engine.state.iteration)
+
+    monkeypatch.setattr(rate_finder._Shown, "report", press)
+    with pytest.raises(KeyboardInterrupt):
+        train_segmentation(source, recipe(), RunFolder(tmp_path), resume=False)
+    assert done == [1]
 
 
 def test_a_test_without_end_stops_where_the_loss_is_no_number(
