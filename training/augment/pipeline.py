@@ -34,6 +34,7 @@ from training.augment.models import AugmentRun, check_given, train_generator, tr
 from training.augment.result import Result, write_pages
 from training.augment.split import split, test_groups
 from training.data import Dataset, open_dataset
+from training.engine.run_folder import RunFolder
 from training.labelmaps.generator import LabelMaker
 
 
@@ -48,13 +49,21 @@ def augment(config: AugmentConfig, out: Path, models: Path | None, console: Cons
 
     Raises:
         InvalidInput: the data have errors.
-        InvalidParameter: an impossible value, or `out` holds something else.
+        InvalidParameter: an impossible value, `out` holds something else, or another process works
+            there.
         ImplausibleShapes: no plausible label map can be derived from those of the data.
         KeyboardInterrupt: on Ctrl-C; finished stages are kept.
     """
     folder = AugmentFolder(out)
+    with RunFolder(folder.work).claimed("name another folder"):
+        return _augment(config, folder, models, console)
+
+
+def _augment(
+    config: AugmentConfig, folder: AugmentFolder, models: Path | None, console: Console
+) -> Result:
     if folder.open(config):
-        console.print(f"going on in {out}", highlight=False, soft_wrap=True)
+        console.print(f"going on in {folder.out}", highlight=False, soft_wrap=True)
     whole = open_dataset(
         config.data, track=lambda cases: progress(cases, "reading", transient=True)
     )

@@ -75,11 +75,14 @@ class RunFolder:
         self.write(recipe)
 
     @contextmanager
-    def claimed(self) -> Iterator[None]:
+    def claimed(self, instead: str = "give the run another name") -> Iterator[None]:
         """Keep other processes from training here until the block ends, or this process.
 
         The lock is not that of processes which this one starts. Where the system or the file system
         has no locks, nothing is done.
+
+        Args:
+            instead: what another process, which is refused, can do at once.
 
         Raises:
             InvalidParameter: another process trains here.
@@ -88,7 +91,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             with self.lock.open("w") as file:
-                _lock(file, self.path)
+                _lock(file, self.path, instead)
                 yield
         finally:
             if new and [*self.path.glob("*")] == [self.lock]:  # refused before it began
@@ -263,7 +266,7 @@ class RunFolder:
             write_text(self.scores, "".join(map(_line, kept)))
 
 
-def _lock(file: IO[str], folder: Path) -> None:
+def _lock(file: IO[str], folder: Path, instead: str) -> None:
     """Lock a file until it is closed.
 
     Raises:
@@ -278,8 +281,8 @@ def _lock(file: IO[str], folder: Path) -> None:
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             raise InvalidParameter(
-                f"{folder}: another process is training there: wait until it has ended, or give "
-                "the run another name"
+                f"{folder}: another process is training there: wait until it has ended, or "
+                f"{instead}"
             ) from error
 
 

@@ -6,6 +6,8 @@ import hashlib
 import inspect
 import json
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -122,6 +124,21 @@ def test_doing_it_again_changes_nothing_and_other_values_are_refused(
         augment(configured(phantoms, count=5), done, None, QUIET)
     with pytest.raises(InvalidParameter, match="is not empty"):
         AugmentFolder(phantoms).open(configured(phantoms))
+
+
+def test_two_processes_do_not_work_in_one_folder(done: Path, phantoms: Path) -> None:
+    """Each would delete what the other one is writing."""
+    lock = str(done / ".work" / "run.lock")
+    holds = (
+        "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX)\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", holds, lock], **pipes) as other:  # type: ignore[call-overload]  # pipes alone
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(InvalidParameter, match="ended, or name another folder"):
+            augment(configured(phantoms), done, None, QUIET)
+        other.stdin.close()
 
 
 def test_a_reader_is_told_what_to_doubt(done: Path, phantoms: Path) -> None:
