@@ -98,10 +98,20 @@ def _crop(keys: Sequence[str], size: tuple[int, ...], foreground: float) -> mt.T
     anywhere = mt.RandSpatialCropd(keys, roi_size=size, random_size=False)
     if not foreground:
         return anywhere
-    labelled = mt.RandCropByPosNegLabeld(
+    labelled = _AroundLabeld(
         keys, label_key="label", spatial_size=size, pos=1, neg=0, allow_smaller=True
     )
     return mt.OneOf([labelled, anywhere], weights=(foreground, 1 - foreground))
+
+
+class _AroundLabeld(mt.RandCropByPosNegLabeld):
+    """MONAI's, without its warning of samples that have no labels, or nothing else."""
+
+    def randomize(self, label: Tensor, *_: Any) -> None:  # noqa: ANN401 - MONAI's, not used here
+        """Choose the centre: a labelled pixel, or any where all are alike."""
+        labelled = label.any(0).flatten()
+        everywhere = None if 0 < labelled.sum() < len(labelled) else np.arange(len(labelled))
+        self.cropper.randomize(label, everywhere, everywhere)
 
 
 def _warp(keys: Sequence[str], size: tuple[int, ...], augmentation: Augmentation) -> mt.Transform:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from training.transforms import _Elasticd, _Padded
+from training.transforms import _AroundLabeld, _Elasticd, _Padded
 
 KEYS = ("image", "label")
 
@@ -55,3 +56,22 @@ def test_padding(size: tuple[int, ...], continued: bool) -> None:
     for key in KEYS:
         assert found[key].dtype == torch.float32
         assert torch.equal(found[key], torch.as_tensor(expected[key]))
+
+
+@pytest.mark.parametrize("threshold", [2.0, 0.5, -1.0])
+def test_crops_around_labels_without_warnings_of_samples_without_any(threshold: float) -> None:
+    pixels = torch.from_numpy(sample(20, 30)["image"])
+    whole = {"image": pixels, "label": (pixels[:1] > threshold).float()}
+    arguments: dict[str, Any] = {
+        "label_key": "label", "spatial_size": (8, 8), "pos": 1, "neg": 0, "allow_smaller": True
+    }  # fmt: skip
+    own, theirs = (t(KEYS, **arguments) for t in (_AroundLabeld, mt.RandCropByPosNegLabeld))
+    for seed in range(5):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            (found,) = own.set_random_state(seed)(whole)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            (expected,) = theirs.set_random_state(seed)(whole)
+        for key in KEYS:
+            assert torch.equal(found[key], torch.as_tensor(expected[key]))
