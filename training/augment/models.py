@@ -30,7 +30,7 @@ from training.evaluation.validation import dice_scores
 from training.tasks.pipeline import TrainRequest, train
 from training.tasks.segmentation import SegmentationRecipe
 
-#: Folds of the judge's cross-validation, or as many as there are groups.
+#: Folds of the judge's cross-validation, or as many as there are groups with labels.
 FOLDS = 4
 #: The threshold lies this many standard deviations below the judge's mean held-out Dice, or this
 #: share of the mean below it, whichever is lower, but never below the last share of the mean.
@@ -92,7 +92,7 @@ def train_judge(run: AugmentRun) -> Mapping[str, Any]:
     """The judge's reference, repository and checksum, its Dice on real images, the threshold."""
     config, dataset = run.config, run.parts.dataset
     if config.judge_model is None:
-        folds = min(FOLDS, len(dataset.groups))
+        folds = min(FOLDS, len({one.case.grouped for one in run.parts.originals.maps}))
         folds = folds if folds > 1 else 0
         overrides = {**SEGMENTER, "seed": config.seed, **config.judge}
         bundle = _train(run, "segmentation", "judge", overrides, folds)

@@ -119,6 +119,7 @@ def load_source(
         channel_names=_channel_names(dataset, samples.image_channels),
         instances=dataset.instances,
         places=[(entry.case, entry.slice) for entry in entries if entry.slice is not None],
+        unlabelled=frozenset(empty),
     )
 
 

@@ -44,6 +44,8 @@ class Source:
         channel_names: of the image's channels, without those of neighbours; may be empty.
         instances: what ids of instances have become; see `training.data.cases.Cases`.
         places: of slices of volumes the volume and the number in it; empty if it is not known.
+        unlabelled: the groups that have no labels, so that they alone cannot be scored; they come
+            after the others.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Source:
     channel_names: tuple[str, ...] = ()
     instances: Instances | None = None
     places: Sequence[tuple[str, int]] = ()
+    unlabelled: frozenset[str] = frozenset()
 
     @cached_property
     def training(self) -> Sequence[Sample]:
@@ -129,12 +132,13 @@ class Source:
         """Split the data set into cross-validation folds; each group is held out once.
 
         Raises:
-            InvalidParameter: there are fewer groups than folds.
+            InvalidParameter: there are fewer groups with labels than folds.
         """
         groups = list(dict.fromkeys(self.groups))
-        if not 2 <= count <= len(groups):
+        most = len(groups) - len(self.unlabelled)
+        if not 2 <= count <= most:
             raise InvalidParameter(
-                f"folds={count}: 2 to {len(groups)} are possible, at most one per group"
+                f"folds={count}: 2 to {most} are possible, at most one per group with labels"
             )
         return [replace(self, held_out=frozenset(groups[k::count])) for k in range(count)]
 

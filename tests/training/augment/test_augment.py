@@ -32,6 +32,7 @@ from tests.conftest import disc, tiny_card, write_tiny
 from tests.training.axons import write_axons
 from tests.training.forked import killed_when, start, succeeds
 from training.augment import AugmentConfig, AugmentFolder, Result, augment
+from training.augment import models as judging
 from training.augment.benefit import BOTH, REAL, _train_and_test, half_synthetic, summarized
 from training.augment.intensity import Scale
 from training.augment.models import threshold_of
@@ -41,6 +42,7 @@ from training.data.cases import Cases, FileRef
 from training.data.layouts import discover
 from training.data.stacks import read_reference
 from training.engine import collapse
+from training.labelmaps.originals import read_originals
 from training.tasks.segmentation import SegmentationRecipe
 
 TINY: Mapping[str, Any] = {
@@ -449,6 +451,27 @@ def test_volumes_of_several_classes_come_back_as_such(tmp_path: Path) -> None:
     labels = nibabel.load(tmp_path / "out" / "labels" / "new-00000.nii.gz")
     assert set(np.unique(labels.dataobj)) == {0, 2, 5}
     assert open_dataset(tmp_path / "out").trainable
+
+
+def test_the_judge_has_no_fold_without_labels(
+    phantoms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(phantoms, tmp_path / "data")
+    for file in sorted((tmp_path / "data" / "labels").iterdir())[:3]:
+        with Image.open(file) as label:
+            blank = Image.new(label.mode, label.size)
+            if (palette := label.getpalette()) is not None:
+                blank.putpalette(palette)
+            blank.save(file)
+    dataset = open_dataset(tmp_path / "data")
+    parts = SimpleNamespace(dataset=dataset, originals=read_originals(dataset))
+    run: Any = SimpleNamespace(config=configured(tmp_path / "data"), parts=parts)
+    asked: list[int] = []
+    monkeypatch.setattr(judging, "_train", lambda *given: asked.append(given[-1]))
+    monkeypatch.setattr(judging, "_held_out_dice", lambda *_: {"a": 1.0})
+    monkeypatch.setattr(judging, "_described", lambda *_, **__: {})
+    judging.train_judge(run)
+    assert (len(dataset.groups), asked) == (6, [3])
 
 
 def test_a_segmenter_that_starts_again_is_published_and_resumed_as_it_became(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from caps_med.errors import InvalidInput
+from caps_med.errors import InvalidInput, InvalidParameter
 from training.data import load_source, open_dataset
 
 
@@ -167,8 +167,11 @@ def test_pictures_without_labels_are_learned_from_and_held_out_apart(
     source = load_source(open_dataset(pictures(tmp_path / "data", labelled)), store)
     assert len(source.samples) == len(labelled)
     assert source.held_out == held_out
-    for fold in source.folds(2):
+    most = labelled.count("1")
+    for fold in source.folds(most):
         assert any(sample["label"].any() for sample in fold.validation)
+    with pytest.raises(InvalidParameter, match=f"folds={most + 1}: 2 to {most} are possible"):
+        source.folds(most + 1)
 
 
 def test_one_labelled_picture_among_others_is_too_few(tmp_path: Path, store: Path) -> None:
