@@ -68,8 +68,9 @@ def interrupts_between_steps(trainer: Engine) -> Iterator[None]:
         signal.signal(signal.SIGINT, usual)
         if fetching:
             signal.raise_signal(signal.SIGINT)
+        below_the_bar = b"\n" if os.isatty(_STDERR) else b""
         with suppress(OSError):
-            os.write(_STDERR, _STOPPING)  # print may be what was interrupted
+            os.write(_STDERR, below_the_bar + _STOPPING)  # print may be what was interrupted
 
     def stop() -> None:
         if pressed:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -108,12 +109,17 @@ def press() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def test_a_step_is_not_interrupted(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_step_is_not_interrupted(
+    terminal: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "isatty", lambda _: terminal)  # which shows a progress bar
     steps = Steps(press_in(1))
     with pytest.raises(KeyboardInterrupt):
         steps.run()
     assert steps.done == [0, 1]
-    assert capfd.readouterr().err == "stopping after this step; Ctrl-C again stops at once\n"
+    told = "stopping after this step; Ctrl-C again stops at once\n"
+    assert capfd.readouterr().err == ("\n" if terminal else "") + told
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
