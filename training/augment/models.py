@@ -194,7 +194,11 @@ def _described(run: AugmentRun, bundle: Bundle, *, given: bool) -> dict[str, Any
 
 
 def _held_out_dice(run: AugmentRun, bundle: Bundle, folds: int) -> dict[str, float]:
-    """Group -> Dice of the network that has not seen it."""
+    """Group -> Dice of the network that has not seen it.
+
+    A group without labels has none; where there is no other, as in the right fifth of a picture, it
+    has 0: nothing was found.
+    """
     folder = RunFolder(run.folder.runs / "judge")
     recipe = folder.first(folds).read_recipe(SegmentationRecipe)
     source = load_source(run.parts.dataset, folder.data, recipe.preparation)
@@ -204,11 +208,13 @@ def _held_out_dice(run: AugmentRun, bundle: Bundle, folds: int) -> dict[str, flo
         if isinstance(network, Ensemble)
         else [(network, source)]
     )
-    dice = {}
+    dice, without = dict[str, float](), dict[str, float]()
     for member, fold in pairs:
         assert isinstance(member, SegmentationNetwork)  # noqa: S101 - of the judge's recipe
         for group in dict.fromkeys(g for g in fold.groups if g in fold.held_out):
             samples = [s for s, g in zip(fold.samples, fold.groups, strict=True) if g == group]
-            if any(sample["label"].any() for sample in samples):  # else there is no Dice
+            if any(sample["label"].any() for sample in samples):
                 dice[group] = round(dice_scores(member, samples, fold.labels)["score"], 6)
-    return dice
+            else:
+                without[group] = 0.0
+    return dice or without

@@ -28,6 +28,7 @@ from caps_med.bundles import LabelMapStatistics, ModelRepository
 from caps_med.drafts import draft_of
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import Kind, MedicalImage, Normalization, read_image
+from caps_med.networks import SegCaps
 from tests.conftest import disc, tiny_card, write_tiny
 from tests.training.axons import write_axons
 from tests.training.forked import killed_when, start, succeeds
@@ -42,6 +43,7 @@ from training.data.cases import Cases, FileRef
 from training.data.layouts import discover
 from training.data.stacks import read_reference
 from training.engine import collapse
+from training.engine.run_folder import RunFolder
 from training.labelmaps.originals import read_originals
 from training.tasks.segmentation import SegmentationRecipe
 
@@ -451,6 +453,26 @@ def test_volumes_of_several_classes_come_back_as_such(tmp_path: Path) -> None:
     labels = nibabel.load(tmp_path / "out" / "labels" / "new-00000.nii.gz")
     assert set(np.unique(labels.dataobj)) == {0, 2, 5}
     assert open_dataset(tmp_path / "out").trainable
+
+
+def test_a_picture_without_labels_in_its_right_fifth_says_nothing_of_the_judge(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    for kind in ("images", "labels"):
+        (tmp_path / kind).mkdir()
+        shutil.copy(min((phantoms / kind).iterdir()), tmp_path / kind)
+    (file,) = (tmp_path / "labels").iterdir()
+    with Image.open(file) as label:
+        label.paste(0, (label.width // 2, 0, label.width, label.height))
+        label.save(file)
+    run: Any = SimpleNamespace(
+        folder=AugmentFolder(tmp_path / "out"),
+        parts=SimpleNamespace(dataset=open_dataset(tmp_path)),
+    )
+    values = {"data": "one", "epochs": 1, "steps": 1, "batch_size": 1, "crop": 32, "seed": 0}
+    RunFolder(run.folder.runs / "judge").write(SegmentationRecipe.model_validate(values))
+    bundle: Any = SimpleNamespace(load_network=lambda: SegCaps(2, 1, 1, variant="r1", atoms=1))
+    assert judging._held_out_dice(run, bundle, 0) == {"right": 0.0}
 
 
 def test_the_judge_has_no_fold_without_labels(
