@@ -13,8 +13,8 @@ from torch import Tensor
 from caps_med.bundles import ModelCard
 from caps_med.images import SliceStack
 from caps_med.images.blocks import blocks
-from caps_med.inference.certainty import Certainty, FloatArray
-from caps_med.inference.uncertainty_maps import ShownMap, confidence_of, entropy_of
+from caps_med.inference.certainty import Certainty
+from caps_med.inference.uncertainty_maps import FloatArray, ShownMap, confidence_of, entropy_of
 from caps_med.networks import predicted_classes, with_temperature
 from caps_med.preprocessing import PreparedSlices
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float32]
+from caps_med.inference.uncertainty_maps import FloatArray, shares_of
 
 
 class Certainty:
@@ -30,17 +30,16 @@ class Certainty:
 
         Args:
             labels: ``[*S]``, ids.
-            probabilities: ``[K, *S]``; one channel is the foreground's.
+            probabilities: ``[K, *S]``, see `shares_of`.
             entropy: ``[*S]``, see `entropy_of`.
         """
         background, *_ = self._labels
-        for channel, label in enumerate(self._labels):
+        shares = shares_of(probabilities)
+        for label, share in zip(self._labels, shares, strict=True):
             region = labels == label
             self._count[label] += int(np.count_nonzero(region))
             if label != background:
-                probability = probabilities[channel if len(probabilities) > 1 else 0]
-                total = probability.sum(where=region, dtype=np.float64)
-                self._probability[label] += float(total)
+                self._probability[label] += float(share.sum(where=region, dtype=np.float64))
         inside = entropy.sum(where=labels != background, dtype=np.float64)
         self._entropy_inside += float(inside)
         self._entropy += float(entropy.sum(dtype=np.float64))

@@ -24,7 +24,8 @@ class LabelMeasures:
         fraction: share of the whole image, 0 to 1.
         objects: its connected components; what touches at a corner is connected (8 neighbours of
             a pixel, 26 of a voxel).
-        confidence: mean probability of the label where it is predicted; None where it is nowhere.
+        confidence: mean probability of the label where it is predicted, of probabilities that add
+            up to 1; None where it is nowhere.
     """
 
     label: int

@@ -22,7 +22,7 @@ from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
 from caps_med.images.blocks import blocks
 from caps_med.inference.segmenter import Segmentation
-from caps_med.inference.uncertainty_maps import PROBABILITIES, ShownMap
+from caps_med.inference.uncertainty_maps import PROBABILITIES, ShownMap, shares_of
 
 #: What may be asked for: a method, or the labels as the network gives them.
 RefinementChoice = Literal["em", "none"]
@@ -86,7 +86,7 @@ def refined(image: MedicalImage, answer: Segmentation) -> Segmentation:
 
     Where the network finds background, it stays. Elsewhere each voxel's label is the one most
     probable under a Gaussian of intensities for each label and the network's probabilities as
-    prior; both are fitted to the whole image.
+    prior; both are fitted to the whole image. The probabilities of a refined answer add up to 1.
 
     Args:
         image: that was segmented, ``[C, *S]``; every channel has a Gaussian of its own.
@@ -109,13 +109,14 @@ def refined(image: MedicalImage, answer: Segmentation) -> Segmentation:
     places = _Inside(given, common, np.isin(np.arange(len(given)), common)[classes])
     values = _near_one(image.array[:, places.inside].astype(np.float32))
     mixture = fit(values, places.prior(every(values.shape[1])))
-    probabilities = given.astype(np.float32)
+    probabilities = np.empty(given.shape, np.float32)
     labels = answer.array.copy()
     ids = np.array(list(answer.names))[common]
     for part, here, which in places.parts():
         posterior = mixture.posterior(values[:, which], here)
         inside = places.inside[part]
-        total = here.sum(0)
+        probabilities[:, part] = shares_of(given[:, part])
+        total = probabilities[common, part][:, inside].sum(0)
         for label, shares in zip(common, posterior, strict=True):
             probabilities[label][part][inside] = shares * total
         labels[0, part][inside] = ids[posterior.argmax(0)]

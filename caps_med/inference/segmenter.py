@@ -110,7 +110,7 @@ class Segmentation(MedicalImage):
         """`[K, *S]`, one channel per class; one for a binary model.
 
         Calibrated if the model's card has a temperature, else as the network gives them: capsule
-        lengths need not add up to 1.
+        lengths need not add up to 1. Those of a refined answer do.
 
         Raises:
             InvalidParameter: they are not kept, see `maps`; the same for the maps that follow from

@@ -71,12 +71,22 @@ class Disagreement:
         return {"flips": round(self.flips, 4), "members": members}
 
 
+def shares_of(probabilities: FloatArray) -> FloatArray:
+    """Probabilities ``[K, *S]`` that add up to 1, background included.
+
+    Args:
+        probabilities: of all classes, which need not add up to 1, such as capsule lengths; one
+            channel is the foreground's, and what is left of 1 the background's.
+    """
+    maps = _with_background(probabilities)
+    return maps / np.maximum(maps.sum(0), _TINY)
+
+
 def confidence_of(probabilities: FloatArray) -> FloatArray:
     """The probability of the most probable class, ``[*S]``, from 1 / K to 1.
 
     Args:
-        probabilities: ``[K, *S]``, which are scaled to add up to 1; one channel is the
-            foreground's, and what is left of 1 the background's.
+        probabilities: see `shares_of`.
     """
     return _by_slices(_confidence, probabilities)
 
@@ -89,7 +99,7 @@ def entropy_of(probabilities: FloatArray) -> FloatArray:
     """Shannon entropy of the classes over that of a uniform distribution, ``[*S]``, 0 to 1.
 
     Args:
-        probabilities: see `confidence_of`.
+        probabilities: see `shares_of`.
     """
     return _by_slices(_entropy, probabilities)
 

@@ -11,6 +11,7 @@ import caps_med
 from caps_med.images import MedicalImage
 from caps_med.inference import LabelMeasures, Segmentation
 from caps_med.inference.provenance import AnswerProvenance, as_answer
+from caps_med.inference.uncertainty_maps import shares_of
 
 NAMES = {0: "background", 2: "nucleus", 7: "membrane"}
 PROVENANCE = AnswerProvenance("hand", 1, "0", "none")
@@ -41,6 +42,8 @@ def test_a_picture_by_hand() -> None:
     lengths = np.zeros((3, 4, 5))
     lengths[1][ids == 2] = [0.5, 0.6, 0.7, 0.8, 0.9]
     lengths[2][ids == 7] = [0.25, 0.75]
+    lengths[0] = 1 - lengths.sum(0)
+    lengths *= 1.5  # those of capsules need not add up to 1
     nucleus, membrane = segmentation(ids, lengths).measures
     assert nucleus.as_dict() == {
         "label": 2, "name": "nucleus", "volume": 5.0, "fraction": 0.25, "objects": 2,
@@ -79,5 +82,7 @@ def test_a_models_answer_is_measured(models: Path) -> None:
     for one, channel in zip(result.measures, (1, 2), strict=True):
         region = result.array[0] == one.label
         assert one.volume == region.sum() > 0
-        assert one.confidence == pytest.approx(result.probabilities.array[channel][region].mean())
+        probability = shares_of(result.probabilities.array)[channel][region]
+        assert one.confidence == pytest.approx(probability.mean())
+        assert one.confidence == pytest.approx(result.confidence_map.array[0][region].mean())
         assert result.numbers()["volumes"][one.name] == one.volume

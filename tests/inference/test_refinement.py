@@ -147,6 +147,9 @@ def test_an_answer_is_refined_within_the_networks_foreground() -> None:
     inside = plain.array[0] > 0
     chosen = better.probabilities.array[1:, inside].argmax(0) + 1
     np.testing.assert_array_equal(chosen, better.array[0, inside])
+    assert plain.probabilities.array.sum(0).max() > 1.5  # capsule lengths
+    np.testing.assert_allclose(better.probabilities.array.sum(0), 1, atol=1e-5)
+    assert all(one.confidence is not None and one.confidence < 1 for one in better.measures)
 
     def spread(labels: Segmentation) -> float:
         values = caps_med.read_image(image).array[0].astype(float)
