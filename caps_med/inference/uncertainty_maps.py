@@ -79,7 +79,7 @@ def shares_of(probabilities: FloatArray) -> FloatArray:
             channel is the foreground's, and what is left of 1 the background's.
     """
     maps = _with_background(probabilities)
-    return maps / np.maximum(maps.sum(0), _TINY)
+    return np.asarray(maps / np.maximum(maps.sum(0), _TINY), dtype=np.float32)
 
 
 def confidence_of(probabilities: FloatArray) -> FloatArray:
