@@ -107,6 +107,12 @@ def _from_tensor(tensor: Any) -> MedicalImage:  # noqa: ANN401
 
 def _from_meta_tensor(tensor: Any) -> MedicalImage:  # noqa: ANN401
     array = _numpy(tensor.as_tensor())
+    loaded = np.ravel(tensor.meta.get("spatial_shape", ())).tolist()
+    if loaded in (list(array.shape), list(array.shape[:-1])):
+        raise InvalidInput(
+            f"a MetaTensor of shape {array.shape} does not begin with its channels: load it with "
+            "LoadImage(ensure_channel_first=True)"
+        )
     if array.ndim == 3:
         return _image(array)
     return _image(array, _numpy(tensor.affine))

@@ -12,6 +12,7 @@ import pytest
 import SimpleITK
 import torch
 from monai.data import MetaTensor
+from monai.transforms import LoadImage
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -144,6 +145,16 @@ def test_meta_tensors_keep_their_affine() -> None:
     assert np.array_equal(image.array[0], VOXELS)
     np.testing.assert_allclose(image.affine, OBLIQUE)
     assert read_image(MetaTensor(torch.zeros(1, 7, 8))).spatial_shape == (7, 8)
+
+
+def test_meta_tensors_as_monai_loads_them_need_their_channels_first(tmp_path: Path) -> None:
+    nib.Nifti1Image(VOXELS, OBLIQUE).to_filename(tmp_path / "volume.nii")
+    Image.new("RGB", (8, 7)).save(tmp_path / "colour.png")
+    for name, first in (("volume.nii", (1, 4, 5, 6)), ("colour.png", (3, 8, 7))):
+        with pytest.raises(InvalidInput, match=r"not begin with its channels: .*ensure_channel_f"):
+            read_image(LoadImage(image_only=True)(tmp_path / name))
+        loaded = LoadImage(image_only=True, ensure_channel_first=True)(tmp_path / name)
+        assert read_image(loaded).array.shape == first
 
 
 def test_arrays_with_an_affine_are_volumes() -> None:
