@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import numpy as np
 
@@ -71,7 +71,10 @@ def read_image(
             images of a list lie on different grids.
         SeveralSeries, SeveralVolumes: there are several, and none was chosen; the message lists
             them.
+        InvalidParameter: `kind` is neither.
     """
+    if kind not in get_args(Kind):
+        raise InvalidParameter(f"kind={kind!r}: must be {' or '.join(map(repr, get_args(Kind)))}")
     if isinstance(source, (str, PathLike, bytes)):
         image = _decoded(source, kind, limits, index, series)
     elif is_dataset(source):

@@ -47,7 +47,7 @@ from caps_med.inference.refinement import (
     refinement_of,
 )
 from caps_med.inference.segmenter import Segmentation, Segmenter
-from caps_med.inference.synthesizer import Synthesizer, SyntheticImage
+from caps_med.inference.synthesizer import Synthesizer, SyntheticImage, known_seed
 from caps_med.inference.uncertainty import ImageUncertainty, image_uncertainty
 from caps_med.inference.uncertainty_maps import PROBABILITIES, ShownMap, known_maps
 from caps_med.networks import (
@@ -305,12 +305,13 @@ class Model:
         Args and raises: as of `synthesize`.
         """
         synthesizer = self.synthesizer  # before a message about the labels of another task's image
+        first = known_seed(seed)
         read = self.read(labels, "labels")
         images = []
         with reporting_to(progress):
             for i in range(count):
                 with part_of(count, i):
-                    images.append(synthesizer(read, seed + i))
+                    images.append(synthesizer(read, first + i))
         return images
 
     def interpolate(
@@ -450,7 +451,7 @@ class Model:
         explorer.check_layer(layer)
         if self.task == "synthesis":
             z = self.synthesizer.noise(seed)
-            origin = self.provenance.with_seed(seed)
+            origin = self.provenance.with_seed(known_seed(seed))
             prepared, warnings = self.synthesizer.shown(self.read(source, "labels"))
             found = self._synthesis_features(origin, prepared, layer, slice, z)
             return replace(found, warnings=warnings)

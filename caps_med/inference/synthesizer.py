@@ -68,6 +68,7 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         The images equal those of single calls, on a CPU to the bit, on a GPU up to rounding. A 3-D
         network takes one label map. Raises as a single call does, for the first that fails.
         """
+        seeds = [known_seed(seed) for seed in seeds]
         noise = [self.noise(seed) for seed in seeds]
         known = [self.match(one) for one in labels]
         prepared = [self._prepared(one) for one in known]
@@ -108,6 +109,7 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         """
         if steps < 2:
             raise InvalidParameter(f"steps={steps}: must be at least 2, for the two seeds")
+        seed, to_seed = known_seed(seed), known_seed(to_seed, "to_seed")
         start, end = self.noise(seed), self.noise(to_seed)
         path = []
         for position in (step / (steps - 1) for step in range(steps)):
@@ -195,15 +197,9 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         """The noise vector `[1, Z]` of a seed, the same on every machine.
 
         Raises:
-            InvalidParameter: the seed is no whole number, negative or over 63 bits.
+            InvalidParameter: see `known_seed`.
         """
-        try:
-            whole = operator.index(seed)
-        except TypeError:
-            whole = -1
-        if not 0 <= whole <= LARGEST_SEED:
-            raise InvalidParameter(f"seed={seed}: must be from 0 to {LARGEST_SEED}, a whole number")
-        return self.network.noise_of_seed(whole)
+        return self.network.noise_of_seed(known_seed(seed))
 
     def slice_noise(self, labels: PreparedSlices, z: Tensor) -> Tensor:
         """The noise vectors of a label map's slices, `[D, Z']`; `[1, Z]` for a 3-D network.
@@ -227,6 +223,22 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         """Images `[N, C, *S]` in [0, 1] of padded class indices `[N, 1, *S]` and noise `[N, Z]`."""
         image: Tensor = self.network(one_hot(classes, self.network.label_channels), z)
         return (image + 1) / 2 if self.network.output == "tanh" else image
+
+
+def known_seed(seed: int, name: str = "seed") -> int:
+    """A seed as an integer of Python.
+
+    Raises:
+        InvalidParameter: it is no whole number, negative or over 63 bits; the message calls it
+            `name`.
+    """
+    try:
+        whole = operator.index(seed)
+    except TypeError:
+        whole = -1
+    if not 0 <= whole <= LARGEST_SEED:
+        raise InvalidParameter(f"{name}={seed!r}: must be from 0 to {LARGEST_SEED}, a whole number")
+    return whole
 
 
 def interpolate_noise(start: Tensor, end: Tensor, position: float) -> Tensor:

@@ -16,7 +16,7 @@ from monai.transforms import LoadImage
 from numpy.typing import NDArray
 from PIL import Image
 
-from caps_med.errors import InvalidInput, NotFinite
+from caps_med.errors import InvalidInput, InvalidParameter, NotFinite
 from caps_med.images import Kind, MedicalImage, read_image
 
 RNG = np.random.default_rng(0)
@@ -217,6 +217,8 @@ def test_a_label_map_in_memory_is_checked_like_a_file() -> None:
         read_image((VOXELS + 0.5, OBLIQUE), kind="labels")
     with pytest.raises(NotFinite, match="NaN"):
         read_image(np.full((4, 4), np.nan))
+    with pytest.raises(InvalidParameter, match="kind='label': must be 'image' or 'labels'"):
+        read_image((VOXELS, OBLIQUE), kind="label")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import nibabel as nib
 import numpy as np
@@ -248,6 +249,20 @@ def test_bad_seed_is_refused(synthesis: Model) -> None:
         synthesis.synthesize(label_map(), seed=-1)
     with pytest.raises(InvalidParameter, match=r"seed=1\.5: must be .* a whole number"):
         synthesis.synthesize(label_map(), seed=1.5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match=r"seed=None: must be .* a whole number"):
+        synthesis.synthesize(label_map(), seed=None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match="to_seed='2': must be"):
+        synthesis.interpolate(label_map(), to_seed="2")  # type: ignore[arg-type]
+
+
+def test_a_seed_of_numpy_is_a_number_in_json(synthesis: Model) -> None:
+    seed: Any = np.int64(7)
+    between = synthesis.interpolate(label_map(), seed, to_seed=seed + 1, steps=2)[0]
+    made = synthesis.synthesize(label_map(), seed)
+    for source in (
+        made.provenance, between.provenance, synthesis.features(label_map(), seed=seed).provenance,
+    ):  # fmt: skip
+        assert json.loads(json.dumps(source.as_dict()))["seed"] == 7
 
 
 def test_features_are_the_networks_capsules(segmentation: Model, tmp_path: Path) -> None:
