@@ -1,7 +1,10 @@
-"""How the command line words what typer finds wrong with an option, and how Ctrl-C ends it."""
+"""How the command line words its help and what typer finds wrong with an option, and how Ctrl-C
+ends it.
+"""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import typer
@@ -14,7 +17,13 @@ _EXCEPTION = "Value error, "
 
 
 class PlainGroup(TyperGroup):
-    """Commands whose messages do not begin with the name of an exception, and that Ctrl-C ends."""
+    """Commands whose help fits any terminal, whose messages do not begin with the name of an
+    exception, and that Ctrl-C ends.
+    """
+
+    def __init__(self, **arguments: Any) -> None:  # noqa: ANN401 - as `invoke`
+        super().__init__(**arguments)
+        flow(self)
 
     def make_context(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as `invoke`
         """Read the command line, for which typer imports a good part of itself.
@@ -41,3 +50,17 @@ class PlainGroup(TyperGroup):
             raise
         except KeyboardInterrupt:
             end_stopped()
+
+
+def flow(command: Any) -> None:  # noqa: ANN401 - as `invoke`
+    """Let the terminal break the lines of a command's help, and of the commands below it.
+
+    Typer keeps the line breaks of all paragraphs but the first, so that lines of the source that
+    are longer than the terminal end in a ragged rest. Lists of examples keep theirs.
+    """
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(
+        one if one.startswith("Examples:") else one.replace("\n", " ") for one in paragraphs
+    )
+    for below in getattr(command, "commands", {}).values():
+        flow(below)

@@ -143,8 +143,7 @@ def segment(
       caps-med segment --model my-tumours flair.nii.gz t1.nii.gz --out tumour.nii.gz
       caps-med segment --model brain-t1-tissue -i scans -o tissues --jobs 4
       caps-med segment --model brain-t1-tissue -i s3://scans -o s3://tissues --cluster
-      caps-med segment --model brain-t1-tissue --from dicomweb://pacs/studies/1.2/series/1.3 \
-        --to dicomweb
+      caps-med segment --model brain-t1-tissue --from dicomweb://pacs/studies/1.2 --to dicomweb
       caps-med segment --model brain-t1-tissue SERIES --out seg.dcm --report volumes.dcm
     """
     from caps_med.inference import MAP_NAMES

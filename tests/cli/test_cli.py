@@ -233,6 +233,13 @@ def test_every_command_explains_itself(all_commands: typer.Typer, command: str) 
     assert f"Usage: caps-med {command} " in result.output
 
 
+def test_the_terminal_breaks_the_lines_of_a_help() -> None:
+    shown = CliRunner().invoke(commands.app, ["segment", "--help"], env={"COLUMNS": "80"}).output
+    lines = [line.strip() for line in shown.splitlines()]
+    assert "volumes as .nii.gz, of pictures as .png, whose 255 stands for 1." in lines
+    assert "caps-med segment --model brain-t1-tissue -i scans -o tissues --jobs 4" in lines
+
+
 def test_segment_equals_the_library(models: Path, image: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.nii.gz"
     answer = run("segment", "--model", "tiny-segmentation", image, "--out", out, "--models", models)
