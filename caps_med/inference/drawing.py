@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from caps_med.inference.strip import rows_of, tiled
 from caps_med.networks import ClassificationNetwork
 
 FloatArray = NDArray[np.float32]
+#: The atoms of a class capsule.
+Pose: TypeAlias = Sequence[float] | FloatArray
 
 #: Poses per call; sixteen atoms, each shifted eleven times, are 176.
 MAX_POSES = 256
@@ -50,7 +53,7 @@ def check_decoder(network: ClassificationNetwork, provenance: AnswerProvenance) 
 def draw(
     network: ClassificationNetwork,
     capsule: int,
-    poses: Sequence[Sequence[float]],
+    poses: Sequence[Pose],
     provenance: AnswerProvenance,
 ) -> Drawing:
     """What the decoder makes of poses `[N, A]` of one class capsule, all others being zero.
@@ -73,7 +76,7 @@ def draw(
             raise InvalidParameter(f"poses: each atom must be from -{MAX_ATOM:g} to {MAX_ATOM:g}")
     with torch.inference_mode():
         capsules = torch.zeros(len(poses), network.out_channels, atoms, device=device_of(network))
-        capsules[:, capsule] = capsules.new_tensor(poses)
+        capsules[:, capsule] = torch.from_numpy(np.array(poses, np.float32))
         present = torch.zeros(capsules.shape[:2], device=capsules.device)
         present[:, capsule] = 1
         drawn = network.reconstruct(capsules, present).float().cpu().numpy()

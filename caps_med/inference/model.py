@@ -29,7 +29,7 @@ from caps_med.images import (
 from caps_med.inference.applied import AppliedNetwork, ImageReader
 from caps_med.inference.card_table import card_table
 from caps_med.inference.classifier import Classification, Classifier
-from caps_med.inference.drawing import Drawing, draw
+from caps_med.inference.drawing import Drawing, Pose, draw
 from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.inferers import INFERERS
 from caps_med.inference.inspection import Inspection, inspect
@@ -266,7 +266,7 @@ class Model:
         shown = classifier.shown(self.read(image, "image"), slice)
         return inspect(classifier.network, shown, self.provenance)
 
-    def draw(self, capsule: int, poses: Sequence[Sequence[float]]) -> Drawing:
+    def draw(self, capsule: int, poses: Sequence[Pose]) -> Drawing:
         """The images that poses `[N, A]` of one class capsule stand for; no image is needed.
 
         Raises:

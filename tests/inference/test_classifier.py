@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -312,16 +314,28 @@ class TestInspection:
         assert found.maps.shape[0] == len(found.kernels) == 32
 
 
+@pytest.fixture
+def no_warnings() -> Iterator[None]:
+    """Warnings are errors, also those that PyTorch gives once."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+    torch.set_warn_always(before)
+
+
 class TestDrawing:
+    @pytest.mark.usefixtures("no_warnings")
     def test_a_pose_is_drawn_as_the_answer_is(self, repository: Path) -> None:
         model = caps_med.load_model("tiny-efficient", repository)
         answer = model.classify(picture())
         capsule = list(answer.lengths).index(answer.label)
-        own = answer.poses[capsule].tolist()
+        own = answer.poses[capsule]
         drawn = model.draw(capsule, [own, [0.0, *own[1:]]])
         assert answer.reconstruction is not None
         np.testing.assert_allclose(drawn.reconstructions[0], answer.reconstruction.array, atol=1e-6)
-        moved = model.manipulator(picture())(capsule, 0, [-own[0]])
+        moved = model.manipulator(picture())(capsule, 0, [-float(own[0])])
         np.testing.assert_allclose(drawn.reconstructions[1], moved.reconstructions[0], atol=1e-6)
         assert drawn.strip().array.shape == (1, 20, 56)
 
