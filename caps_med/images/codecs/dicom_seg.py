@@ -94,6 +94,8 @@ def segmentation_dataset(
     except (ValueError, TypeError, AttributeError, LookupError) as error:  # highdicom's own checks
         raise UnsupportedFormat("no DICOM SEG can refer to this series: use nifti") from error
     seg.ContentCreatorName = "caps_med^"  # a family name, as PN has it since 1993
+    for one in (*seg.DimensionOrganizationSequence, *seg.DimensionIndexSequence):
+        one.DimensionOrganizationUID = identifier("dimensions", instance)  # highdicom's is random
     return seg
 
 
@@ -122,7 +124,7 @@ def segment_numbers(image: MedicalImage, kind: SegType) -> dict[int, int]:
     if kind == "binary":
         return {label: number for number, label in enumerate(ids, start=1)}
     if ids[-1] > np.iinfo(np.uint16).max or ids[0] == 0:
-        raise UnsupportedFormat("a labelmap SEG holds the ids 1 to 65535: use --seg binary")
+        raise UnsupportedFormat("a labelmap SEG holds the ids 1 to 65535: use --seg-type binary")
     return {label: label for label in ids}
 
 
