@@ -197,8 +197,8 @@ def open_dataset(
     path = Path(data)
     if not path.exists():
         raise InvalidInput(
-            f"{data}: neither a folder or list of labelled images nor one of "
-            f"{', '.join(REGISTERED)}"
+            f"{data}: there is no such folder or list of labelled images, nor is it "
+            f"{' or '.join(REGISTERED)}"
         )
     with quiet_libraries():
         cases = (interpretation or Interpretation()).applied_to(_found(path, images))

@@ -271,7 +271,7 @@ def test_a_folder_without_a_supported_layout_is_a_finding(tmp_path: Path) -> Non
     assert codes(report) == [("layout", "")]
     assert "images/a.png" in report.findings[0].fix
     with pytest.raises(
-        InvalidInput, match="neither a folder or list of labelled images nor one of mni152"
+        InvalidInput, match="no such folder or list of labelled images, nor is it mni152"
     ):
         open_dataset(tmp_path / "nowhere")
 
