@@ -33,15 +33,15 @@ class Certainty:
             probabilities: ``[K, *S]``, see `shares_of`.
             entropy: ``[*S]``, see `entropy_of`.
         """
-        background, *_ = self._labels
-        shares = shares_of(probabilities)
-        for label, share in zip(self._labels, shares, strict=True):
-            region = labels == label
+        background, *foreground = self._labels
+        inside = labels != background
+        found, shares = labels[inside], shares_of(probabilities[:, inside])
+        self._count[background] += labels.size - found.size
+        for label, share in zip(foreground, shares[1:], strict=True):
+            region = found == label
             self._count[label] += int(np.count_nonzero(region))
-            if label != background:
-                self._probability[label] += float(share.sum(where=region, dtype=np.float64))
-        inside = entropy.sum(where=labels != background, dtype=np.float64)
-        self._entropy_inside += float(inside)
+            self._probability[label] += float(share.sum(where=region, dtype=np.float64))
+        self._entropy_inside += float(entropy[inside].sum(dtype=np.float64))
         self._entropy += float(entropy.sum(dtype=np.float64))
 
     def confidence(self, label: int) -> float | None:
