@@ -5,9 +5,11 @@
 
 ``--colin27`` has ``ch2bet.nii.gz`` and ``ch2.nii.gz`` of Debian's package mricron-data: a head that
 no model was trained on, without and with its skull. ``--label-maps`` are whole heads with
-FreeSurfer ids, ``--hippocampus`` images cropped around one hippocampus. With ``--write`` the
-statistics of the training are computed first, as ``caps-med train segmentation`` does, and written
-into the cards of the built-in models; else the cards are taken as they are.
+FreeSurfer ids, ``--hippocampus`` images cropped around one hippocampus. Boxes are cut out of the
+slices of the first head so that tissue reaches all their edges, halves so that it reaches one.
+With ``--write`` the statistics of the training are computed first, as ``caps-med train
+segmentation`` does, and written into the cards of the built-in models; else the cards are taken as
+they are.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ from caps_med import samples
 from caps_med.bundles import ImageStatistics
 from caps_med.images import MedicalImage, one_slice, read_image
 from caps_med.inference import Model
-from caps_med.inference.suitability import own_slices, training_statistics, unlike_training
+from caps_med.inference.suitability import (
+    less_certain,
+    own_slices,
+    training_statistics,
+    unlike_training,
+)
 from training.data.mni152 import load_mni152
 from training.data.prepare import Preparation
 from training.data.samples import Source
@@ -42,6 +49,8 @@ from training.tasks.segmentation import SegmentationRecipe
 Images = dict[str, MedicalImage]
 Floats = NDArray[np.float32]
 PHANTOMS = 24
+#: Parts of Colin27's slices: a box of 90 x 110 mm within the brain, and the right half.
+PARTS = {"box": np.s_[:, 45:135, 50:160], "half": np.s_[:, :90]}
 
 
 def training_sources(label_maps: Path) -> Iterator[tuple[str, Source | list[Any]]]:
@@ -116,6 +125,12 @@ def heads(folder: Path) -> dict[str, Images]:
         found[f"inverted {title}"] = {"volume": inverted} | {
             f"slice {i}": one for i, one in enumerate(slices_of(inverted))
         }
+        slices = list(slices_of(image))
+        for part, place in PARTS.items():
+            found[f"{part} of a {title}"] = {
+                f"slice {i}": MedicalImage(one.array[place], one.affine, format="nifti")
+                for i, one in enumerate(slices)
+            }
     return found
 
 
@@ -167,6 +182,7 @@ SUITABLE = {
     "brain-t1-tissue": ("samples", "brain"),
     "brain-tissue": (
         "samples", "brain", "head with skull", "inverted brain", "inverted head with skull",
+        "half of a brain", "half of a head with skull",
     ),
     "axon-segmentation": ("samples", "axons"),
 }  # fmt: skip
@@ -175,8 +191,11 @@ SUITABLE = {
 def is_told(model: Model, image: MedicalImage) -> bool:
     """Whether the model warns of the image."""
     segmenter = model.segmenter
-    prepared = segmenter.prepare(image)
-    return bool(unlike_training(segmenter.card, prepared.slices))
+    if unlike_training(segmenter.card, segmenter.prepare(image).slices):
+        return True
+    if segmenter.card.refined_entropy is None:
+        return False
+    return bool(less_certain(segmenter.card, model.segment(image).mean_entropy))
 
 
 def main() -> None:

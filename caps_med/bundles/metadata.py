@@ -246,6 +246,8 @@ class ModelCard(Statement):
             `caps_med.inference.refinement`. None leaves them as the network gives them.
         largest_components: of a segmentation model: what of an answer is kept where it is refined;
             None for all of it.
+        refined_entropy: of a model with `refine`: the mean entropy of its answers to images that
+            suit it is at most this; a less certain answer is told. None where it is not known.
         statistics: of the images of the training, to tell those that are unlike them; None where
             they are not known.
         label_statistics: of a generator: of the label maps of the training, likewise.
@@ -272,6 +274,7 @@ class ModelCard(Statement):
     temperature: Temperature | None = None
     refine: Refinement | None = None
     largest_components: LargestComponents | None = None
+    refined_entropy: Annotated[float, Field(gt=0, le=1)] | None = None
     statistics: ImageStatistics | None = None
     label_statistics: LabelMapStatistics | None = None
     aliases: dict[LabelId, LabelId] = {}
@@ -312,6 +315,8 @@ class ModelCard(Statement):
     def _has_labels_to_refine(self) -> Self:
         if self.refine and len(self.labels) < 3:
             raise ValueError("refine: needs at least two labels besides the background")
+        if self.refined_entropy is not None and self.refine is None:
+            raise ValueError("refined_entropy: of answers that are refined, see refine")
         kept = self.largest_components
         if kept and not set(list(self.labels)[1:]).issuperset(kept.labels):
             raise ValueError("largest_components.labels: some of the labels but the background")

@@ -63,7 +63,7 @@ class TaskTraits:
 TASKS: Register[TaskTraits] = Register("caps_med.tasks", {
     "segmentation": TaskTraits(
         Port("magnitude", "in_channels"), Port("probabilities", "out_channels"),
-        optional=("temperature", "refine", "largest_components"),
+        optional=("temperature", "refine", "largest_components", "refined_entropy"),
     ),
     "synthesis": TaskTraits(
         Port("segmentation", "label_channels"), Port("magnitude", "image_channels")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from caps_med.bundles import LabelMapStatistics, ModelCard
-from caps_med.inference.suitability import LIMIT, RANGE, own_slices, widths_outside
+from caps_med.inference.suitability import LIMIT, RANGE, own_slices, what_it_takes, widths_outside
 
 FloatArray = NDArray[np.float64]
 
@@ -80,8 +80,9 @@ def unlike_training_labels(card: ModelCard, slices: Tensor) -> tuple[str, ...]:
     distance, told = max(_distances(card, card.label_statistics, np.median(found, 0).tolist()))
     if distance <= LIMIT:
         return ()
-    takes = f"; it takes {card.input_description}" if card.input_description else ""
-    return (f"the label map is unlike those that the model was trained on: {told}{takes}",)
+    return (
+        f"the label map is unlike those that the model was trained on: {told}{what_it_takes(card)}",
+    )
 
 
 def _distances(

@@ -47,6 +47,7 @@ from caps_med.inference.refinement import (
     refinement_of,
 )
 from caps_med.inference.segmenter import Segmentation, Segmenter
+from caps_med.inference.suitability import less_certain
 from caps_med.inference.synthesizer import Synthesizer, SyntheticImage, known_seed
 from caps_med.inference.uncertainty import ImageUncertainty, image_uncertainty
 from caps_med.inference.uncertainty_maps import PROBABILITIES, ShownMap, known_maps
@@ -211,9 +212,14 @@ class Model:
         Raises:
             InvalidParameter: see `caps_med.inference.refinement.refined`.
         """
-        found = refined(self.segmenter.as_given(image), answer)
-        which = self.bundle.card.largest_components
-        return found if which is None else with_largest_components(found, which)
+        card, found = self.bundle.card, refined(self.segmenter.as_given(image), answer)
+        if card.largest_components is not None:
+            found = with_largest_components(found, card.largest_components)
+        if card.refined_entropy is None:
+            return found
+        doubts = less_certain(card, found.mean_entropy)
+        warnings = (*found.warnings, *doubts)
+        return replace(found, warnings=warnings, known_certainty=found.certainty)
 
     def refinement(self, asked: RefinementChoice | None = None) -> Refinement | None:
         """What refines an answer for which this was asked: None asks for the model's own.

@@ -3,7 +3,8 @@
 A few statistics of the slices as the network takes them are compared with those of the training,
 which the model's card holds. They are coarse on purpose: each is easy to explain, and a warning
 names the one that differs most. A classifier with a decoder also compares the picture with what
-its capsules reconstruct. How often they are right: ``python -m benchmarks.suitability``.
+its capsules reconstruct, and a model that refines its answers how certain the answer is. How often
+they are right: ``python -m benchmarks.suitability``.
 """
 
 from __future__ import annotations
@@ -131,8 +132,31 @@ def unlike_training(card: ModelCard, slices: Tensor) -> tuple[str, ...]:
         return ()
     low, high = getattr(card.statistics, name)
     told = _TOLD[name].format(value=f"{value:.2f}", low=f"{low:.2f}", high=f"{high:.2f}")
-    takes = f"; it takes {card.input_description}" if card.input_description else ""
-    return (f"the image is unlike those that the model was trained on: {told}{takes}",)
+    return (
+        f"the image is unlike those that the model was trained on: {told}{what_it_takes(card)}",
+    )
+
+
+def less_certain(card: ModelCard, entropy: float) -> tuple[str, ...]:
+    """A warning if a refined answer is less certain than those to images that suit, or empty.
+
+    Args:
+        card: of the model.
+        entropy: mean over the foreground of the answer, 0 to 1.
+    """
+    limit = card.refined_entropy
+    if limit is None or entropy <= limit:
+        return ()
+    return (
+        "the model is unsure of what it labels, so that the image may be unlike those that it was "
+        f"trained on: mean entropy {entropy:.2f} (of images that suit it at most {limit:.2f})"
+        f"{what_it_takes(card)}",
+    )
+
+
+def what_it_takes(card: ModelCard) -> str:
+    """The end of a warning: what the model is for, if its card says so."""
+    return f"; it takes {card.input_description}" if card.input_description else ""
 
 
 def _empty(card: ModelCard, slices: Tensor) -> str:

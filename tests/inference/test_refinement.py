@@ -94,12 +94,18 @@ def test_the_moments_of_many_voxels_are_those_of_some(monkeypatch: pytest.Monkey
     assert not np.array_equal(some, whole)
 
 
+def refining_model(folder: Path, usual: float | None = None) -> Model:
+    """A model whose card says that its answers are refined, and how unsure they usually are."""
+    values = {"refine": "em", "refined_entropy": usual}
+    card = tiny_card("segmentation").model_copy(update=values)
+    write_tiny(folder / "models", "refining", card)
+    return caps_med.load_model("refining", folder / "models")
+
+
 @pytest.fixture
 def refining(tmp_path: Path) -> Model:
-    """A model whose card says that its answers are refined."""
-    card = tiny_card("segmentation").model_copy(update={"refine": "em"})
-    write_tiny(tmp_path / "models", "refining", card)
-    return caps_med.load_model("refining", tmp_path / "models")
+    """A model whose card says that its answers are refined, and no more."""
+    return refining_model(tmp_path)
 
 
 def test_the_card_says_whether_answers_are_refined(refining: Model) -> None:
@@ -111,6 +117,29 @@ def test_the_card_says_whether_answers_are_refined(refining: Model) -> None:
     assert "refined" not in plain.provenance.preprocessing
     assert refining.segment(T1, maps=()).maps.keys() == {"probabilities"}
     assert refining.segment(T1, refine="none", maps=()).maps == {}
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_refined_answer_that_is_less_certain_is_told(
+    refining: Model, tmp_path: Path, told: bool
+) -> None:
+    entropy = refining.segment(T1).mean_entropy
+    limit = entropy - 1e-3 if told else entropy + 1e-3
+    model = refining_model(tmp_path / "limited", limit)
+    answer = model.segment(T1)
+    assert answer.mean_entropy == pytest.approx(entropy)
+    if told:
+        [warning] = answer.numbers()["warnings"]
+        assert f"mean entropy {entropy:.2f} (of images that suit it at most {limit:.2f})" in warning
+    else:
+        assert answer.warnings == ()
+    assert model.segment(T1, refine="none").warnings == ()
+
+
+def test_only_refined_answers_have_a_limit() -> None:
+    card = tiny_card("segmentation").model_dump()
+    with pytest.raises(ValidationError, match="refined_entropy: of answers that are refined"):
+        ModelCard.model_validate({**card, "refined_entropy": 0.3})
 
 
 def test_a_binary_model_cannot_be_refined_by_its_card() -> None:
