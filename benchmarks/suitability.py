@@ -179,7 +179,7 @@ def own_samples() -> dict[str, Images]:
 #: Model -> groups that suit it; all others do not. What a model of any contrast makes of an
 #: inverted head is what it is for.
 SUITABLE = {
-    "brain-t1-tissue": ("samples", "brain"),
+    "brain-t1-tissue": ("samples", "brain", "half of a brain"),
     "brain-tissue": (
         "samples", "brain", "head with skull", "inverted brain", "inverted head with skull",
         "half of a brain", "half of a head with skull",

@@ -52,7 +52,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 #: Label maps to evaluate on, real images of each, and synthetic ones.
 MAPS, REPEATS, IMAGES = 20, 3, 4
 #: Seeds of the phantoms to train on and to evaluate on.
-_TRAINED, _TESTED = 1, 2
+_TRAINED, TESTED = 1, 2
 _QUIET = Console(quiet=True)
 
 
@@ -91,11 +91,11 @@ class Result(BaseModel):
 class Bench:
     """The phantoms, and the judge of geometry, which is trained when it is first needed."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, tested: int = TESTED) -> None:
         self.work = work
         for name, phantom in axon_phantoms(AXONS[0], _TRAINED, EDGE):
             write_phantom(work / "trained", name, phantom)
-        for name, phantom in axon_phantoms(MAPS, _TESTED, EDGE, REPEATS):
+        for name, phantom in axon_phantoms(MAPS, tested, EDGE, REPEATS):
             write_phantom(work / "tested", name, phantom)
         self._judge: Model | None = None
 
@@ -202,6 +202,7 @@ def main() -> None:
     parser.add_argument("--variant", default="default", help="name of the recipe")
     parser.add_argument("--set", action="append", default=[], dest="settings", metavar="NAME=VALUE")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--test-seed", type=int, default=TESTED, help="of the phantoms to judge on")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--show", action="store_true", help="train nothing, print the table")
     parser.add_argument("--step", action="store_true", help="compare the time of steps")
@@ -214,7 +215,7 @@ def main() -> None:
             _compare_steps(options, Bench(Path(folder)))
             return
         if not options.show:
-            _train_missing(options, partial(Bench, Path(folder)))
+            _train_missing(options, partial(Bench, Path(folder), options.test_seed))
     show(kept(options.out))
 
 
