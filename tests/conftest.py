@@ -28,6 +28,12 @@ from caps_med.networks import build_network
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def _ctrl_c_interrupts() -> None:
+    """A command that another test ran in this process leaves Ctrl-C ending it at once."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In parallel, files of slow tests come first: begun last, one would end long after the rest.
 
