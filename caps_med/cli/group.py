@@ -8,7 +8,7 @@ import inspect
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from caps_med.cli.interrupts import end_stopped
 
@@ -21,7 +21,7 @@ class PlainGroup(TyperGroup):
     exception, and that Ctrl-C ends.
     """
 
-    def __init__(self, **arguments: Any) -> None:  # noqa: ANN401 - as `invoke`
+    def __init__(self, **arguments: Any) -> None:  # noqa: ANN401 - typer's own, passed on
         super().__init__(**arguments)
         flow(self)
 
@@ -52,7 +52,7 @@ class PlainGroup(TyperGroup):
             end_stopped()
 
 
-def flow(command: Any) -> None:  # noqa: ANN401 - as `invoke`
+def flow(command: TyperCommand | TyperGroup) -> None:
     """Let the terminal break the lines of a command's help, and of the commands below it.
 
     Typer keeps the line breaks of all paragraphs but the first, so that lines of the source that

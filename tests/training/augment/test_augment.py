@@ -137,8 +137,9 @@ def test_two_processes_do_not_work_in_one_folder(done: Path, phantoms: Path) -> 
         "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX)\n"
         "print('held', flush=True); sys.stdin.read()"
     )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", holds, lock], **pipes) as other:  # type: ignore[call-overload]  # pipes alone
+    holder = [sys.executable, "-c", holds, lock]
+    with subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin is not None and other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         with pytest.raises(InvalidParameter, match="ended, or name another folder"):
             augment(configured(phantoms), done, None, QUIET)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from ignite.engine import Engine, Events
+from typing_extensions import Buffer
 
 from training.engine.interrupts import interrupts_between_steps, interrupts_held
 from training.engine.run_folder import RunFolder
@@ -19,9 +20,9 @@ from training.engine.run_folder import RunFolder
 class Pressing(io.FileIO):
     """A file during each of whose writes Ctrl-C is pressed."""
 
-    def write(self, data: object) -> int:
+    def write(self, data: Buffer) -> int:
         signal.raise_signal(signal.SIGINT)
-        return super().write(data)  # type: ignore[arg-type]
+        return super().write(data)
 
 
 def test_ctrl_c_waits_until_the_block_is_over() -> None:
