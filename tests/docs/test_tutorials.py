@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 from tests.docs.tutorial import blocks, pictures, run
@@ -23,7 +25,15 @@ def assert_alike(printed: str, shown: str) -> None:
     assert found == pytest.approx(expected, rel=RELATIVE, abs=ABSOLUTE)
 
 
+@pytest.fixture
+def denormals() -> Iterator[None]:
+    """A tutorial may choose to compute without; other tests compute with them."""
+    yield
+    torch.set_flush_denormal(False)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("denormals")
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_a_tutorial_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
