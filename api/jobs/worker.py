@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import sys
 import time
 import traceback
@@ -28,8 +27,6 @@ LOCK = "CAPS_MED_JOB_LOCK"
 BUSY = 75
 #: Seconds that it waits for the lock, which the server may still hold after the upload.
 PATIENCE = 10.0
-#: Writing a version takes seconds: a draft older than this was abandoned.
-OLD_DRAFT = 3600.0
 
 
 def main(folder: Path) -> int:
@@ -98,7 +95,6 @@ def _outcome(job: Job, models: Path, files: JobFiles, spec: dict[str, Any]) -> d
 
 def _train(job: Job, models: Path, spec: dict[str, Any]) -> int | None:
     """Run the training command, here or in several processes; return the version it published."""
-    _clear_drafts(models / job.name)
     checkpoint = Path(job.run_folder) / "checkpoint.pt"
     candidate, share = spec.get("candidate", False), spec.get("share") or {}
     if share.get("processes", 1) > 1:
@@ -128,13 +124,6 @@ def _run_command(arguments: list[str]) -> None:
         app(args=arguments, standalone_mode=False)
     except click.ClickException as error:
         raise InvalidParameter(error.format_message()) from error
-
-
-def _clear_drafts(home: Path) -> None:
-    """Remove unfinished versions of writers that were killed long ago."""
-    for draft in home.glob(".draft-*"):
-        if time.time() - draft.stat().st_mtime > OLD_DRAFT:
-            shutil.rmtree(draft, ignore_errors=True)
 
 
 def published_version(job: Job, models: Path) -> int | None:

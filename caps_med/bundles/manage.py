@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from caps_med.bundles.bundle import CANDIDATE, Bundle
+from caps_med.bundles.drafts import new_draft, remove_whole
 from caps_med.bundles.repository import BUILT_IN, ModelRepository
 from caps_med.errors import InvalidParameter
 
@@ -41,10 +41,10 @@ def remove_model(repository: ModelRepository, reference: str) -> list[Bundle]:
     removed = removable(repository, reference)
     home = repository.root / removed[0].name
     if len(removed) == len(repository.versions(removed[0].name)):
-        _delete(home)
+        remove_whole(home)
     else:
         for bundle in removed:
-            _delete(bundle.path)
+            remove_whole(bundle.path)
     return removed
 
 
@@ -79,7 +79,7 @@ def rename_model(repository: ModelRepository, name: str, new: str) -> Bundle:
     with _new_home(repository, new) as home:
         for bundle in versions:
             _copy(bundle, home, new, bundle.version)
-    _delete(repository.root / name)
+    remove_whole(repository.root / name)
     return repository.find(new)
 
 
@@ -108,7 +108,7 @@ def _check_new(repository: ModelRepository, name: str) -> None:
 def _new_home(repository: ModelRepository, name: str) -> Iterator[Path]:
     """A hidden folder that becomes the model's when it is complete, and else is deleted."""
     repository.make_ready()
-    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=repository.root))
+    draft = new_draft(repository.root)
     try:
         yield draft
         draft.chmod(0o755)
@@ -133,9 +133,3 @@ def _copy(bundle: Bundle, home: Path, name: str, version: int) -> None:
         text = readme.read_text(encoding="utf-8")
         old = f"# {bundle.name} {bundle.version}\n"
         readme.write_text(text.replace(old, f"# {name} {version}\n", 1), encoding="utf-8")
-
-
-def _delete(folder: Path) -> None:
-    trash = Path(tempfile.mkdtemp(prefix=".removed-", dir=folder.parent))
-    folder.rename(trash / folder.name)
-    shutil.rmtree(trash, ignore_errors=True)

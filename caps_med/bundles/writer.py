@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from caps_med.bundles.bundle import CANDIDATE, Bundle
+from caps_med.bundles.drafts import new_draft
 from caps_med.bundles.loading import channels_problem, labels_problem
 from caps_med.bundles.metadata import (
     NOT_STATED,
@@ -51,7 +51,7 @@ def write_bundle(
         raise InvalidParameter(f"channel_names: {problem}")
     home = repository.root / name
     home.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=home))
+    draft = new_draft(home)
     try:
         for folder in ("configs", "models", "docs"):
             (draft / folder).mkdir()

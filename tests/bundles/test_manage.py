@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 from caps_med.bundles import ModelRepository
+from caps_med.bundles.drafts import ABANDONED
 from caps_med.bundles.manage import copy_model, remove_model, rename_model
 from caps_med.errors import InvalidParameter, ModelNotFound
 from tests.conftest import BUILT_IN_NAMES, tiny_card, write_tiny
@@ -103,3 +105,18 @@ def test_a_crash_leaves_every_model_whole(
     assert repository.names() == sorted([*BUILT_IN_NAMES, "mine", "other"])
     for version in (1, 2):
         repository.find(f"mine@{version}").load_network()
+
+
+@pytest.mark.parametrize("left", [".draft-0", ".removed-0"])
+def test_what_killed_processes_left_goes_an_hour_later(
+    repository: ModelRepository, left: str
+) -> None:
+    long_ago = time.time() - ABANDONED - 1
+    for home in (repository.root, repository.root / "mine"):
+        for name in (left, f"{left}-in-use"):
+            (home / name / "models").mkdir(parents=True)
+        os.utime(home / left, (long_ago, long_ago))
+    write_tiny(repository.root, "mine", tiny_card("segmentation"))
+    copy_model(repository, "mine", "another")
+    assert {path.name for path in hidden(repository)} == {f"{left}-in-use"}
+    assert repository.versions("mine") == [1, 2, 3]

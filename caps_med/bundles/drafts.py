@@ -1,0 +1,38 @@
+"""Hidden folders in the model repository: what is being written, or deleted.
+
+`caps_med.drafts` replaces what is there; of two writers of one model the second takes the next
+version.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+_DRAFT, _REMOVED = ".draft-", ".removed-"
+#: After this many seconds without a new file, a hidden folder is that of a killed process.
+ABANDONED = 3600.0
+
+
+def new_draft(home: Path) -> Path:
+    """An empty hidden folder; those that killed processes left in `home` are deleted."""
+    return _hidden(home, _DRAFT)
+
+
+def remove_whole(folder: Path) -> None:
+    """Delete a folder, which is no longer found under its name from one moment to the next."""
+    trash = _hidden(folder.parent, _REMOVED)
+    folder.rename(trash / folder.name)
+    shutil.rmtree(trash, ignore_errors=True)
+
+
+def _hidden(home: Path, prefix: str) -> Path:
+    for kind in (_DRAFT, _REMOVED):
+        for folder in home.glob(f"{kind}*"):
+            with suppress(OSError):  # another process deletes it, too
+                if time.time() - folder.stat().st_mtime > ABANDONED:
+                    shutil.rmtree(folder)
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=home))
