@@ -212,6 +212,17 @@ class TestRefused:
         assert page.locator("#train .findings td").nth(2).inner_text()
         expect(findings.locator("h2")).to_have_text("What is wrong with the data")
 
+    def test_a_job_that_is_no_longer_there(self, opened: Callable[..., Page]) -> None:
+        """As a link that was kept for long."""
+        page = opened("train/0123456789abcdef0123456789abcdef")
+        problem = page.locator("#train .work .problem")
+        expect(problem).to_contain_text("there is no job 0123456789abcdef0123456789abcdef")
+        expect(page.locator(JOB)).to_have_count(0)
+        page.locator("nav a", has_text="Models").click()
+        page.evaluate("location.hash = '#train'")
+        expect(page.locator("#train form")).to_be_visible()
+        expect(problem).to_have_count(0)
+
     def test_who_gives_no_key_is_asked_once(self, opened: Callable[..., Page]) -> None:
         """The service begins to need one while a job goes on."""
         needed: list[bool] = []
