@@ -145,9 +145,9 @@ class _Pools:
         try:
             while running or waiting:
                 while waiting and len(running) < jobs:
-                    numbered = waiting.pop()
-                    with _ctrl_c_later():
-                        running[pool.submit(_work, *numbered)] = numbered
+                    with _ctrl_c_later():  # not taken from `waiting` by a pool that has broken
+                        running[pool.submit(_work, *waiting[-1])] = waiting[-1]
+                        waiting.pop()
                 done, _ = wait(running, _POLL, FIRST_COMPLETED)
                 for index, _case in running.values():
                     self.step(index, *self.shared.steps_of(index))

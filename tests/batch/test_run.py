@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -338,6 +341,48 @@ def test_the_number_of_processes_changes_nothing(
     assert one == two
     for name in OUTPUTS - {"a_tif.tif", "cases.csv", "cases.json"}:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "did not come true"
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class FatalOnceTold(SegmentFiles):
+    """Its process ends with every case named a.tif, as soon as a file is there."""
+
+    told: Path = Path()
+
+    def run(self, model: Model, case: Case, folder: Path) -> CaseResult:
+        if case.suffix == ".tif":
+            wait_until(self.told.exists)
+            os._exit(9)
+        return super().run(model, case, folder)
+
+
+def test_a_process_that_ends_between_two_cases_loses_neither(
+    action: SegmentFiles, scans: Path, tmp_path: Path
+) -> None:
+    """What is given to processes that have just ended is given to the next ones."""
+    told = tmp_path / "told"
+
+    class EndsThem:
+        def begin(self, cases: Sequence[Case], done: Sequence[CaseResult]) -> None: ...
+
+        def step(self, index: int, done: int, total: int) -> None: ...
+
+        def finish(self, index: int, result: CaseResult) -> None:
+            if not told.exists():
+                told.touch()
+                wait_until(lambda: not multiprocessing.active_children())
+
+    fatal = FatalOnceTold(action.model, action.models, told=told)
+    run = run_batch(fatal, [scans], tmp_path / "out", jobs=2, listener=EndsThem())
+    assert [result.case for result in run.results] == ["a_png", "a_tif", "broken", "sub/v"]
+    assert [result.case for result in run.failed] == ["a_tif", "broken"]
 
 
 def test_label_maps_become_images(models: Path, tmp_path: Path) -> None:
