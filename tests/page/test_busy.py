@@ -1,14 +1,15 @@
-"""A service that is busy for a while: the page tries again as it is told, and says so."""
+"""A busy service: the page tries again as it is told, says so, and leaves it the processor."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.page.conftest import sample
+from tests.page.conftest import held_requests, sample
 
 
 class Busy:
@@ -71,3 +72,22 @@ def test_a_silent_service_is_found_again(opened: Callable[..., Page]) -> None:
     page.locator("#segment .sample img[src]").last.wait_for()
     expect(said).to_contain_text("research only")
     expect(page.locator("#segment .problem")).to_have_count(0)
+
+
+def test_waiting_draws_as_often_as_its_clock_moves(opened: Callable[..., Page]) -> None:
+    """Without a GPU, each frame takes the time of the processor that the answer waits for."""
+    page = opened("segment")
+    held = held_requests(page, re.compile("/segment"), "POST")
+    sample(page, "segment", "T1 slice")
+    busy, browser = page.locator("#segment .busy"), page.context.browser
+    assert browser is not None
+    expect(busy).to_contain_text("3 s")
+    expect(page.locator("#segment progress:indeterminate")).to_be_visible()
+    browser.start_tracing(page=page, categories=["disabled-by-default-devtools.timeline.frame"])
+    expect(busy).to_contain_text("7 s")
+    events = json.loads(browser.stop_tracing())["traceEvents"]
+    drawn = [event for event in events if event["name"] == "DrawFrame"]
+    assert 2 <= len(drawn) <= 16  # 50 and more with the browser's own bar
+    for route in held:
+        route.continue_()
+    expect(page.locator("#segment .answer")).to_be_visible()

@@ -17,6 +17,7 @@ export class Work {
   /** What a screen reader says of it: that it begins and how it ends, not each of its steps. */
   heard = $state('');
   part = $state<number>();
+  /** Whole ones: each change is a frame to draw, which without a GPU takes the time of the network's core. */
   seconds = $state(0);
   state = $state<'idle' | 'busy' | 'cancelled' | 'failed'>('idle');
   error = $state.raw<Error>();
@@ -30,7 +31,7 @@ export class Work {
     const now = new AbortController();
     const mine = (change: Partial<Work>) => this.now === now && Object.assign(this, change); // no other run has begun
     const began = performance.now();
-    const tick = setInterval(() => mine({ seconds: (performance.now() - began) / 1000 }), 100);
+    const tick = setInterval(() => mine({ seconds: Math.round((performance.now() - began) / 1000) }), 1000);
     this.now = now;
     mine({ state: 'busy', said: what, heard: what, part: undefined, seconds: 0 });
     try {
