@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.api import http
 from tests.api.running import until
 from tests.api.serving import COMMAND
 
@@ -56,7 +57,7 @@ class Service:
     def is_ready(self) -> bool:
         assert self.process.poll() is None, (self.folder / "services.log").read_text()
         try:
-            answer = httpx.get(f"http://127.0.0.1:{self.port}/readyz", timeout=60)
+            answer = http.get(f"http://127.0.0.1:{self.port}/readyz", timeout=60)
         except httpx.TransportError:
             return False
         return answer.status_code == HEALTHY
@@ -90,7 +91,7 @@ class Balanced:
         """Whether it answers."""
         assert self.process.poll() is None, self.log.read_text()
         try:
-            return httpx.get(f"{self.address}/readyz", timeout=60).status_code == HEALTHY
+            return http.get(f"{self.address}/readyz", timeout=60).status_code == HEALTHY
         except httpx.TransportError:
             return False
 

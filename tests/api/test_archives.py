@@ -22,6 +22,7 @@ from benchmarks.orthanc import Orthanc
 from caps_med.archives import ArchiveSettings
 from caps_med.errors import ArchiveNotFound, SeriesNotFound
 from caps_med.images import read_image
+from tests.api import http
 from tests.api.running import PATIENCE, Running, running, until
 from tests.archives.series import REFERENCE, STUDY, zipped
 from tests.images.dicom_files import IDENTITY, SERIES
@@ -61,14 +62,14 @@ def posted(service: Running, **form: str) -> httpx.Response:
     query = {"format": named.pop("format")} if "format" in named else {}
     headers = {"Prefer": named.pop("prefer")} if "prefer" in named else {}
     path = f"/v1/models/{named.pop('model', 'tiny-segmentation')}/{operation}"
-    return httpx.post(
+    return http.post(
         service.address + path, data=named, params=query, headers=headers, timeout=PATIENCE
     )
 
 
 def uploaded(service: Running, format: str, operation: str = "segment") -> httpx.Response:
     """The answer to an upload of the same series."""
-    return httpx.post(
+    return http.post(
         f"{service.address}/v1/models/tiny-segmentation/{operation}",
         files={"image": zipped()}, params={"format": format}, timeout=PATIENCE,
     )  # fmt: skip
@@ -76,7 +77,7 @@ def uploaded(service: Running, format: str, operation: str = "segment") -> httpx
 
 class TestRequests:
     def test_the_archives_are_listed_by_name_alone(self, service: Running) -> None:
-        assert httpx.get(f"{service.address}/v1/archives").json() == {"archives": ["orthanc"]}
+        assert http.get(f"{service.address}/v1/archives").json() == {"archives": ["orthanc"]}
 
     def test_a_series_is_segmented_as_an_upload_is(self, service: Running) -> None:
         answer = posted(service, format="nifti")
@@ -118,10 +119,10 @@ class TestRequests:
         accepted = posted(service, store="true", prefer="respond-async")
         assert accepted.status_code == 202
         job = service.address + accepted.headers["Location"]
-        until(lambda: httpx.get(job).json()["state"] in ("succeeded", "failed"))
-        result = httpx.get(f"{job}/result")
+        until(lambda: http.get(job).json()["state"] in ("succeeded", "failed"))
+        result = http.get(f"{job}/result")
         assert result.content == taken_out(filled, result.headers)
-        assert httpx.delete(job).status_code == 204
+        assert http.delete(job).status_code == 204
 
     @pytest.mark.parametrize(
         ("form", "status", "code", "said"),
@@ -152,7 +153,7 @@ class TestRequests:
             (image, {**series, "series": SERIES}, "not both"),
             (None, series, "name all three"),
         ):
-            answer = httpx.post(path, files=files, data=data)
+            answer = http.post(path, files=files, data=data)
             assert answer.status_code == 422 and said in answer.json()["detail"], said
 
 

@@ -16,6 +16,7 @@ from api.budget.memory import available_memory
 from api.settings import Settings
 from caps_med.errors import InputTooLarge
 from caps_med.images import MedicalImage, encode_image
+from tests.api import http
 from tests.api.running import Running, running, until
 
 MIB = 2**20
@@ -91,7 +92,7 @@ def flat(rows: int, columns: int) -> bytes:
 
 def post(server: Running, content: bytes, path: str = "segment") -> httpx.Response:
     url = f"{server.address}/v1/models/{NAME}/{path}"
-    return httpx.post(url, files={"image": content}, timeout=300)
+    return http.post(url, files={"image": content}, timeout=300)
 
 
 def test_images_that_wait_take_no_more_than_the_budget(server: Running) -> None:
@@ -136,6 +137,6 @@ def test_a_decoded_image_is_refused_before_it_is_read(models: Path) -> None:
 
 def test_metrics_tell_the_budget_and_its_use(server: Running) -> None:
     until(lambda: server.engine.budget.used == 0)
-    text = httpx.get(f"{server.address}/metrics").text
+    text = http.get(f"{server.address}/metrics").text
     assert "caps_med_request_memory_budget_bytes 2.68435456e+08" in text
     assert "caps_med_request_memory_bytes 0.0" in text

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import pytest
 
 from benchmarks.serving import PATIENCE, Server, start_command
 from benchmarks.siege.container import Container, composed, run_command, why_not
 from benchmarks.siege.service import kill_all
+from tests.api import http
 from tests.conftest import tiny_card, write_tiny
 
 needs_namespaces = pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -28,7 +28,7 @@ def contained(container: Container, folder: Path) -> Iterator[Server]:
     server = start_command(run_command(container, folder), os.environ, folder / "log")
     try:
         end = time.monotonic() + PATIENCE
-        while httpx.get(f"{server.address}/readyz").status_code != 200:
+        while http.get(f"{server.address}/readyz").status_code != 200:
             said = (folder / "log").read_text()
             assert "a preloaded model failed" not in said and time.monotonic() < end, said
             time.sleep(0.05)
@@ -53,7 +53,7 @@ def test_the_composed_service_becomes_ready_and_segments(
     if room == "none":
         container = replace(container, tmpfs=[])
     with contained(container, tmp_path) as server:
-        answer = httpx.post(
+        answer = http.post(
             f"{server.address}/v1/models/{NAME}/segment", files={"image": picture}, timeout=60
         )
     assert answer.status_code == 200, answer.text

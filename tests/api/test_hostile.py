@@ -24,6 +24,7 @@ import pytest
 
 import caps_med
 from caps_med.images import MedicalImage, encode_image
+from tests.api import http
 from tests.api.hostile import Bad, bad_inputs, disagreeing, header, volume
 from tests.api.serving import Served, serving
 from tests.images.dicom_files import IDENTITY, PATIENT, SERIES, slice_file, zipped_series
@@ -71,7 +72,7 @@ def before(server: Served, good: tuple[bytes, bytes]) -> int:
 
 
 def check_good(server: Served, good: tuple[bytes, bytes]) -> None:
-    answer = httpx.post(server.address + SEGMENT, files={"image": good[0]}, timeout=300)
+    answer = http.post(server.address + SEGMENT, files={"image": good[0]}, timeout=300)
     assert (answer.status_code, answer.content) == (200, good[1])
 
 
@@ -99,7 +100,7 @@ def test_a_bad_file(server: Served, good: tuple[bytes, bytes], before: int, bad:
     content = bad.build()
     assert len(content) < UPLOAD
     for path, part in ((SEGMENT, "image"), (SYNTHESIZE, "labels")):
-        answer = httpx.post(server.address + path, files={part: content}, timeout=300)
+        answer = http.post(server.address + path, files={part: content}, timeout=300)
         check_problem(answer, bad.status, bad.code)
     check_unharmed(server, good, before)
     assert server.decoders() == decoders
@@ -108,7 +109,7 @@ def test_a_bad_file(server: Served, good: tuple[bytes, bytes], before: int, bad:
 def test_row_6_the_sform_wins_and_the_answer_says_so(server: Served) -> None:
     def asked(form: str) -> httpx.Response:
         files = {"image": disagreeing()}
-        return httpx.post(
+        return http.post(
             server.address + SEGMENT, files=files, params={"format": form}, timeout=300
         )
 
@@ -120,7 +121,7 @@ def test_row_6_the_sform_wins_and_the_answer_says_so(server: Served) -> None:
 def test_row_7_an_unknown_label(server: Served) -> None:
     ids = MedicalImage(np.full((1, 16, 16), 3, np.uint8), kind="labels")
     files = {"labels": encode_image(ids, "png")}
-    check_problem(httpx.post(server.address + SYNTHESIZE, files=files), 422, "unknown_label")
+    check_problem(http.post(server.address + SYNTHESIZE, files=files), 422, "unknown_label")
 
 
 def test_row_20_a_file_name_means_nothing(
@@ -128,17 +129,17 @@ def test_row_20_a_file_name_means_nothing(
 ) -> None:
     for name in ("../../x.png", "/etc/cron.d/x", "a\0b", "\u202egnp.exe"):
         files = {"image": (name, good[0])}
-        answer = httpx.post(server.address + SEGMENT, files=files, timeout=300)
+        answer = http.post(server.address + SEGMENT, files=files, timeout=300)
         assert answer.content == good[1]
         assert answer.headers["content-disposition"] == 'attachment; filename="segmentation.png"'
     files = {"image": ("x" * 5000, good[0])}
-    answer = httpx.post(server.address + SEGMENT, files=files, timeout=300)
+    answer = http.post(server.address + SEGMENT, files=files, timeout=300)
     check_problem(answer, 400, "malformed_request")
     check_unharmed(server, good, before)
 
 
 def test_row_20_a_large_body(server: Served, good: tuple[bytes, bytes], before: int) -> None:
-    answer = httpx.post(server.address + SEGMENT, files={"image": bytes(10 * UPLOAD)}, timeout=300)
+    answer = http.post(server.address + SEGMENT, files={"image": bytes(10 * UPLOAD)}, timeout=300)
     check_problem(answer, 413, "input_too_large")
     check_unharmed(server, good, before)
 
@@ -153,7 +154,7 @@ def test_a_large_body_of_unknown_length(
 
     headers = {"Content-Type": "multipart/form-data; boundary=x"}
     url = server.address + SEGMENT
-    answer = httpx.post(url, content=pieces(), headers=headers, timeout=300)
+    answer = http.post(url, content=pieces(), headers=headers, timeout=300)
     detail = check_problem(answer, 413, "input_too_large")
     assert detail.endswith("send less at once, or allow more by CAPS_MED_MAX_UPLOAD_BYTES")
     check_unharmed(server, good, before)
@@ -162,13 +163,13 @@ def test_a_large_body_of_unknown_length(
 def test_many_parts(server: Served, good: tuple[bytes, bytes], before: int) -> None:
     url = server.address + SEGMENT
     parts = [("image", good[0])] * 9
-    detail = check_problem(httpx.post(url, files=parts, timeout=300), 400, "malformed_request")
+    detail = check_problem(http.post(url, files=parts, timeout=300), 400, "malformed_request")
     assert "Too many files" in detail and detail.endswith("allow more by CAPS_MED_MAX_PARTS.")
     fields = {f"f{i}": "x" for i in range(65)}
-    answer = httpx.post(url, files={"image": good[0]}, data=fields, timeout=300)
+    answer = http.post(url, files={"image": good[0]}, data=fields, timeout=300)
     assert "Too many fields" in check_problem(answer, 400, "malformed_request")
     long = {"layer": "x" * 70_000}
-    answer = httpx.post(url, files={"image": good[0]}, data=long, timeout=300)
+    answer = http.post(url, files={"image": good[0]}, data=long, timeout=300)
     check_problem(answer, 400, "malformed_request")
     check_unharmed(server, good, before)
 
@@ -323,7 +324,7 @@ def test_a_decoder_that_is_killed_is_one_clear_error(
         os.kill(pid, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
         url, files = server.address + SEGMENT, {"image": good[0]}
-        asked = pool.submit(lambda: httpx.post(url, files=files, timeout=300))
+        asked = pool.submit(lambda: http.post(url, files=files, timeout=300))
         while not any(waiting_bytes(pid) for pid in decoders):
             assert not asked.done()
             time.sleep(0.02)
@@ -355,7 +356,7 @@ def test_bodies_together_are_bounded(models: Path, tmp_path: Path) -> None:
         assert b'"code":"overloaded"' in answer
         for connection in held:
             connection.close()
-        assert httpx.get(f"{server.address}/healthz").status_code == 200
+        assert http.get(f"{server.address}/healthz").status_code == 200
 
 
 def test_names_are_in_no_log(models: Path, tmp_path: Path, good: tuple[bytes, bytes]) -> None:
@@ -372,7 +373,7 @@ def test_names_are_in_no_log(models: Path, tmp_path: Path, good: tuple[bytes, by
         for content in contents:
             for path, part in ((SEGMENT, "image"), (SYNTHESIZE, "labels")):
                 files = {part: ("Doe^Jane_doe_jane.nii.gz", content)}
-                httpx.post(
+                http.post(
                     server.address + path,
                     files=files,
                     headers={"User-Agent": "x"},
@@ -403,7 +404,7 @@ class TestListening:
             assert server.address.startswith("https://")
             trusted = ssl.create_default_context(cafile=certificate)
             url = server.address.replace("127.0.0.1", "localhost")
-            answer = httpx.get(f"{url}/healthz", verify=trusted)
+            answer = http.get(f"{url}/healthz", verify=trusted)
             assert answer.status_code == 200
             assert answer.headers["strict-transport-security"].startswith("max-age=")
 
@@ -418,7 +419,7 @@ class TestListening:
     ) -> None:
         url, files = server.address + SEGMENT, {"image": good[0]}
         for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
-            answer = httpx.post(url, files=files, headers=headers)
+            answer = http.post(url, files=files, headers=headers)
             check_problem(answer, 403, "forbidden")
 
 

@@ -28,6 +28,7 @@ from api.settings import Settings
 from caps_med.client import Client, ServiceError
 from caps_med.images import MedicalImage, encode_image
 from caps_med.inference import Segmenter, passes
+from tests.api import http
 from tests.api.running import PATIENCE, Running, running, until
 from tests.api.serving import serving
 
@@ -53,7 +54,7 @@ def serve(models: Path, **settings: Any) -> Any:  # noqa: ANN401
 
 
 def post(server: Running, content: bytes) -> httpx.Response:
-    return httpx.post(server.address + SEGMENT, files={"image": content}, timeout=60)
+    return http.post(server.address + SEGMENT, files={"image": content}, timeout=60)
 
 
 def held(server: Running) -> dict[str, float]:
@@ -72,14 +73,14 @@ def submit(
 ) -> httpx.Response:
     headers = {**ASYNC, **request.pop("headers", {})}
     url = server.address + path
-    return httpx.post(url, files={part: content}, headers=headers, timeout=60, **request)
+    return http.post(url, files={part: content}, headers=headers, timeout=60, **request)
 
 
 def job_of(server: Running, answer: httpx.Response, **request: Any) -> dict[str, Any]:  # noqa: ANN401
     """The job of a 202, as it is now."""
     assert answer.status_code == 202, answer.text
     url = server.address + answer.headers["Location"]
-    found = httpx.get(url, timeout=60, **request)
+    found = http.get(url, timeout=60, **request)
     assert found.status_code == 200, found.text
     return dict(found.json())
 
@@ -92,7 +93,7 @@ def finished(server: Running, answer: httpx.Response, **request: Any) -> dict[st
 
 def result(server: Running, answer: httpx.Response, **request: Any) -> httpx.Response:  # noqa: ANN401
     url = f"{server.address}{answer.headers['Location']}/result"
-    return httpx.get(url, timeout=60, **request)
+    return http.get(url, timeout=60, **request)
 
 
 def code(answer: httpx.Response) -> tuple[int, str]:
@@ -110,7 +111,7 @@ def test_the_result_is_the_answer_in_each_of_its_forms(models: Path, sliced: byt
         assert job["progress"] == {"done": SLICES, "total": SLICES}
         assert job["result"] == f"{accepted.headers['Location']}/result"
         for form in job["formats"]:
-            at_once = httpx.post(
+            at_once = http.post(
                 server.address + SEGMENT, files={"image": sliced}, params={"format": form}
             )
             later = result(server, accepted, params={"format": form})
@@ -126,12 +127,12 @@ def test_the_result_is_the_answer_in_each_of_its_forms(models: Path, sliced: byt
 def test_the_query_asks_as_the_header_does(models: Path, picture: bytes, query: str) -> None:
     with serve(models) as server:
         url = f"{server.address}{SEGMENT}{query}&format=zip"
-        accepted = httpx.post(url, files={"image": picture}, timeout=60)
+        accepted = http.post(url, files={"image": picture}, timeout=60)
         assert finished(server, accepted)["formats"][0] == "zip"
         with zipfile.ZipFile(io.BytesIO(result(server, accepted).content)) as archive:
             assert "answer.json" in archive.namelist()
         url = f"{server.address}{SEGMENT}?async=0"
-        assert httpx.post(url, files={"image": picture}, timeout=60).status_code == 200
+        assert http.post(url, files={"image": picture}, timeout=60).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_every_operation_can_wait(
         job = finished(server, accepted)
         assert (job["state"], job["operation"]) == ("succeeded", operation), job
         for kind in job["formats"]:
-            at_once = httpx.post(
+            at_once = http.post(
                 server.address + path, files={"labels": labels}, data=form, params={"format": kind},
                 timeout=60,
             )  # fmt: skip
@@ -239,8 +240,8 @@ def test_a_deleted_job_stops_before_its_next_pass(models: Path, sliced: bytes) -
         until(lambda: gate.passes == 1)
         for accepted in (second, first):  # one waits, one runs
             url = server.address + accepted.headers["Location"]
-            assert httpx.delete(url).status_code == 204
-            for answer in (httpx.get(url), httpx.delete(url), result(server, accepted)):
+            assert http.delete(url).status_code == 204
+            for answer in (http.get(url), http.delete(url), result(server, accepted)):
                 assert code(answer) == (404, "job_not_found")
         assert held(server) == {}
         gate.let(1)  # the pass that has begun
@@ -311,7 +312,7 @@ def test_a_key_repeats_a_request_without_a_second_job(models: Path, sliced: byte
 def found_by(server: Running, token: str, **headers: str) -> httpx.Response:
     """The job that a request with this idempotency key has begun."""
     url = f"{server.address}/v1/inference-jobs"
-    return httpx.get(url, headers={"Idempotency-Key": token, **headers}, timeout=60)
+    return http.get(url, headers={"Idempotency-Key": token, **headers}, timeout=60)
 
 
 def test_a_client_that_lost_its_answer_finds_the_job(
@@ -359,23 +360,23 @@ class TestOthers:
             for other in (theirs, admin):
                 for method, path in (("GET", ""), ("GET", "/result"), ("GET", "/events"),
                                      ("DELETE", "")):  # fmt: skip
-                    answer = httpx.request(method, url + path, headers=other, timeout=60)
+                    answer = http.request(method, url + path, headers=other, timeout=60)
                     assert code(answer) == (404, "job_not_found")
                 assert code(found_by(server, "a", **other)) == (404, "job_not_found")
                 again = submit(server, sliced, headers={**other, "Idempotency-Key": "a"})
                 assert again.headers["Location"] != accepted.headers["Location"]
-            assert code(httpx.get(url)) == (401, "unauthorized")
+            assert code(http.get(url)) == (401, "unauthorized")
             assert result(server, accepted, headers=ours).status_code == 200
-            assert httpx.delete(url, headers=ours).status_code == 204
+            assert http.delete(url, headers=ours).status_code == 204
 
     def test_ids_are_not_guessed_and_not_reflected(self, models: Path) -> None:
         with serve(models) as server:
             for identity in ("0" * 32, "f" * 32):
                 url = f"{server.address}/v1/inference-jobs/{identity}"
-                assert code(httpx.get(url)) == (404, "job_not_found")
+                assert code(http.get(url)) == (404, "job_not_found")
             for identity in ("x", "0" * 31, "0" * 33, "0" * 5000):
                 url = f"{server.address}/v1/inference-jobs/{identity}"
-                assert code(httpx.get(url)) == (422, "invalid_parameter")
+                assert code(http.get(url)) == (422, "invalid_parameter")
 
     def test_one_key_cannot_take_all_places(
         self, models: Path, sliced: bytes, tmp_path: Path
@@ -394,7 +395,7 @@ class TestOthers:
                 assert finished(server, accepted, headers=greedy)["state"] == "succeeded"
             still = submit(server, sliced, headers=greedy)
             assert code(still) == (503, "overloaded")  # finished ones count until they are deleted
-            httpx.delete(server.address + theirs[0].headers["Location"], headers=greedy)
+            http.delete(server.address + theirs[0].headers["Location"], headers=greedy)
             assert submit(server, sliced, headers=greedy).status_code == 202
 
     def test_inputs_that_wait_are_bounded_in_bytes(self, models: Path, sliced: bytes) -> None:
@@ -418,7 +419,7 @@ class TestOthers:
             assert finished(server, first)["state"] == "succeeded"
             assert post(server, small_picture()).status_code == 200
             assert job_of(server, second)["state"] == "queued"
-            httpx.delete(server.address + first.headers["Location"])
+            http.delete(server.address + first.headers["Location"])
             assert finished(server, second)["state"] == "succeeded"
 
     def test_a_result_that_is_too_large_is_not_kept(self, models: Path, sliced: bytes) -> None:
@@ -507,13 +508,13 @@ def test_nothing_of_a_job_is_on_disk(models: Path, sliced: bytes, tmp_path: Path
     """Neither its input nor its result, and a crash would leave no copy of the memory."""
     with serving(tmp_path, models) as served:
         url = served.address
-        accepted = httpx.post(url + SEGMENT, files={"image": sliced}, headers=ASYNC, timeout=60)
+        accepted = http.post(url + SEGMENT, files={"image": sliced}, headers=ASYNC, timeout=60)
         job = url + accepted.headers["Location"]
-        until(lambda: httpx.get(job).json()["state"] == "succeeded")
+        until(lambda: http.get(job).json()["state"] == "succeeded")
         assert [path for path in served.temporary.rglob("*") if path.is_file()] == []
         core = psutil.Process(served.pid).rlimit(psutil.RLIMIT_CORE)
         assert core == (0, 0)
-        assert httpx.get(f"{job}/result").status_code == 200
+        assert http.get(f"{job}/result").status_code == 200
 
 
 def test_thousands_of_jobs_take_turns() -> None:

@@ -21,6 +21,7 @@ from api.jobs import service
 from api.jobs.check import findings, inspect, leads_outside
 from api.jobs.job import Options
 from api.settings import MIB, Settings
+from tests.api import http
 from tests.api.jobs import zipped
 from tests.api.running import Running, run_async, running, until
 
@@ -123,7 +124,7 @@ def server(models: Path, tmp_path: Path) -> Iterator[Running]:
 
 def send(server: Running, archive: bytes, number: int) -> httpx.Response:
     form = {"task": "segmentation", "name": f"model-{number}"}
-    return httpx.post(server.address + JOBS, data=form, files={"archive": archive}, timeout=120)
+    return http.post(server.address + JOBS, data=form, files={"archive": archive}, timeout=120)
 
 
 def test_many_uploads_are_checked_one_at_a_time_and_the_rest_is_refused(

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-import httpx
 import pytest
 
 import caps_med
@@ -27,6 +26,7 @@ from caps_med.bundles import ModelRepository
 from caps_med.client import Client, ServiceError
 from caps_med.errors import InvalidParameter
 from caps_med.images import encode_image
+from tests.api import http
 from tests.api.jobs import PATIENCE, TINY, zipped
 from tests.api.running import Running, running, until
 from tests.conftest import tiny_card, write_tiny
@@ -99,10 +99,10 @@ def test_an_archive_becomes_a_model_that_is_served_at_once(
     assert left <= ours | kept | {*job["pictures"]}
     assert job["pictures"] and job["report"]
     address = f"{server.address}/v1/training-jobs/{job['id']}"
-    report = httpx.get(f"{address}/report")
+    report = http.get(f"{address}/report")
     assert "<h2>Training</h2>" in report.text and str(tmp_path) not in report.text
     assert report.headers["Content-Security-Policy"].startswith("sandbox; default-src 'none'")
-    assert httpx.get(f"{address}/pictures/{job['pictures'][-1]}").content[:4] == b"\x89PNG"
+    assert http.get(f"{address}/pictures/{job['pictures'][-1]}").content[:4] == b"\x89PNG"
 
     # A kill between landing and telling: the model is found again, not landed twice.
     files = JobFiles(jobs_folder(tmp_path) / job["id"])
@@ -180,7 +180,7 @@ def test_a_description_that_leads_outside_is_refused(
 
 def test_the_networks_offered_are_those_of_the_recipes(server: Running) -> None:
     fields = {task: TASKS[task].recipe.model_fields["network"] for task in OPTIONS}
-    offered = httpx.get(f"{server.address}/v1/training-jobs").json()["networks"]
+    offered = http.get(f"{server.address}/v1/training-jobs").json()["networks"]
     assert {task: set(names) for task, names in offered.items()} == {
         task: set(get_args(field.annotation)) for task, field in fields.items()
     }
@@ -283,7 +283,7 @@ def test_jobs_wait_in_line_are_cancelled_and_bounded(
     assert cancelled is not None and cancelled["state"] == "cancelled"
     picture_route = f"{server.address}/v1/training-jobs/{jobs[0]['id']}/pictures"
     for name in ("..%2f..%2fspec.json", "epoch-0000.png", "x"):
-        assert httpx.get(f"{picture_route}/{name}").status_code == 404
+        assert http.get(f"{picture_route}/{name}").status_code == 404
 
     for job in (jobs[0], jobs[2]):
         until(lambda j=job: client.job(j["id"])["state"] == "running")  # type: ignore[misc]

@@ -17,6 +17,7 @@ from api.access import live
 from api.access.keys import KeyStore
 from api.access.live import KeysUnavailable, LiveKeys
 from api.settings import Settings
+from tests.api import http
 from tests.api.running import Running, run_async, running
 
 
@@ -32,7 +33,7 @@ def server(models: Path, keys: KeyStore) -> Iterator[Running]:
 
 
 def ask(server: Running, text: str, path: str = "/v1/models") -> httpx.Response:
-    return httpx.get(server.address + path, headers={"X-API-Key": text}, timeout=60)
+    return http.get(server.address + path, headers={"X-API-Key": text}, timeout=60)
 
 
 def hangs(monkeypatch: pytest.MonkeyPatch) -> threading.Event:

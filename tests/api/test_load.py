@@ -27,6 +27,7 @@ from caps_med.client import Client, ServiceError
 from caps_med.images import MedicalImage, encode_image
 from caps_med.inference import Model, passes
 from caps_med.networks import build_network
+from tests.api import http
 from tests.api.running import Running, run_async, running, until
 from tests.conftest import tiny_card, write_tiny
 
@@ -43,7 +44,7 @@ def _free(function: Callable[[Model], T]) -> Apply[T]:
 
 
 def post(server: Running, picture: bytes, path: str = SEGMENT) -> httpx.Response:
-    return httpx.post(server.address + path, files={"image": picture}, timeout=60)
+    return http.post(server.address + path, files={"image": picture}, timeout=60)
 
 
 def test_a_full_queue_says_when_to_come_back(models: Path, picture: bytes) -> None:
@@ -57,7 +58,7 @@ def test_a_full_queue_says_when_to_come_back(models: Path, picture: bytes) -> No
             assert (refused.status_code, body["code"]) == (503, "overloaded")
             assert body["queue_length"] == 2
             assert 1 <= int(refused.headers["Retry-After"]) <= 120
-            other = httpx.get(f"{server.address}/v1/models/tiny-synthesis", timeout=60)
+            other = http.get(f"{server.address}/v1/models/tiny-synthesis", timeout=60)
             assert other.status_code == 200
         wanted = caps_med.load_model(NAME, models).segment(picture)
         for answer in waiting:
@@ -208,7 +209,7 @@ def test_models_beyond_the_memory_are_forgotten_and_come_back(
         for _ in range(2):
             assert post(server, picture).status_code == 200
             assert server.engine.pool.references() == [f"{NAME}@1"]
-            assert httpx.post(url, files={"labels": labels}, timeout=60).status_code == 200
+            assert http.post(url, files={"labels": labels}, timeout=60).status_code == 200
             assert server.engine.pool.references() == ["tiny-synthesis@1"]
 
 
@@ -267,7 +268,7 @@ def test_a_half_copied_newest_version_at_the_start_gives_way_until_it_is_whole(
     text = metadata.read_text()
     metadata.write_text(text[:100])
     with running(Settings(models=tmp_path, preload=(NAME,), reload_seconds=0.05)) as server:
-        until(lambda: httpx.get(f"{server.address}/readyz").status_code == 200)
+        until(lambda: http.get(f"{server.address}/readyz").status_code == 200)
         assert version(post(server, picture)) == 1
         assert f"{NAME}@1 answers instead of {NAME}@3" in caplog.text
         (listed,) = [m for m in models_of(server) if m["name"] == NAME]
@@ -297,7 +298,7 @@ def test_a_damaged_version_is_listed_with_a_warning_before_it_is_asked_for(tmp_p
 
 
 def models_of(server: Running) -> list[dict[str, Any]]:
-    models: list[dict[str, Any]] = httpx.get(f"{server.address}/v1/models").json()["models"]
+    models: list[dict[str, Any]] = http.get(f"{server.address}/v1/models").json()["models"]
     return models
 
 
@@ -321,7 +322,7 @@ def test_files_that_replace_a_version_in_memory_answer(tmp_path: Path, picture: 
         shutil.copy(other.path / "configs" / "metadata.json", place / "configs")
         until(lambda: bool(server.engine._versions._refused))  # its weights are yet to be copied
         assert answered(server) == before
-        listed = httpx.get(f"{server.address}/v1/models/{NAME}").json()
+        listed = http.get(f"{server.address}/v1/models/{NAME}").json()
         assert listed["weights"]["sha256"] == before
         shutil.copy(other.weights, place / "models")
         until(lambda: answered(server) == weights)

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from caps_med.client import Client
+from tests.api import http
 from tests.api.balanced import Balanced, balanced
 from tests.api.running import until
 
@@ -65,7 +66,7 @@ def test_what_a_service_remembers_is_at_the_head(edge: Balanced, picture: bytes)
 
 def test_the_proxy_names_each_request_once(edge: Balanced) -> None:
     chosen = {"X-Request-ID": "chosen-by-a-client", "X-Forwarded-Proto": "https"}
-    answer = httpx.get(f"{edge.address}/v1/models", headers=chosen, timeout=300)
+    answer = http.get(f"{edge.address}/v1/models", headers=chosen, timeout=300)
     (identity,) = answer.headers.get_list("X-Request-ID")
     assert identity != "chosen-by-a-client"
     assert "Strict-Transport-Security" not in answer.headers

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from caps_med.images import read_image
+from tests.api import http
 
 COMMAND = Path(sys.executable).parent / "caps-med"
 
@@ -45,7 +46,7 @@ def test_python_command_line_and_http_agree(
     source, out = tmp_path / "in.nii.gz", tmp_path / "out.nii.gz"
     source.write_bytes(volume)
     url = f"{address}/v1/models/tiny-segmentation/segment"
-    answer = httpx.post(url, files={"image": volume}, timeout=60)
+    answer = http.post(url, files={"image": volume}, timeout=60)
     command = [str(COMMAND), "segment", "--model", "tiny-segmentation", str(source), "--out",
                str(out), "--models", str(models)]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True)

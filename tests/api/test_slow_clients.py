@@ -7,13 +7,13 @@ import socket
 import time
 from pathlib import Path
 
-import httpx
 import pytest
 from fastapi import FastAPI, Request, Response
 
 from api.problems import Refusal
 from api.settings import Settings
 from api.streams import Streams
+from tests.api import http
 from tests.api.running import run_async, running, until
 
 PATH = "/v1/models/tiny-segmentation/segment"
@@ -52,7 +52,7 @@ def test_an_answer_that_nobody_reads_is_given_up(models: Path) -> None:
         until(lambda: bool(server.server.server_state.connections))
         until(lambda: not server.server.server_state.connections)
         deaf.close()
-        assert len(httpx.get(f"{server.address}/large").content) == 50_000_000
+        assert len(http.get(f"{server.address}/large").content) == 50_000_000
 
 
 def test_event_streams_are_limited_for_each_client_and_in_all() -> None:

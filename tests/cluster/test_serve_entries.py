@@ -28,6 +28,7 @@ from benchmarks.cluster.nodes import Cluster, free_ports
 from benchmarks.cluster.pictures import pictures
 from benchmarks.cluster.replicas import serve_cluster, serve_ports
 from caps_med.errors import InvalidParameter
+from tests.api import http
 from tests.cluster.waiting import PATIENCE, until
 
 MODEL = "tiny-segmentation"
@@ -91,7 +92,7 @@ def test_a_serve_configuration_cannot_open_a_service_without_keys(
         application = _deployed(nodes, config)
         until(lambda: application()["status"] == "DEPLOY_FAILED")
         assert "there are no keys" in application()["deployments"]["caps-med"]["message"]
-        assert httpx.get(f"{address}/v1/models").status_code != 200
+        assert http.get(f"{address}/v1/models").status_code != 200
         _, key = KeyStore(keys).create("test", ["infer"])
         config["applications"][0]["args"]["min_replicas"] = 1  # Serve passes over what is as it was
         application = _deployed(nodes, config)
@@ -114,7 +115,7 @@ def _deployed(nodes: Cluster, config: dict[str, Any]) -> Callable[[], dict[str, 
     token = Path(nodes.environment["RAY_AUTH_TOKEN_PATH"]).read_text()
 
     def application() -> dict[str, Any]:
-        answer = httpx.get(
+        answer = http.get(
             f"{nodes.dashboard}/api/serve/applications/",
             headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE,
         )  # fmt: skip
@@ -164,4 +165,4 @@ def _kill(pid: int) -> None:
 
 
 def _metrics(address: str) -> str:
-    return httpx.get(f"{address}/metrics", timeout=PATIENCE).text
+    return http.get(f"{address}/metrics", timeout=PATIENCE).text

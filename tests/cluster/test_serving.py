@@ -23,6 +23,7 @@ from benchmarks.cluster.nodes import Cluster, free_ports
 from benchmarks.cluster.pictures import pictures
 from benchmarks.cluster.replicas import deploy, proxy_address, replicas, serve_cluster
 from caps_med.client import Client
+from tests.api import http
 from tests.cluster.waiting import PATIENCE, until
 
 MODEL = "tiny-segmentation"
@@ -134,7 +135,7 @@ def test_the_answers_are_those_of_the_plain_service(deployed: Deployed, models: 
         for path, body in calls:
             expected = plain.post(path, **body)
             for address in addresses:
-                answer = httpx.post(address + path, **body, timeout=PATIENCE)  # type: ignore[arg-type]
+                answer = http.post(address + path, **body, timeout=PATIENCE)  # type: ignore[arg-type]
                 assert (answer.status_code, answer.content) == (
                     expected.status_code, expected.content,
                 )  # fmt: skip
@@ -174,7 +175,7 @@ def _program(process: psutil.Process, known: set[str]) -> str:
 
 def test_a_request_has_one_id_and_the_client_does_not_choose_it(deployed: Deployed) -> None:
     steering = {"X-Request-ID": "mine", "X-Request-Timeout-Seconds": "0.000001"}
-    answer = httpx.get(f"{deployed.address}/healthz", headers=steering, timeout=PATIENCE)
+    answer = http.get(f"{deployed.address}/healthz", headers=steering, timeout=PATIENCE)
     assert answer.status_code == 200
     (identity,) = answer.headers.get_list("X-Request-ID")
     assert identity != "mine"
@@ -183,7 +184,7 @@ def test_a_request_has_one_id_and_the_client_does_not_choose_it(deployed: Deploy
 def test_heads_are_bounded(deployed: Deployed) -> None:
     for size, status in ((30_000, 200), (40_000, 400)):
         headers = {"X-Long": size * "a"}
-        assert httpx.get(f"{deployed.address}/healthz", headers=headers).status_code == status
+        assert http.get(f"{deployed.address}/healthz", headers=headers).status_code == status
 
 
 def test_a_killed_replica_loses_nothing(
@@ -207,7 +208,7 @@ def test_other_arguments_replace_one_replica_after_the_other(
     assert all_right(found, asked)
     url = f"{deployed.address}/v1/models/{MODEL}/segment"
     (larger,) = pictures(1, SIZE + 1)
-    assert httpx.post(url, files={"image": larger}, timeout=PATIENCE).status_code == 413
+    assert http.post(url, files={"image": larger}, timeout=PATIENCE).status_code == 413
 
 
 def test_another_port_is_refused_while_serve_runs(deployed: Deployed) -> None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -15,6 +14,7 @@ import caps_med
 from caps_med import samples
 from caps_med.images import MedicalImage, encode_image, read_image
 from caps_med.inference import Segmentation
+from tests.api import http
 from tests.api.serving import Served
 from tests.page.conftest import PATIENCE_MS, saved
 
@@ -61,7 +61,7 @@ def check_done(page: Page, wanted: Segmentation, folder: Path) -> None:
 def check_forgotten(server: Served, job: str) -> None:
     """The service knows the job no more, once what the page has sent to that end is there."""
     end = time.monotonic() + PATIENCE_MS / 1000
-    while (answer := httpx.get(f"{server.address}/v1/inference-jobs/{job}")).is_success:
+    while (answer := http.get(f"{server.address}/v1/inference-jobs/{job}")).is_success:
         assert time.monotonic() < end, "the job is still there"
         time.sleep(0.05)
     assert answer.json()["code"] == "job_not_found"

@@ -18,6 +18,7 @@ from api.access.keys import KeyStore
 from api.settings import Settings
 from benchmarks.orthanc import Orthanc
 from caps_med.archives import ArchiveSettings
+from tests.api import http
 from tests.api.monai_label.conftest import Connect
 from tests.api.running import Running, running
 from tests.images.dicom_files import IDENTITY, SERIES, series_file, zipped_series
@@ -49,7 +50,7 @@ def service(orthanc: Orthanc, models: Path, keys: KeyStore) -> Iterator[Running]
 
 
 def infer(service: Running, key: str, series: str, output: str) -> httpx.Response:
-    return httpx.post(
+    return http.post(
         f"{service.address}/infer/{MODEL}",
         params={"image": series, "output": output},
         files={"params": (None, OHIF)},

@@ -16,6 +16,7 @@ from api.access.keys import KeyStore
 from api.monai_label import catalogue
 from api.settings import Settings
 from caps_med.images import MedicalImage, read_image, write_image
+from tests.api import http
 from tests.api.monai_label.conftest import Client, Connect
 from tests.api.running import Running, running
 
@@ -74,9 +75,9 @@ def segments(*names: str) -> dict[str, object]:
 
 def pages_view(store: Running, image: str) -> dict[str, object]:
     """The image as the page shows it."""
-    project = httpx.get(f"{store.address}/v1/projects").json()["projects"][0]
+    project = http.get(f"{store.address}/v1/projects").json()["projects"][0]
     path = f"{store.address}/v1/projects/{project['id']}/images/{image}"
-    found: dict[str, object] = httpx.get(path, params={"format": "json"}).json()
+    found: dict[str, object] = http.get(path, params={"format": "json"}).json()
     return found
 
 
@@ -218,7 +219,7 @@ def test_a_name_that_is_a_path_is_only_a_name(client: Client, folder: Path, tmp_
 def test_a_long_listing_is_made_a_page_at_a_time(
     client: Client, store: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    httpx.post(f"{store.address}/v1/projects", data=PROJECT)
+    http.post(f"{store.address}/v1/projects", data=PROJECT)
     for number in range(5):
         client.upload_image(volume_file(tmp_path, number), f"case {number}")
     client.infer(MODEL, "case 3", {})
@@ -247,7 +248,7 @@ def test_every_key_has_its_own(models: Path, connect: Connect, tmp_path: Path) -
                 ben.infer(MODEL, name, {})
         assert ben.datastore() == {"objects": {}}
         bearer = {"Authorization": f"Bearer {texts[0]}"}
-        listed = httpx.get(f"{store.address}/v1/projects", headers=bearer).json()["projects"]
+        listed = http.get(f"{store.address}/v1/projects", headers=bearer).json()["projects"]
         (project,) = [one["id"] for one in listed]
     with running(settings.model_copy(update={"monai_label_project": project})) as store:
         shared = connect(store)

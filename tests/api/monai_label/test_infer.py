@@ -16,6 +16,7 @@ import SimpleITK
 from numpy.typing import NDArray
 
 import caps_med
+from tests.api import http
 from tests.api.monai_label.conftest import Client
 from tests.api.running import Running
 from tests.images.dicom_files import IDENTITY, slice_file, zipped_series
@@ -130,6 +131,6 @@ def test_slices_of_a_series_make_one_volume(served: Running, models: Path) -> No
 
 def test_numbers_alone(served: Running, volume: bytes) -> None:
     form = {"files": {"file": volume}, "data": {"params": "{}"}}
-    answer = httpx.post(f"{served.address}{INFER}?output=json", **form)  # type: ignore[arg-type]
+    answer = http.post(f"{served.address}{INFER}?output=json", **form)  # type: ignore[arg-type]
     assert answer.json()["provenance"]["model"] == MODEL
     assert answer.headers["caps-med-model"] == MODEL

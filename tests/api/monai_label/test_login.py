@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from api.access.keys import Key, KeyStore, StoredKeys
 from api.access.tokens import Tokens
 from api.settings import Settings
+from tests.api import http
 from tests.api.monai_label.conftest import Client, Connect
 from tests.api.running import Running, running
 
@@ -96,7 +96,7 @@ def test_a_session_is_known_to_its_key_alone(
 
 
 def test_every_route_of_the_protocol_is_closed(guarded: Running) -> None:
-    document = httpx.get(f"{guarded.address}/openapi.json").json()
+    document = http.get(f"{guarded.address}/openapi.json").json()
     ours = {
         path: methods
         for path, methods in document["paths"].items()
@@ -105,7 +105,7 @@ def test_every_route_of_the_protocol_is_closed(guarded: Running) -> None:
     assert len(ours) > 5
     for path, methods in ours.items():
         for method in methods:
-            answer = httpx.request(method, f"{guarded.address}{path}")
+            answer = http.request(method, f"{guarded.address}{path}")
             is_open = path in ("/auth/", "/auth/token")
             assert (answer.status_code == 401) != is_open, (method, path)
 
