@@ -139,9 +139,14 @@ def _slider(browser: Browser, address: str, folder: Path) -> None:
     page.locator("#synthesize .sample").first.wait_for()
     start = time.perf_counter()
     page.locator("#synthesize input[type=file]").set_input_files(file)
-    for text in ("5 images", "17 images"):
-        expect(page.locator("#synthesize .frames")).to_contain_text(text, timeout=PATIENCE_MS)
-        _tell(f"  until {text} along the slider", time.perf_counter() - start, "s")
+    frames = page.locator("#synthesize .frames")
+    expect(frames).to_contain_text("5 images", timeout=PATIENCE_MS)
+    _tell("  until 5 images along the slider", time.perf_counter() - start, "s")
+    expect(page.locator("#synthesize .work:not(:empty)")).to_have_count(0, timeout=PATIENCE_MS)
+    start = time.perf_counter()
+    _slide(page, "#synthesize .position", 0)
+    expect(frames).to_contain_text("17 images", timeout=PATIENCE_MS)
+    _tell("  once it is moved, until 17 images", time.perf_counter() - start, "s")
     _tell("different images a second under the slider, 128 x 128", page.evaluate(SWEEP), "")
     page.close()
 
@@ -195,8 +200,10 @@ def show_segment(page: Page) -> None:
 def show_synthesize(page: Page) -> None:
     """Seeds, and the middle between two of them."""
     page.locator("#synthesize .sample", has_text="Tissue labels").click()
-    expect(page.locator("#synthesize .frames")).to_contain_text("17 images", timeout=PATIENCE_MS)
+    expect(page.locator("#synthesize .frames")).to_contain_text("5 images", timeout=PATIENCE_MS)
+    expect(page.locator("#synthesize .work:not(:empty)")).to_have_count(0, timeout=PATIENCE_MS)
     _slide(page, "#synthesize .position", 0.5)
+    expect(page.locator("#synthesize .frames")).to_contain_text("17 images", timeout=PATIENCE_MS)
 
 
 def show_capsules(page: Page) -> None:

@@ -60,9 +60,13 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def finest(page: Page) -> None:
-    """Wait for all images, the fine strip last."""
+    """All images along the slider, of which most come once it is used."""
     settled(page, "synthesize")
-    expect(page.locator("#synthesize .frames")).to_contain_text("17 images")
+    frames = page.locator("#synthesize .frames")
+    expect(frames).to_have_text("5 images along the slider, 17 once it is moved.")
+    slide(page, POSITION, 0)
+    expect(frames).to_have_text("17 images along the slider.")
+    settled(page, "synthesize")
 
 
 def strokes(page: Page) -> list[int]:
@@ -126,7 +130,7 @@ def test_between_two_seeds(opened: Callable[..., Page], cut: Path, tmp_path: Pat
 def test_what_is_painted_arrives(opened: Callable[..., Page], server: Served) -> None:
     page = opened("synthesize")
     page.locator("#synthesize .blank").click()
-    finest(page)
+    settled(page, "synthesize")
     warnings = page.locator("#synthesize .warnings")
     expect(warnings).to_have_text("The label map is empty: all of it is background.")
     empty = pixels(page, tile(1))
@@ -145,7 +149,7 @@ def test_what_is_painted_arrives(opened: Callable[..., Page], server: Served) ->
     drawn = counts(labels)
     assert drawn[3] > 500
     assert drawn == [128 * 128 - drawn[3], 0, 0, drawn[3]]
-    finest(page)
+    settled(page, "synthesize")
     assert pixels(page, tile(1)) != empty
     expect(warnings).to_contain_text("0% of what is labelled is grey matter")
     blank = [128 * 128, 0, 0, 0]
@@ -165,7 +169,7 @@ def test_what_is_painted_arrives(opened: Callable[..., Page], server: Served) ->
 def test_what_is_painted_by_keys_arrives(opened: Callable[..., Page], server: Served) -> None:
     page = opened("synthesize")
     page.locator("#synthesize .blank").click()
-    finest(page)
+    settled(page, "synthesize")
     page.locator("#synthesize .pen", has_text="grey matter").click()
     canvas = page.locator(PAINT)
     canvas.press("Space")

@@ -15,7 +15,9 @@ export const REACH = 0.25; // how far an atom is moved in LaLonde's figure
 export const deltas = (count: number): string =>
   Array.from({ length: count }, (_, i) => (REACH * ((2 * i) / (count - 1) - 1)).toFixed(4)).join(',');
 
-/** A few pictures at once, then more of them; nothing is blended. */
+type Fetch = (count: number) => Promise<ImageBitmap>;
+
+/** A few pictures, and more of them once the slider is used, which not everybody does; nothing is blended. */
 export class Strip {
   /** How many pictures lie under it; none before the first have come. */
   count = $state(0);
@@ -23,7 +25,7 @@ export class Strip {
   place = $state(0);
   private sheet = $state.raw<ImageBitmap>();
 
-  constructor(place = 0) {
+  constructor(private readonly coarse: number, readonly fine: number, place = 0) {
     this.place = place;
   }
 
@@ -32,12 +34,22 @@ export class Strip {
     return nearest(this.place, this.count) / (this.count - 1);
   }
 
-  /** Fetch pictures side by side, coarse first, then finer. */
-  async load(counts: number[], signal: AbortSignal, fetch: (count: number) => Promise<ImageBitmap>): Promise<void> {
+  /** Whether there are fewer pictures than there could be. */
+  get isCoarse(): boolean {
+    return this.count === this.coarse;
+  }
+
+  /** Fetch a few pictures side by side. */
+  async load(signal: AbortSignal, fetch: Fetch): Promise<void> {
     this.count = 0;
-    for (const count of counts) {
-      [this.sheet, this.count] = [await unlessStopped(signal, fetch(count)), count];
-    }
+    await this.take(this.coarse, signal, fetch);
+  }
+
+  /** Fetch all in their place. */
+  refine = (signal: AbortSignal, fetch: Fetch): Promise<void> => this.take(this.fine, signal, fetch);
+
+  private async take(count: number, signal: AbortSignal, fetch: Fetch): Promise<void> {
+    [this.sheet, this.count] = [await unlessStopped(signal, fetch(count)), count];
   }
 
   clear(): void {
