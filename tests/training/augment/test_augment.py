@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import shutil
 import subprocess
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -306,7 +306,8 @@ PURPOSES = {
 
 def purpose_of_call() -> str:
     """What the innermost module that is known reads for, or the modules on the stack."""
-    frames = [(f.filename.rpartition("/training/")[2], f.function) for f in inspect.stack()]
+    codes = [frame.f_code for frame, _ in traceback.walk_stack(None)]
+    frames = [(code.co_filename.rpartition("/training/")[2], code.co_name) for code in codes]
     if ("data/reading.py", "label_encoding") in frames:
         return "discovery and check"
     known = (PURPOSES[file] for file, _ in frames if file in PURPOSES)
