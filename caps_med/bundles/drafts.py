@@ -29,10 +29,15 @@ def remove_whole(folder: Path) -> None:
     shutil.rmtree(trash, ignore_errors=True)
 
 
-def _hidden(home: Path, prefix: str) -> Path:
+def remove_left(home: Path, age: float = ABANDONED) -> None:
+    """Delete the hidden folders in `home` that have had no new file for `age` seconds."""
     for kind in (_DRAFT, _REMOVED):
         for folder in home.glob(f"{kind}*"):
             with suppress(OSError):  # another process deletes it, too
-                if time.time() - folder.stat().st_mtime > ABANDONED:
+                if time.time() - folder.stat().st_mtime >= age:
                     shutil.rmtree(folder)
+
+
+def _hidden(home: Path, prefix: str) -> Path:
+    remove_left(home)
     return Path(tempfile.mkdtemp(prefix=prefix, dir=home))

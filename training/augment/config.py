@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from caps_med.bundles.drafts import remove_left
 from caps_med.drafts import remove_drafts
 from caps_med.errors import InvalidParameter
 from training.atomic import write_text
@@ -112,8 +112,8 @@ class AugmentFolder:
         """Delete temporary files and unfinished models of a killed process."""
         for folder in (self.out, self.out / "images", self.out / "labels"):
             remove_drafts(folder)
-        for draft in self.models.glob("*/.draft-*"):
-            shutil.rmtree(draft)
+        for home in self.models.glob("*/"):
+            remove_left(home, age=0)  # nobody else writes here: the folder is locked
 
     def once(self, stage: str, work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """The saved result of a stage; runs `work` if there is none."""
