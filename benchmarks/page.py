@@ -142,7 +142,7 @@ def _slider(browser: Browser, address: str, folder: Path) -> None:
     frames = page.locator("#synthesize .frames")
     expect(frames).to_contain_text("5 images", timeout=PATIENCE_MS)
     _tell("  until 5 images along the slider", time.perf_counter() - start, "s")
-    expect(page.locator("#synthesize .work:not(:empty)")).to_have_count(0, timeout=PATIENCE_MS)
+    _settled(page, "synthesize")
     start = time.perf_counter()
     _slide(page, "#synthesize .position", 0)
     expect(frames).to_contain_text("17 images", timeout=PATIENCE_MS)
@@ -201,7 +201,7 @@ def show_synthesize(page: Page) -> None:
     """Seeds, and the middle between two of them."""
     page.locator("#synthesize .sample", has_text="Tissue labels").click()
     expect(page.locator("#synthesize .frames")).to_contain_text("5 images", timeout=PATIENCE_MS)
-    expect(page.locator("#synthesize .work:not(:empty)")).to_have_count(0, timeout=PATIENCE_MS)
+    _settled(page, "synthesize")
     _slide(page, "#synthesize .position", 0.5)
     expect(page.locator("#synthesize .frames")).to_contain_text("17 images", timeout=PATIENCE_MS)
 
@@ -216,7 +216,7 @@ def show_capsules(page: Page) -> None:
     page.locator("#capsules .here").wait_for()
     page.locator("#capsules .move .class").select_option("grey matter")
     page.locator("#capsules .move .atom").select_option("3")
-    expect(page.locator("#capsules .work:not(:empty)")).to_have_count(0, timeout=PATIENCE_MS)
+    _settled(page, "capsules")
     _slide(page, "#capsules .delta", 0.25)
 
 
@@ -227,7 +227,7 @@ def show_classify(page: Page) -> None:
     _slide(page, "#classify .sliders label:nth-child(3) input", 0.3)
     page.locator("#classify .sheet summary").click()
     page.locator("#classify .shifts .tile").first.wait_for()
-    expect(page.locator("#classify .work:not(:empty)")).to_have_count(0, timeout=PATIENCE_MS)
+    _settled(page, "classify")
 
 
 def show_train(page: Page) -> None:
@@ -284,6 +284,11 @@ VIEWS = {
     "train": show_train,
     "annotate": show_annotate,
 }
+
+
+def _settled(page: Page, view: str) -> None:
+    """Wait until nothing goes on in a view."""
+    expect(page.locator(f"#{view} .work:not(:empty)")).to_have_count(0, timeout=PATIENCE_MS)
 
 
 def _slide(page: Page, selector: str, value: float) -> None:

@@ -14,7 +14,5 @@ _CONTEXT = ssl.create_default_context()
 
 get = partial(httpx.get, verify=_CONTEXT)
 post = partial(httpx.post, verify=_CONTEXT)
-put = partial(httpx.put, verify=_CONTEXT)
-patch = partial(httpx.patch, verify=_CONTEXT)
 delete = partial(httpx.delete, verify=_CONTEXT)
 request = partial(httpx.request, verify=_CONTEXT)

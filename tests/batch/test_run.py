@@ -9,8 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from caps_med.errors import InvalidParameter, LayerNotFound, UnsupportedFormat, 
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import Model
 from tests.classifiers import write_classifiers
+from tests.cluster.waiting import until
 
 
 @pytest.fixture
@@ -343,13 +343,6 @@ def test_the_number_of_processes_changes_nothing(
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
-def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "did not come true"
-        time.sleep(0.02)
-
-
 @dataclass(frozen=True)
 class FatalOnceTold(SegmentFiles):
     """Its process ends with every case named a.tif, as soon as a file is there."""
@@ -358,7 +351,7 @@ class FatalOnceTold(SegmentFiles):
 
     def run(self, model: Model, case: Case, folder: Path) -> CaseResult:
         if case.suffix == ".tif":
-            wait_until(self.told.exists)
+            until(self.told.exists)
             os._exit(9)
         return super().run(model, case, folder)
 
@@ -377,7 +370,8 @@ def test_a_process_that_ends_between_two_cases_loses_neither(
         def finish(self, index: int, result: CaseResult) -> None:
             if not told.exists():
                 told.touch()
-                wait_until(lambda: not multiprocessing.active_children())
+                for process in multiprocessing.active_children():
+                    process.join()
 
     fatal = FatalOnceTold(action.model, action.models, told=told)
     run = run_batch(fatal, [scans], tmp_path / "out", jobs=2, listener=EndsThem())

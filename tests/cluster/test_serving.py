@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -119,7 +120,7 @@ def all_right(found: Load, asked: list[tuple[bytes, bytes]]) -> bool:
 
 
 def test_the_answers_are_those_of_the_plain_service(deployed: Deployed, models: Path) -> None:
-    calls: list[tuple[str, dict[str, object]]] = [
+    calls: list[tuple[str, dict[str, Any]]] = [
         (f"/v1/models/{MODEL}/segment", {"files": {"image": pictures(1, SIZE)[0]}}),
         (f"/v1/models/{MODEL}/segment?format=json", {"files": {"image": pictures(1, SIZE)[0]}}),
         (f"/v1/models/{MODEL}/segment", {"files": {"image": b"no image"}}),
@@ -135,7 +136,7 @@ def test_the_answers_are_those_of_the_plain_service(deployed: Deployed, models: 
         for path, body in calls:
             expected = plain.post(path, **body)
             for address in addresses:
-                answer = http.post(address + path, **body, timeout=PATIENCE)  # type: ignore[arg-type]
+                answer = http.post(address + path, **body, timeout=PATIENCE)
                 assert (answer.status_code, answer.content) == (
                     expected.status_code, expected.content,
                 )  # fmt: skip

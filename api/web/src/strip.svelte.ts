@@ -1,5 +1,5 @@
 /** Pictures side by side under a slider. */
-import { unlessStopped } from './work.svelte.js';
+import { type Say, unlessStopped, type Work } from './work.svelte.js';
 
 /** Which of `count` pictures lies nearest to a place from 0 to 1. */
 export const nearest = (place: number, count: number): number => Math.round(Math.min(1, Math.max(0, place)) * (count - 1));
@@ -15,7 +15,8 @@ export const REACH = 0.25; // how far an atom is moved in LaLonde's figure
 export const deltas = (count: number): string =>
   Array.from({ length: count }, (_, i) => (REACH * ((2 * i) / (count - 1) - 1)).toFixed(4)).join(',');
 
-type Fetch = (count: number) => Promise<ImageBitmap>;
+/** Fetches so many pictures side by side. */
+export type Pictures = (count: number, signal: AbortSignal, say: Say) => Promise<ImageBitmap>;
 
 /** A few pictures, and more of them once the slider is used, which not everybody does; nothing is blended. */
 export class Strip {
@@ -39,17 +40,19 @@ export class Strip {
     return this.count === this.coarse;
   }
 
-  /** Fetch a few pictures side by side. */
-  async load(signal: AbortSignal, fetch: Fetch): Promise<void> {
+  /** Fetch a few pictures. */
+  async load(pictures: Pictures, signal: AbortSignal, say: Say): Promise<void> {
     this.count = 0;
-    await this.take(this.coarse, signal, fetch);
+    await this.take(this.coarse, pictures, signal, say);
   }
 
-  /** Fetch all in their place. */
-  refine = (signal: AbortSignal, fetch: Fetch): Promise<void> => this.take(this.fine, signal, fetch);
+  /** The slider is used: fetch all in their place, unless something else goes on. */
+  refine(work: Work, what: string, pictures: Pictures): void {
+    if (this.isCoarse && work.state !== 'busy') void work.run(what, (signal, say) => this.take(this.fine, pictures, signal, say));
+  }
 
-  private async take(count: number, signal: AbortSignal, fetch: Fetch): Promise<void> {
-    [this.sheet, this.count] = [await unlessStopped(signal, fetch(count)), count];
+  private async take(count: number, pictures: Pictures, signal: AbortSignal, say: Say): Promise<void> {
+    [this.sheet, this.count] = [await unlessStopped(signal, pictures(count, signal, say)), count];
   }
 
   clear(): void {

@@ -130,7 +130,7 @@ def test_slices_of_a_series_make_one_volume(served: Running, models: Path) -> No
 
 
 def test_numbers_alone(served: Running, volume: bytes) -> None:
-    form = {"files": {"file": volume}, "data": {"params": "{}"}}
-    answer = http.post(f"{served.address}{INFER}?output=json", **form)  # type: ignore[arg-type]
+    url = f"{served.address}{INFER}?output=json"
+    answer = http.post(url, files={"file": volume}, data={"params": "{}"})
     assert answer.json()["provenance"]["model"] == MODEL
     assert answer.headers["caps-med-model"] == MODEL
