@@ -27,6 +27,10 @@ NO_COMMON_ORIGIN = (
     "frame of reference, one is duplicated, they hold several frames each, or only some of a "
     "file's frames are read"
 )
+NO_ORIGIN = (
+    "DICOM: no SEG can refer to these files: a UID of study, series, instance or frame of "
+    "reference is missing, or they are not CT, MR or PET; label maps of them become NIfTI"
+)
 #: Series, and sizes of volumes, that an error lists.
 MOST_LISTED = 20
 
@@ -72,9 +76,9 @@ def _volume(
     if len(volumes) > 1:
         notes += (f"DICOM: volume {index} of 0 to {len(volumes) - 1}",)
     volume = np.stack([frame.T for frame in frames], axis=-1)
-    origin, origins = _origin(files, wanted)
-    if origin is None and origins:
-        notes += (NO_COMMON_ORIGIN,)
+    origin, identified = _origin(files, wanted)
+    if origin is None:
+        notes += (NO_COMMON_ORIGIN if identified else NO_ORIGIN,)
     return MedicalImage(
         smallest_integers(volume)[None], affine, "nifti", warnings=notes, origin=origin
     )

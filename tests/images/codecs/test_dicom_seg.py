@@ -25,7 +25,7 @@ from caps_med.images import (
     read_image,
 )
 from caps_med.images.codecs import dicom_seg
-from caps_med.images.codecs.dicom_volumes import NO_COMMON_ORIGIN
+from caps_med.images.codecs.dicom_volumes import NO_COMMON_ORIGIN, NO_ORIGIN
 from caps_med.images.dicom_origin import FRAMES, SINGLE
 from tests.images.codecs.validator import check_valid
 from tests.images.dicom_files import (
@@ -300,7 +300,7 @@ def test_the_validator_has_nothing_to_say(tmp_path: Path, source: str) -> None:
 )
 def test_without_identifiers_it_is_nifti(changed: dict[str, Any]) -> None:
     image = read_image(slice_file(**{**IDENTITY, **changed}))
-    assert image.origin is None
+    assert image.origin is None and image.warnings == (NO_ORIGIN,)
     assert empty(image).format == "nifti"
     with pytest.raises(UnsupportedFormat, match="only label maps of DICOM slices are written"):
         encode_image(empty(image), "dicom")
