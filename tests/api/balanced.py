@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from tests.api import http
-from tests.api.running import until
 from tests.api.serving import COMMAND
+from tests.waiting import until
 
 CONFIGURATION = Path(__file__).parents[2] / "docker" / "haproxy" / "haproxy.cfg"
 PROGRAM = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

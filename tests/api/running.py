@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,18 +15,9 @@ from api.app import create_app
 from api.engine import Apply, Cost, Engine
 from api.server import Server, configured
 from api.settings import Settings
-
-PATIENCE = 300.0
+from tests.waiting import PATIENCE, until
 
 T = TypeVar("T")
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Wait for something that is to happen; fail if it does not."""
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
 
 
 @dataclass

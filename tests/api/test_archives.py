@@ -23,9 +23,10 @@ from caps_med.archives import ArchiveSettings
 from caps_med.errors import ArchiveNotFound, SeriesNotFound
 from caps_med.images import read_image
 from tests.api import http
-from tests.api.running import PATIENCE, Running, running, until
+from tests.api.running import Running, running
 from tests.archives.series import REFERENCE, STUDY, zipped
 from tests.images.dicom_files import IDENTITY, SERIES
+from tests.waiting import PATIENCE, until
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,8 @@ from api.settings import Settings
 from caps_med.errors import InputTooLarge
 from caps_med.images import MedicalImage, encode_image
 from tests.api import http
-from tests.api.running import Running, running, until
+from tests.api.running import Running, running
+from tests.waiting import until
 
 MIB = 2**20
 NAME = "tiny-segmentation"

@@ -18,9 +18,10 @@ from benchmarks import orthanc as orthanc_server
 from benchmarks.orthanc import Orthanc
 from caps_med.archives import configured_archives
 from caps_med.archives.settings import VARIABLE
-from tests.api.running import Running, running, until
+from tests.api.running import Running, running
 from tests.archives.series import slices
 from tests.images.dicom_files import SERIES
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 MODEL = "tiny-segmentation"

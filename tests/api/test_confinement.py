@@ -13,7 +13,7 @@ import pytest
 
 from api.confinement import confine
 from api.processes import import_path, module_command
-from tests.api.running import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's means are Linux'")
 

@@ -29,8 +29,9 @@ from caps_med.client import Client, ServiceError
 from caps_med.images import MedicalImage, encode_image
 from caps_med.inference import Segmenter, passes
 from tests.api import http
-from tests.api.running import PATIENCE, Running, running, until
+from tests.api.running import Running, running
 from tests.api.serving import serving
+from tests.waiting import PATIENCE, until
 
 NAME = "tiny-segmentation"
 SEGMENT = f"/v1/models/{NAME}/segment"

@@ -23,7 +23,8 @@ from api.jobs.job import Options
 from api.settings import MIB, Settings
 from tests.api import http
 from tests.api.jobs import zipped
-from tests.api.running import Running, run_async, running, until
+from tests.api.running import Running, run_async, running
+from tests.waiting import until
 
 JOBS = "/v1/training-jobs"
 

@@ -28,8 +28,9 @@ from caps_med.errors import InvalidParameter
 from caps_med.images import encode_image
 from tests.api import http
 from tests.api.jobs import PATIENCE, TINY, zipped
-from tests.api.running import Running, running, until
+from tests.api.running import Running, running
 from tests.conftest import tiny_card, write_tiny
+from tests.waiting import until
 from training.tasks.registry import TASKS
 
 LONG = {**TINY, "epochs": "10000"}

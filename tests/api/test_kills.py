@@ -18,7 +18,7 @@ from benchmarks.kills import SETTINGS, discs, survive
 from benchmarks.serving import Server, start, start_command
 from caps_med.client import Client
 from tests.api.jobs import PATIENCE, TINY
-from tests.api.running import until
+from tests.waiting import until
 
 #: A service that a crash ends when a job's process is there but has not run its first line.
 KILLED = """

@@ -28,8 +28,9 @@ from caps_med.images import MedicalImage, encode_image
 from caps_med.inference import Model, passes
 from caps_med.networks import build_network
 from tests.api import http
-from tests.api.running import Running, run_async, running, until
+from tests.api.running import Running, run_async, running
 from tests.conftest import tiny_card, write_tiny
+from tests.waiting import until
 
 T = TypeVar("T")
 

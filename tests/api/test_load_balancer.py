@@ -14,7 +14,7 @@ import pytest
 from caps_med.client import Client
 from tests.api import http
 from tests.api.balanced import Balanced, balanced
-from tests.api.running import until
+from tests.waiting import until
 
 NAME = "tiny-segmentation"
 PATH = f"/v1/models/{NAME}/segment"

@@ -11,7 +11,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.settings import Settings
-from tests.api.running import Running, running, until
+from tests.api.running import Running, running
+from tests.waiting import until
 
 SEGMENT = "/v1/models/tiny-segmentation/segment"
 

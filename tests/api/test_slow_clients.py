@@ -14,7 +14,8 @@ from api.problems import Refusal
 from api.settings import Settings
 from api.streams import Streams
 from tests.api import http
-from tests.api.running import run_async, running, until
+from tests.api.running import run_async, running
+from tests.waiting import until
 
 PATH = "/v1/models/tiny-segmentation/segment"
 HEAD = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"

@@ -18,7 +18,7 @@ from api.jobs.job import Job, Options
 from api.jobs.locks import FileLock, holder
 from api.jobs.store import JobStore
 from api.jobs.supervisor import Supervisor
-from tests.api.running import until
+from tests.waiting import until
 
 #: A stand-in for the training: it holds the lock, does what a file tells it, and tells the result.
 PROGRAM = """

@@ -32,7 +32,7 @@ from caps_med.errors import InvalidParameter, LayerNotFound, UnsupportedFormat, 
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import Model
 from tests.classifiers import write_classifiers
-from tests.cluster.waiting import until
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from benchmarks.cluster.batch_driver import computed
 from benchmarks.cluster.nodes import Cluster, cluster
 from benchmarks.cluster.s3 import s3_server
 from caps_med.batch import find_cases
-from tests.cluster.waiting import until
 from tests.images.dicom_files import slice_file
+from tests.waiting import until
 
 COMMAND = (sys.executable, "-c", "from caps_med.cli import main; main()")
 DRIVER = (sys.executable, "-m", "benchmarks.cluster.batch_driver")

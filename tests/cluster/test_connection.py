@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from caps_med.ray_connection import write_token
-from tests.cluster.waiting import PATIENCE
+from tests.waiting import PATIENCE
 
 #: Two clusters one after the other; a process with another token calls the second one.
 TWICE = """

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.cluster.nodes import cluster
-from tests.cluster.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, until
 
 #: Prints a line a node that is alive, and what a task on the cluster returns.
 PROBE = """

@@ -29,7 +29,7 @@ from benchmarks.cluster.pictures import pictures
 from benchmarks.cluster.replicas import serve_cluster, serve_ports
 from caps_med.errors import InvalidParameter
 from tests.api import http
-from tests.cluster.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, until
 
 MODEL = "tiny-segmentation"
 COMMAND = Path(sys.executable).parent / "caps-med"

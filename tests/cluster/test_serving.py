@@ -25,7 +25,7 @@ from benchmarks.cluster.pictures import pictures
 from benchmarks.cluster.replicas import deploy, proxy_address, replicas, serve_cluster
 from caps_med.client import Client
 from tests.api import http
-from tests.cluster.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, until
 
 MODEL = "tiny-segmentation"
 SIZE = 40  # of the pictures

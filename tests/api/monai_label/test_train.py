@@ -13,8 +13,9 @@ from api.projects.store import ProjectStore
 from api.settings import Settings
 from tests.api.monai_label.conftest import Client, Connect
 from tests.api.projects.conftest import discs
-from tests.api.running import Running, running, until
+from tests.api.running import Running, running
 from tests.conftest import tiny_binary, write_tiny
+from tests.waiting import until
 
 TINY = {"epochs": 1, "steps": 1, "batch_size": 1, "crop": 64}
 

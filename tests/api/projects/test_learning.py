@@ -20,8 +20,8 @@ from caps_med.bundles import ModelRepository
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.jobs import wait_for
 from tests.api.projects.conftest import SIZE, Create, add, code, discs, png
-from tests.api.running import until
 from tests.conftest import tiny_binary, write_tiny
+from tests.waiting import until
 from training.data import open_dataset
 
 TINY = {"epochs": "1", "steps": "2", "batch_size": "1", "crop": "64"}

@@ -11,7 +11,6 @@ import pytest
 
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.projects.conftest import Create, add, code, discs, png, upload
-from tests.api.running import until
 from tests.images.codecs.test_dicom_padding import ct
 from tests.images.dicom_files import (
     ECHOES,
@@ -22,6 +21,7 @@ from tests.images.dicom_files import (
     placed,
     zipped_study,
 )
+from tests.waiting import until
 
 
 def test_a_project_from_images_to_corrections(client: httpx.Client, create: Create) -> None:
