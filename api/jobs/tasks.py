@@ -50,7 +50,7 @@ TASKS: Register[TaskOptions] = Register("caps_med.job_options", {
     ),
     "synthesis": TaskOptions(
         {
-            "network": ("capspix2pix", "pix2pix", "spade"),
+            "network": ("capspix2pix", "capspix2pix-plain", "pix2pix", "spade"),
             "dims": ("2d", "3d"),
             "noise_source": (
                 "field", "input", "broadcast", "broadcast_conv", "broadcast_latent", "dropout",

@@ -28,7 +28,7 @@ from caps_med.layers.initialization import initialize
 from caps_med.layers.spatial import channels_last, conv_type
 from caps_med.networks.base import Output
 from caps_med.networks.batching import sample_by_sample
-from caps_med.networks.gan_layers import Shape, conv_capsule, deconv_capsule
+from caps_med.networks.gan_layers import PlainLayer, Shape, conv_capsule, deconv_capsule
 from caps_med.networks.noise import InputNoise, NoiseName, build_noise
 from caps_med.networks.noisy import NoisyGenerator
 
@@ -59,6 +59,9 @@ class CapsPix2Pix(NoisyGenerator):
             plane.
         codes: style codes of training images that the noise ``"field"`` keeps, near which new ones
             are drawn; 0 draws from a standard normal distribution.
+        capsules: False replaces every capsule layer by a convolution of the same width (with
+            instance normalization and a leaky rectifier): the ablation that tells what routing
+            contributes, without `layers`.
 
     ``gen(label [B, L, *S], z [B, Z])`` -> image ``[B, C, *S]``; each spatial axis a multiple of 8.
 
@@ -84,6 +87,7 @@ class CapsPix2Pix(NoisyGenerator):
         padding: BorderPadding = "zeros",
         fibres: bool = True,
         codes: int = 0,
+        capsules: bool = True,
     ) -> None:
         super().__init__()
         check_choice(get_args(Output), output=output)
@@ -94,7 +98,7 @@ class CapsPix2Pix(NoisyGenerator):
         self._padding, self._upsampling = padding, upsampling
         self.spatial_dims, self.label_channels = spatial_dims, label_channels
         self.image_channels = image_channels
-        self.dropout, self.output = dropout, output
+        self.dropout, self.output, self.has_capsules = dropout, output, capsules
         a = atoms
         self.noise = build_noise(
             noise_source, noise_size, spatial_dims, image_size, 8, 2 * a, a, image_channels, fibres,
@@ -118,7 +122,7 @@ class CapsPix2Pix(NoisyGenerator):
         self.conv2 = conv(a, image_channels, 1)
         initialize(self.conv1)
         initialize(self.conv2)
-        self.layers = self._layer_infos(a)
+        self.layers = self._layer_infos(a) if capsules else ()
 
     @property
     def image_size(self) -> tuple[int, ...] | None:
@@ -128,6 +132,8 @@ class CapsPix2Pix(NoisyGenerator):
     @sample_by_sample
     def capsules(self, label: Tensor, z: Tensor) -> OrderedDict[str, Tensor]:
         """Every layer's capsules ``[B, J, A, *S / stride]`` by name, in order of computation."""
+        if not self.has_capsules:
+            return super().capsules(label, z)
         return self._capsules(label, z, self.noise.fields(z, label.shape[2:]))
 
     def _capsules(self, label: Tensor, z: Tensor, fields: Tensor) -> OrderedDict[str, Tensor]:
@@ -169,9 +175,21 @@ class CapsPix2Pix(NoisyGenerator):
 
     def _conv(
         self, below: Shape, above: Shape, kernel_size: int = 5, stride: int = 1
-    ) -> ConvCapsule:
+    ) -> ConvCapsule | PlainLayer:
         padding: Padding = "replicate" if self._padding == "replicate" else "symmetric"
-        return conv_capsule(self.spatial_dims, below, above, kernel_size, stride, padding)
+        dims = self.spatial_dims
+        if self.has_capsules:
+            return conv_capsule(dims, below, above, kernel_size, stride, padding)
+        return PlainLayer(conv_capsule(dims, _joined(below), above, kernel_size, stride, padding))
 
-    def _deconv(self, below: Shape, above: Shape) -> DeconvCapsule:
-        return deconv_capsule(self.spatial_dims, below, above, self._upsampling)
+    def _deconv(self, below: Shape, above: Shape) -> DeconvCapsule | PlainLayer:
+        if self.has_capsules:
+            return deconv_capsule(self.spatial_dims, below, above, self._upsampling)
+        layer = deconv_capsule(self.spatial_dims, _joined(below), above, self._upsampling)
+        return PlainLayer(layer)
+
+
+def _joined(shape: Shape) -> Shape:
+    """All channels of these capsules as the atoms of one type."""
+    types, atoms = shape
+    return 1, types * atoms

@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from caps_med.errors import InvalidParameter
+from caps_med.layers import ConvCapsule, DeconvCapsule
 from caps_med.networks import CapsPix2Pix, CapsuleNetwork, build_network
+from caps_med.networks.gan_layers import PlainLayer
 from caps_med.networks.noise import BroadcastConvNoise, FieldNoise
 from caps_med.networks.noise.fields import random_fields
 from tests.contract.networks import (
     CapsuleNetworkContract,
     Inputs,
+    NetworkContract,
     TracedNetworkContract,
     assert_close,
 )
@@ -81,6 +84,44 @@ class TestSmoothed(GeneratorContract, TracedNetworkContract):
     def test_it_takes_the_weights_of_the_published_network(self) -> None:
         published = build_network("CapsPix2Pix", self.small)
         self.network().load_state_dict(published.state_dict())
+
+
+class TestPlain(NetworkContract):
+    """The ablation: convolutions in place of capsules."""
+
+    name = "CapsPix2Pix"
+    channels = "label_channels"
+    small: Mapping[str, object] = {"atoms": 4}
+    arguments: Mapping[str, object] = {"capsules": False}
+    inputs = GeneratorContract.inputs
+
+
+class TestPlainSmoothed(TestPlain):
+    arguments: Mapping[str, object] = {
+        "capsules": False, "upsampling": "smoothed", "padding": "replicate",
+    }  # fmt: skip
+
+
+def test_the_ablation_has_the_same_widths_and_no_capsules() -> None:
+    plain, capsules = (
+        build_network("CapsPix2Pix", {"atoms": 4, "capsules": kept}) for kept in (False, True)
+    )
+    assert isinstance(plain, CapsPix2Pix) and plain.layers == ()
+    replaced = {
+        name: (child, plain.get_submodule(name))
+        for name, child in capsules.named_children()
+        if isinstance(child, ConvCapsule | DeconvCapsule)
+    }
+    assert len(replaced) == 12
+    for name, (layer, own) in replaced.items():
+        assert isinstance(own, PlainLayer) and own.stride == layer.stride, name
+        weights = sum(p.numel() for p in own.layer.parameters() if p.ndim > 1)
+        above = sum(p.numel() for p in layer.parameters() if p.ndim > 1)
+        assert weights % above == 0, name
+        assert own.layer.out_types * own.layer.out_atoms == layer.out_types * layer.out_atoms
+    label, z = torch.zeros(1, 1, 16, 16), torch.zeros(1, 64)
+    with pytest.raises(InvalidParameter, match="CapsPix2Pix has no capsules to show"):
+        plain.capsules(label, z)
 
 
 @pytest.mark.parametrize("upsampling", ["smoothed", "linear"])

@@ -51,7 +51,7 @@ def test_what_the_form_offers_and_takes(opened: Callable[..., Page]) -> None:
     form.locator("[name=task]").select_option("synthesis")
     expect(form.locator("[name=randomize]")).to_have_count(0)
     expect(form.locator("[name=network] option")).to_have_text(
-        ["capspix2pix (default)", "pix2pix", "spade"]
+        ["capspix2pix (default)", "capspix2pix-plain", "pix2pix", "spade"]
     )
     expect(form.locator("[name=start_from]")).to_contain_text("brain-t1-synthesis")
     expect(form.locator("[name=start_from]")).not_to_contain_text("brain-t1-tissue")

@@ -237,7 +237,11 @@ def synthesis(
     atoms: Atoms = None,
     start_from: StartFrom = None,
     network: Annotated[
-        str | None, typer.Option(help="capspix2pix; to compare with: pix2pix or spade.")
+        str | None,
+        typer.Option(
+            help="capspix2pix; to compare with: pix2pix, spade, or capspix2pix-plain, without "
+            "capsules."
+        ),
     ] = None,
     noise_source: Annotated[
         str | None,

@@ -81,6 +81,7 @@ def recipe(data: Path, **changes: object) -> SynthesisRecipe:
     [
         {"noise_source": "field"},
         {"noise_source": "field", "codes": 4},
+        {"network": "capspix2pix-plain"},
         {"noise_source": "input"},
         {"noise_source": "broadcast", "precision": "bfloat16"},
         {"noise_source": "broadcast_conv", "dropout": 0.2},
@@ -250,6 +251,23 @@ def test_spade_has_its_own_recipe_and_the_noise_of_the_capsule_generator(
     assert spec.arguments["fibres"] is False
     network = build_network("SPADE", {**spec.arguments, "width": 8})
     assert "noise_mm" in chosen.card_values(network, source)
+
+
+def test_the_ablation_has_all_of_the_capsule_generator_but_its_capsules(
+    axons: Path, store: Path
+) -> None:
+    source = load_source(open_dataset(axons), store)
+    plain, capsules = (
+        recipe(axons, network=name, noise_source="field", codes=4)
+        for name in ("capspix2pix-plain", "capspix2pix")
+    )
+    assert not plain.casts_votes and capsules.casts_votes
+    spec = plain.network_spec(source)
+    of_capsules = capsules.network_spec(source).arguments
+    assert spec.name == "CapsPix2Pix" and spec.arguments == {**of_capsules, "capsules": False}
+    changed = {"network", "learning_rate"}
+    assert plain.model_dump(exclude=changed) == capsules.model_dump(exclude=changed)
+    assert "noise_mm" in plain.card_values(build_network("CapsPix2Pix", spec.arguments), source)
 
 
 def test_crops_are_real_pixels(axons: Path, store: Path) -> None:

@@ -65,16 +65,23 @@ SPADE = {
     "discriminator_width": 64,
     "adversarial_loss": "hinge",
 }
+#: Of the ablation of CapsPix2Pix, as of that of SegCaps.
+PLAIN = {"learning_rate": 2e-3}
 #: Other defaults of a network.
-DEFAULTS: Mapping[str, Mapping[str, Any]] = {"pix2pix": PIX2PIX, "spade": SPADE}
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "capspix2pix-plain": PLAIN,
+    "pix2pix": PIX2PIX,
+    "spade": SPADE,
+}
 
 
 class SynthesisRecipe(CropRecipe):
     """How a generator is trained.
 
     Attributes:
-        network: ``capspix2pix``, or a baseline: ``pix2pix`` (Isola et al. 2017), ``spade`` (Park
-            et al. 2019).
+        network: ``capspix2pix``, its ablation ``capspix2pix-plain``, whose capsule layers are
+            convolutions of the same width, or a baseline: ``pix2pix`` (Isola et al. 2017),
+            ``spade`` (Park et al. 2019).
         keep: the last epoch by default; the score is that of the average style without grain,
             which measures closeness and not realism.
         atoms: of the first capsules.
@@ -125,7 +132,7 @@ class SynthesisRecipe(CropRecipe):
         "validated": VALIDATED,
     }
 
-    network: Literal["capspix2pix", "pix2pix", "spade"] = "capspix2pix"
+    network: Literal["capspix2pix", "capspix2pix-plain", "pix2pix", "spade"] = "capspix2pix"
     noise_source: str = "field"
     noise_size: int = 64
     upsampling: Upsampling = "transposed"
@@ -173,7 +180,7 @@ class SynthesisRecipe(CropRecipe):
     def _has_codes_to_keep(self) -> SynthesisRecipe:
         if not self.codes:
             return self
-        if self.network != "capspix2pix":
+        if not self._is_capspix2pix:
             raise ValueError(f"codes: network={self.network} keeps none; leave them out")
         if self.noise_source != "field":
             raise ValueError(
@@ -195,7 +202,7 @@ class SynthesisRecipe(CropRecipe):
     def smaller(self) -> Self | None:
         """See `CropRecipe.smaller`; with the noise source ``input`` the crop is the network's."""
         found = super().smaller()
-        tied = self.network == "capspix2pix" and self.noise_source == "input"
+        tied = self._is_capspix2pix and self.noise_source == "input"
         return None if found is not None and tied and found.crop != self.crop else found
 
     def network_spec(self, source: Source) -> NetworkSpec:
@@ -221,6 +228,7 @@ class SynthesisRecipe(CropRecipe):
             "upsampling": self.upsampling,
             "padding": self.padding,
             **({"codes": self.codes} if self.codes else {}),
+            **({} if self.casts_votes else {"capsules": False}),
         }
         return NetworkSpec(name="CapsPix2Pix", arguments=arguments)
 
@@ -253,8 +261,14 @@ class SynthesisRecipe(CropRecipe):
 
     @property
     def _has_fields(self) -> bool:
-        source = {"capspix2pix": self.noise_source, "spade": "field"}
-        return source.get(self.network) == "field"
+        if self._is_capspix2pix:
+            return self.noise_source == "field"
+        return self.network == "spade"
+
+    @property
+    def _is_capspix2pix(self) -> bool:
+        """With or without capsules."""
+        return self.network in ("capspix2pix", "capspix2pix-plain")
 
     def held_out_scores(self, network: CapsuleNetwork, source: Source) -> Mapping[str, float]:
         """SSIM and mean absolute error inside the labelled foreground."""
