@@ -45,6 +45,7 @@ class Places:
         self._limiter = anyio.CapacityLimiter(count)
         self._streams = Streams(count)
         # their own, for they keep them while other networks run in their slot
+        self._turns = asyncio.Semaphore(count)
         self._background = anyio.CapacityLimiter(count)
         self._background_streams = Streams(count)
 
@@ -59,8 +60,12 @@ class Places:
         return await to_thread.run_sync(self._streams.on_one(work), limiter=self._limiter)
 
     async def background(self, work: Callable[[], T]) -> T:
-        """Run long work on a thread of its own; between two passes it calls `give_way`."""
-        async with self:
+        """Run long work on a thread of its own; between two passes it calls `give_way`.
+
+        It takes a slot only when it is its turn: work that waited for a thread within a slot would
+        keep it from the work that has the thread and waits for the slot.
+        """
+        async with self._turns, self:
             streamed = self._background_streams.on_one(work)
             return await to_thread.run_sync(streamed, limiter=self._background)
 

@@ -103,6 +103,33 @@ def test_who_comes_in_the_moment_a_runner_ends_is_not_left_waiting(models: Path)
     assert run_async(bounded()) == [0, 1, 2, 3, 4]
 
 
+def test_work_in_the_background_and_requests_take_turns() -> None:
+    """A job beside the scoring of a project: each gives way to the other and to a request."""
+    places, begun, others_wait = Places(1), threading.Event(), threading.Event()
+
+    def long(name: str) -> str:
+        begun.set()
+        assert others_wait.wait(60)
+        for _ in range(3):
+            places.give_way()
+        return name
+
+    async def request() -> str:
+        async with places:
+            return await places.thread(lambda: "request")
+
+    async def all_three() -> list[str]:
+        job = asyncio.create_task(places.background(lambda: long("job")))
+        await asyncio.to_thread(begun.wait, 60)
+        works = [job, asyncio.create_task(places.background(lambda: long("scoring"))),
+                 asyncio.create_task(request())]  # fmt: skip
+        await asyncio.sleep(0)  # they wait for the slot
+        others_wait.set()
+        return await asyncio.wait_for(asyncio.gather(*works), 60)
+
+    assert run_async(all_three()) == ["job", "scoring", "request"]
+
+
 def test_the_client_comes_back_when_it_is_told(models: Path, picture: bytes) -> None:
     settings = Settings(models=models, preload=(), max_queue=1)
     with running(settings) as server, ThreadPoolExecutor(2) as pool:
