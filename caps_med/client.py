@@ -328,7 +328,8 @@ class Client:
         )
         if answer.status_code != httpx.codes.ACCEPTED:
             return answer.content
-        return self._awaited(answer.headers["Location"], progress)
+        # not its Location, which holds the path of a proxy as the client's own address does
+        return self._awaited(f"/v1/inference-jobs/{answer.json()['id']}", progress)
 
     def _awaited(self, path: str, progress: Progress | None) -> bytes:
         """The result of the inference job at `path`, which is deleted whatever happens."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -34,7 +36,11 @@ _ONE_YEAR = "max-age=31536000"
 
 
 class SecurityHeaders:
-    """ASGI middleware that adds the headers above; answers of the API are not cached."""
+    """ASGI middleware that adds the headers above; answers of the API are not cached.
+
+    Redirects become relative: behind a proxy that speaks TLS the service sees plain HTTP, and an
+    absolute address would send the client, with the scan that it repeats, there.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -50,6 +56,8 @@ class SecurityHeaders:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
+                if "Location" in headers:
+                    headers["Location"] = _relative(headers["Location"])
                 if is_api(scope["path"]):
                     headers.setdefault("Cache-Control", "no-store")
                 if scope.get("scheme") == "https":
@@ -57,3 +65,10 @@ class SecurityHeaders:
             await send(message)
 
         await self.app(scope, receive, adding)
+
+
+def _relative(location: str) -> str:
+    """The path and query of an address of this service."""
+    parts = urlsplit(location)
+    path = "/" + parts.path.lstrip("/")  # two slashes would begin the name of a host
+    return path + (f"?{parts.query}" if parts.query else "")

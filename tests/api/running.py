@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 from api.app import create_app
 from api.engine import Apply, Cost, Engine
 from api.server import Server, configured
@@ -65,14 +68,39 @@ class Running:
         return float(sum(s.value for s in samples if labels.items() <= s.labels.items()))
 
 
+class UnderPath:
+    """What nginx does for a service under a path: see docs/service.md."""
+
+    def __init__(self, app: ASGIApp, path: str) -> None:
+        self.app, self.path = app, path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Leave the path out of the request, and add it to the answer's Location."""
+
+        async def adding(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                if headers.get("Location", "").startswith("/"):
+                    headers["Location"] = self.path + headers["Location"]
+            await send(message)
+
+        if scope["type"] == "http":
+            assert scope["path"].startswith(f"{self.path}/")
+            asked = scope["path"].removeprefix(self.path)
+            scope = {**scope, "path": asked, "raw_path": asked.encode()}
+        await self.app(scope, receive, adding)
+
+
 @contextmanager
-def running(settings: Settings) -> Iterator[Running]:
-    """Serve on a free port until the block ends."""
+def running(settings: Settings, path: str = "") -> Iterator[Running]:
+    """Serve on a free port until the block ends; `path` is a proxy's before the service's own."""
     app = create_app(settings)
+    if path:
+        app.add_middleware(UnderPath, path=path)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     server = Server(configured(app, settings), app.state.engine)
-    found = Running(f"http://127.0.0.1:{port}", port, app.state.engine, server)
+    found = Running(f"http://127.0.0.1:{port}{path}", port, app.state.engine, server)
 
     async def serve() -> None:
         found.loops.append(asyncio.get_running_loop())
