@@ -30,7 +30,7 @@ DATA = (
 
 COMMAND = (
     "caps-med train synthesis --data whole-head --name brain-synthesis --crop 96 --batch-size 4 "
-    "--epochs 30 --steps 50 --set codes=128 --set upsampling=smoothed --set padding=replicate "
+    "--epochs 30 --steps 50 --set codes=128 --set transposed_first=0 "
     "--set augmentation.noise=0.03 --set augmentation.field=0.1 --set validated=16, then the same "
     "with --start-from brain-synthesis@1 --epochs 22 --learning-rate 0.004 --set style_weight=0.3"
 )

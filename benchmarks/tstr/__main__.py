@@ -1,10 +1,10 @@
 """Train on synthetic images, test on real ones: ``python -m benchmarks.tstr``.
 
-Three generators, CapsPix2Pix, pix2pix and SPADE, are trained on 8 real labelled axon phantoms of
-128 x 128 pixels with the project's own training; then one small U-Net for each arm
-(`benchmarks.tstr.arms`) and seed, always with the same steps, crops and augmentation, and tested on
-64 other real phantoms. Of the generators, diversity relative to real repeats, geometry kept,
-distances to real images, parameters, training time and memory are measured.
+Four generators, CapsPix2Pix, its ablation without capsules, pix2pix and SPADE, are trained on 8
+real labelled axon phantoms of 128 x 128 pixels with the project's own training; then one small
+U-Net for each arm (`benchmarks.tstr.arms`) and seed, always with the same steps, crops and
+augmentation, and tested on 64 other real phantoms. Of the generators, diversity relative to real
+repeats, geometry kept, distances to real images, parameters, training time and memory are measured.
 
 Finished parts are kept, in ``--work`` (generators, judge) and ``--out`` (scores), so that an
 interrupted command continues. It ends with the tables, which it prints and writes into
@@ -13,10 +13,10 @@ everything with a few steps into ``--work`` alone, as a check. Several runs may 
 and ``--out``, each with other ``--seeds`` or ``--arms``. With ``--data DIR`` the same question is
 asked of real volumes, see `benchmarks.tstr.volumes.command`.
 
-Recipes of the generators, in addition to 64 x 64 crops for CapsPix2Pix and SPADE and, as
-published, whole images one at a time for pix2pix: ``--caps epochs=40 --caps noise_size=32
---pix2pix epochs=40`` (as ``caps-med train synthesis --set``). An existing model in ``WORK/models``
-with the name ``capspix2pix``, ``pix2pix`` or ``spade`` is used as it is.
+Recipes of the generators, in addition to 64 x 64 crops and, as published, whole images one at a
+time for pix2pix: ``--caps epochs=40 --caps noise_size=32 --pix2pix epochs=40`` (as ``caps-med train
+synthesis --set``). An existing model in ``WORK/models`` with the name ``capspix2pix``,
+``capspix2pix-plain``, ``pix2pix`` or ``spade`` is used as it is.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from caps_med.inference import Model
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "tstr.json"
-GENERATORS = ("capspix2pix", "pix2pix", "spade")
+GENERATORS = ("capspix2pix", "capspix2pix-plain", "pix2pix", "spade")
 #: What ``--quick`` sets.
 QUICK = {"real": 2, "synthetic": 4, "tested": 4, "steps": 3, "seeds": [0],
          "judge_steps": 3, "judge_images": 4}  # fmt: skip
@@ -60,10 +60,12 @@ def main() -> None:
     sizes = Sizes(options.real, options.synthetic, options.tested)
     settings = {"real": options.real, "synthetic": options.synthetic, "tested": options.tested,
                 "steps": options.steps, "judge_steps": options.judge_steps,
-                "capspix2pix": options.caps, "pix2pix": options.pix2pix,
-                "spade": options.spade}  # fmt: skip
+                "capspix2pix": options.caps, "capspix2pix-plain": options.plain,
+                "pix2pix": options.pix2pix, "spade": options.spade}  # fmt: skip
     results = opened(options.out, {k: json.dumps(v) for k, v in settings.items()}, GENERATORS)
-    recipes = {"capspix2pix": options.caps, "pix2pix": ["network=pix2pix", *options.pix2pix],
+    recipes = {"capspix2pix": options.caps,
+               "capspix2pix-plain": ["network=capspix2pix-plain", *options.plain],
+               "pix2pix": ["network=pix2pix", *options.pix2pix],
                "spade": ["network=spade", *options.spade]}  # fmt: skip
 
     def model_of(name: str) -> Model:
@@ -127,6 +129,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
     parser.add_argument("--caps", action="append", default=["crop=64"], metavar="NAME=VALUE")
+    parser.add_argument("--plain", action="append", default=["crop=64"], metavar="NAME=VALUE")
     parser.add_argument(
         "--pix2pix", action="append", default=["epochs=20", "batch_size=1"], metavar="NAME=VALUE"
     )
@@ -140,6 +143,7 @@ def _options() -> argparse.Namespace:
         vars(options).update(QUICK, out=work / "tstr.json", pictures=work, docs=work / "tstr.md")
         options.caps, options.pix2pix = [*QUICK_RECIPE, *options.caps], list(QUICK_RECIPE[:4])
         options.spade = list(QUICK_RECIPE[:4])
+        options.plain = [*QUICK_RECIPE, *options.plain]
     return options
 
 

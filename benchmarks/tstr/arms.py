@@ -15,6 +15,8 @@ from training.data import Sample
 #: From a generator's name to the model.
 ModelOf = Callable[[str], Model]
 
+#: What tables and pictures call the ablation.
+PLAIN = "CapsPix2Pix without capsules"
 #: Synthetic images for each that is drawn of a real one, where they are mixed.
 BESIDE_REAL = 3
 
@@ -46,11 +48,14 @@ ARMS: Mapping[str, Arm] = {
     "real": Arm("real", real=True),
     "caps-real": Arm("CapsPix2Pix, real labels", generator="capspix2pix", labels="real"),
     "caps-new": Arm("CapsPix2Pix, new labels", generator="capspix2pix"),
+    "plain-real": Arm(f"{PLAIN}, real labels", generator="capspix2pix-plain", labels="real"),
+    "plain-new": Arm(f"{PLAIN}, new labels", generator="capspix2pix-plain"),
     "pix2pix-real": Arm("pix2pix, real labels", generator="pix2pix", labels="real"),
     "pix2pix-new": Arm("pix2pix, new labels", generator="pix2pix"),
     "spade-real": Arm("SPADE, real labels", generator="spade", labels="real"),
     "spade-new": Arm("SPADE, new labels", generator="spade"),
     "real+caps": Arm("real + CapsPix2Pix", True, "capspix2pix"),
+    "real+plain": Arm(f"real + {PLAIN}", True, "capspix2pix-plain"),
     "real+pix2pix": Arm("real + pix2pix", True, "pix2pix"),
     "real+spade": Arm("real + SPADE", True, "spade"),
     "oracle": Arm("real + as many further real images", real=True, more=True),

@@ -27,6 +27,7 @@ from training.engine.run_folder import RunFolder
 from training.tasks.overrides import build_recipe, read_overrides
 from training.tasks.publish import publish
 from training.tasks.registry import TASKS
+from training.tasks.synthesis.recipe import VALIDATED
 
 #: Seconds between two lines of a run's log beyond which the run was not going.
 _PAUSE = 120
@@ -75,11 +76,12 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     task, folder = TASKS["synthesis"], _folder(options.work, options.name)
-    planned = {"data": "axons", "seed": 0, "crop": 128, "batch_size": 4,
-               "augmentation": {"flip_rows": 0.5},
+    planned = {"data": "axons", "seed": 0, "crop": 128, "batch_size": 4, "fibres": False,
+               "augmentation": {"flip_rows": 0.5}, "validated": VALIDATED,
                "preparation": {"normalization": SCALE.model_dump()}}  # fmt: skip
-    recipe = build_recipe(task.recipe, [planned, read_overrides(None, options.settings)])
     samples = source(real_samples(REAL, options.count))
+    recipe = build_recipe(task.recipe, [planned, read_overrides(None, options.settings)])
+    recipe = recipe.completed(samples)
     network, _ = task.train(samples, recipe, folder, folder.checkpoint.exists())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     cost = Cost(minutes=round(_minutes(folder), 1), peak_mb=round(peak))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel
 
-from benchmarks.tstr.arms import ARMS, Sizes
+from benchmarks.tstr.arms import ARMS, PLAIN, Sizes
 from benchmarks.tstr.generators import Cost
 from benchmarks.tstr.locks import locked
 from benchmarks.tstr.quality import Quality
@@ -18,8 +18,8 @@ from training.evaluation.statistics import Spread, spread_of
 #: What stands between these lines of a page is replaced.
 MARKS = "<!-- tstr -->", "<!-- end of tstr -->"
 #: What the tables call things, and how many digits they show.
-_NAMES = {"real": "real images", "capspix2pix": "CapsPix2Pix", "pix2pix": "pix2pix",
-          "spade": "SPADE"}  # fmt: skip
+_NAMES = {"real": "real images", "capspix2pix": "CapsPix2Pix", "capspix2pix-plain": PLAIN,
+          "pix2pix": "pix2pix", "spade": "SPADE"}  # fmt: skip
 _DIVERSITY = {"l1": "absolute difference", "structure": "1 - SSIM"}
 _MEASURES = {
     "geometry": ("geometry kept, Dice", 3),

@@ -153,17 +153,25 @@ class ConvCapsule(_CapsuleLayer):
             normalize,
         )  # fmt: skip
         check_choice(get_args(Padding), padding=padding)
-        self.padding, self.kernel_size, self.stride = padding, kernel_size, stride
+        self.kernel_size, self.stride = kernel_size, stride
         self.conv = vote_conv_type(spatial_dims, kernel_size)(
             in_atoms,
             out_types * out_atoms,
             kernel_size,
             stride,
             padding=0 if padding == "tensorflow" else (kernel_size - 1) // 2,
-            padding_mode="replicate" if padding == "replicate" else "zeros",
             bias=vote_bias,
         )
+        self.pad_by(padding)
         initialize_votes(self.conv, in_types, out_types, out_atoms, self.routing)
+
+    def pad_by(self, padding: Padding) -> None:
+        """Continue the border by zeros (``"symmetric"``) or its capsules; the weights stay.
+
+        ``"tensorflow"`` is chosen once, when the layer is built.
+        """
+        self.padding = padding
+        self.conv.padding_mode = "replicate" if padding == "replicate" else "zeros"
 
     @property
     def reach(self) -> Reach:
@@ -198,7 +206,7 @@ class DeconvCapsule(_CapsuleLayer):
     torch.Size([1, 2, 4, 32, 32])
     """
 
-    smoothing: Tensor
+    smoothing: Tensor | None
 
     def __init__(
         self,
@@ -218,22 +226,32 @@ class DeconvCapsule(_CapsuleLayer):
             normalize,
         )  # fmt: skip
         check_choice(get_args(Upsampling), upsampling=upsampling)
-        self.stride, self.upsampling = 2, upsampling
+        self.stride = 2
         channels = in_atoms, out_types * out_atoms
         self.conv: Convolution = (
             conv_type(spatial_dims)(
                 *channels, 3, padding=1, padding_mode="replicate", bias=vote_bias
             )
             if upsampling == "linear"
-            else transposed_conv_type(spatial_dims)(
-                *channels, 4, stride=2, padding=_CROPPED[upsampling], bias=vote_bias
-            )
+            else transposed_conv_type(spatial_dims)(*channels, 4, stride=2, bias=vote_bias)
         )
-        if upsampling == "smoothed":
-            taps = _binomial(spatial_dims)
-            kernel = taps.expand(channels[1], 1, *taps.shape).contiguous()
-            self.register_buffer("smoothing", kernel, persistent=False)
+        self.register_buffer("smoothing", None, persistent=False)
+        self.enlarge_by(upsampling)
         initialize_votes(self.conv, in_types, out_types, out_atoms, self.routing)
+
+    def enlarge_by(self, upsampling: Upsampling) -> None:
+        """Smooth a transposed convolution or not; the weights stay.
+
+        ``"linear"``, whose weights have other shapes, is chosen once, when the layer is built.
+        """
+        self.upsampling, self.smoothing = upsampling, None
+        if upsampling == "linear":
+            return
+        self.conv.padding = (_CROPPED[upsampling],) * self.spatial_dims
+        if upsampling == "smoothed":
+            taps = _binomial(self.spatial_dims).to(self.conv.weight)
+            channels = self.conv.out_channels
+            self.smoothing = taps.expand(channels, 1, *taps.shape).contiguous()
 
     @property
     def reach(self) -> Reach:
@@ -244,7 +262,7 @@ class DeconvCapsule(_CapsuleLayer):
         if self.upsampling == "linear":
             mode = "bilinear" if self.spatial_dims == 2 else "trilinear"
             maps = F.interpolate(maps, scale_factor=2.0, mode=mode)
-        if self.upsampling != "smoothed":
+        if self.smoothing is None:
             return super()._convolve(maps)
         continued = F.pad(maps, [1, 1] * self.spatial_dims, mode="replicate")
         convolve = F.conv2d if self.spatial_dims == 2 else F.conv3d

@@ -13,7 +13,7 @@ zeros, and transposed convolutions are smoothed or give way to interpolation.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -33,6 +33,8 @@ from caps_med.networks.noise import InputNoise, NoiseName, build_noise
 from caps_med.networks.noisy import NoisyGenerator
 
 BorderPadding = Literal["zeros", "replicate"]
+#: What it is called in a capsule layer.
+_VOTES_PADDING: Mapping[BorderPadding, Padding] = {"zeros": "symmetric", "replicate": "replicate"}
 
 
 class CapsPix2Pix(NoisyGenerator):
@@ -95,7 +97,7 @@ class CapsPix2Pix(NoisyGenerator):
             raise InvalidParameter(f"dropout={dropout}: must be at least 0 and below 1")
         if padding not in get_args(BorderPadding):
             raise InvalidParameter(f"padding={padding!r}: one of {get_args(BorderPadding)}")
-        self._padding, self._upsampling = padding, upsampling
+        self.padding, self.upsampling = padding, upsampling
         self.spatial_dims, self.label_channels = spatial_dims, label_channels
         self.image_channels = image_channels
         self.dropout, self.output, self.has_capsules = dropout, output, capsules
@@ -123,6 +125,24 @@ class CapsPix2Pix(NoisyGenerator):
         initialize(self.conv1)
         initialize(self.conv2)
         self.layers = self._layer_infos(a) if capsules else ()
+
+    def resample_by(self, upsampling: Upsampling, padding: BorderPadding) -> None:
+        """Change how capsules are enlarged and the border is continued; the weights stay.
+
+        Raises:
+            InvalidParameter: from or to ``"linear"``, whose weights have other shapes.
+        """
+        if "linear" in {upsampling, self.upsampling} and upsampling != self.upsampling:
+            raise InvalidParameter(
+                f"upsampling={upsampling!r}: the weights of 'linear' have other shapes"
+            )
+        self.upsampling, self.padding = upsampling, padding
+        self.conv1.padding_mode = padding
+        for layer in self.modules():
+            if isinstance(layer, ConvCapsule):
+                layer.pad_by(_VOTES_PADDING[padding])
+            elif isinstance(layer, DeconvCapsule):
+                layer.enlarge_by(upsampling)
 
     @property
     def image_size(self) -> tuple[int, ...] | None:
@@ -176,7 +196,7 @@ class CapsPix2Pix(NoisyGenerator):
     def _conv(
         self, below: Shape, above: Shape, kernel_size: int = 5, stride: int = 1
     ) -> ConvCapsule | PlainLayer:
-        padding: Padding = "replicate" if self._padding == "replicate" else "symmetric"
+        padding: Padding = _VOTES_PADDING[self.padding]
         dims = self.spatial_dims
         if self.has_capsules:
             return conv_capsule(dims, below, above, kernel_size, stride, padding)
@@ -184,8 +204,8 @@ class CapsPix2Pix(NoisyGenerator):
 
     def _deconv(self, below: Shape, above: Shape) -> DeconvCapsule | PlainLayer:
         if self.has_capsules:
-            return deconv_capsule(self.spatial_dims, below, above, self._upsampling)
-        layer = deconv_capsule(self.spatial_dims, _joined(below), above, self._upsampling)
+            return deconv_capsule(self.spatial_dims, below, above, self.upsampling)
+        layer = deconv_capsule(self.spatial_dims, _joined(below), above, self.upsampling)
         return PlainLayer(layer)
 
 

@@ -81,9 +81,20 @@ class TestSmoothed(GeneratorContract, TracedNetworkContract):
 
     arguments: Mapping[str, object] = {"upsampling": "smoothed", "padding": "replicate"}
 
-    def test_it_takes_the_weights_of_the_published_network(self) -> None:
-        published = build_network("CapsPix2Pix", self.small)
-        self.network().load_state_dict(published.state_dict())
+    def test_a_published_network_becomes_one_and_back(self) -> None:
+        smoothed, published = self.network(), build_network("CapsPix2Pix", self.small).eval()
+        assert isinstance(smoothed, CapsPix2Pix) and isinstance(published, CapsPix2Pix)
+        smoothed.load_state_dict(published.state_dict())
+        inputs = self.inputs(published, 1, (16, 24))
+        with torch.no_grad():
+            before = published(*inputs)
+            published.resample_by("smoothed", "replicate")
+            assert torch.equal(published(*inputs), smoothed(*inputs))
+            assert not torch.equal(published(*inputs), before)
+            published.resample_by("transposed", "zeros")
+            assert torch.equal(published(*inputs), before)
+        with pytest.raises(InvalidParameter, match="upsampling='linear': the weights of"):
+            smoothed.resample_by("linear", "replicate")
 
 
 class TestPlain(NetworkContract):

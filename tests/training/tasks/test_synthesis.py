@@ -21,7 +21,7 @@ from benchmarks.tstr.data import source as tstr_source
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage, encode_image
-from caps_med.networks import build_network
+from caps_med.networks import CapsPix2Pix, build_network
 from tests.training.axons import write_axons
 from training.data import Sample, Source, load_source, open_dataset
 from training.engine.run_folder import RunFolder
@@ -79,7 +79,7 @@ def recipe(data: Path, **changes: object) -> SynthesisRecipe:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"noise_source": "field"},
+        {"noise_source": "field", "transposed_first": 0.7},
         {"noise_source": "field", "codes": 4},
         {"network": "capspix2pix-plain"},
         {"noise_source": "input"},
@@ -133,6 +133,40 @@ def test_learns_resumes_to_the_bit_and_is_served(
     )
     assert answer.status_code == 200
     assert answer.content == encode_image(image, "png")
+
+
+@pytest.mark.usefixtures("_style_of_few_crops")
+def test_transposed_convolutions_are_smoothed_in_the_last_epochs(
+    axon_source: Source, axons: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, str, bool]] = []
+    step = SynthesisStep.__call__
+
+    def watched(self: SynthesisStep, *args: Any) -> Any:  # noqa: ANN401
+        of = self.generator
+        assert isinstance(of, CapsPix2Pix)
+        assert self.averaged is not None
+        assert of.upsampling == self.averaged.module.upsampling
+        seen.append((of.upsampling, of.padding, self.loss.shifted))
+        return step(self, *args)
+
+    monkeypatch.setattr(SynthesisStep, "__call__", watched)
+    chosen = recipe(axons, steps=1, epochs=4).completed(axon_source)
+    assert chosen.transposed_first == 0.75 and chosen.epochs_before_best == 3
+    generator, _ = train_synthesis(axon_source, chosen, RunFolder(tmp_path), resume=False)
+    assert seen == [*[("transposed", "zeros", False)] * 3, ("smoothed", "replicate", True)]
+    arguments = chosen.network_spec(axon_source).arguments
+    assert (arguments["upsampling"], arguments["padding"]) == ("smoothed", "replicate")
+    assert isinstance(generator, CapsPix2Pix) and generator.upsampling == "smoothed"
+
+
+def test_only_what_is_smoothed_from_the_start_begins_transposed(
+    axon_source: Source, axons: Path
+) -> None:
+    for changes in ({"upsampling": "transposed"}, {"upsampling": "linear"}, {"start_from": "m"}):
+        assert recipe(axons, **changes).completed(axon_source).transposed_first == 0
+    with pytest.raises(ValueError, match=r"transposed_first=0\.5: upsampling=linear is the same"):
+        recipe(axons, upsampling="linear", transposed_first=0.5)
 
 
 def test_small_images_are_mirrored_and_not_set_in_black() -> None:

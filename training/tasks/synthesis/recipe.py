@@ -20,7 +20,7 @@ from caps_med.networks import CapsuleNetwork, SynthesisNetwork
 from caps_med.networks.capspix2pix import BorderPadding
 from training.data.samples import Source, evenly
 from training.engine.precision import Precision
-from training.engine.recipe import Crop, CropRecipe, LearningRate
+from training.engine.recipe import Crop, CropRecipe, LearningRate, first_epochs
 from training.evaluation.validation import synthesis_scores
 from training.tasks.synthesis.noise import has_fibres, noise_lengths
 from training.transforms import Augmentation
@@ -38,6 +38,8 @@ GENTLE = Augmentation(
     blur=0.0,
     noise=0.0,
 )
+#: Share of the epochs in which a generator that is smoothed is not, at first.
+TRANSPOSED_FIRST = 0.75
 #: Most held-out samples that are scored, evenly spaced: volumes have thousands of slices.
 VALIDATED = 256
 #: Evenly spaced training samples whose label maps' statistics the model's card keeps.
@@ -86,6 +88,10 @@ class SynthesisRecipe(CropRecipe):
             which measures closeness and not realism.
         atoms: of the first capsules.
         noise_source, noise_size, upsampling, padding: see `caps_med.networks.CapsPix2Pix`.
+        transposed_first: share of the epochs, the first ones, in which transposed convolutions are
+            not smoothed and borders are continued by zeros, as published. A generator with
+            `upsampling` ``smoothed`` keeps more of the geometry for it. None is three quarters;
+            with another `upsampling`, and with `start_from`, it is none of them.
         fibres: whether the random fields have fibres; None asks the data, see
             `training.tasks.synthesis.noise.has_fibres`.
         dropout: channel dropout after each capsule layer while training.
@@ -130,13 +136,15 @@ class SynthesisRecipe(CropRecipe):
     before: ClassVar[Mapping[str, Any]] = {
         "fibres": True,
         "validated": VALIDATED,
+        "transposed_first": 0.0,
     }
 
     network: Literal["capspix2pix", "capspix2pix-plain", "pix2pix", "spade"] = "capspix2pix"
     noise_source: str = "field"
     noise_size: int = 64
-    upsampling: Upsampling = "transposed"
-    padding: BorderPadding = "zeros"
+    upsampling: Upsampling = "smoothed"
+    padding: BorderPadding = "replicate"
+    transposed_first: Annotated[float | None, Field(ge=0, lt=1)] = None
     fibres: bool | None = None
     dropout: float = 0.0
     discriminator: str = "convolutional"
@@ -194,6 +202,26 @@ class SynthesisRecipe(CropRecipe):
             )
         return self
 
+    @model_validator(mode="after")
+    def _smooths_what_was_transposed(self) -> SynthesisRecipe:
+        if self.transposed_first and self.upsampling != "smoothed":
+            raise ValueError(
+                f"transposed_first={self.transposed_first}: upsampling={self.upsampling} is the "
+                "same in all epochs; leave it out, or take upsampling=smoothed"
+            )
+        return self
+
+    @property
+    def epochs_before_best(self) -> int:
+        """Those with transposed convolutions, where others follow."""
+        return first_epochs(self.transposed_first or 0.0, self.epochs)
+
+    def resampling(self, epoch: int) -> tuple[Upsampling, BorderPadding]:
+        """How capsules are enlarged and the border is continued in an epoch, the first being 1."""
+        if epoch <= self.epochs_before_best:
+            return "transposed", "zeros"
+        return self.upsampling, self.padding
+
     @property
     def casts_votes(self) -> bool:
         """Of the capsule generator."""
@@ -233,10 +261,13 @@ class SynthesisRecipe(CropRecipe):
         return NetworkSpec(name="CapsPix2Pix", arguments=arguments)
 
     def completed(self, source: Source) -> SynthesisRecipe:
-        """See `Recipe.completed`: with or without fibres, as in the data, and the number of
-        samples that are validated.
+        """See `Recipe.completed`: with or without fibres, as in the data, the share of epochs with
+        transposed convolutions, and the number of samples that are validated.
         """
         values: dict[str, Any] = {}
+        if self.transposed_first is None:
+            begins = self.upsampling == "smoothed" and self.start_from is None
+            values["transposed_first"] = TRANSPOSED_FIRST if begins else 0.0
         if self.fibres is None:
             values["fibres"] = has_fibres(source)
         if self.validated is None and source.validation:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
+from ignite.engine import Engine, Events
 from monai.engines import SupervisedTrainer
 from torch import Tensor
 from torch.optim import Adam
@@ -15,6 +16,7 @@ from caps_med.bundles import ModelRepository
 from caps_med.bundles.shapes import mismatches
 from caps_med.errors import InvalidParameter
 from caps_med.networks import (
+    CapsPix2Pix,
     SegmentationNetwork,
     SynthesisNetwork,
     build_discriminator,
@@ -99,6 +101,7 @@ def _assembled(
     )
     kept = step.generator if step.averaged is None else step.averaged.module
     assert isinstance(kept, SynthesisNetwork)  # noqa: S101 - a copy of the generator
+    trainer.add_event_handler(Events.EPOCH_STARTED, _resample, step, kept)
     averaged: dict[str, Stateful] = {}
     if step.averaged is not None:
         averaged = {"generator": step.generator, "averaged": step.averaged}
@@ -126,6 +129,15 @@ def _assembled(
         names=source.training_name,
     )
     return trainer, run, kept
+
+
+def _resample(engine: Engine, step: SynthesisStep, kept: SynthesisNetwork) -> None:
+    """Let the generator enlarge capsules and continue borders as in the epoch that begins."""
+    upsampling, padding = step.recipe.resampling(engine.state.epoch)
+    step.loss.shifted = upsampling != "transposed"
+    for network in (step.generator, kept):
+        if isinstance(network, CapsPix2Pix):
+            network.resample_by(upsampling, padding)
 
 
 def drawn_crops(source: Source, recipe: SynthesisRecipe) -> DrawnDataset:
