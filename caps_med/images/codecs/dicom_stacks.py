@@ -53,12 +53,13 @@ class FrameLabels:
 
     Attributes:
         values: by the entries of `_KEYS`, as they are written.
-        number: of the instance, or of the frame in its file.
+        number: sorts frames of one place: Instance Number, the file if it has several frames, and
+            the position in it.
         instance: what identifies the frame; of two copies it is the same.
     """
 
     values: Mapping[int, tuple[str, ...]] = field(default_factory=dict, repr=False)
-    number: int = 0
+    number: tuple[int, str, int] = (0, "", 0)
     instance: tuple[str, int] = ("", 0)
 
 
@@ -77,7 +78,7 @@ def frame_labels(header: Dataset, frames: int) -> tuple[FrameLabels, ...]:
             not in (None, "")
         }
         values |= _dimensions(groups)
-        order = position if frames > 1 else number
+        order = number, instance if frames > 1 else "", position
         found.append(FrameLabels(values, order, (instance, position)))
     return tuple(found)
 
@@ -133,10 +134,7 @@ def _places(planes: Sequence[SlicePlane], stack: Sequence[int]) -> dict[int, int
 def _split(
     frames: list[int], places: Mapping[int, int], labels: Sequence[FrameLabels], keys: Sequence[int]
 ) -> list[list[int]]:
-    """Frames by the first key that leaves each group with each of its places equally often.
-
-    A group that lacks a place between its first and its last would have slices too far apart.
-    """
+    """Frames by the first key that tells volumes apart; by their numbers where none does."""
     often = _times(frames, places)
     if often == 1:
         return [frames]
@@ -144,7 +142,7 @@ def _split(
         groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for index in frames:
             groups[labels[index].values.get(key, ())].append(index)
-        if len(groups) > 1 and all(_times(group, places) for group in groups.values()):
+        if _are_volumes(list(groups.values()), places):
             return [
                 volume
                 for value in sorted(groups, key=_in_order)
@@ -153,10 +151,25 @@ def _split(
     return _by_number(frames, places, labels) if often else [frames]
 
 
+def _are_volumes(groups: Sequence[Sequence[int]], places: Mapping[int, int]) -> bool:
+    """Whether each of several groups has each of its places equally often.
+
+    A group that lacks a place between its first and its last would have slices too far apart. Where
+    each group has one place, of several, what it has in common is the number or time of a slice.
+    """
+    found = [{places[index] for index in group} for group in groups]
+    slices = len(set().union(*found)) > 1 and all(len(group) == 1 for group in found)
+    return len(groups) > 1 and not slices and all(_times(group, places) for group in groups)
+
+
 def _by_number(
     frames: list[int], places: Mapping[int, int], labels: Sequence[FrameLabels]
 ) -> list[list[int]]:
-    """The first frame of each place, the second, ... by their numbers; copies are left together."""
+    """The first frame of each place, the second, ... by their numbers; copies are left together.
+
+    Files of several frames with one Instance Number are sorted by their identifiers, so that the
+    volumes have the same numbers wherever the files are.
+    """
     if len({labels[index].instance for index in frames}) < len(frames):
         return [frames]
     by_place: dict[int, list[int]] = defaultdict(list)

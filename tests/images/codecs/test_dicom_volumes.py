@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydicom.dataset import Dataset
 from pydicom.uid import MediaStorageDirectoryStorage
 
 from caps_med.errors import (
@@ -51,6 +52,14 @@ def echoes(folder: Path, **removed: None) -> Path:
     return folder
 
 
+def indexed(made: Dataset, indices: Sequence[list[int]]) -> None:
+    """Say where each frame of an enhanced file is along the dimensions that the file declares."""
+    for group, values in zip(made.PerFrameFunctionalGroupsSequence, indices, strict=True):
+        content = Dataset()
+        content.DimensionIndexValues = values
+        group.FrameContentSequence = [content]
+
+
 def values_of(volume: int) -> list[int]:
     """The first voxels of its slices."""
     return [1000 * volume + 100 * int(z) for z in HEIGHTS]
@@ -71,6 +80,17 @@ def test_volumes_are_counted_and_chosen(tmp_path: Path, removed: dict[str, None]
         assert f"volume {index} of 0 to 2" in " ".join(read.warnings)
     with pytest.raises(InvalidInput, match="no volume 3, there are 3: 0 to 2"):
         read_image(folder, index=3)
+
+
+def test_a_time_of_each_slice_tells_no_volumes_apart(tmp_path: Path) -> None:
+    """Each would be a volume of its own."""
+    for number in range(9):
+        told: dict[str, Any] = {"AcquisitionTime": f"1010{10 + number}", "InstanceNumber": number}
+        data = series_file(number, HEIGHTS[number % 3], **told)
+        (tmp_path / f"{number}.dcm").write_bytes(data)
+    with pytest.raises(SeveralVolumes, match="3 volumes of 3 slices each"):
+        read_image(tmp_path)
+    assert read_image(tmp_path, index=1).warnings[0] == "DICOM: volume 1 of 0 to 2"
 
 
 def test_values_in_order_of_their_size_not_of_their_letters(tmp_path: Path) -> None:
@@ -158,6 +178,33 @@ class TestEnhanced:
             read_image(data)
         assert read_image(data, index=0).array[0, 0, 0].tolist() == [0, 2, 4]
         assert read_image(data, index=1).array[0, 0, 0].tolist() == [1, 3, 5]
+
+    def test_an_index_of_the_slices_tells_no_volumes_apart(self) -> None:
+        """Of (slice, time point), the first."""
+        made = enhanced(self.FRAMES, (0.0, 0.0), [z for z in HEIGHTS for _ in range(2)])
+        indexed(made, [[number // 2 + 1, number % 2 + 1] for number in range(6)])
+        data = encoded(made)
+        assert count_pictures(data) == 2
+        assert read_image(data, index=1).array[0, 0, 0].tolist() == [1, 3, 5]
+
+    @pytest.mark.parametrize("told", [((1, "9"), (2, "8")), ((1, "8"), (1, "9")),
+                                      ((None, "8"), (None, "9"))])  # fmt: skip
+    def test_several_files_of_the_same_places(self, told: Sequence[tuple[int | None, str]]) -> None:
+        """In order of Instance Number, or of their identifiers where it is the same."""
+        files = []
+        for file, (number, identifier) in enumerate(told):
+            uid = f"{SERIES}.{identifier}"
+            more: dict[str, Any] = {"InstanceNumber": number, "SOPInstanceUID": uid}
+            made = enhanced(self.FRAMES[3 * file :][:3], (0.0, 0.0), HEIGHTS, **more)
+            indexed(made, [[1, 1], [1, 2], [1, 3]])
+            files.append((f"{2 - file}.dcm", encoded(made)))
+        content = zip_of(*files)
+        with pytest.raises(SeveralVolumes, match="2 volumes of 3 slices each") as raised:
+            read_image(content)
+        assert raised.value.count == count_pictures(content) == 2
+        for index in range(2):
+            read = read_image(content, index=index)
+            assert read.array[0, 0, 0].tolist() == [3 * index, 3 * index + 1, 3 * index + 2]
 
     def test_some_of_its_frames_have_no_origin(self) -> None:
         """A SEG would count the frames anew, and name the wrong ones."""
