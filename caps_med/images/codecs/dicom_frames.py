@@ -87,7 +87,7 @@ class Frames:
         content: of the file.
         layout: what the walk over it found.
         shape: (frames, rows, columns, channels).
-        planes: where each frame lies; empty where the file does not say.
+        planes: where the frames lie that the file places; empty where it places none.
         labels: what each frame says of itself beside that.
         series: that it belongs to.
         timed: whether its frames follow each other in time.

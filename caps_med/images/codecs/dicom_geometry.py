@@ -59,7 +59,7 @@ def planes_of(affine: Array, count: int) -> tuple[SlicePlane, ...]:
 
 
 def read_planes(header: Dataset, frames: int) -> tuple[SlicePlane, ...]:
-    """Where each frame lies; empty where the file does not say."""
+    """Where the frames lie that the file places; empty where it places none."""
     groups, shared = described_frames(header, frames), shared_groups(header)
     if not groups and frames == 1 and shared:  # its one frame may be described there alone
         groups = (Dataset(),)
@@ -74,7 +74,20 @@ def read_planes(header: Dataset, frames: int) -> tuple[SlicePlane, ...]:
         )
         for frame in groups
     ]
-    return tuple(plane for plane in found if plane is not None) if None not in found else ()
+    return tuple(plane for plane in found if plane is not None)
+
+
+def check_all_placed(planes: Sequence[SlicePlane], frames: int) -> None:
+    """Refuse a file that places some of its frames.
+
+    Raises:
+        InvalidInput: it places neither all nor none.
+    """
+    if 0 < len(planes) < frames:
+        raise InvalidInput(
+            f"DICOM: {frames - len(planes)} of {frames} frames without position, orientation or "
+            "pixel spacing: add what is missing, or leave such frames out"
+        )
 
 
 def affine_of(planes: Sequence[SlicePlane]) -> tuple[list[int], Array]:

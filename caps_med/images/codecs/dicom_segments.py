@@ -21,7 +21,7 @@ from pydicom.sr.coding import Code
 from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import dicom_kinds
 from caps_med.images.codecs import dicom_layout as layouts
-from caps_med.images.codecs.dicom_geometry import read_planes
+from caps_med.images.codecs.dicom_geometry import check_all_placed, read_planes
 from caps_med.images.codecs.dicom_grid import Grid, grid_of
 from caps_med.images.codecs.dicom_groups import described_frames, group_of, shared_groups
 from caps_med.images.codecs.dicom_parsing import parsing
@@ -244,6 +244,7 @@ def _numbers_of_frames(header: FileDataset, shape: _Shape) -> tuple[int, ...]:
 def _grid(header: FileDataset, numbers: tuple[int, ...], shape: _Shape) -> Grid | None:
     """Where the frames lie; None of a picture, whose segments have a frame each."""
     planes = read_planes(header, shape.frames)
+    check_all_placed(planes, shape.frames)
     if planes:
         return grid_of(planes, _spacing(header))
     if len(set(numbers)) != shape.frames:

@@ -13,7 +13,7 @@ import numpy as np
 
 from caps_med.errors import InputTooLarge, InvalidInput, SeveralVolumes, UnsupportedFormat
 from caps_med.images.codecs.dicom_frames import Frames
-from caps_med.images.codecs.dicom_geometry import SlicePlane, affine_of
+from caps_med.images.codecs.dicom_geometry import SlicePlane, affine_of, check_all_placed
 from caps_med.images.codecs.dicom_padding import BECAME_BACKGROUND, without_padding
 from caps_med.images.codecs.dicom_rescale import smallest_integers
 from caps_med.images.codecs.dicom_stacks import stacks_of, volumes_of
@@ -45,22 +45,39 @@ def assemble(files: list[Frames], limits: Limits, index: int | None = None) -> M
 
     Raises:
         SeveralVolumes: there are several, and none was chosen.
-        InvalidInput: there is no such volume, or slices are missing or duplicated.
+        InvalidInput: there is no such volume, slices are missing or duplicated, or a file places
+            some of its frames.
     """
-    planes = [plane for file in files for plane in file.planes]
-    grey = all(file.shape[3] == 1 for file in files)
-    if len(planes) == sum(file.shape[0] for file in files) and grey:
+    if planes := _planes(files):
         return _volume(files, planes, limits, index)
     return _pictures(files, limits, index)
 
 
 def count_images(files: Sequence[Frames]) -> int:
-    """How many volumes or pictures `assemble` can give by its index."""
+    """How many volumes or pictures `assemble` can give by its index.
+
+    Raises:
+        InvalidInput: a file places some of its frames.
+    """
+    if planes := _planes(files):
+        return len(volumes_of(planes, [label for file in files for label in file.labels]))
+    return sum(file.shape[0] for file in files)
+
+
+def _planes(files: Sequence[Frames]) -> list[SlicePlane]:
+    """Where all frames lie; empty where one has no place, or is in colour: they are no volume.
+
+    Raises:
+        InvalidInput: a file places some of its frames, which would be taken for slices of 1 mm. The
+            pictures of a cine are not: they are chosen one by one.
+    """
+    for file in files:
+        if file.shape[3] == 1 and not file.timed:
+            with named(file.name):
+                check_all_placed(file.planes, file.shape[0])
     planes = [plane for file in files for plane in file.planes]
-    frames = sum(file.shape[0] for file in files)
-    if len(planes) < frames or any(file.shape[3] > 1 for file in files):
-        return frames
-    return len(volumes_of(planes, [label for file in files for label in file.labels]))
+    grey = all(file.shape[3] == 1 for file in files)
+    return planes if grey and len(planes) == sum(file.shape[0] for file in files) else []
 
 
 def _volume(

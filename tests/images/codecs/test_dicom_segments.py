@@ -218,6 +218,11 @@ def twice(made: Dataset) -> None:
         (lambda m: move(m, 1e9), InvalidInput, "affine is singular"),
         (uneven, InvalidInput, "not evenly spaced"),
         (lambda m: move(m, float("nan")), InvalidInput, "NaN or infinity"),
+        (
+            lambda m: delattr(first_group(m), "PlanePositionSequence"),
+            InvalidInput,
+            "1 of 3 frames without position",
+        ),
         (of_unknown_segment, InvalidInput, "no segment 9 is described, a frame is of it"),
         (twice, InvalidInput, "two segments have one number"),
         (lambda m: delattr(m, "PerFrameFunctionalGroupsSequence"), InvalidInput, "no segment 0 is"),

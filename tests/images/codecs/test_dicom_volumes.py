@@ -211,6 +211,46 @@ class TestEnhanced:
         assert read_image(self.file(), index=1).origin is None
 
 
+class TestSomeFramesWithoutPlace:
+    FRAMES = TestEnhanced.FRAMES[:4]
+    REFUSED = (
+        "DICOM: 1 of 4 frames without position, orientation or pixel spacing: add what is missing"
+    )
+
+    def made(self, **changed: Any) -> Dataset:  # noqa: ANN401
+        """An enhanced file whose third frame has no position."""
+        made = enhanced(self.FRAMES, (0.0, 0.0), (0.0, 2.0, 4.0, 6.0), **changed)
+        del made.PerFrameFunctionalGroupsSequence[2].PlanePositionSequence
+        return made
+
+    def test_they_are_no_slices_of_1_mm(self) -> None:
+        data = encoded(self.made())
+        for index in (None, 0):
+            with pytest.raises(InvalidInput, match=self.REFUSED):
+                read_image(data, index=index)
+        with pytest.raises(InvalidInput, match=self.REFUSED):
+            count_pictures(data)
+
+    def test_of_several_files_it_is_named(self) -> None:
+        content = zip_of(
+            ("1.dcm", slice_file(SOPInstanceUID=f"{SERIES}.1")), ("2.dcm", encoded(self.made()))
+        )
+        with pytest.raises(InvalidInput, match=f"file 2 of the zip: {self.REFUSED}"):
+            read_image(content)
+
+    def test_pictures_of_a_cine_can_still_be_chosen(self) -> None:
+        data = encoded(self.made(FrameTime=40.0))
+        assert count_pictures(data) == 4
+        assert read_image(data, index=3).array.shape == (1, 3, 4)
+
+    def test_pictures_beside_slices_can_still_be_chosen(self) -> None:
+        """As of a report that was saved as a picture in the series that it is about."""
+        report = encoded(dataset(GREY, SOPInstanceUID=f"{SERIES}.2"))
+        content = zip_of(("1.dcm", slice_file(SOPInstanceUID=f"{SERIES}.1")), ("2.dcm", report))
+        assert count_pictures(content) == 2
+        assert read_image(content, index=1).array.shape == (1, 5, 7)
+
+
 class TestCine:
     FRAMES = np.stack([GREY, GREY + 100])
 
