@@ -29,6 +29,7 @@ from api.projects.records import Image, Project
 from api.projects.scoring import Scoring
 from api.projects.store import ProjectStore
 from caps_med.errors import InvalidParameter, WrongTask
+from training.data.interpretation import check_names
 
 log = logging.getLogger("caps_med.projects")
 
@@ -194,12 +195,18 @@ def _model_name(name: str, identity: str) -> str:
 
 
 def _renamed(labels: Mapping[int, str], names: Mapping[int, str]) -> dict[int, str]:
-    """A model's labels, some of them under other names."""
+    """A model's labels, some of them under other names.
+
+    Raises:
+        InvalidParameter: the model has no such label, or two have one name.
+    """
     if unknown := sorted(set(names) - set(labels)):
         known = ", ".join(f"{label}={name}" for label, name in labels.items())
         raise InvalidParameter(f"labels: the model has no label {unknown[0]}; it knows {known}")
     renamed = {label: names.get(label, name) for label, name in labels.items()}
-    return {
+    found = {
         label: "".join("_" if c in _RESERVED else c for c in name)
         for label, name in renamed.items()
     }
+    check_names(found)
+    return found

@@ -69,6 +69,7 @@ def test_instances_are_refused_until_they_are_explained(
     ("options", "detail"),
     [
         ({"labels": "nucleus"}, "labels=nucleus: give an id and its name"),
+        ({"labels": "1=nucleus,2=nucleus"}, "1 and 2 are both called nucleus"),
         ({"channels": "a,,b"}, "a name is empty"),
         ({"instances": "spots"}, "instances"),
     ],

@@ -43,7 +43,7 @@ class Interpretation:
             channels: ``FLAIR,T1``.
 
         Raises:
-            InvalidParameter: another value.
+            InvalidParameter: another value, or two labels of one name.
         """
         if instances not in (None, *get_args(Instances)):
             raise InvalidParameter(
@@ -53,14 +53,24 @@ class Interpretation:
         names = tuple(name.strip() for name in channels.split(",")) if channels.strip() else ()
         if "" in names:
             raise InvalidParameter(f"channels={channels}: a name is empty; give them as FLAIR,T1")
-        return cls(instances, dict(map(_label, pairs)), names)  # type: ignore[arg-type]  # checked above
+        named: dict[int, str] = {}
+        for number, name in map(_label, pairs):
+            if named.setdefault(number, name) != name:
+                raise InvalidParameter(f"labels: {number} is called {named[number]} and {name}")
+        check_names(named)
+        return cls(instances, named, names)  # type: ignore[arg-type]  # checked above
 
     def applied_to(self, cases: Cases) -> Cases:
-        """The cases, understood in this way."""
+        """The cases, understood in this way.
+
+        Raises:
+            InvalidParameter: two labels have one name.
+        """
         labels = {**cases.labels, **self.labels}
         if self.instances in _MADE:
             made = _MADE[self.instances]
             labels = {0: "background", **made, **{i: n for i, n in labels.items() if i in made}}
+        check_names(labels)
         return replace(
             cases,
             instances=self.instances,
@@ -68,6 +78,21 @@ class Interpretation:
             channels=self.channels or cases.channels,
             chosen_channels=bool(self.channels),
         )
+
+
+def check_names(labels: Mapping[int, str]) -> None:
+    """See that each label has a name of its own, by which volumes and scores are told.
+
+    Raises:
+        InvalidParameter: two have one name.
+    """
+    found: dict[str, int] = {}
+    for number, name in {0: "background", **labels}.items():
+        if found.setdefault(name, number) != number:
+            raise InvalidParameter(
+                f"labels: {found[name]} and {number} are both called {name}; give each a name of "
+                "its own. To learn them as one, give them one id in the label maps"
+            )
 
 
 def _label(text: str) -> tuple[int, str]:

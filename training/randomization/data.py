@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from caps_med.errors import InvalidInput
+from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import LabelCode, SliceStack
 from training.data.check.check import SAVE_IDS, like_a_picture, quiet_libraries
 from training.data.check.findings import Finding, finding
@@ -157,7 +157,8 @@ def open_label_maps(data: str | Path, labels: Sequence[str] = ()) -> LabelMapDat
 
     Raises:
         InvalidInput: there are no label maps, or the scheme cannot be read.
-        InvalidParameter: a name of an id has another form.
+        InvalidParameter: a name of an id has another form, two ids have one name, or a scheme has
+            the names.
     """
     folder = Path(data)
     if label_maps_alone(folder) is None:
@@ -171,6 +172,12 @@ def open_label_maps(data: str | Path, labels: Sequence[str] = ()) -> LabelMapDat
     if scheme is None and (files := [file for file in own if file.is_file()]):
         scheme = scheme_of(files[0])
     names = Interpretation.parse(None, named).labels
+    if names and scheme is not None:
+        where = schemes[0] if schemes else SCHEME_FILE
+        raise InvalidParameter(
+            f"labels={','.join(named)}: the labels have the names that {where} gives; change them "
+            "there"
+        )
     return LabelMapData(str(data), scheme, dict(names))
 
 

@@ -24,6 +24,13 @@ from tests.images.dicom_files import (
 from tests.waiting import until
 
 
+def test_a_label_is_not_called_as_another(client: httpx.Client) -> None:
+    form = {"name": "x", "model": "discs", "labels": "1=background"}
+    answer = client.post("/v1/projects", data=form)
+    assert answer.status_code == 422
+    assert "0 and 1 are both called background" in answer.json()["detail"]
+
+
 def test_a_project_from_images_to_corrections(client: httpx.Client, create: Create) -> None:
     project = create(labels="1=bright disc")
     pairs = discs(3)

@@ -244,12 +244,25 @@ def test_labels_and_channels_may_be_named(tmp_path: Path, store: Path) -> None:
         ({"labels": ["nucleus"]}, "labels=nucleus: give an id and its name, as 1=nucleus"),
         ({"labels": ["1="]}, "labels=1=: give an id"),
         ({"labels": ["99999=x"]}, "labels=99999=x: give an id"),
+        ({"labels": ["1=a,1=b"]}, "labels: 1 is called a and b"),
+        ({"labels": ["1=a", "2=a"]}, "labels: 1 and 2 are both called a; give each a name"),
+        ({"labels": ["1=background"]}, "labels: 0 and 1 are both called background"),
         ({"channels": "a,,b"}, "channels=a,,b: a name is empty"),
     ],
 )
 def test_impossible_interpretations(options: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidParameter, match=message):
         Interpretation.parse(**options)  # type: ignore[arg-type]
+
+
+def test_two_labels_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Volumes and scores are told by name: one would stand for both."""
+    nnunet(tmp_path, PAIRS)
+    file = tmp_path / "dataset.json"
+    described = json.loads(file.read_text())
+    (name,) = {name for name in described["labels"] if name != "background"}
+    with pytest.raises(InvalidParameter, match=f"labels: 1 and 2 are both called {name}; give"):
+        open_dataset(tmp_path, interpretation=Interpretation.parse(labels=[f"2={name}"]))
 
 
 def test_a_registered_data_set_is_not_interpreted() -> None:
