@@ -60,7 +60,7 @@ class ProblemType(NamedTuple):
 
 #: Every code that an answer can carry. Scripts rely on them: none is ever renamed.
 PROBLEMS: Mapping[str, ProblemType] = {
-    "malformed_request": ProblemType(400, "Not valid HTTP, or too many parts or headers."),
+    "malformed_request": ProblemType(400, "Not valid HTTP, a cut form, too many parts or headers."),
     UNAUTHORIZED: ProblemType(401, "No key, an unknown key, or a revoked one."),
     FORBIDDEN: ProblemType(403, "The key lacks the scope, or the request comes from another site."),
     "not_found": ProblemType(404, "There is no such path."),

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from anyio import to_thread
 from fastapi import UploadFile
-from starlette.datastructures import Headers
+from starlette import requests
+from starlette.datastructures import FormData, Headers
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartParser
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -38,6 +39,28 @@ class _Refused(HTTPException):
         self.answer, self.linger = answer, linger
 
 
+class WholeForms(MultiPartParser):
+    """Starlette's parser, which by itself leaves out what is cut off at the end of a form."""
+
+    _ended = False
+
+    def on_end(self) -> None:
+        """The last boundary is there."""
+        self._ended = True
+
+    async def parse(self) -> FormData:
+        """The whole form.
+
+        Raises:
+            MultiPartException: it ends before its last boundary, or is not valid.
+        """
+        form = await super().parse()
+        if not self._ended:
+            await form.close()
+            raise MultiPartException("The form is cut: it ends before its last boundary.")
+        return form
+
+
 class BodyLimit:
     """ASGI middleware that refuses a body over `bounds`, by its header or while it arrives.
 
@@ -49,7 +72,8 @@ class BodyLimit:
         self.app, self.bounds, self._memory = app, bounds, memory
         self._bodies = Budget(bounds.together)
         # Parts of any size stay in memory: no scan is spooled to disk.
-        MultiPartParser.spool_max_size = bounds.size
+        WholeForms.spool_max_size = bounds.size
+        requests.MultiPartParser = WholeForms  # type: ignore[attr-defined]  # reads their forms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with a `receive` that counts bytes; answer if a bound is exceeded."""

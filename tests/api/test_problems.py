@@ -120,6 +120,21 @@ def test_a_bare_file_that_claims_to_be_a_form_is_told(client: TestClient, volume
     assert detail.endswith("Let the HTTP client write the header Content-Type.")
 
 
+def test_a_form_that_is_cut_is_refused(client: TestClient, labels: bytes) -> None:
+    """A field that was left out in silence would make another image."""
+    files = {"labels": ("a.png", labels), "seed": (None, b"7")}
+    request = client.build_request("POST", SYNTHESIZE, files=files)
+    whole, headers = request.read(), {"Content-Type": request.headers["Content-Type"]}
+    for content in (whole, whole.rstrip(), whole + b"epilogue"):
+        assert client.post(SYNTHESIZE, content=content, headers=headers).status_code == 200
+    for size in (0, 9, whole.index(labels) + 9, whole.index(b"seed"), len(whole) - len(b"-\r\n")):
+        cut = {"content": whole[:size], "headers": headers}
+        detail = post(client, SYNTHESIZE, 400, "malformed_request", **cut)
+        assert detail == "The form is cut: it ends before its last boundary."
+    empty = {"content": b"--x--", "headers": {"Content-Type": "multipart/form-data; boundary=x"}}
+    assert "Field required" in post(client, SYNTHESIZE, 422, "invalid_parameter", **empty)
+
+
 def test_a_compressed_body_is_told(client: TestClient, picture: bytes) -> None:
     headers = {"Content-Encoding": "gzip"}
     answer = client.post(SEGMENT, files={"image": picture}, headers=headers)
