@@ -146,7 +146,9 @@ class ModelRepository:
         return Bundle(name, version, folders[version])
 
     def _folders(self, name: str) -> dict[int, Path]:
-        found = {}
+        found: dict[int, Path] = {}
+        if not _NAME.fullmatch(name):  # which may be too long for a file, or lead outside
+            return found
         for base in (BUILT_IN, self.root):
             folder = base / name
             if not folder.is_dir():

@@ -34,6 +34,9 @@ def test_unknown_model(client: TestClient, picture: bytes) -> None:
     path = "/v1/models/tiny-segmentation@9/segment"
     assert "there is 1" in post(client, path, 404, "model_not_found", files=files)
     post(client, "/v1/models/..%2f..%2fetc/segment", 404, "not_found", files=files)
+    for name in ("a" * 300, "%00"):
+        post(client, f"/v1/models/{name}/segment", 404, "model_not_found", files=files)
+        assert client.get(f"/v1/models/{name}").json()["code"] == "model_not_found"
 
 
 def test_wrong_task(client: TestClient, picture: bytes) -> None:

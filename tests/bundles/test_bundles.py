@@ -140,10 +140,20 @@ def test_built_in_models_are_always_there(tmp_path: Path) -> None:
     assert tuple(names) == BUILT_IN_NAMES
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "", "A", "x@", "x@0", "x@1@2", ".draft", "x" * 65])
+@pytest.mark.parametrize("name", ["../x", "a/b", "", "A", "x@", "x@0", "x@1@2", ".jobs", "x" * 300])
 def test_a_name_is_no_path(models: Path, name: str) -> None:
-    with pytest.raises(ModelNotFound, match=r"there is .*tiny-segmentation"):
-        ModelRepository(models).find(name)
+    repository = ModelRepository(models)
+    for find in (repository.find, repository.newest_first):
+        with pytest.raises(ModelNotFound, match=r"there is .*tiny-segmentation"):
+            find(name)
+
+
+def test_a_folder_that_is_not_named_as_a_model_has_no_versions(tmp_path: Path) -> None:
+    write_tiny(tmp_path, "mine", tiny_card("segmentation"))
+    (tmp_path / "mine").rename(tmp_path / ".jobs")
+    (tmp_path / "models").mkdir()
+    assert ModelRepository(tmp_path).versions(".jobs") == []
+    assert ModelRepository(tmp_path / "models").versions("../.jobs") == []
 
 
 @pytest.mark.parametrize("name", ["../x", "A", "-a", "a-", "x" * 65])

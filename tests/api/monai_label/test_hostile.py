@@ -56,6 +56,11 @@ def test_ids_that_are_paths(small: TestClient, image: str) -> None:
     assert code(answer) == (404, "image_not_found")
 
 
+def test_names_of_models_that_are_too_long(small: TestClient, volume: bytes) -> None:
+    answer = small.post(f"/infer/{'a' * 300}", files={"file": volume, "params": (None, "{}")})
+    assert code(answer) == (404, "model_not_found")
+
+
 @pytest.mark.parametrize("path", ["/activelearning/random", "/train/", "/train/x"])
 def test_bodies_of_json(small: TestClient, path: str) -> None:
     headers = {"Content-Type": "application/json"}
