@@ -24,6 +24,7 @@ LONGEST_NAME, DEEPEST = 255, 12
 #: Characters of a name that an error quotes.
 _QUOTED = 60
 _DRIVE = re.compile("[A-Za-z]:")
+_ONE_NAME = "the archive has a file and a folder of one name"
 #: Files that some systems add to archives.
 IGNORED = ("__MACOSX", ".DS_Store", "Thumbs.db")
 
@@ -102,7 +103,12 @@ class _Writer:
         if self.files > self._limits.max_files:
             raise _too_many(self._limits)
         path = self._target.joinpath(*name.split("/"))
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise InvalidInput(_ONE_NAME) from error
+        if path.is_dir():
+            raise InvalidInput(_ONE_NAME)
         if path.exists():
             raise InvalidInput("the archive has two members of the same name")
         with path.open("xb") as file:

@@ -70,6 +70,7 @@ def test_good_archives(discs: Path, tmp_path: Path, pack: Callable[[Path], bytes
 
 
 OUTSIDE, LINK = "points outside", "a link or a device"
+ONE_NAME = "a file and a folder of one name"
 LARGE, MANY = "unpacks to more than", "has more than"
 BAD: dict[str, tuple[bytes, type[CapsMedError], str]] = {
     "zip: parent": (zip_of(("../../evil", b"x")), InvalidInput, OUTSIDE),
@@ -85,6 +86,9 @@ BAD: dict[str, tuple[bytes, type[CapsMedError], str]] = {
     "zip: bzip2": (zip_of(("a", b"x"), method=zipfile.ZIP_BZIP2), InvalidInput, "bzip2 or LZMA"),
     "zip: LZMA": (zip_of(("a", b"x"), method=zipfile.ZIP_LZMA), InvalidInput, "bzip2 or LZMA"),
     "zip: twice": (zip_of(("a", b"x"), ("./a", b"y")), InvalidInput, "members of the same name"),
+    "zip: file, folder": (zip_of(("a", b"x"), ("a/b", b"y")), InvalidInput, ONE_NAME),
+    "zip: file, folders": (zip_of(("a", b"x"), ("a/b/c", b"y")), InvalidInput, ONE_NAME),
+    "zip: folder, file": (zip_of(("a/b", b"x"), ("a", b"y")), InvalidInput, ONE_NAME),
     "zip: bomb": (zip_of(("a", bytes(10_000_000))), InputTooLarge, LARGE),
     "zip: many": (zip_of(*((f"{i}", b"") for i in range(30))), InputTooLarge, MANY),
     "zip: empty": (zip_of(), InvalidInput, "empty"),
@@ -95,6 +99,9 @@ BAD: dict[str, tuple[bytes, type[CapsMedError], str]] = {
     "tar: hard link": (tar_of((tar_entry("a", tarfile.LNKTYPE, "/x"), b"")), InvalidInput, LINK),
     "tar: device": (tar_of((tar_entry("a", tarfile.CHRTYPE), b"")), InvalidInput, LINK),
     "tar: fifo": (tar_of((tar_entry("a", tarfile.FIFOTYPE), b"")), InvalidInput, LINK),
+    "tar: file, folder": (
+        tar_of((tar_entry("a"), b"x"), (tar_entry("a/b"), b"y")), InvalidInput, ONE_NAME,
+    ),
     "tar: bomb": (tar_of((tar_entry("a"), bytes(10_000_000)), mode="w:gz"), InputTooLarge, LARGE),
     "tar: many": (tar_of(*((tar_entry(f"{i}"), b"") for i in range(60))), InputTooLarge, MANY),
     "tar: cut": (tar_of((tar_entry("a"), bytes(9000)), mode="w:gz")[:-60], InvalidInput, "corrupt"),
