@@ -22,6 +22,9 @@ AUDITED = (
     "stored", "job", "project", "image",
 )  # fmt: skip
 
+#: Methods that are recorded by name; a client may send any word.
+METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"))
+
 log = logging.getLogger("caps_med.api")
 audit = logging.getLogger(AUDIT)
 
@@ -67,18 +70,23 @@ class AuditFile(logging.handlers.WatchedFileHandler):
 def write_once(scope: Scope, facts: record.Facts, outcome: str) -> bool:
     """Write the record of a request, unless it is written; False if that fails.
 
-    Requests outside the API have none.
+    Requests outside the API have none. The record of one without a route, or that was refused
+    before it had one, does not tell its path, which may be any text.
     """
-    method, route = scope["method"], route_of(scope)
-    if scope.get(_WRITTEN) or method == "OPTIONS" or not is_api(route):
+    if scope.get(_WRITTEN) or scope["method"] == "OPTIONS" or not is_api(scope["path"]):
         return True
     audited = {key: facts[key] for key in AUDITED if key in facts}
     files = [handler for handler in audit.handlers if isinstance(handler, AuditFile)]
     before = sum(file.lost for file in files)
-    entry = {"action": f"{method} {route}", **audited, "outcome": outcome}
+    entry = {"action": _action(scope), **audited, "outcome": outcome}
     audit.info("audit", extra={"facts": entry})
     scope[_WRITTEN] = sum(file.lost for file in files) == before
     return bool(scope[_WRITTEN])
+
+
+def _action(scope: Scope) -> str:
+    method = scope["method"] if scope["method"] in METHODS else "OTHER"
+    return f"{method} {route_of(scope)}"
 
 
 def route_of(scope: Scope) -> str:

@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -16,6 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from api import logs, tracing
+from api.access.keys import KeyStore
 from api.app import create_app
 from api.audit import AUDIT
 from api.settings import Settings
@@ -61,6 +63,49 @@ def test_logs_are_lines_of_json_and_the_audit_log_a_file(
     assert wanted.items() <= first.items()
     assert second["outcome"] == "415"
     assert "jane" not in (audit.read_text() + str(lines)).lower()
+
+
+@pytest.mark.usefixtures("fresh_logging")
+def test_refused_calls_are_audited_without_their_paths(models: Path, tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    logs.configure(audit)
+    settings = Settings(models=models, preload=(), keys=tmp_path / "keys", max_upload_bytes=1000)
+    keys = KeyStore(tmp_path / "keys")
+    (one, key), (rare, seldom) = keys.create("one", ["infer"]), keys.create("rare", ["infer"], 1)
+    with TestClient(create_app(settings)) as client:
+        calls: list[tuple[str, str, str, dict[str, Any]]] = [
+            ("GET", "/v1/models/jane_doe?name=jane", "", {}),
+            ("GET", "/V1/jane_doe", "caps_jane", {}),
+            ("GET", "/v1/training-jobs/jane_doe", key, {}),
+            ("GET", "/v1/jane_doe", key, {}),
+            ("JANE", "/v1/jane_doe", key, {}),
+            ("GET", "/datastore/jane_doe", "", {}),
+            ("POST", SEGMENT, key, {"files": {"image": ("jane_doe.png", bytes(2000))}}),
+            ("POST", SEGMENT, key, {"content": b"jane", "headers": {"Content-Encoding": "jane"}}),
+            ("GET", "/v1/models", seldom, {}),
+            ("GET", "/v1/models", seldom, {}),
+            ("GET", "/jane_doe", "", {}),
+            ("GET", "/metrics", "", {}),
+        ]
+        for method, path, text, sent in calls:
+            headers = {"X-API-Key": text, **sent.pop("headers", {})}
+            client.request(method, path, headers=headers, **sent)
+    text = audit.read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    owner, other = f"one {one.id}", f"rare {rare.id}"
+    assert [(line["action"], line.get("who"), line["outcome"]) for line in lines] == [
+        ("GET unmatched", None, "401"),
+        ("GET unmatched", None, "401"),
+        ("GET unmatched", owner, "403"),
+        ("GET unmatched", owner, "404"),
+        ("OTHER unmatched", owner, "403"),
+        ("GET unmatched", None, "401"),
+        ("POST unmatched", owner, "413"),
+        ("POST unmatched", owner, "415"),
+        ("GET /v1/models", other, "200"),
+        ("GET unmatched", other, "429"),
+    ]
+    assert "jane" not in text.lower()
 
 
 def test_an_exception_is_logged_without_its_message() -> None:
