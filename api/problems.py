@@ -115,7 +115,7 @@ PROBLEMS: Mapping[str, ProblemType] = {
         502, "The archive is away, too slow, or does not speak DICOMweb."
     ),
     OVERLOADED: ProblemType(503, "Too many requests are waiting; see Retry-After."),
-    NOT_READY: ProblemType(503, "The service is starting or stopping; see Retry-After."),
+    NOT_READY: ProblemType(503, "The service starts, stops or failed to start; see Retry-After."),
     STORAGE: ProblemType(503, "The service cannot read or write its records on disk."),
     TRAINING_UNAVAILABLE: ProblemType(503, "This service does not train models."),
     DISK_FULL: ProblemType(507, "The disk of the service is full."),

@@ -57,13 +57,30 @@ def checked(settings: Settings, host: str, without_keys: bool) -> Settings:
     return settings.model_copy(update={"require_keys": keys, "allowed_hosts": hosts})
 
 
+def check_device() -> None:
+    """Check that networks can run here as the environment says.
+
+    Raises:
+        InvalidParameter: there is no such device, or no such routing backend for it.
+    """
+    from caps_med.inference.model import default_device
+    from caps_med.routing.backends import ENVIRONMENT, active_backend
+
+    device = default_device()
+    try:
+        active_backend(device)
+    except InvalidParameter as error:
+        raise InvalidParameter(f"{ENVIRONMENT}: {error}") from error
+
+
 def prepared(settings: Settings, host: str, without_keys: bool) -> Settings:
     """Prepare this process to answer: check as `checked` does, configure logs and traces.
 
     Raises:
-        InvalidParameter: see `checked`; or the audit log cannot be opened.
+        InvalidParameter: see `checked` and `check_device`; or the audit log cannot be opened.
     """
     settings = checked(settings, host, without_keys)
+    check_device()
     write_no_core_file()
     logs.configure(settings.audit_log)
     tracing.export_if_asked()

@@ -43,6 +43,7 @@ class Engine:
 
     Attributes:
         ready: whether the preloaded models are in memory and have run once.
+        failed: whether one of them, or the first decoder, could not be started.
         draining: whether the service is shutting down.
     """
 
@@ -64,7 +65,7 @@ class Engine:
         metrics.memory_bytes.set(self.budget.total)
         metrics.memory_used.set_function(lambda: self.budget.used)
         self.streams = Streams(settings.max_event_streams)
-        self.ready = self.draining = False
+        self.ready = self.failed = self.draining = False
         self._queues: dict[str, ModelQueue] = {}
         self._versions = Versions(self.repository, self.pool, self._load, self._warm)
         use_threads(settings.threads)
@@ -131,12 +132,19 @@ class Engine:
         """Load and run the preloaded models and start a decoder; the service is then ready.
 
         Once it is, nothing is done.
+
+        Raises:
+            Exception: whatever a model or a decoder fails with.
         """
         if self.ready:
             return
-        for reference in self.settings.preload:
-            await self._warm(await self._versions.find(reference))
-        await self.decoders.start()
+        try:
+            for reference in self.settings.preload:
+                await self._warm(await self._versions.find(reference))
+            await self.decoders.start()
+        except Exception:
+            self.failed = True
+            raise
         self.ready = True
 
     async def _warm(self, model: Model) -> None:

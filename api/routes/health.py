@@ -25,6 +25,9 @@ async def readyz(engine: EngineDependency) -> JSONResponse:
     """200 once the preloaded models have run; 503 before that and during shutdown."""
     if engine.draining:
         return problem(NOT_READY, "the service is stopping", {"Retry-After": "5"})
+    if engine.failed:
+        detail = "a preloaded model or a decoder failed to start: see the service's log"
+        return problem(NOT_READY, detail, {"Retry-After": "60"})
     if not engine.ready:
         return problem(NOT_READY, "models are being loaded", {"Retry-After": "1"})
     return JSONResponse({"status": "ready"})

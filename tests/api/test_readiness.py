@@ -16,6 +16,7 @@ from api.app import create_app
 from api.settings import Settings
 from caps_med.bundles import ModelRepository, NetworkSpec
 from tests.conftest import BUILT_IN_NAMES, tiny_card, write_tiny
+from tests.waiting import until
 
 PATIENCE = 60.0
 
@@ -64,6 +65,7 @@ def test_a_service_whose_model_is_missing_lives_and_is_not_ready(
         for _ in range(3):
             answer = client.get("/readyz")
             assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+        until(lambda: "failed to start: see the" in client.get("/readyz").json()["detail"])
         assert client.get("/healthz").status_code == 200
         assert client.get("/v1/models/tiny-synthesis").status_code == 200
     assert "a preloaded model failed: ModelNotFound: no model 'nope'" in caplog.text

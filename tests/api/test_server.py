@@ -70,6 +70,8 @@ def test_it_is_ready_and_counts(address: str) -> None:
         ("CAPS_MED_WORKERS", "abc", "CAPS_MED_WORKERS: "),
         ("CAPS_MED_PRELOAD", "brain-t1-tissue", "CAPS_MED_PRELOAD: give a JSON list"),
         ("CAPS_MED_KEYS", __file__, "is not a file of API keys"),
+        ("CAPS_MED_DEVICE", "cuda:99", "CAPS_MED_DEVICE='cuda:99': no such device here"),
+        ("CAPS_MED_ROUTING", "fast", "CAPS_MED_ROUTING: routing backend 'fast': must be one of"),
     ],
 )
 def test_a_wrong_setting_is_one_line(name: str, value: str, message: str) -> None:
