@@ -47,10 +47,18 @@ def differences(
     return {kind: entries for kind, entries in listed.items() if entries}
 
 
-def mismatches(found: Mapping[str, Tensor], needed: Mapping[str, Tensor]) -> str:
-    """What differs between two state dicts, in one line; empty if nothing does."""
+def mismatches(
+    found: Mapping[str, Tensor], needed: Mapping[str, Tensor], most: int | None = None
+) -> str:
+    """What differs between two state dicts, in one line; empty if nothing does.
+
+    Args:
+        most: tensors that are named; None for all.
+    """
     listed = differences(shapes(found), shapes(needed))
-    return "; ".join(f"{kind} {entry}" for kind, entries in listed.items() for entry in entries)
+    named = [f"{kind} {entry}" for kind, entries in listed.items() for entry in entries]
+    more = len(named[most:]) if most is not None else 0
+    return "; ".join([*named[:most], *([f"and {more:,} more"] if more else [])])
 
 
 def shape_text(shape: Shape) -> str:

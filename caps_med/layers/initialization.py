@@ -15,7 +15,7 @@ VOTE_GAIN = 2.2
 
 def initialize(conv: Convolution) -> None:
     """He-normal weights (He et al. 2015), zero bias."""
-    _fill(conv, std=(2 / conv.weight[0].numel()) ** 0.5)
+    _fill(conv, std=(2 / (conv.in_channels * _taps(conv))) ** 0.5)
 
 
 def initialize_votes(
@@ -31,11 +31,16 @@ def initialize_votes(
     `sqrt(in_types)` times a vote's length, divided by `in_types` under input competition and by
     `out_types` under output competition.
     """
-    taps: float = conv.weight[0, 0].numel()  # that reach one output position
+    share = in_types if routing.competition == "inputs" else out_types
+    _fill(conv, std=VOTE_GAIN * share / (in_types * _taps(conv) * out_atoms) ** 0.5)
+
+
+def _taps(conv: Convolution) -> float:
+    """Positions of the kernel that reach one output position."""
+    taps: float = conv.weight[0, 0].numel()
     if isinstance(conv, (nn.ConvTranspose2d, nn.ConvTranspose3d)):
         taps /= math.prod(conv.stride)
-    share = in_types if routing.competition == "inputs" else out_types
-    _fill(conv, std=VOTE_GAIN * share / (in_types * taps * out_atoms) ** 0.5)
+    return taps
 
 
 def _fill(conv: Convolution, std: float) -> None:

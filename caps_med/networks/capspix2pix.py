@@ -62,7 +62,7 @@ class CapsPix2Pix(NoisyGenerator):
         codes: style codes of training images that the noise ``"field"`` keeps, near which new ones
             are drawn; 0 draws from a standard normal distribution.
         capsules: False replaces every capsule layer by a convolution of the same width (with
-            instance normalization and a leaky rectifier): the ablation that tells what routing
+            a leaky rectifier): the ablation that tells what routing
             contributes, without `layers`.
 
     ``gen(label [B, L, *S], z [B, Z])`` -> image ``[B, C, *S]``; each spatial axis a multiple of 8.

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from caps_med.layers import ConvCapsule, DeconvCapsule
 from caps_med.layers.convolutional import Padding, Upsampling
-from caps_med.networks.blocks import SLOPE, InstanceNorm
+from caps_med.layers.initialization import initialize
+from caps_med.networks.blocks import SLOPE
 from caps_med.routing import Routing
 
 #: Capsule types and atoms of one layer.
@@ -54,11 +55,11 @@ def deconv_capsule(
 
 
 class PlainLayer(nn.Module):
-    """What remains of a capsule layer without capsules: its convolution, with instance
-    normalization and a leaky rectifier.
+    """What remains of a capsule layer without capsules: its convolution, and a leaky rectifier.
 
     Shapes are those of the capsule layer. Every input channel reaches every output channel, so it
-    has as many times the weights as there are input types.
+    has as many times the weights as there are input types. There is no normalization, as there is
+    none in a capsule layer.
 
     Args:
         layer: from all types at once, as the atoms of a single one.
@@ -67,10 +68,9 @@ class PlainLayer(nn.Module):
     def __init__(self, layer: ConvCapsule | DeconvCapsule) -> None:
         super().__init__()
         self.layer, self.stride = layer, layer.stride
-        self.norm = InstanceNorm(layer.out_types * layer.out_atoms)
+        initialize(layer.conv)
 
     def forward(self, capsules: Tensor) -> Tensor:
         """``[B, I, A_in, *S]`` -> ``[B, J, A, *S']``."""
-        votes = self.layer.votes(capsules.flatten(1, 2).unsqueeze(1))[:, 0]
-        maps = self.norm(votes.flatten(1, 2))
-        return F.leaky_relu(maps, SLOPE).view(votes.shape)
+        votes = self.layer.votes(capsules.flatten(1, 2).unsqueeze(1))
+        return F.leaky_relu(votes[:, 0], SLOPE)

@@ -18,6 +18,8 @@ from training.engine import distributed
 from training.engine.recipe import Recipe
 
 Weights = dict[str, Tensor]
+#: Tensors that differ, of those that an error names.
+MOST_TENSORS = 5
 
 
 def initial_network(
@@ -41,11 +43,13 @@ def initial_network(
     network = build_network(spec.name, spec.arguments)
     if model is not None:
         own = network.state_dict()
-        weights = adapt(ModelRepository(models).find(model).load_network().state_dict(), own)
-        problems = mismatches(weights, own)
-        if problems:
+        bundle = ModelRepository(models).find(model)
+        weights = adapt(bundle.load_network().state_dict(), own)
+        if problems := mismatches(weights, own, MOST_TENSORS):
+            kinds = bundle.card.network.name, spec.name
+            which = "" if len(set(kinds)) == 1 else " ({} where {} is trained)".format(*kinds)
             raise InvalidParameter(
-                f"start_from={model}: its network is a different one: {problems}"
+                f"start_from={model}: its network is a different one{which}: {problems}"
             )
         network.load_state_dict(weights)
     recompute_votes(network, recipe.recompute_votes)

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.tasks import Task
@@ -24,7 +24,17 @@ FEWEST_VALIDATED, VALIDATION_SHARE = 10, 0.1
 MIN_CROP = 32
 #: A learning rate that is found before training, see `training.engine.rate_finder`.
 AUTO: Final = "auto"
-LearningRate = float | Literal["auto"]
+
+
+def _checked_rate(rate: float | Literal["auto"]) -> float | Literal["auto"]:
+    if isinstance(rate, float) and not 0 < rate < math.inf:
+        raise ValueError("must be a number above 0, or auto")
+    return rate
+
+
+LearningRate = Annotated[float | Literal["auto"], AfterValidator(_checked_rate)]
+Count = Annotated[int, Field(ge=1)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 #: Edge of a crop; every network here halves it three times.
 Crop = Annotated[int, Field(ge=8, multiple_of=8)]
 
@@ -51,13 +61,13 @@ class Recipe(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     data: str
-    epochs: int
-    steps: int
-    batch_size: int
+    epochs: Count
+    steps: Annotated[int, Field(ge=0)]
+    batch_size: Count
     learning_rate: LearningRate
-    seed: int
+    seed: Annotated[int, Field(ge=0)]
     start_from: str | None = None
-    patience: int = 0
+    patience: Annotated[int, Field(ge=0)] = 0
     keep: Literal["best", "last"] = "best"
     recompute_votes: bool = False
     schedule: Literal["cosine", "exponential"] = "cosine"

@@ -16,10 +16,12 @@ from torch import Tensor, nn
 
 from caps_med.bundles import NetworkSpec
 from caps_med.bundles.tasks import Task
+from caps_med.errors import InvalidParameter
 from caps_med.inference.suitability import own_slices, training_statistics
 from caps_med.losses import CapsuleSegmentationLoss, ClassCapsuleLoss
 from caps_med.losses.segmentation import Kind
 from caps_med.networks import CapsuleNetwork, CapsuleUNet, SegCaps, SegmentationNetwork, one_hot
+from caps_med.wording import counted
 from training.data.samples import Source, evenly
 from training.engine import distributed
 from training.engine.collapse import RESTARTS, CollapseWatch, until_it_finds
@@ -33,7 +35,7 @@ from training.engine.precision import (
     computed_in,
 )
 from training.engine.rate_finder import with_found_rate
-from training.engine.recipe import MIN_CROP, Crop, CropRecipe, first_epochs
+from training.engine.recipe import MIN_CROP, Count, Crop, CropRecipe, Weight, first_epochs
 from training.engine.reconstruction import ReconstructionFirst, ReconstructionStart
 from training.engine.run_folder import RunFolder, Stateful
 from training.engine.sampling import DrawnDataset, epoch_loader, share_of_batch
@@ -42,7 +44,7 @@ from training.evaluation.validation import dice_scores, pixel_scores, validation
 from training.randomization import LabelScheme, Randomization
 from training.randomization.source import RandomSource
 from training.tasks.segmentation_networks import CHOICES, NetworkName, name_of
-from training.transforms import Augmentation, segmentation_transforms
+from training.transforms import Augmentation, Share, segmentation_transforms
 
 #: Most samples that are validated after each epoch; the model's card has the score of all.
 VALIDATED = 100
@@ -92,9 +94,9 @@ class SegmentationRecipe(CropRecipe):
             time, rather than one after another.
     """
 
-    epochs: int = 10
-    steps: int = 100
-    batch_size: int = 4
+    epochs: Count = 10
+    steps: Count = 100
+    batch_size: Count = 4
     crop: Crop = 128
     task: ClassVar[Task] = "segmentation"
 
@@ -103,12 +105,12 @@ class SegmentationRecipe(CropRecipe):
     atoms: int | None = Field(default=None, ge=1)
     variant: Literal["r3", "r1"] = "r3"
     loss: Kind = "dice_ce"
-    class_weights: tuple[float, ...] | None = None
-    reconstruction_weight: float = 0.1
-    capsule_weight: float = 0.1
-    individuals: float = 0.65
-    plain: float = 0.0
-    foreground: float = 0.0
+    class_weights: tuple[Weight, ...] | None = None
+    reconstruction_weight: Weight = 0.1
+    capsule_weight: Weight = 0.1
+    individuals: Share = 0.65
+    plain: Share = 0.0
+    foreground: Share = 0.0
     augmentation: Augmentation = Augmentation()
     reconstruct_first: float = Field(default=0.0, ge=0, le=0.9)
     small_crops: float | None = Field(default=None, ge=0, le=0.9)
@@ -393,7 +395,17 @@ def _batches(source: Source, recipe: SegmentationRecipe, workers: int) -> Iterab
 
 
 def loss_of(recipe: SegmentationRecipe, network: SegmentationNetwork) -> nn.Module:
-    """Of the network's answer, and of what it returns besides where it `takes_mask`."""
+    """Of the network's answer, and of what it returns besides where it `takes_mask`.
+
+    Raises:
+        InvalidParameter: there are more or fewer class weights than classes.
+    """
+    weights, classes = recipe.class_weights, network.out_channels
+    if recipe.loss.startswith("weighted") and weights and len(weights) != classes:
+        raise InvalidParameter(
+            f"class_weights: {len(weights)} for {counted(classes, 'class', 'classes')}; give one "
+            "each, the background included"
+        )
     loss = CapsuleSegmentationLoss(recipe.loss, recipe.class_weights, recipe.reconstruction_weight)
     below = isinstance(network, CapsuleUNet)
     return ClassCapsuleLoss(loss, recipe.capsule_weight) if below else loss

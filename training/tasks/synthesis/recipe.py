@@ -20,10 +20,10 @@ from caps_med.networks import CapsuleNetwork, SynthesisNetwork
 from caps_med.networks.capspix2pix import BorderPadding
 from training.data.samples import Source, evenly
 from training.engine.precision import Precision
-from training.engine.recipe import Crop, CropRecipe, LearningRate, first_epochs
+from training.engine.recipe import Count, Crop, CropRecipe, LearningRate, Weight, first_epochs
 from training.evaluation.validation import synthesis_scores
 from training.tasks.synthesis.noise import has_fibres, noise_lengths
-from training.transforms import Augmentation
+from training.transforms import Augmentation, Share
 
 #: Nothing that would soften or add grain, which is to be learned: crops are not resampled. Their
 #: intensities vary, so that styles lie closer together than those of the images.
@@ -38,6 +38,8 @@ GENTLE = Augmentation(
     blur=0.0,
     noise=0.0,
 )
+#: A share that is never all.
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 #: Share of the epochs in which a generator that is smoothed is not, at first.
 TRANSPOSED_FIRST = 0.75
 #: Most held-out samples that are scored, evenly spaced: volumes have thousands of slices.
@@ -125,12 +127,12 @@ class SynthesisRecipe(CropRecipe):
         augmentation: of the crops, where it differs from `GENTLE`.
     """
 
-    epochs: int = 24
-    steps: int = 50
+    epochs: Count = 24
+    steps: Count = 50
     keep: Literal["best", "last"] = "last"
-    batch_size: int = 4
+    batch_size: Count = 4
     crop: Crop = 128
-    atoms: int = 16
+    atoms: Count = 16
     learning_rate: LearningRate = 5e-3
     task: ClassVar[Task] = "synthesis"
     before: ClassVar[Mapping[str, Any]] = {
@@ -144,25 +146,25 @@ class SynthesisRecipe(CropRecipe):
     noise_size: int = 64
     upsampling: Upsampling = "smoothed"
     padding: BorderPadding = "replicate"
-    transposed_first: Annotated[float | None, Field(ge=0, lt=1)] = None
+    transposed_first: Fraction | None = None
     fibres: bool | None = None
-    dropout: float = 0.0
+    dropout: Fraction = 0.0
     discriminator: str = "convolutional"
-    discriminator_width: int = 32
-    discriminator_rate: float = 2e-4
+    discriminator_width: Count = 32
+    discriminator_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2e-4
     adversarial_loss: str = "bce"
-    adversarial_weight: float = 0.03
-    l1_weight: float = 1.0
-    structure_weight: float = 0.25
-    texture_weight: float = 2.0
-    geometry_weight: float = 0.0
+    adversarial_weight: Weight = 0.03
+    l1_weight: Weight = 1.0
+    structure_weight: Weight = 0.25
+    texture_weight: Weight = 2.0
+    geometry_weight: Weight = 0.0
     judge: str | None = None
-    style_weight: float = 0.15
+    style_weight: Weight = 0.15
     style_fine: bool = True
     codes: Annotated[int, Field(ge=0, le=256)] = 0
-    free: float = 0.25
-    diversity_weight: float = 0.0
-    average: float = 0.99
+    free: Share = 0.25
+    diversity_weight: Weight = 0.0
+    average: Fraction = 0.99
     precision: Precision = "float32"
     augmentation: Augmentation = GENTLE
 
