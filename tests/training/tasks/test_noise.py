@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,16 @@ def test_lengths_follow_the_correlation_between_slices() -> None:
     assert len(white) == 3 and len(deep) == 4 and deep[3] == deep[2]
     far = noise_lengths(source(slices(noise(4, 0, 0)), slice_mm=3.0), fibres=False)
     np.testing.assert_allclose(far or (), np.multiply(3, deep[:3]), rtol=0.2)
+
+
+def test_lengths_of_voxels_of_micrometres_are_as_those_of_millimetres() -> None:
+    """Rounded to thousandths of a millimetre they were 0, which no model card takes."""
+    in_mm = source(slices(noise(1, 0, 0)))
+    small = replace(in_mm, spacing_mm=(0.0002, 0.0002), slice_mm=0.0002)
+    lengths = noise_lengths(small, fibres=True)
+    assert lengths is not None and min(lengths) > 0
+    wanted = np.multiply(0.0002, noise_lengths(in_mm, fibres=True) or ())
+    np.testing.assert_allclose(lengths, wanted, rtol=1e-3)
 
 
 def test_classes_explain_their_own_mean() -> None:

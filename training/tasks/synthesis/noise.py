@@ -65,7 +65,7 @@ def noise_lengths(source: Source, fibres: bool) -> tuple[float, ...] | None:
     pixel = float(np.mean(source.spacing_mm))
     distances = source.slice_mm / pixel * gaps.astype(np.float64)
     lengths = [_fitted(correlations, distances) * pixel for correlations in correlated]
-    return tuple(round(each, 3) for each in (*lengths, *lengths[-1:] * fibres))
+    return tuple(float(f"{each:.4g}") for each in (*lengths, *lengths[-1:] * fibres))
 
 
 def band_correlations(source: Source) -> tuple[NDArray[np.intp], NDArray[np.float64]] | None:
