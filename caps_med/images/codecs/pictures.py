@@ -134,7 +134,8 @@ def plane_of(image: MedicalImage, name: str) -> Array:
         raise UnsupportedFormat(f"a volume cannot be written as {name}: use nifti, nrrd or npz")
     if len(image.array) not in (1, 3):
         raise UnsupportedFormat(
-            f"{len(image.array)} channels cannot be written as {name}: use npy, or one at a time"
+            f"{len(image.array)} channels cannot be written as {name}: use tiff or npy, or one at a"
+            " time"
         )
     return image.array[0] if len(image.array) == 1 else np.moveaxis(image.array, 0, -1)
 

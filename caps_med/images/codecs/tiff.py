@@ -1,4 +1,4 @@
-"""TIFF and BigTIFF, OME-TIFF and ImageJ's included: integers and floats, grey or RGB.
+"""TIFF and BigTIFF, OME-TIFF and ImageJ's included: integers and floats; grey, RGB or channels.
 
 One page is a picture; so are pages that ImageJ or OME call the channels of one. Other grey pages
 of one size are a volume `[C, X, Y, Z]`: columns, rows, pages; rows run to Posterior and columns to
@@ -19,7 +19,7 @@ import numpy as np
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs.codec import Codec
 from caps_med.images.codecs.pictures import plane_of
-from caps_med.images.codecs.tiff_pages import Form, Pages, opened
+from caps_med.images.codecs.tiff_pages import MAX_CHANNELS, Form, Pages, opened
 from caps_med.images.codecs.tiff_pyramid import pyramid_of, read_full
 from caps_med.images.codecs.tiff_stack import Stack, described
 from caps_med.images.image import STACK_AFFINE, Array, Kind, MedicalImage
@@ -55,28 +55,39 @@ def count(data: bytes, limits: Limits) -> int:
 
 
 def encode(image: MedicalImage) -> bytes:
-    """Uncompressed, dtype kept; a volume whose voxels are not 1 mm as OME-TIFF.
+    """Uncompressed, dtype kept; a volume of voxels that are not 1 mm, or of channels, as OME-TIFF.
+
+    Channels of a picture that are no colours are planes of one page; pages of an OME-TIFF, if they
+    are more than a page may have.
 
     Raises:
         UnsupportedFormat: a volume that does not lie as TIFF's do, whose geometry would be lost.
     """
-    if image.spatial_dims == 2:
+    channels = len(image.array)
+    if image.spatial_dims == 2 and channels in (1, 3):
         plane = plane_of(image, "tiff")
         return _written(plane, photometric="rgb" if plane.ndim == 3 else "minisblack")
+    if image.spatial_dims == 2:
+        return _channels(image.array)
     spacing = image.spacing or ()
-    if len(image.array) > 1 or not np.allclose(image.affine, _affine(spacing), atol=1e-6):
+    if not np.allclose(image.affine, _affine(spacing), atol=1e-6):
         raise UnsupportedFormat(
             "a volume cannot be written as tiff, its geometry would be lost: use nifti or nrrd"
         )
-    from tifffile import OmeXmlError
-
-    planes = np.ascontiguousarray(image.array[0].transpose(2, 1, 0))
+    planes = np.ascontiguousarray(image.array.transpose(0, 3, 2, 1))
+    if channels > 1:
+        return _ome(planes, "CZYX", spacing)
     if np.allclose(spacing, 1):
-        return _written(planes, photometric="minisblack")
-    try:
-        return _written(planes, photometric="minisblack", ome=True, metadata=_ome(planes, spacing))
-    except OmeXmlError as error:
-        raise UnsupportedFormat(f"OME-TIFF holds no {planes.dtype}: use nifti or nrrd") from error
+        return _written(planes[0], photometric="minisblack")
+    return _ome(planes[0], "ZYX", spacing)
+
+
+def _channels(array: Array) -> bytes:
+    """A picture of other channels than grey or RGB."""
+    if len(array) > MAX_CHANNELS:
+        return _ome(array, "CYX", ())
+    plain = (0,) * (len(array) - 1)  # none of them is alpha
+    return _written(array, photometric="minisblack", planarconfig="separate", extrasamples=plain)
 
 
 def _written(planes: Array, **options: object) -> bytes:
@@ -88,13 +99,24 @@ def _written(planes: Array, **options: object) -> bytes:
     return file.getvalue()
 
 
-def _ome(planes: Array, spacing: tuple[float, ...]) -> dict[str, object]:
-    """OME's metadata; its identifier follows from the content, not from the clock and the host."""
+def _ome(planes: Array, axes: str, spacing: tuple[float, ...]) -> bytes:
+    """Pages with OME's metadata; its identifier follows from the content, not from clock and host.
+
+    Args:
+        axes: of the planes, such as "CZYX".
+        spacing: of a volume, along X, Y and Z.
+    """
+    from tifffile import OmeXmlError
+
     digest = hashlib.sha256(planes.tobytes()).hexdigest()
-    sizes = {f"PhysicalSize{axis}": mm for axis, mm in zip("XYZ", spacing, strict=True)}
-    units = {f"PhysicalSize{axis}Unit": "mm" for axis in "XYZ"}
+    sizes = {f"PhysicalSize{axis}": mm for axis, mm in zip("XYZ", spacing, strict=False)}
+    units = {f"{size}Unit": "mm" for size in sizes}
     identifier = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_OID, digest)}"
-    return {"axes": "ZYX", "UUID": identifier, **sizes, **units}
+    metadata = {"axes": axes, "UUID": identifier, **sizes, **units}
+    try:
+        return _written(planes, photometric="minisblack", ome=True, metadata=metadata)
+    except OmeXmlError as error:
+        raise UnsupportedFormat(f"OME-TIFF holds no {planes.dtype}: use nifti or nrrd") from error
 
 
 def _affine(spacing: tuple[float, ...]) -> Array:

@@ -31,7 +31,9 @@ from caps_med.images.limits import Limits
 
 logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)  # it would log what tags hold
 
-_MAX_PAGES, _MAX_TAGS, _MAX_CHANNELS, _MAX_BITS = 2**14, 4096, 8, 64
+#: Samples of one pixel that are read; more channels are pages.
+MAX_CHANNELS = 8
+_MAX_PAGES, _MAX_TAGS, _MAX_BITS = 2**14, 4096, 64
 _TYPE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4,
                16: 8, 17: 8, 18: 8}  # fmt: skip
 _PRIVATE = 2**15
@@ -250,7 +252,7 @@ def _ratio(value: Any) -> float:  # noqa: ANN401 - whatever the tag holds
 def _check_page(page: Any, limits: Limits) -> None:  # noqa: ANN401
     height, width, channels = page.imagelength, page.imagewidth, page.samplesperpixel
     bits = page.bitspersample
-    if min(height, width) < 1 or not 1 <= channels <= _MAX_CHANNELS or np.max(bits) > _MAX_BITS:
+    if min(height, width) < 1 or not 1 <= channels <= MAX_CHANNELS or np.max(bits) > _MAX_BITS:
         raise InvalidInput(
             f"TIFF: no picture of {height} x {width} pixels, {channels} channels of {bits} bits"
         )

@@ -60,7 +60,16 @@ class TestTiff(FormatContract):
     def images(self) -> list[MedicalImage]:
         greys = [picture(dtype, format="tiff") for dtype in DTYPES]
         colours = [picture(dtype, channels=3, format="tiff") for dtype in ("u1", "u2", "f4")]
-        return [*greys, *colours, *(stack(dtype) for dtype in DTYPES)]
+        channels = [picture(dtype, channels=2, format="tiff") for dtype in DTYPES]
+        return [*greys, *colours, *channels, *(stack(dtype) for dtype in DTYPES)]
+
+
+class TestTiffChannels(FormatContract):
+    name = "tiff"
+    labels = False
+
+    def images(self) -> list[MedicalImage]:
+        return [picture("u2", channels=count, format="tiff") for count in (2, 4, 5, 8, 9)]
 
 
 class TestTiffStack(FormatContract):
@@ -354,6 +363,34 @@ def test_samples_of_a_pixel_may_be_channels(planar: str, count: int) -> None:
     np.testing.assert_array_equal(read_image(data).array, image)
     with pytest.raises(CapsMedError, match="grey and RGB are read"):
         read_image(data, kind="labels")
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4"])
+@pytest.mark.parametrize("count", [2, 4, 8, 9])
+def test_channels_are_written_for_other_programs_too(count: int, dtype: str) -> None:
+    """On one page, which is one picture, up to the number of samples that are read."""
+    image = picture(dtype, channels=count, format="tiff")
+    data = encode_image(image, "tiff")
+    for found in (read_image(data).array, tifffile.imread(BytesIO(data))):
+        np.testing.assert_array_equal(found, image.array)
+        assert found.dtype == image.array.dtype
+    assert count_pictures(data) == (1 if count <= 8 else count)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4"])
+@pytest.mark.parametrize("spacing", [1, 0.0004])
+def test_volumes_of_several_channels_are_written(spacing: float, dtype: str) -> None:
+    voxels = np.arange(120).reshape(2, 5, 4, 3).astype(dtype)
+    affine = STACK_AFFINE @ np.diag([spacing, spacing, spacing, 1])
+    data = encode_image(MedicalImage(voxels, affine, "tiff"), "tiff")
+    read = read_image(data)
+    np.testing.assert_array_equal(read.array, voxels)
+    np.testing.assert_allclose(read.affine, affine)
+    assert read.array.dtype == voxels.dtype
+    found = tifffile.imread(BytesIO(data))
+    np.testing.assert_array_equal(found, np.einsum("CXYZ->CZYX", voxels))
+    with pytest.raises(UnsupportedFormat, match="its geometry would be lost"):
+        encode_image(MedicalImage(voxels), "tiff")
 
 
 def test_other_files_that_ome_names_are_not_opened(
