@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 
 
@@ -34,6 +35,15 @@ def size_text(sizes: Iterable[float], unit: str) -> str:
     '197 × 233 × 189 voxels'
     """
     return " × ".join(f"{size:g}" for size in reversed([*sizes])) + f" {unit}"
+
+
+def measure_text(value: float) -> str:
+    """A volume or an area: whole from 100 on, with three significant digits below, all written out.
+
+    >>> measure_text(1234.6), measure_text(12.345), measure_text(64), measure_text(9.8e-07)
+    ('1235', '12.3', '64', '0.00000098')
+    """
+    return f"{value:.0f}" if value >= 100 else f"{Decimal(f'{value:.3g}'):f}"
 
 
 def reason(error: Mapping[str, Any]) -> str:

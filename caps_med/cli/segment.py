@@ -30,6 +30,7 @@ from caps_med.cli.output import check_file, check_format, check_free
 from caps_med.cli.progress import progress_bar
 from caps_med.drafts import write_whole
 from caps_med.errors import InvalidParameter
+from caps_med.wording import measure_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -325,6 +326,6 @@ def measures_table(result: Segmentation) -> Table:
         table.add_column(heading, justify="right")
     for one in result.measures:
         confidence = "" if one.confidence is None else f"{one.confidence:.3f}"
-        numbers = (f"{one.volume:.0f}", f"{one.fraction:.2%}", f"{one.objects}", confidence)
+        numbers = (measure_text(one.volume), f"{one.fraction:.2%}", f"{one.objects}", confidence)
         table.add_row(escape(one.name), *numbers)
     return table

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import highdicom
@@ -25,10 +26,12 @@ from caps_med.cli import models as model_commands
 from caps_med.cli import progress as cli_progress
 from caps_med.cli.group import PlainGroup
 from caps_med.cli.options import print_what_the_terminal_lacks, say
+from caps_med.cli.segment import measures_table
 from caps_med.images import MedicalImage, read_image
 from caps_med.inference import MAP_NAMES, Model
 from caps_med.inference.strip import strip
 from caps_med.plugins import add_plugins
+from caps_med.wording import measure_text
 from tests.conftest import BUILT_IN_NAMES
 from tests.images.dicom_files import ECHOES, IDENTITY, zipped_series, zipped_study
 
@@ -266,11 +269,24 @@ def test_the_measures_of_each_label(models: Path, image: Path, tmp_path: Path) -
     shown = call(*arguments, "--out", tmp_path / "table.nii.gz")
     for one in wanted.measures:
         row = next(line for line in shown.splitlines() if one.name in line)
-        assert f"{one.volume:.0f}" in row and f" {one.objects} " in row
+        assert measure_text(one.volume) in row and f" {one.objects} " in row
         assert one.confidence is not None and f"{one.confidence:.3f}" in row
     answer = run(*arguments, "--out", tmp_path / "json.nii.gz", "--json")
     assert json.loads(answer.stdout) == wanted.numbers()
     assert answer.stderr == "", "no progress bar where there is no terminal"
+
+
+def test_volumes_of_microscopy_are_not_0(models: Path, image: Path) -> None:
+    """Of voxels of micrometres they are far below 1 mm³."""
+    found = caps_med.load_model("tiny-segmentation", models).segment(image)
+    small = replace(found, affine=found.affine @ np.diag([0.002, 0.002, 0.002, 1]))
+    page = Console(width=120, file=io.StringIO(), record=True)
+    page.print(measures_table(small))
+    shown = page.export_text()
+    for one in small.measures:
+        row = next(line for line in shown.splitlines() if one.name in line)
+        assert f" {measure_text(one.volume)} " in row
+    assert small.measures and " 0 " not in shown
 
 
 @pytest.mark.parametrize(
