@@ -6,6 +6,7 @@ resamples and counts groups.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Literal, overload
@@ -20,6 +21,8 @@ from training.data.groups import group_numbers
 CONFIDENCE, RESAMPLES, MEASURED_RESAMPLES = 0.95, 9999, 500
 #: Decimals kept: more than any score deserves, fewer than machines differ in.
 _DIGITS = 6
+#: Decimals shown.
+DECIMALS = 3
 
 #: With fewer independent cases all differences have one sign by chance in over 5 % of data sets:
 #: an interval would claim too much.
@@ -52,8 +55,24 @@ class Spread(BaseModel):
     sd: float | None
     interval: tuple[float, float] | None
 
-    def text(self, digits: int = 3, *, sd: bool = False, interval: bool = False) -> str:
-        """Such as ``0.912 ± 0.031 [0.898, 0.925]``, without what is None or not wanted."""
+    @property
+    def decimals(self) -> int:
+        """Decimals that are shown: `DECIMALS`, more where these would leave one digit at most.
+
+        Such are distances in mm between voxels of micrometres.
+        """
+        largest = max(abs(value) for value in (self.mean, self.sd or 0, *(self.interval or ())))
+        if not 0 < largest < 10 ** (1 - DECIMALS):
+            return DECIMALS
+        return min(DECIMALS - 1 - math.floor(math.log10(largest)), _DIGITS)
+
+    def text(self, digits: int | None = None, *, sd: bool = False, interval: bool = False) -> str:
+        """Such as ``0.912 ± 0.031 [0.898, 0.925]``, without what is None or not wanted.
+
+        Args:
+            digits: after the point; by default `decimals`.
+        """
+        digits = self.decimals if digits is None else digits
         shown = f"{self.mean:.{digits}f}"
         if sd and self.sd is not None:
             shown += f" ± {self.sd:.{digits}f}"
@@ -70,7 +89,7 @@ class Estimate(BaseModel):
     value: float | None
     interval: tuple[float, float] | None = None
 
-    def text(self, digits: int = 3) -> str:
+    def text(self, digits: int = DECIMALS) -> str:
         """``0.912 [0.898, 0.925]``."""
         if self.value is None:
             return "–"

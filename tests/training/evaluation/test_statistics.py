@@ -55,6 +55,24 @@ def test_equal_cases() -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([0.81, 0.83], "0.820 ± 0.014 [0.810, 0.830]"),
+        ([0.0004, 0.0006], "0.000500 ± 0.000141 [0.000400, 0.000600]"),  # mm of micrometres
+        ([0.0051, 0.0049], "0.00500 ± 0.00014 [0.00490, 0.00510]"),
+        ([-0.0004, -0.0006], "-0.000500 ± 0.000141 [-0.000600, -0.000400]"),
+        ([-0.04, 0.0401], "0.000 ± 0.057 [-0.040, 0.040]"),
+        ([0.0, 0.0], "0.000 ± 0.000 [0.000, 0.000]"),
+        ([0.000002], "0.000002"),
+    ],
+)
+def test_small_distances_keep_their_digits(values: list[float], shown: str) -> None:
+    found = spread_of(values, names(len(values)))
+    assert found is not None
+    assert found.text(sd=True, interval=True) == shown
+
+
+@pytest.mark.parametrize(
     ("differences", "more_is_better", "said"),
     [
         ([0.1, 0.2, 0.1, 0.2, 0.1, 0.2], True, "better"),
