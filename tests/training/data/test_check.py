@@ -12,6 +12,9 @@ import pytest
 from PIL import Image
 
 from caps_med.errors import InvalidInput
+from caps_med.images import MedicalImage
+from caps_med.images.image import STACK_AFFINE
+from tests.images.codecs.test_dicom_segments import content_of, of_highdicom
 from tests.training.data.pairs import (
     LAYOUTS,
     draw_pairs,
@@ -223,6 +226,36 @@ def test_volumes_of_different_spacings_are_trained_on_at_the_median(tmp_path: Pa
     (one,) = dataset.findings
     assert "and 2 further spacings in other volumes, while 1 is" in one.what
     assert dataset.trainable
+
+
+def test_segments_that_overlap_are_reported(tmp_path: Path) -> None:
+    overlapping = np.zeros((4, 5, 7, 2), bool)
+    overlapping[1, 1:4, 1:4, 0] = overlapping[1, 2:4, 2:6, 1] = True
+    made = content_of(of_highdicom(tmp_path, overlapping, "BINARY"))
+    (tmp_path / "data" / "labels").mkdir(parents=True)
+    (tmp_path / "data" / "images").mkdir()
+    (tmp_path / "in").rename(tmp_path / "data" / "images" / "a")
+    (tmp_path / "data" / "labels" / "a.dcm").write_bytes(made)
+    (found,) = [one for one in open_dataset(tmp_path / "data").findings if one.code == "segments"]
+    assert found.file == "labels/a.dcm"
+    assert found.what == "segments overlap at 4 voxels; the one with the highest number is kept"
+
+
+def test_what_a_reader_says_of_other_label_maps_is_not_about_segments(tmp_path: Path) -> None:
+    """Such as that a TIFF has no orientation."""
+    for name in "ab":
+        label = np.zeros((1, 9, 8, 5), np.uint8)
+        label[0, 2:6, 2:6, 1:4] = 1
+        image = label * np.uint8(100) + np.uint8(ord(name))
+        for folder, array, kind in (("images", image, "image"), ("labels", label, "labels")):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            volume = MedicalImage(array, STACK_AFFINE @ np.diag([0.5, 0.5, 0.5, 1]), kind=kind)  # type: ignore[arg-type]
+            volume.save(tmp_path / folder / f"{name}.tif")
+    dataset = open_dataset(tmp_path)
+    assert dataset.read(dataset.cases[0])[1].warnings == (
+        "TIFF: no orientation; pages are taken for axial slices",
+    )
+    assert "segments" not in {found.code for found in dataset.findings}
 
 
 def test_an_image_that_occurs_twice_is_reported(pictures: Path) -> None:

@@ -159,7 +159,7 @@ class _Survey:
         if what := like_a_picture(label, len(counted)):
             self._add("label_picture", case.label, what, SAVE_IDS)
             return
-        for note in label.warnings:
+        for note in label.warnings if case.segments else ():  # other files say nothing of segments
             fix = "correct the segments where this is not what was meant"
             self._add("segments", case.label, note.removeprefix("DICOM SEG: "), fix)
         self._values.add(frozenset(counted))
