@@ -24,7 +24,7 @@ from training.augment.config import GENERATOR, SEGMENTER, AugmentConfig, Augment
 from training.augment.split import Parts
 from training.data import Dataset, load_source
 from training.engine.run_folder import RunFolder
-from training.evaluation.evaluator import matched_label, naming, read_matched
+from training.evaluation.evaluator import matched_label, naming
 from training.evaluation.metrics.overlap import mean_dice
 from training.evaluation.validation import dice_scores
 from training.tasks.pipeline import TrainRequest, train
@@ -133,13 +133,16 @@ def threshold_of(dice: list[float]) -> float:
 def dice_on(model: Model, dataset: Dataset) -> dict[str, float]:
     """Case -> mean Dice over the classes of the model's segmentation.
 
+    A volume of a single slice is taken as a picture, as the synthetic images of it are.
+
     Raises:
         InvalidInput: a case holds labels that the model does not know.
     """
     ids = list(model.bundle.card.labels)[1:]
     dice = {}
     for case in dataset.cases:
-        image, truth = read_matched(case, dataset, model)
+        image, label = dataset.read(case)
+        truth = matched_label(case, label, model.bundle.card)
         with naming(case.images[0]):
             answer = model.segment(image)
         dice[case.name] = round(mean_dice(answer.array, truth.array, ids), 6)

@@ -136,13 +136,18 @@ class Dataset(Cases):
         """Groups, not to be split between training and validation, in the order of the cases."""
         return tuple(dict.fromkeys(case.grouped for case in self.cases))
 
-    def read(self, case: Case) -> tuple[MedicalImage, MedicalImage]:
+    def read(self, case: Case, *, flat: bool = True) -> tuple[MedicalImage, MedicalImage]:
         """Read the image ``[C, *S]`` and label map ``[1, *S]`` (label ids) of one case.
+
+        Args:
+            case: one of the cases.
+            flat: whether volumes of a single slice become pictures; see
+                `training.data.reading.read_case`.
 
         Raises:
             BrokenCase: a file is unreadable, or image and label map do not match.
         """
-        return read_case(case, self.label_values, self.instances)
+        return read_case(case, self.label_values, self.instances, flat=flat)
 
     def read_label(self, case: Case) -> MedicalImage:
         """Read the label map ``[1, *S]`` (label ids) of one case.

@@ -78,6 +78,8 @@ def read_case(
     case: Case,
     label_values: Mapping[int, int] | None = None,
     instances: Instances | None = None,
+    *,
+    flat: bool = True,
 ) -> tuple[MedicalImage, MedicalImage]:
     """Read the image and label map of one case, which match in size and affine.
 
@@ -85,10 +87,13 @@ def read_case(
         case: the case to read.
         label_values: value in the file -> label id; None or empty keeps the values.
         instances: what the ids are learned as; see `Cases.instances`.
+        flat: whether volumes of a single slice become pictures, as networks of pictures are
+            trained on. Else they keep their geometry, with which a model of volumes takes them;
+            the label map, which may be a picture, is laid into the image's slice.
 
     Returns:
         The image ``[C, *S]``, its channels from one file or several, and the label map
-        ``[1, *S]``. Volumes of a single slice become pictures.
+        ``[1, *S]``.
 
     Raises:
         BrokenCase: a file is unreadable, image and label map do not match, or an id is beyond
@@ -103,7 +108,11 @@ def read_case(
     if label.spatial_dims == 2:
         image = as_picture(image, size=label.spatial_shape)
     _check_fit(case.images[0], image, case.label, label, "its label map")
-    return image, with_ids(_learned(case.label, label, instances), label_values)
+    label = with_ids(_learned(case.label, label, instances), label_values)
+    if flat or not all(single_slice_plane(one) for _, one in channels):
+        return image, label
+    image = _joined(channels)
+    return image, _in_slice_of(image, label)
 
 
 def read_image_of(case: Case) -> MedicalImage:
@@ -198,6 +207,20 @@ def _flat(image: MedicalImage) -> MedicalImage:
         return image
     (array,) = SliceStack.from_image(image, plane).array
     return replace(image, array=array, affine=np.eye(4), header=None, origin=None)
+
+
+def _in_slice_of(image: MedicalImage, label: MedicalImage) -> MedicalImage:
+    """A label map that is a picture, as a volume of the single slice that the image is."""
+    plane = single_slice_plane(image)
+    assert plane is not None  # noqa: S101 - `read_case` asks for it
+    array = SliceStack.from_image(image, plane, copy=False).restore(label.array)
+    return replace(
+        image.with_array(array, kind="labels"),
+        palette=label.palette,
+        warnings=label.warnings,
+        names=label.names,
+        codes=label.codes,
+    )
 
 
 def _joined(channels: list[tuple[FileRef, MedicalImage]]) -> MedicalImage:

@@ -56,7 +56,7 @@ class Evaluator(ABC, Generic[Unit]):
 
     def read(self, case: Case) -> tuple[MedicalImage, MedicalImage]:
         """A case's image and label map; see `read_matched`."""
-        return read_matched(case, self.dataset, self.models[0])
+        return read_matched(case, self.dataset, self.models)
 
     def notes(self) -> Iterator[str]:
         """Models that may have seen the data in training."""
@@ -69,14 +69,20 @@ class Evaluator(ABC, Generic[Unit]):
                 )
 
 
-def read_matched(case: Case, dataset: Dataset, model: Model) -> tuple[MedicalImage, MedicalImage]:
-    """A case's image ``[C, *S]`` and label map ``[1, *S]`` of ids that the model knows.
+def read_matched(
+    case: Case, dataset: Dataset, models: Sequence[Model]
+) -> tuple[MedicalImage, MedicalImage]:
+    """A case's image ``[C, *S]`` and label map ``[1, *S]`` of ids that the models know.
+
+    A volume of a single slice is read as one if any of the models resamples: it needs the spacing.
+    Models of pictures answer to it as to the picture.
 
     Raises:
-        InvalidInput: the case is broken, or the map has an id that the model does not know.
+        InvalidInput: the case is broken, or the map has an id that the models do not know.
     """
-    image, label = dataset.read(case)
-    return image, matched_label(case, label, model.bundle.card)
+    cards = [model.bundle.card for model in models]
+    image, label = dataset.read(case, flat=all(card.spacing_mm is None for card in cards))
+    return image, matched_label(case, label, cards[0])
 
 
 def matched_label(case: Case, label: MedicalImage, card: ModelCard) -> MedicalImage:

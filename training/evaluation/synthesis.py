@@ -17,6 +17,7 @@ from caps_med.bundles import ModelCard
 from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, Plane, SliceStack, as_written
 from caps_med.inference import Model
+from caps_med.preprocessing import single_slice_plane
 from training.data import Dataset
 from training.data.cases import Case, Track
 from training.evaluation.evaluator import Evaluator, evenly_spaced, naming, read_matched
@@ -113,7 +114,7 @@ def repeats_of(dataset: Dataset, model: Model) -> list[Repeats]:
     """
     found: dict[str, list[Case]] = {}
     for case in dataset.cases:
-        _, label = read_matched(case, dataset, model)
+        _, label = read_matched(case, dataset, [model])
         ids = np.ascontiguousarray(label.array.astype(np.int32))
         key = hashlib.sha256(repr(ids.shape).encode() + ids.tobytes()).hexdigest()
         found.setdefault(key, []).append(case)
@@ -209,9 +210,9 @@ class SynthesisEvaluator(Evaluator[Repeats]):
         reference, card = model.bundle.reference, model.bundle.card
         found = self._found[reference]
         chosen = _labelled_slices(label, card.plane)
-        whole = SliceStack.from_image(label, card.plane)
+        whole = _slices(label, card.plane)
         stacks = (
-            [_unit_range(_stack(x, card.plane)) for x in synthetic],
+            [_unit_range(_slices(x, card.plane).array) for x in synthetic],
             [_normalized(x, card) for x in reals],
         )
         for side, each in enumerate(stacks):
@@ -267,7 +268,7 @@ class SynthesisEvaluator(Evaluator[Repeats]):
         card = self.models[0].bundle.card
         chosen = _labelled_slices(label, card.plane)
         z = chosen[len(chosen) // 2]
-        stack = SliceStack.from_image(label, card.plane)
+        stack = _slices(label, card.plane)
         real = [_normalized(x, card)[z] for x in reals[:SHOWN_REAL]]
         self._shown.append(Shown(case.name, stack.array[z, 0], real, synthetic, stack.spacing))
 
@@ -352,19 +353,20 @@ def _over_slices(distance: Callable[[Floats, Floats], float]) -> Callable[[Float
     return lambda a, b: float(np.mean([distance(x, y) for x, y in zip(a, b, strict=True)]))
 
 
-def _stack(image: MedicalImage, plane: Plane | None) -> NDArray[np.generic]:
-    return SliceStack.from_image(image, plane).array  # type: ignore[arg-type]  # None for pictures only
+def _slices(image: MedicalImage, plane: Plane) -> SliceStack:
+    """The slices of an image in the plane of a model; a volume of a single slice as that one."""
+    return SliceStack.from_image(image, single_slice_plane(image) or plane)
 
 
 def _normalized(image: MedicalImage, card: ModelCard) -> NDArray[np.float32]:
     """The slices of a real image on the scale of the model."""
     normalization = card.normalization.for_white(image.white)
-    return normalization.apply(_stack(image, card.plane), 1)
+    return normalization.apply(_slices(image, card.plane).array, 1)
 
 
-def _labelled_slices(label: MedicalImage, plane: Plane | None) -> list[int]:
+def _labelled_slices(label: MedicalImage, plane: Plane) -> list[int]:
     """Up to `SLICES` slices with a label, evenly spaced; the middle one of an empty map."""
-    stack = _stack(label, plane)
+    stack = _slices(label, plane).array
     labelled = np.flatnonzero(stack.reshape(len(stack), -1).any(1))
     if not len(labelled):
         return [len(stack) // 2]

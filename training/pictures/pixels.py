@@ -20,6 +20,7 @@ from caps_med.images import (
     to_uint8,
 )
 from caps_med.images.overlay import overlay
+from caps_med.preprocessing import single_slice_plane
 
 RGB = NDArray[np.uint8]
 #: Longest edge of a displayed image; a smaller one is enlarged to the second number.
@@ -75,15 +76,16 @@ def case_pictures(
     Args:
         image: ``[C, *S]``.
         labels: label maps ``[1, *S]`` of the same voxels, the true one first.
-        plane: in which a volume is sliced.
+        plane: in which a volume is sliced, unless it is a single slice.
         normalization: of the intensities.
         palette: ``[256, 3]`` colors of the ids.
 
     Returns:
         Pictures ``[H, W, 3]``, pixels square in millimetres, cropped around the labels; and the
-        slice of a volume that they show, None of a 2-D image: the one with most of the true label,
+        slice of a volume that they show, None of a single one: the one with most of the true label,
         or of the first label map that is not empty.
     """
+    plane = single_slice_plane(image) or plane
     stack = SliceStack.from_image(image, plane)
     maps = [SliceStack.from_image(label, plane).array[:, 0] for label in labels]
     counted = next((m for m in maps if m.any()), maps[0])
@@ -93,7 +95,7 @@ def case_pictures(
     shown = display(scaled[z][:, box[0], box[1]], stack.spacing)
     size = (shown.shape[0], shown.shape[1])
     drawn = [_outlined(shown, _resized_ids(m[z][box], size), palette) for m in maps]
-    return [shown, *drawn], None if image.spatial_dims == 2 else z
+    return [shown, *drawn], None if len(stack.array) == 1 else z
 
 
 def _outlined(pixels: RGB, ids: NDArray[np.int32], palette: RGB | None) -> RGB:

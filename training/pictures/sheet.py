@@ -20,6 +20,7 @@ from caps_med.images import (
 )
 from caps_med.images.fonts import caption_font
 from caps_med.images.overlay import overlay
+from caps_med.preprocessing import single_slice_plane
 from training.pictures.pixels import RGB, gray_or_rgb
 
 #: Edge of a picture, gap between two, height of a caption, in pixels.
@@ -71,11 +72,13 @@ class Thumbnail(NamedTuple):
 
 
 def thumbnail(name: str, image: MedicalImage, label: MedicalImage) -> Thumbnail:
-    """A case; of a volume the axial slice with most of the labels."""
-    labels, z = SliceStack.from_image(label).array[:, 0], most_labelled(label)
+    """A case; of a volume the axial slice with most of the labels, or its only one."""
+    plane = single_slice_plane(label) or "axial"
+    labels, z = SliceStack.from_image(label, plane).array[:, 0], most_labelled(label, plane)
     step = max(1, max(labels.shape[1:]) // (2 * TILE))
     caption = name if len(labels) == 1 else f"{name}, slice {z}"
-    return Thumbnail(caption, image_pixels(image, z)[::step, ::step], labels[z, ::step, ::step])
+    pixels = image_pixels(image, z, plane)[::step, ::step]
+    return Thumbnail(caption, pixels, labels[z, ::step, ::step])
 
 
 def case_sheet(cases: Sequence[Thumbnail], label_values: Mapping[int, int]) -> MedicalImage:

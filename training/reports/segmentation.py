@@ -184,7 +184,7 @@ def _best_median_worst(dice: Mapping[str, float]) -> list[tuple[str, str, float]
 
 def _example(evaluation: Evaluation, case: Case, title: str) -> Example:
     first = evaluation.models[0]
-    image, truth = read_matched(case, evaluation.dataset, first)
+    image, truth = read_matched(case, evaluation.dataset, evaluation.models)
     answers = [model.segment(image) for model in evaluation.models]
     card = first.bundle.card
     pictures, z = case_pictures(
@@ -212,7 +212,7 @@ def _capsules(dataset: Dataset, case: Case, model: Model) -> Picture | None:
     """Capsule lengths on one case; None for a network without capsules."""
     if not model.layers:
         return None
-    image, _ = read_matched(case, dataset, model)
+    image, _ = read_matched(case, dataset, [model])
     sheet = model.features(image).contact_sheet()
     return Picture(data_url(as_pixels(sheet)), case.name)
 

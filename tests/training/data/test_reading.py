@@ -78,6 +78,30 @@ def test_a_volume_of_one_slice_is_a_picture(axis: int, tmp_path: Path) -> None:
     assert sorted(image.array.ravel()) == sorted(volume.ravel())
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_single_slice_keeps_its_place_where_a_model_needs_it(axis: int, tmp_path: Path) -> None:
+    """Also beside a label map that is a picture, and one stored in another order."""
+    shape = [6, 7, 8]
+    shape[axis] = 1
+    volume = np.random.default_rng(0).integers(0, 9, shape, np.uint8)
+    affine = np.diag([-2.0, -3, 4, 1])
+    for name in "ab":
+        save_volume(volume, affine, tmp_path / "images" / f"{name}.nii.gz")
+    save_volume(volume[::-1, ::-1, ::-1], -affine, tmp_path / "labels" / "a.nii.gz")
+    cases = open_dataset(tmp_path)
+    picture, _ = read_case(cases.cases[0])
+    Image.fromarray(picture.array[0]).save(tmp_path / "labels" / "b.png")
+    cases = open_dataset(tmp_path)
+    assert len(cases.cases) == 2
+    for case in cases.cases:
+        image, label = cases.read(case, flat=False)
+        assert label.kind == "labels" and image.array.shape == label.array.shape == (1, *shape)
+        np.testing.assert_array_equal(image.array[0], volume)
+        np.testing.assert_array_equal(label.array[0], volume)
+        np.testing.assert_array_equal(image.affine, affine)
+        np.testing.assert_array_equal(label.affine, affine)
+
+
 def test_an_image_and_its_label_map_must_match(tmp_path: Path) -> None:
     two_folders("images", "labels")(tmp_path, PAIRS)
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "labels" / "axon-01.png")

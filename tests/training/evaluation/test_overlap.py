@@ -57,6 +57,22 @@ def test_distances_of_pictures_are_in_pixels() -> None:
     assert scores.hd95 == scores.surface_distance == 3
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_single_slice_is_scored_in_its_plane(axis: int) -> None:
+    """As the picture is, whose contours are compared and not all pixels, but in millimetres."""
+    boxes = np.s_[2:18, 5:15], np.s_[2:18, 8:18]
+    truth, found = (label_map((20, 30), box) for box in boxes)
+    (picture,) = score_case(found, truth, [1])
+    affine = np.diag([2.0, 2, 2, 1])
+    slices = [
+        MedicalImage(np.expand_dims(one.array, axis + 1), affine, kind="labels")
+        for one in (found, truth)
+    ]
+    (volume,) = score_case(slices[0], slices[1], [1])
+    assert (volume.dice, volume.hd95) == (picture.dice, 2 * (picture.hd95 or 0))
+    assert volume.surface_distance == pytest.approx(2 * (picture.surface_distance or 0))
+
+
 def test_one_stray_pixel_moves_the_percentile_little_but_counts_in_the_mean() -> None:
     truth = label_map((60, 60), np.s_[10:50, 20:21])
     stray = truth.array.copy()

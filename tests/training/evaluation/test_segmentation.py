@@ -11,13 +11,15 @@ import caps_med
 from caps_med import samples
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, WrongTask
-from caps_med.images import MedicalImage, read_image, write_image
+from caps_med.images import MedicalImage, SliceStack, read_image, write_image
+from caps_med.preprocessing import single_slice_plane
 from tests.conftest import tiny_binary, tiny_card, write_tiny
 from tests.training.evaluation.command import run
 from training.data import open_dataset
 from training.evaluation.metrics.overlap import score_case
 from training.evaluation.models import find_models
 from training.evaluation.segmentation import evaluate
+from training.reports.segmentation import evaluation_report
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +104,46 @@ def test_a_volume_is_scored_as_a_whole_in_millimetres(tmp_path: Path) -> None:
     assert dice.interval is None
     assert found.dice_of_cases() == {"head": pytest.approx(dice.mean, abs=1e-6)}
     assert any("1 independent case:" in note for note in found.summary.notes)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_a_single_slice_is_scored_as_it_is_segmented(
+    axis: int, repository: Path, tmp_path: Path
+) -> None:
+    """At its spacing, in the model's plane; its label map is a picture."""
+    shape = [40, 44, 48]
+    shape[axis] = 1
+    image = np.random.default_rng(0).integers(0, 255, shape).astype(np.float32)
+    labels = (image > 127).astype(np.uint8)
+    affine = np.diag([-3.0, -3, 3, 1])
+    file = tmp_path / "images" / "a.nii.gz"
+    for kind in ("images", "labels"):
+        (tmp_path / kind).mkdir()
+    write_image(MedicalImage(image[None], affine), file)
+    truth = MedicalImage(labels[None], affine, kind="labels")
+    (plane,) = SliceStack.from_image(truth, single_slice_plane(truth) or "axial").array
+    write_image(MedicalImage(plane, kind="labels"), tmp_path / "labels" / "a.png")
+    card = tiny_binary("UNet", "disc").model_copy(update={"spacing_mm": (1.0, 1.0)})
+    write_tiny(repository, f"resampling{axis}", card)
+    model = caps_med.load_model(f"resampling{axis}", repository)
+    found = evaluate(open_dataset(tmp_path), [model])
+    assert found.summary.unit == "mm"
+    answer = model.segment(file)
+    assert answer.array.any()
+    assert [row.scores for row in found.rows] == list(score_case(answer, truth, [1]))
+    evaluation_report(tmp_path / "report.html", found)
+
+
+def test_a_single_slice_is_a_picture_to_a_model_of_pictures(
+    repository: Path, tmp_path: Path
+) -> None:
+    for kind in ("images", "labels"):
+        (tmp_path / kind).mkdir()
+        array = np.eye(32, dtype=np.uint8)[None, :, :, None]
+        image = MedicalImage(array, kind="labels" if kind == "labels" else "image")
+        write_image(image, tmp_path / kind / "a.nii.gz")
+    model = caps_med.load_model("tiny", repository)
+    assert evaluate(open_dataset(tmp_path), [model]).summary.unit == "pixels"
 
 
 def test_a_baseline_that_is_not_there_says_how_to_train_it(discs: Path, models: Path) -> None:

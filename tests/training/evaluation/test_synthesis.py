@@ -14,7 +14,8 @@ import pytest
 import caps_med
 from caps_med.bundles import ModelCard, ModelRepository, NetworkSpec
 from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, WrongTask
-from caps_med.images import MedicalImage, as_written, read_image
+from caps_med.images import MedicalImage, SliceStack, as_written, read_image, write_image
+from caps_med.preprocessing import single_slice_plane
 from tests.conftest import tiny_card, write_tiny
 from tests.training.evaluation.command import run
 from training.data import open_dataset
@@ -102,6 +103,29 @@ def test_the_numbers_are_those_of_the_images(phantoms: Path, repository: Path) -
     truth = MedicalImage(label.array, kind="labels")
     dice = [score_case(finder.segment(image), truth, [1])[0].dice for image in made]
     assert row.geometry == pytest.approx(np.mean([d for d in dice if d is not None]), abs=1e-6)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_a_single_slice_is_compared_as_it_is_synthesized(
+    axis: int, models: Path, tmp_path: Path
+) -> None:
+    """At its spacing; the measures are of the slice, whichever plane the model looks at."""
+    shape = [40, 44, 48]
+    shape[axis] = 1
+    labels = np.random.default_rng(0).integers(0, 2, shape).astype(np.uint8) * 2
+    volume = MedicalImage(labels[None], np.diag([-2.0, -2, 2, 1]), kind="labels")
+    for kind, one in (("images", volume.with_array(volume.array * 99, kind="image")),
+                      ("labels", volume)):  # fmt: skip
+        (tmp_path / kind).mkdir()
+        write_image(one, tmp_path / kind / "a.nii.gz")
+    model = caps_med.load_model("tiny-synthesis", models)
+    (row,) = evaluate_synthesis(open_dataset(tmp_path), [model], images=1).rows
+    made = as_written(model.synthesize(tmp_path / "labels" / "a.nii.gz"))
+    plane = single_slice_plane(volume) or "axial"
+    (fake,) = SliceStack.from_image(made, plane).array
+    (real,) = SliceStack.from_image(volume, plane).array > 0
+    expected = ssim(fake.astype(np.float32), real.astype(np.float32))
+    assert row.ssim == pytest.approx(expected, abs=1e-6)
 
 
 def test_cases_that_show_one_label_map_are_its_repeats(phantoms: Path, repository: Path) -> None:

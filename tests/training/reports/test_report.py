@@ -19,6 +19,7 @@ from training.data import open_dataset
 from training.evaluation.segmentation import evaluate
 from training.pictures.figures import curves, strip_plot
 from training.pictures.pixels import case_pictures
+from training.pictures.sheet import thumbnail
 from training.reports.segmentation import evaluation_report, training_report
 
 SCORES = [
@@ -151,6 +152,17 @@ def test_a_case_is_drawn_where_its_label_is_and_square_in_millimetres() -> None:
     rows, columns = (np.flatnonzero(drawn.any(axes)) for axes in ((1, 2), (0, 2)))
     assert len(rows) / drawn.shape[0] == pytest.approx(2 / 6, abs=0.02)
     assert len(columns) / drawn.shape[1] == pytest.approx(3 / 10, abs=0.02)
+
+
+def test_a_single_slice_is_drawn_in_its_plane() -> None:
+    array = np.zeros((1, 10, 1, 20), np.uint8)
+    array[0, 2:5, 0, 3:9] = 1
+    truth = MedicalImage(array, np.diag([1.0, 1, 1, 1]), kind="labels")
+    image = truth.with_array(array.astype(np.float32), kind="image")
+    (plain, _), z = case_pictures(image, [truth], "axial", Normalization(window=(0, 1)))
+    assert plain.shape[0] / plain.shape[1] == pytest.approx(20 / 10, rel=0.01)
+    assert z is None
+    assert thumbnail("a", image, truth).pixels.shape == (20, 10, 3)
 
 
 def test_a_small_label_in_a_large_picture_can_be_seen() -> None:

@@ -7,6 +7,8 @@ Of each class, over one image or volume as a whole:
 - ``surface_distance``: mean of the distances from both surfaces (average symmetric surface
   distance).
 
+A volume of a single slice has its surfaces, which are contours, in the plane of that slice.
+
 A class in neither map has no score and does not count. A class in only one of the maps has Dice and
 Jaccard 0 and no distance, because there is no surface to measure to.
 """
@@ -110,8 +112,18 @@ def score_case(
             f"a prediction of size {prediction.spatial_shape} cannot be compared with a label map "
             f"of size {truth.spatial_shape}: resample one onto the other"
         )
-    found, true = prediction.array[0], truth.array[0]
-    return tuple(_score(label, found == label, true == label, truth.spacing) for label in labels)
+    (found, spacing), (true, _) = (_in_plane(truth, one.array[0]) for one in (prediction, truth))
+    return tuple(_score(label, found == label, true == label, spacing) for label in labels)
+
+
+def _in_plane(
+    image: MedicalImage, array: NDArray[Any]
+) -> tuple[NDArray[Any], tuple[float, ...] | None]:
+    """An array ``[*S]`` over an image's voxels, and their spacing; of a single slice ``[H, W]``."""
+    if image.spacing is None or 1 not in array.shape:
+        return array, image.spacing
+    across = array.shape.index(1)
+    return array.squeeze(across), (*image.spacing[:across], *image.spacing[across + 1 :])
 
 
 def _score(
