@@ -18,7 +18,7 @@ def like(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401 - whatever th
 
     | source | result |
     |---|---|
-    | NumPy array | ``[H, W]``, or ``[H, W, K]`` of several channels |
+    | NumPy array | ``[H, W]`` or ``[H, W, K]``; of a volume ``[X, Y, Z]`` or ``[K, X, Y, Z]`` |
     | PyTorch tensor | ``[K, H, W]``, or ``[H, W]`` like the source, on its device |
     | ``(array, affine)`` | the same, the array ``[X, Y, Z]`` or ``[K, X, Y, Z]`` |
     | MONAI `MetaTensor` | ``[K, *S]`` with the source's affine, on its device |
@@ -49,6 +49,8 @@ def like(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401 - whatever th
 
 
 def _array(image: MedicalImage, source: Any) -> Array:  # noqa: ANN401
+    if image.spatial_dims == source.ndim == 3:
+        return _voxels(image, source)
     array = _flat(image)
     return array[0] if len(array) == 1 else np.moveaxis(array, 0, -1)
 
@@ -71,13 +73,18 @@ def _meta_tensor(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401
 
 def _pair(image: MedicalImage, source: tuple[Any, Any]) -> tuple[Any, Any]:
     array, affine = source
-    _same_grid(image, tuple(array.shape[-3:]))
-    voxels = image.array[0] if len(image.array) == 1 else image.array
+    voxels = _voxels(image, array)
     if isinstance(array, np.ndarray):
         return voxels, affine
     import torch
 
     return torch.from_numpy(_numbers(voxels)).to(array.device), affine
+
+
+def _voxels(image: MedicalImage, source: Any) -> Array:  # noqa: ANN401
+    """``[X, Y, Z]``, or ``[K, X, Y, Z]`` of several channels, on the grid of an array."""
+    _same_grid(image, tuple(source.shape[-3:]))
+    return image.array[0] if len(image.array) == 1 else image.array
 
 
 def _nibabel(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _COLOUR_CHANNELS = 3
+_NO_GEOMETRY = (
+    "the array has no geometry; voxels of 1 mm and axes to R, A, S are assumed: give a volume as "
+    "(array, affine)"
+)
 
 
 def from_object(
@@ -30,13 +34,17 @@ def from_object(
 
     | source | taken as |
     |---|---|
-    | NumPy array | a picture ``[H, W]`` or ``[H, W, 3]`` |
-    | PyTorch tensor | a picture ``[H, W]`` or ``[C, H, W]`` with 1 or 3 channels |
+    | NumPy array | a picture ``[H, W]`` or ``[H, W, 3]``, else a volume ``[X, Y, Z]``, see below |
+    | PyTorch tensor | a picture ``[H, W]`` or ``[C, H, W]`` |
     | ``(array, affine)`` | a volume ``[(C,) X, Y, Z]``, voxels to millimetres in RAS+ |
     | MONAI `MetaTensor` | a picture ``[C, H, W]`` or a volume ``[C, X, Y, Z]`` with its affine |
     | nibabel image | a volume ``[X, Y, Z]`` or its channels ``[X, Y, Z, C]`` |
     | SimpleITK image | a picture or a volume |
     | Pillow image | a picture, as from its file |
+
+    An array ``[X, Y, Z]`` alone is read as its npy file is, with a warning that it has no geometry;
+    to a model of pictures with C channels ``[C, H, W]`` and ``[H, W, C]`` are pictures, see
+    `caps_med.images.channels.as_picture`.
 
     Args:
         source: as above.
@@ -87,15 +95,17 @@ def _from_array(array: Array) -> MedicalImage:
         return _image(array[None])
     if array.ndim == 3 and array.shape[-1] == _COLOUR_CHANNELS:
         return _image(np.moveaxis(array, -1, 0))
+    if array.ndim == 3:
+        return replace(_image(array[None]), format="npy", warnings=(_NO_GEOMETRY,))
     raise InvalidInput(
-        f"an array of shape {array.shape} is not a picture [H, W] or [H, W, 3]: give a volume as "
-        "(array, affine), so that its geometry is known"
+        f"an array of shape {array.shape} is not a picture [H, W] or [H, W, 3] nor a volume "
+        "[X, Y, Z]: give a volume with channels as (array, affine)"
     )
 
 
 def _from_tensor(tensor: Any) -> MedicalImage:  # noqa: ANN401
     array = _numpy(tensor)
-    if array.ndim == 3 and array.shape[0] in (1, _COLOUR_CHANNELS):
+    if array.ndim == 3:
         return _image(array)
     if array.ndim == 2:
         return _image(array[None])

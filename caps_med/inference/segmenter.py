@@ -353,7 +353,10 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         if self.channels == 1 and image.spatial_dims == 3 and given > 1:
             raise several_volumes(image, f"{self.provenance.model} takes 1 channel")
         if given != self.channels and not (adapts and {given, self.channels} == {1, COLOURS}):
-            raise InvalidInput(self._wanted_channels(given))
+            message = self._wanted_channels(given)
+            if image.spatial_dims == 2 and given > COLOURS and image.format in ("npy", "png"):
+                message += "; a volume in memory is given as (array, affine)"  # not as a tensor
+            raise InvalidInput(message)
         return with_channels(image, self.channels)
 
     def check_files(self, count: int) -> None:

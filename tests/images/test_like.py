@@ -91,6 +91,8 @@ def test_pictures() -> None:
     assert made.shape == array.shape and channels.shape == (*array.shape, 2)
     tensor, _ = round_trip(torch.tensor(array))
     assert tensor.shape == array.shape
+    volume, several_of_it = round_trip(VOXELS)
+    assert volume.shape == VOXELS.shape and several_of_it.shape == (2, *VOXELS.shape)
     coloured, _ = round_trip(torch.tensor(array)[None].repeat(3, 1, 1))
     assert coloured.shape == (1, *array.shape)
     picture = labels_of(read_image(array)).like(Image.fromarray(array))

@@ -172,6 +172,7 @@ def test_arrays_with_an_affine_are_volumes() -> None:
         (np.zeros((7, 8), bool), (1, 7, 8)),
         (torch.zeros(7, 8, dtype=torch.bfloat16), (1, 7, 8)),
         (torch.zeros(3, 7, 8, requires_grad=True), (3, 7, 8)),
+        (torch.zeros(2, 7, 8), (2, 7, 8)),
         (Image.new("L", (8, 7)), (1, 7, 8)),
         (Image.new("RGBA", (8, 7)), (3, 7, 8)),
         (Image.new("I;16", (8, 7)), (1, 7, 8)),
@@ -179,6 +180,15 @@ def test_arrays_with_an_affine_are_volumes() -> None:
 )
 def test_pictures_of_any_library(source: object, shape: tuple[int, ...]) -> None:
     assert read_image(source).array.shape == shape
+
+
+@pytest.mark.parametrize("kind", ["image", "labels"])
+def test_an_array_of_a_volume_is_read_as_its_file_is(tmp_path: Path, kind: Kind) -> None:
+    np.save(tmp_path / "a.npy", VOXELS)
+    file, image = (read_image(source, kind=kind) for source in (tmp_path / "a.npy", VOXELS))
+    assert np.array_equal(image.array, file.array) and np.array_equal(image.affine, file.affine)
+    assert (image.format, len(image.warnings)) == (file.format, len(file.warnings))
+    assert "no geometry" in image.warnings[0] and "(array, affine)" in image.warnings[0]
 
 
 def pillow_pictures() -> dict[str, Image.Image]:
@@ -224,8 +234,8 @@ def test_a_label_map_in_memory_is_checked_like_a_file() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (VOXELS, r"\(4, 5, 6\) is not a picture .*give a volume as \(array, affine\)"),
-        (torch.zeros(2, 7, 8), r"\(2, 7, 8\) is not a picture .*MetaTensor"),
+        (VOXELS[None], r"\(1, 4, 5, 6\) is not a picture .*give .* as \(array, affine\)"),
+        (torch.zeros(2, 7, 8, 9), r"\(2, 7, 8, 9\) is not a picture .*MetaTensor"),
         ((VOXELS,), r"\(array, affine\) is needed, got a tuple of 1"),
         ((VOXELS[0], OBLIQUE), r"has shape \(5, 6\), not \[X, Y, Z\]"),
         ((VOXELS, np.eye(3)), r"affine must have shape \(4, 4\), got \(3, 3\)"),

@@ -167,6 +167,10 @@ def test_colour_is_taken_as_grey(segmentation: Model) -> None:
     )
     with pytest.raises(InvalidInput, match=r"takes 1 channel; got 2: give one of them"):
         segmentation.segment(MedicalImage(np.zeros((2, 16, 16), np.uint8)))
+    with pytest.raises(
+        InvalidInput, match=r"got 9: give .*; a volume .* given as \(array, affine\)"
+    ):
+        segmentation.segment(torch.zeros(9, 16, 16))
 
 
 def test_same_seed_same_bytes(synthesis: Model) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from sklearn.mixture import GaussianMixture
@@ -210,6 +211,10 @@ def test_a_picture_of_several_channels_in_an_array_is_refined(tmp_path: Path, ax
     model = caps_med.load_model("four", tmp_path)
     found = model.segment(tmp_path / "picture.npy", refine="em")
     wanted = model.segment(MedicalImage(pixels), refine="em")
+    in_memory = model.segment(np.moveaxis(pixels, 0, axis), refine="em")
+    np.testing.assert_array_equal(in_memory.array, wanted.array)
+    tensor = model.segment(torch.from_numpy(pixels), refine="em")
+    np.testing.assert_array_equal(tensor.array, wanted.array)
     assert found.provenance.preprocessing.endswith("refined by em")
     np.testing.assert_array_equal(found.array, wanted.array)
 
