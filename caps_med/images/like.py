@@ -90,7 +90,7 @@ def _voxels(image: MedicalImage, source: Any) -> Array:  # noqa: ANN401
 def _nibabel(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401
     import nibabel as nib
 
-    _same_grid(image, tuple(source.shape[:3]))
+    _same_grid(image, (*source.shape, 1)[:3])
     found = image.to_nibabel()
     return nib.Nifti2Image.from_image(found) if isinstance(source, nib.Nifti2Image) else found
 

@@ -17,6 +17,7 @@ from caps_med.images import units
 from caps_med.images.image import LPS_TO_RAS, Array, Kind, MedicalImage
 
 if TYPE_CHECKING:
+    from nibabel.nifti1 import Nifti1Header
     from PIL.Image import Image
 
 _COLOUR_CHANNELS = 3
@@ -38,7 +39,7 @@ def from_object(
     | PyTorch tensor | a picture ``[H, W]`` or ``[C, H, W]`` |
     | ``(array, affine)`` | a volume ``[(C,) X, Y, Z]``, voxels to millimetres in RAS+ |
     | MONAI `MetaTensor` | a picture ``[C, H, W]`` or a volume ``[C, X, Y, Z]`` with its affine |
-    | nibabel image | a volume ``[X, Y, Z]`` or its channels ``[X, Y, Z, C]`` |
+    | nibabel image | a volume ``[X, Y(, Z)]`` or its channels ``[X, Y, Z, C]``; as from its file |
     | SimpleITK image | a picture or a volume |
     | Pillow image | a picture, as from its file |
 
@@ -141,14 +142,30 @@ def _from_pair(pair: tuple[Any, ...]) -> MedicalImage:
 
 def _from_nibabel(image: Any) -> MedicalImage:  # noqa: ANN401
     array = np.asanyarray(image.dataobj)
-    if array.ndim < 3 or sum(size > 1 for size in array.shape[3:]) > 1:
+    if array.ndim < 2 or 0 in array.shape or sum(size > 1 for size in array.shape[3:]) > 1:
         raise InvalidInput(f"a nibabel image of shape {array.shape} is not one volume")
-    channels = np.moveaxis(array.reshape((*array.shape[:3], -1)), -1, 0)
+    shape = (*array.shape, 1)[:3]
+    channels = np.moveaxis(array.reshape((*shape, -1)), -1, 0)
     header = image.header if hasattr(image.header, "get_sform") else None
-    scale = 1.0 if header is None else units.of_nifti(header)
-    affine = np.diag([scale, scale, scale, 1.0]) @ image.affine
+    affine, warnings = _nibabel_affine(image, header, shape)
     kept = None if header is None else header.copy()
-    return MedicalImage(_numbers(channels), affine, format="nifti", header=kept)
+    return MedicalImage(_numbers(channels), affine, "nifti", header=kept, warnings=warnings)
+
+
+def _nibabel_affine(
+    image: Any,  # noqa: ANN401
+    header: Nifti1Header | None,
+    shape: tuple[int, ...],
+) -> tuple[Array, tuple[str, ...]]:
+    """In millimetres, of an image that has none that of its header; and what is unsure of it."""
+    if header is None:
+        return image.header.get_best_affine() if image.affine is None else image.affine, ()
+    if image.affine is None:
+        from caps_med.images.codecs import nifti
+
+        return nifti.affine_of(header, shape)
+    scale = units.of_nifti(header)
+    return np.diag([scale, scale, scale, 1.0]) @ image.affine, ()
 
 
 def _from_simpleitk(image: Any) -> MedicalImage:  # noqa: ANN401

@@ -60,6 +60,31 @@ def test_a_nibabel_image_is_read_as_its_file_is(tmp_path: Path, code: str) -> No
     np.testing.assert_allclose(one.affine, other.affine)
 
 
+@pytest.mark.parametrize("shape", [(4, 5), (4, 5, 6), (4, 5, 1, 2)])
+@pytest.mark.parametrize("affine", [None, OBLIQUE])
+@pytest.mark.parametrize("kind", [nib.Nifti1Image, nib.Nifti2Image])
+def test_nibabel_images_without_affine_or_of_two_axes_are_read_as_their_files(
+    tmp_path: Path,
+    kind: type[nib.Nifti1Image],
+    affine: NDArray[np.float64] | None,
+    shape: tuple[int, ...],
+) -> None:
+    source = kind(np.resize(VOXELS, shape), affine)
+    source.header.set_xyzt_units("micron")
+    nib.save(source, tmp_path / "a.nii")
+    file, image = read_image(tmp_path / "a.nii"), read_image(source)
+    assert np.array_equal(image.array, file.array) and image.warnings == file.warnings
+    np.testing.assert_allclose(image.affine, file.affine, rtol=1e-6)
+    made = image.like(source)
+    assert made.shape == (*shape, 1)[: max(3, len(shape))]
+    np.testing.assert_allclose(read_image(made).affine, file.affine, rtol=1e-6)
+
+
+def test_other_nibabel_images_without_affine_have_that_of_their_header() -> None:
+    source = nib.MGHImage(VOXELS.astype(np.float32), None)
+    np.testing.assert_array_equal(read_image(source).affine, source.header.get_best_affine())
+
+
 def test_to_nibabel_gives_the_same_image_back() -> None:
     source = nib.Nifti1Image(VOXELS, OBLIQUE)
     back = read_image(source).to_nibabel()
@@ -240,6 +265,9 @@ def test_a_label_map_in_memory_is_checked_like_a_file() -> None:
         ((VOXELS[0], OBLIQUE), r"has shape \(5, 6\), not \[X, Y, Z\]"),
         ((VOXELS, np.eye(3)), r"affine must have shape \(4, 4\), got \(3, 3\)"),
         (nib.Nifti1Image(np.zeros((4, 5, 6, 2, 2), np.int16), OBLIQUE), "is not one volume"),
+        (nib.Nifti1Image(np.zeros((0, 5, 6), np.int16), OBLIQUE), r"\(0, 5, 6\) is not one volume"),
+        (nib.Nifti1Image(np.zeros(7, np.int16), OBLIQUE), r"\(7,\) is not one volume"),
+        (np.zeros((0, 5)), r"got shape \(1, 0, 5\)"),
         ({"image": VOXELS}, "an object of type dict is not an image: give a path"),
         (7, "an object of type int is not an image"),
     ],

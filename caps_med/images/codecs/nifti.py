@@ -54,7 +54,7 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     raw = np.frombuffer(data, header.dtype, count, header.offset)
     try:
         slope, inter = header.fields.get_slope_inter()
-        affine, warnings = _affine(header.fields, header.shape)
+        affine, warnings = affine_of(header.fields, header.shape)
         if header.unsized and header.fields["sform_code"] <= 0:
             warnings += (_UNSIZED,)
     except (HeaderDataError, ValueError) as error:
@@ -115,7 +115,8 @@ def _checked(data: bytes, limits: Limits) -> tuple[bytes, CheckedHeader]:
     return inflate_gzip("NIfTI", data, header.end) if compressed else data, header
 
 
-def _affine(header: Nifti1Header, shape: tuple[int, ...]) -> tuple[Array, tuple[str, ...]]:
+def affine_of(header: Nifti1Header, shape: tuple[int, ...]) -> tuple[Array, tuple[str, ...]]:
+    """The affine in millimetres that a header has for voxels `[X, Y, Z]`, and what is unsure."""
     warnings: tuple[str, ...] = ()
     if header["sform_code"] > 0:
         affine = header.get_sform()
@@ -157,7 +158,7 @@ def _header_for(image: MedicalImage, grid: Array, affine: Array) -> Nifti1Header
 
     if image.header is not None:
         header = image.header.copy()
-        if np.allclose(_affine(header, grid.shape[:3])[0], affine, rtol=1e-6, atol=1e-6):
+        if np.allclose(affine_of(header, grid.shape[:3])[0], affine, rtol=1e-6, atol=1e-6):
             return header
     else:
         header = nib.Nifti1Header() if max(grid.shape) < 2**15 else nib.Nifti2Header()
