@@ -129,7 +129,7 @@ def _expanded(inputs: Sequence[str | Place], base: Place | None = None) -> list[
 
 def _listed(path: Place) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()  # with Notepad's mark or not
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{path}: a list of inputs is a text file in UTF-8") from error
     return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]

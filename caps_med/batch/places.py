@@ -98,11 +98,17 @@ def absolute(place: Place, base: Path | None = None) -> Place:
 
 
 def matching(pattern: Place) -> list[Place]:
-    """The files and folders that match, in the order of their names; ``**`` is any subfolder."""
+    """The files and folders that match, in the order of their names; ``**`` is any subfolder.
+
+    On this machine the folders that it begins with and that are there are names, not patterns: the
+    working folder may be ``study [1]``.
+    """
     if isinstance(pattern, Path):
         import glob
 
-        found = sorted(glob.glob(str(pattern), recursive=True))  # noqa: PTH207 - absolute
+        folder = next(one for one in pattern.parents if one.exists())
+        whole = Path(glob.escape(str(folder)), pattern.relative_to(folder))
+        found = sorted(glob.glob(str(whole), recursive=True))  # noqa: PTH207 - absolute
         return [Path(one) for one in found]
     return [_beside(pattern, one) for one in sorted(cast(list[str], pattern.fs.glob(pattern.path)))]
 

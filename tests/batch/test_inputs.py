@@ -122,6 +122,26 @@ def test_patterns_files_and_lists(
     assert names(find_cases([other, "in/b.png"])) == ["in/b", "other/b"]
 
 
+@pytest.mark.parametrize("study", ["study [1]", "study*", "study?"])
+def test_patterns_below_a_folder_whose_name_looks_like_one(
+    study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture(tmp_path / study / "scans/a.png")
+    picture(tmp_path / study / "scans/sub/b.png")
+    picture(tmp_path / "study 1/scans/other.png")
+    assert names(find_cases([tmp_path / study / "scans/*.png"])) == ["a"]
+    monkeypatch.chdir(tmp_path / study)
+    assert names(find_cases(["scans/*.png"])) == ["a"]
+    assert names(find_cases(["sc[a]ns/**/*.png"])) == ["a", "sub/b"]
+    Path("list.txt").write_text("scans/sub/*.png\n")
+    assert names(find_cases(["list.txt"])) == ["b"]
+
+
+def test_a_list_may_begin_with_the_mark_of_notepad(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in/list.txt").write_text("b.png\nsub\n", encoding="utf-8-sig")
+    assert names(find_cases([tmp_path / "in/list.txt"])) == ["b", "sub/deep/scan.1"]
+
+
 def test_what_is_not_there(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"nowhere\*: there is no such file or folder"):
         find_cases([tmp_path / "nowhere*"])
