@@ -175,7 +175,7 @@ def test_starting_from_a_model(discs: Path, models: Path, tmp_path: Path, store:
     for name, value in bundle.load_network().state_dict().items():
         torch.testing.assert_close(value, again.state_dict()[name], atol=1e-6, rtol=0)
     other = recipe(discs, start_from="tiny-synthesis")
-    which = r"a different one \(CapsPix2Pix where SegCaps is trained\): missing .* and \d+ more$"
+    which = r"a different one \(CapsPix2Pix where ConvCaps is trained\): missing .* and \d+ more$"
     with pytest.raises(InvalidParameter, match=which):
         train_segmentation(source, other, RunFolder(tmp_path / "c"), False, models=models)
 
