@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, File, Form, Header, Query, Request, Response, UploadFile
@@ -34,33 +35,42 @@ EngineDependency = Annotated[Engine, Depends(engine_of)]
 
 
 async def known_parameters(request: Request) -> None:
-    """Refuse unknown form parts and query parameters of a POST, such as misspelt ones.
+    """Refuse unknown form parts and query parameters of a POST, such as misspelt ones, and several
+    of one name, all but one of which would be left out.
 
     Raises:
         UnsupportedFormat: the body is not a form, such as the bare file.
-        InvalidParameter: a part or query parameter is unknown.
+        InvalidParameter: a part or query parameter is unknown, or there more than once.
     """
     if request.method != "POST":
         return
     parts, query = _documented(request.app.openapi(), request.scope["route"].path_format)
     if parts is not None:
         await _check_form(request, parts)
-        _check_names("part", await request.form(), parts, "query parameter", query)
-    _check_names("query parameter", request.query_params, query, "part", parts or [])
+        given = [name for name, _ in (await request.form()).multi_items()]
+        _check_names("part", given, parts, "query parameter", query)
+    given = [name for name, _ in request.query_params.multi_items()]
+    _check_names("query parameter", given, query, "part", parts or {})
+
+
+#: Name -> whether there may be several.
+_Names = Mapping[str, bool]
 
 
 def _check_names(
-    kind: str, names: Iterable[str], known: Sequence[str], other: str, others: Sequence[str]
+    kind: str, names: Sequence[str], known: _Names, other: str, others: _Names
 ) -> None:
     """Refuse names that are not known, and say of those of the other kind that they are."""
-    for name in names:
+    for name, count in Counter(names).items():
         if name not in known:
             listed = ", ".join(known) or "none"
             hint = f"; {name!r} is a {other}" if name in others else ""
             raise InvalidParameter(f"there is no {kind} {name!r}: known are {listed}{hint}")
+        if count > 1 and not known[name]:
+            raise InvalidParameter(f"{name}: given {count} times, and there may be one")
 
 
-async def _check_form(request: Request, parts: Sequence[str]) -> None:
+async def _check_form(request: Request, parts: _Names) -> None:
     """Refuse a file that is sent as the body itself, and say how it is sent."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == "multipart/form-data":
@@ -80,28 +90,34 @@ async def _check_form(request: Request, parts: Sequence[str]) -> None:
     )
 
 
-def _documented(document: dict[str, Any], path: str) -> tuple[list[str] | None, list[str]]:
-    """Names of the parts and of the query parameters that a POST to this path takes; no parts but
-    None if its body is JSON.
+def _documented(document: dict[str, Any], path: str) -> tuple[_Names | None, _Names]:
+    """The parts and the query parameters that a POST to this path takes; no parts but None if its
+    body is JSON.
     """
     operation = document["paths"][path]["post"]
-    query = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
+    parameters = [each for each in operation.get("parameters", ()) if each["in"] == "query"]
+    query = {each["name"]: _is_list(each["schema"]) for each in parameters}
     if "requestBody" not in operation:
-        return [], query
+        return {}, query
     ((media_type, content),) = operation["requestBody"]["content"].items()
     if media_type == "application/json":
         return None, query
     schema = content["schema"]
     if "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    return list(schema["properties"]), query
+    return {name: _is_list(each) for name, each in schema["properties"].items()}, query
+
+
+def _is_list(schema: Mapping[str, Any]) -> bool:
+    kinds = schema.get("anyOf", [schema])
+    return any(kind.get("type") == "array" for kind in kinds)
 
 
 Format = Annotated[
     str | None,
     Query(
-        description="Overrides Accept: nifti, nrrd, dicom, dicom-labelmap, sr, png, bmp, tiff, "
-        "npy, npz, zip or json."
+        description="Overrides Accept: nifti, nrrd, metaimage, dicom, dicom-labelmap, sr, png, "
+        "bmp, tiff, npy, npz, zip or json."
     ),
 ]
 Accept = Annotated[str | None, Header(include_in_schema=False)]

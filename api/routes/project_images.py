@@ -23,6 +23,7 @@ from api.routes.projects import (
     ProjectsDependency,
 )
 from api.uploads import read_upload
+from caps_med.errors import InvalidInput
 from caps_med.images import CODECS, Plane, chosen_slice, slice_count
 from caps_med.images.channels import is_colour
 
@@ -64,7 +65,11 @@ async def add(
 
 
 async def _read(upload: UploadFile) -> Upload:
-    return Upload(upload.filename or "", await read_upload(upload))
+    name = upload.filename or ""
+    try:
+        return Upload(name, await read_upload(upload))
+    except InvalidInput as error:
+        raise InvalidInput(f"{Upload(name, b'').shown_name}: {error}") from error
 
 
 @router.get("", summary="The images of a project", responses=problems(404, 422))

@@ -79,7 +79,7 @@ async def show(
     """NIfTI of a volume, palette PNG of a picture. Send its `ETag` as `If-Match` to replace it."""
     label = await to_thread.run_sync(projects.annotations.label, image, version)
     headers = {"ETag": _tag(label), "Caps-Med-Label-Kind": label.kind}
-    if _tag(label) in _tags(if_none_match):
+    if {_tag(label), f"W/{_tag(label)}", "*"} & set(_tags(if_none_match)):
         return Response(status_code=304, headers=headers)
     kept = format_of(image)
     form = negotiate(format, None, [kept, "nifti", "png", "nrrd", "metaimage", "tiff", "npy"])

@@ -44,6 +44,19 @@ def test_wrong_task(client: TestClient, picture: bytes) -> None:
     post(client, path, 422, "wrong_task", files={"image": picture})
 
 
+def test_what_is_given_twice(client: TestClient, picture: bytes, labels: bytes) -> None:
+    """One of them would be left out; an image may have several parts."""
+    path, part = "/v1/models/tiny-synthesis/synthesize", ("labels", labels)
+    for twice in ([part, part], [part, ("seed", (None, "1")), ("seed", (None, "2"))]):
+        detail = post(client, path, 422, "invalid_parameter", files=twice)
+        assert detail == f"{twice[-1][0]}: given 2 times, and there may be one"
+    asked = f"{path}?format=png&format=json"
+    detail = post(client, asked, 422, "invalid_parameter", files=[part])
+    assert detail == "format: given 2 times, and there may be one"
+    path, channels = "/v1/models/tiny-segmentation/segment", [("image", picture)] * 2
+    assert "channel" in client.post(path, files=channels).json()["detail"]
+
+
 def test_a_misspelt_parameter(client: TestClient, picture: bytes, labels: bytes) -> None:
     path, files = "/v1/models/tiny-synthesis/synthesize", {"labels": labels}
     detail = post(client, path, 422, "invalid_parameter", files=files, data={"sed": 7})
