@@ -75,7 +75,8 @@ def main() -> None:
         run_arms(options, sizes, results, model_of)
         judge_images(options, sizes, results, model_of)
     known = ModelRepository(options.work / "models").names()
-    shown = {name: model_of(name) for name in results.quality if name in known}
+    made = [name for name in GENERATORS if name in results.quality and name in known]
+    shown = {name: model_of(name) for name in made}
     drawn = pictures.write(options.pictures, shown) if shown else {}
     print(table(results, sizes))
     write_page(options.docs, MARKS, table(results, sizes), drawn)

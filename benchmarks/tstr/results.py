@@ -148,7 +148,7 @@ def _arms(results: Results, sizes: Sizes) -> Iterator[str]:
 
 
 def _generators(results: Results) -> Iterator[str]:
-    found = results.quality
+    found = {name: results.quality[name] for name in _NAMES if name in results.quality}
     if not found:
         return
     yield "| | " + " | ".join(_NAMES[name] for name in found) + " |"
