@@ -298,6 +298,7 @@ PURPOSES = {
     "labelmaps/originals.py": "shapes of the new label maps",
     "data/prepare.py": "preparation",
     "augment/generate.py": "intensities of the synthetic images",
+    "augment/models.py": "threshold of the judge",
     "evaluation/evaluator.py": "evaluation",
     "reports/segmentation.py": "pictures of the judge's report",
     "augment/result.py": "pictures of the report",
