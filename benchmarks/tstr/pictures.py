@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from benchmarks.tstr import data
-from benchmarks.tstr.arms import PLAIN, synthesized
+from benchmarks.tstr.arms import synthesized
 from caps_med.images import to_uint8
 from caps_med.inference import Model
 
 Floats = NDArray[np.float32]
 
 GAP, CAPTION, INK, PAPER = 4, 22, (225, 225, 230), (18, 18, 24)
-TITLES = {"capspix2pix": "CapsPix2Pix", "capspix2pix-plain": PLAIN, "pix2pix": "pix2pix",
-          "spade": "SPADE"}  # fmt: skip
+TITLES = {"capspix2pix": "CapsPix2Pix", "capspix2pix-plain": "without capsules",
+          "pix2pix": "pix2pix", "spade": "SPADE"}  # fmt: skip
 #: Label maps, and images of one of them.
 MAPS, REPEATS = 4, 6
 
