@@ -73,7 +73,8 @@ class BodyLimit:
         self._bodies = Budget(bounds.together)
         # Parts of any size stay in memory: no scan is spooled to disk.
         WholeForms.spool_max_size = bounds.size
-        requests.MultiPartParser = WholeForms  # type: ignore[attr-defined]  # reads their forms
+        # Starlette's requests take no other parser than the one that this name stands for.
+        requests.MultiPartParser = WholeForms  # type: ignore[attr-defined]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with a `receive` that counts bytes; answer if a bound is exceeded."""

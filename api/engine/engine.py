@@ -145,7 +145,7 @@ class Engine:
         except Exception:
             self.failed = True
             raise
-        self.ready = True
+        self.ready, self.failed = True, False
 
     async def _warm(self, model: Model) -> None:
         async with self._places:

@@ -15,7 +15,7 @@ from training.data import Sample
 #: From a generator's name to the model.
 ModelOf = Callable[[str], Model]
 
-#: What tables and pictures call the ablation.
+#: What tables call the ablation.
 PLAIN = "CapsPix2Pix without capsules"
 #: Synthetic images for each that is drawn of a real one, where they are mixed.
 BESIDE_REAL = 3

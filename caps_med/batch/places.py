@@ -107,9 +107,9 @@ def matching(pattern: Place) -> list[Place]:
         import glob
 
         folder = next(one for one in pattern.parents if one.exists())
-        whole = Path(glob.escape(str(folder)), pattern.relative_to(folder))
-        found = sorted(glob.glob(str(whole), recursive=True))  # noqa: PTH207 - absolute
-        return [Path(one) for one in found]
+        below = str(pattern.relative_to(folder))
+        found = glob.glob(below, root_dir=folder, recursive=True)  # noqa: PTH207 - no hidden files
+        return [folder / one for one in sorted(found)]
     return [_beside(pattern, one) for one in sorted(cast(list[str], pattern.fs.glob(pattern.path)))]
 
 

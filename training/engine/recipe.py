@@ -35,6 +35,8 @@ def _checked_rate(rate: float | Literal["auto"]) -> float | Literal["auto"]:
 LearningRate = Annotated[float | Literal["auto"], AfterValidator(_checked_rate)]
 Count = Annotated[int, Field(ge=1)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+#: A share that is never all.
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 #: Edge of a crop; every network here halves it three times.
 Crop = Annotated[int, Field(ge=8, multiple_of=8)]
 

@@ -163,8 +163,14 @@ def test_transposed_convolutions_are_smoothed_in_the_last_epochs(
 def test_only_what_is_smoothed_from_the_start_begins_transposed(
     axon_source: Source, axons: Path
 ) -> None:
-    for changes in ({"upsampling": "transposed"}, {"upsampling": "linear"}, {"start_from": "m"}):
-        assert recipe(axons, **changes).completed(axon_source).transposed_first == 0
+    others = ({"network": "pix2pix"}, {"network": "spade"}, {"start_from": "m"})
+    for changes in ({"upsampling": "transposed"}, {"upsampling": "linear"}, *others):
+        chosen = recipe(axons, crop=64, **changes).completed(axon_source)
+        assert chosen.transposed_first == 0 == chosen.epochs_before_best
+    for network in ("pix2pix", "spade"):
+        assert recipe(axons, network=network).resampling(1)[0] == "transposed"
+        with pytest.raises(ValueError, match=f"network={network} has no capsules to enlarge"):
+            recipe(axons, network=network, transposed_first=0.5)
     with pytest.raises(ValueError, match=r"transposed_first=0\.5: upsampling=linear is the same"):
         recipe(axons, upsampling="linear", transposed_first=0.5)
 

@@ -18,7 +18,7 @@ from caps_med.preprocessing import PicturePreprocessing
 from training.data.classified import ClassifiedSource
 from training.engine import distributed
 from training.engine.precision import Precision, chosen_precision
-from training.engine.recipe import Recipe
+from training.engine.recipe import Count, Fraction, Recipe
 from training.evaluation.classification.calibration import fitted
 from training.evaluation.classification.scores import (
     answers,
@@ -102,9 +102,9 @@ class ClassificationRecipe(Recipe):
         preparation: how an image becomes the network's input.
     """
 
-    epochs: Annotated[int, Field(ge=1)] = EPOCHS
+    epochs: Count = EPOCHS
     steps: Annotated[int, Field(ge=0)] = 0
-    batch_size: Annotated[int, Field(ge=1)] = 128
+    batch_size: Count = 128
     task: ClassVar[Task] = "classification"
     before: ClassVar[Mapping[str, Any]] = {"keep_classes": False}
 
@@ -113,7 +113,7 @@ class ClassificationRecipe(Recipe):
     margin: Margin = "linear"
     reconstruction_weight: Annotated[float, Field(ge=0)] = 0.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    weight_average: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    weight_average: Fraction = 0.0
     iterations: Annotated[int, Field(ge=1, le=10)] | None = None
     arguments: Mapping[str, Any] = Field(default_factory=dict)
     precision: Precision | None = None

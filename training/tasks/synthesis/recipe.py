@@ -20,7 +20,15 @@ from caps_med.networks import CapsuleNetwork, SynthesisNetwork
 from caps_med.networks.capspix2pix import BorderPadding
 from training.data.samples import Source, evenly
 from training.engine.precision import Precision
-from training.engine.recipe import Count, Crop, CropRecipe, LearningRate, Weight, first_epochs
+from training.engine.recipe import (
+    Count,
+    Crop,
+    CropRecipe,
+    Fraction,
+    LearningRate,
+    Weight,
+    first_epochs,
+)
 from training.evaluation.validation import synthesis_scores
 from training.tasks.synthesis.noise import has_fibres, noise_lengths
 from training.transforms import Augmentation, Share
@@ -38,8 +46,6 @@ GENTLE = Augmentation(
     blur=0.0,
     noise=0.0,
 )
-#: A share that is never all.
-Fraction = Annotated[float, Field(ge=0, lt=1)]
 #: Share of the epochs in which a generator that is smoothed is not, at first.
 TRANSPOSED_FIRST = 0.75
 #: Most held-out samples that are scored, evenly spaced: volumes have thousands of slices.
@@ -93,7 +99,7 @@ class SynthesisRecipe(CropRecipe):
         transposed_first: share of the epochs, the first ones, in which transposed convolutions are
             not smoothed and borders are continued by zeros, as published. A generator with
             `upsampling` ``smoothed`` keeps more of the geometry for it. None is three quarters;
-            with another `upsampling`, and with `start_from`, it is none of them.
+            with another `upsampling` or network, and with `start_from`, it is none of them.
         fibres: whether the random fields have fibres; None asks the data, see
             `training.tasks.synthesis.noise.has_fibres`.
         dropout: channel dropout after each capsule layer while training.
@@ -206,6 +212,11 @@ class SynthesisRecipe(CropRecipe):
 
     @model_validator(mode="after")
     def _smooths_what_was_transposed(self) -> SynthesisRecipe:
+        if self.transposed_first and not self._is_capspix2pix:
+            raise ValueError(
+                f"transposed_first={self.transposed_first}: network={self.network} has no capsules "
+                "to enlarge; leave it out"
+            )
         if self.transposed_first and self.upsampling != "smoothed":
             raise ValueError(
                 f"transposed_first={self.transposed_first}: upsampling={self.upsampling} is the "
@@ -220,7 +231,7 @@ class SynthesisRecipe(CropRecipe):
 
     def resampling(self, epoch: int) -> tuple[Upsampling, BorderPadding]:
         """How capsules are enlarged and the border is continued in an epoch, the first being 1."""
-        if epoch <= self.epochs_before_best:
+        if epoch <= self.epochs_before_best or not self._is_capspix2pix:
             return "transposed", "zeros"
         return self.upsampling, self.padding
 
@@ -268,7 +279,8 @@ class SynthesisRecipe(CropRecipe):
         """
         values: dict[str, Any] = {}
         if self.transposed_first is None:
-            begins = self.upsampling == "smoothed" and self.start_from is None
+            smoothed = self._is_capspix2pix and self.upsampling == "smoothed"
+            begins = smoothed and self.start_from is None
             values["transposed_first"] = TRANSPOSED_FIRST if begins else 0.0
         if self.fibres is None:
             values["fibres"] = has_fibres(source)

@@ -183,7 +183,7 @@ def training_step(
         loss=GeneratorLoss(
             _weights(recipe),
             judge.to(device) if judge else None,
-            shifted=recipe.upsampling != "transposed",
+            shifted=recipe.resampling(recipe.epochs)[0] != "transposed",
         ),
         recipe=recipe,
         device=device,
