@@ -61,9 +61,8 @@ class CapsPix2Pix(NoisyGenerator):
             plane.
         codes: style codes of training images that the noise ``"field"`` keeps, near which new ones
             are drawn; 0 draws from a standard normal distribution.
-        capsules: False replaces every capsule layer by a convolution of the same width (with
-            a leaky rectifier): the ablation that tells what routing
-            contributes, without `layers`.
+        capsules: False replaces every capsule layer by a convolution of the same width (with a
+            leaky rectifier): the ablation that tells what routing contributes, without `layers`.
 
     ``gen(label [B, L, *S], z [B, Z])`` -> image ``[B, C, *S]``; each spatial axis a multiple of 8.
 
@@ -196,20 +195,17 @@ class CapsPix2Pix(NoisyGenerator):
     def _conv(
         self, below: Shape, above: Shape, kernel_size: int = 5, stride: int = 1
     ) -> ConvCapsule | PlainLayer:
-        padding: Padding = _VOTES_PADDING[self.padding]
-        dims = self.spatial_dims
-        if self.has_capsules:
-            return conv_capsule(dims, below, above, kernel_size, stride, padding)
-        return PlainLayer(conv_capsule(dims, _joined(below), above, kernel_size, stride, padding))
+        layer = conv_capsule(
+            self.spatial_dims, self._taken(below), above, kernel_size, stride,
+            _VOTES_PADDING[self.padding],
+        )  # fmt: skip
+        return layer if self.has_capsules else PlainLayer(layer)
 
     def _deconv(self, below: Shape, above: Shape) -> DeconvCapsule | PlainLayer:
-        if self.has_capsules:
-            return deconv_capsule(self.spatial_dims, below, above, self.upsampling)
-        layer = deconv_capsule(self.spatial_dims, _joined(below), above, self.upsampling)
-        return PlainLayer(layer)
+        layer = deconv_capsule(self.spatial_dims, self._taken(below), above, self.upsampling)
+        return layer if self.has_capsules else PlainLayer(layer)
 
-
-def _joined(shape: Shape) -> Shape:
-    """All channels of these capsules as the atoms of one type."""
-    types, atoms = shape
-    return 1, types * atoms
+    def _taken(self, below: Shape) -> Shape:
+        """What a layer takes: these capsules, or without capsules all channels as those of one."""
+        types, atoms = below
+        return below if self.has_capsules else (1, types * atoms)
