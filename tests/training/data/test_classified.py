@@ -356,6 +356,11 @@ class TestEitherKind:
         shutil.copy(tmp_path / "labels.csv", tmp_path / "others.csv")
         assert "labels.csv, others.csv: give the path of one" in open_classified(tmp_path).error
 
+    def test_a_list_that_is_not_text_is_named(self, tmp_path: Path) -> None:
+        listed = csv_list(tmp_path, TRAIN, TEST).rename(tmp_path / "labels.csv")
+        listed.write_bytes(listed.read_bytes().replace(b"png", "\xe9".encode("latin-1"), 1))
+        assert f"{listed}: cannot be read as text" in open_classified(tmp_path).error
+
     def test_a_list_counts_for_more_than_folders_but_less_than_label_maps(
         self, discs: Path, tmp_path: Path
     ) -> None:

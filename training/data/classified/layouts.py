@@ -155,6 +155,16 @@ def _lists_inside(folder: Path) -> list[ClassifiedImages]:
     return found
 
 
+def _unreadable_list(folder: Path) -> str:
+    """Why a table in a folder cannot be read, in a sentence; empty if all can be."""
+    for path in sorted(folder.iterdir()):
+        try:
+            class_list(path)
+        except InvalidInput as error:
+            return f"{error}."
+    return ""
+
+
 def class_folders(folder: Path) -> ClassifiedImages | None:
     """A folder per class; inside ``train``, ``val`` and ``test`` where these exist."""
     if not folder.is_dir():
@@ -197,6 +207,8 @@ def hint(path: Path) -> str:
     if len(lists := _lists_inside(path)) > 1:
         names = ", ".join(listed.root.name for listed in lists)
         return f"There are several lists of classes, {names}: give the path of one."
+    if unreadable := _unreadable_list(path):
+        return unreadable
     folders = [folder for folder in _folders(path) if entries(folder)[0]]
     if len(folders) == 1 or (not folders and entries(path, deep=False)[0]):
         where = f"in {folders[0].name}/" if folders else "in no folder of a class"
