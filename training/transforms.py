@@ -141,13 +141,15 @@ def segmentation_transforms(
 
     The share `plain` of the crops is only cropped and flipped. In the others, where the data have
     tissue probabilities, the share `individuals` becomes another individual (`RandIndividuald`);
-    then contrast, bias field, sharpness and noise vary. A masked background stays zero.
+    then contrast, bias field, sharpness and noise vary. A masked background stays zero. An
+    `augmentation` that warps nothing resamples nothing.
     """
     augmentation = augmentation or Augmentation()
+    warp = augmentation.warps
     drawn = [RandIndividuald(prob=individuals)] if "tissue" in source.training[0] else []
     varied = [*drawn, *_intensities(source.normalization.foreground_only, augmentation)]
     shapes = [
-        mt.Compose([*spatial_transforms(source, crop, augmentation, True, foreground), *varied]),
+        mt.Compose([*spatial_transforms(source, crop, augmentation, warp, foreground), *varied]),
         mt.Compose(spatial_transforms(source, crop, augmentation, False, foreground)),
     ]
     choose = mt.SelectItemsd(("image", "label"))

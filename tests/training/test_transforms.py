@@ -12,7 +12,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from training.transforms import _AroundLabeld, _Elasticd, _Padded
+from caps_med.images import Normalization
+from training.data.samples import Source
+from training.transforms import (
+    Augmentation,
+    _AroundLabeld,
+    _Elasticd,
+    _Padded,
+    segmentation_transforms,
+)
 
 KEYS = ("image", "label")
 
@@ -75,3 +83,20 @@ def test_crops_around_labels_without_warnings_of_samples_without_any(threshold: 
             (expected,) = theirs.set_random_state(seed)(whole)
         for key in KEYS:
             assert torch.equal(found[key], torch.as_tensor(expected[key]))
+
+
+@pytest.mark.parametrize("crop", [16, 17])
+def test_nothing_is_resampled_where_nothing_warps(crop: int) -> None:
+    pixels = sample(40, 40)
+    source = Source(
+        "one", [pixels], ["a"], frozenset(), {0: "no", 1: "yes"}, None, None, Normalization(), ""
+    )
+    calm = Augmentation(
+        rotation=0, zoom=0, shear=0, elastic=0, flip_columns=0, field=0, contrast=0, brightness=0,
+        blur=0, noise=0,
+    )  # fmt: skip
+    draw = segmentation_transforms(source, crop, augmentation=calm).set_random_state(0)
+    windows = np.lib.stride_tricks.sliding_window_view(pixels["image"], (crop, crop), (1, 2))
+    for _ in range(5):
+        found = np.asarray(draw(dict(pixels))["image"])[:, None, None]
+        assert (windows == found).all((0, 3, 4)).any()
