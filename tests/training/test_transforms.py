@@ -87,7 +87,7 @@ def test_crops_around_labels_without_warnings_of_samples_without_any(threshold: 
 
 @pytest.mark.parametrize("crop", [16, 17])
 def test_nothing_is_resampled_where_nothing_warps(crop: int) -> None:
-    pixels = sample(40, 40)
+    pixels = {str(key): array for key, array in sample(40, 40).items()}
     source = Source(
         "one", [pixels], ["a"], frozenset(), {0: "no", 1: "yes"}, None, None, Normalization(), ""
     )
