@@ -67,7 +67,7 @@ def main() -> None:
     print(text)
     draw(options.figure, cells, dict(itertools.islice(NAMES.items(), NETWORKS)))
     pictures = {
-        options.figure: "Accuracy on what was left out, by accuracy on what was trained",
+        options.figure: "Accuracy on held-out conditions against accuracy on those of the training",
         options.sheet: "Pairs; below them one digit and its reconstruction, then the other",
     }
     there = {path: name for path, name in pictures.items() if path.exists()}
@@ -169,7 +169,7 @@ def _all_tables(cells: Sequence[Cell]) -> Iterator[str]:
     }
     devices = sorted({cell["device"] for cell in cells})
     hours = sum(cell["seconds"] for cell in cells) / 3600
-    yield f"{len(cells)} cells on {', '.join(devices)}, {hours:.1f} hours, several at a time."
+    yield f"{len(cells)} runs on {', '.join(devices)}: {hours:.1f} hours, several at a time."
     yield ""
     for experiment, table in tables.items():
         chosen = [cell for cell in cells if cell["experiment"] == experiment]
@@ -210,7 +210,7 @@ def _affine(cells: Sequence[Cell]) -> Iterator[str]:
         turned = [spread([c["rotations"][a] for c in own]) for a in ("30", "60", "90", "180")]
         yield _row(NAMES[name], f"{own[0]['parameters']:,}", len(own), *found, *turned)
     yield ""
-    yield "Accuracy on affine maps in %, stopped at equal accuracy on digits that are not mapped:"
+    yield "Accuracy in % on affine maps when training stops at equal accuracy on clean digits:"
     yield ""
     yield from against_cnn(cells, "clean", "affine")
     yield ""
@@ -221,7 +221,8 @@ def _adversarial(cells: Sequence[Cell]) -> Iterator[str]:
     epsilons = cells[0]["attacks"]["epsilons"]
     yield "### Attacks"
     yield ""
-    yield "Success in % on digits answered right, mean over seeds, by largest change ε of a pixel."
+    yield "Success rate in % of the correctly classified digits, mean over seeds, by the largest"
+    yield "change ε of a pixel."
     yield ""
     yield from _heading("network", "attack", *(f"ε = {e:g}" for e in epsilons))
     for name, own in _by_network(cells).items():
@@ -243,7 +244,7 @@ def _viewpoints(cells: Sequence[Cell]) -> Iterator[str]:
         if not chosen:
             continue
         yield ""
-        yield f"Two thirds of the {protocol}s left out: accuracy in % after the last epoch."
+        yield f"Two thirds of the {protocol}s held out: accuracy in % after the last epoch."
         yield ""
         yield from _heading("network", "parameters", "seeds", "familiar", "novel")
         for name, own in _by_network(chosen).items():
@@ -251,7 +252,7 @@ def _viewpoints(cells: Sequence[Cell]) -> Iterator[str]:
             found = [spread([epoch[m] for epoch in last]) for m in ("familiar", "novel")]
             yield _row(NAMES[name], f"{own[0]['parameters']:,}", len(own), *found)
         yield ""
-        yield "Stopped at equal accuracy on familiar viewpoints:"
+        yield "The same when training stops at equal accuracy on familiar viewpoints:"
         yield ""
         yield from against_cnn(chosen, "familiar", "novel")
 
@@ -259,7 +260,8 @@ def _viewpoints(cells: Sequence[Cell]) -> Iterator[str]:
 def _overlap(cells: Sequence[Cell]) -> Iterator[str]:
     yield "### Overlapping digits"
     yield ""
-    yield "Both digits named, % of pairs; mean squared error of the reconstruction of one digit."
+    yield "Pairs with both digits recognized, in %; mean squared error of the reconstruction of one"
+    yield "digit."
     yield ""
     yield from _heading("network", "parameters", "seeds", "both right", "reconstruction error")
     for name, own in _by_network(cells).items():
@@ -273,7 +275,7 @@ def _few_labels(cells: Sequence[Cell]) -> Iterator[str]:
     counts = sorted({cell["about"]["per_class"] for cell in cells})
     yield "### Few labels"
     yield ""
-    yield "Accuracy in % after the last step, mean over seeds, by digits of each class to learn."
+    yield "Accuracy in % after the last step, mean over seeds, by training digits per class."
     yield ""
     yield from _heading("network", *map(str, counts))
     for name, own in _by_network(cells).items():
@@ -318,22 +320,22 @@ def _ahead(name: str, own: Sequence[Cell], cnn: Sequence[Cell], family: str) -> 
 
 
 def _ablation(cells: Sequence[Cell]) -> Iterator[str]:
-    yield "### What of matrix capsules matters"
+    yield "### Which parts of matrix capsules matter"
     yield ""
-    yield "Error in % on other objects after the last epoch, mean over seeds."
+    yield "Error in % on held-out objects after the last epoch, mean over seeds."
     yield ""
     yield from _variants(cells)
 
 
 def _ablation_digits(cells: Sequence[Cell]) -> Iterator[str]:
     count = len(small_digits.split()[1])
-    yield "### What of matrix capsules matters, on digits of 8 x 8 pixels"
+    yield "### Which parts of matrix capsules matter, on digits of 8 x 8 pixels"
     yield ""
-    yield "Tiny matrix capsules (types 4, 8, 8) on scikit-learn's digits, 15 epochs; each row"
-    yield "differs in one thing from two iterations, matrix poses, coordinates and the spread"
-    yield f"loss (published: from three iterations). Error in % on the {count} digits that are for"
-    yield "testing alone, after the last epoch, mean over seeds; intervals (Wilson, 95 %) are of"
-    yield "the digits, not of the seeds."
+    yield "Tiny matrix capsules (types 4, 8, 8) on scikit-learn's digits, 15 epochs. Each row"
+    yield "differs in one respect from two iterations, matrix poses, coordinates and the spread"
+    yield f"loss (published: from three iterations). Error in % on the {count} test digits after"
+    yield "the last epoch, mean over seeds; the intervals (Wilson, 95 %) cover the sampling of"
+    yield "digits, not the variation between seeds."
     yield ""
     yield from _variants(cells, lambda errors: among(errors, count))
 
@@ -372,7 +374,7 @@ def _transfer_digits(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _between(cells: Sequence[Cell]) -> Iterator[str]:
-    yield "Success in % of PGD made for one network (rows) on another (columns), mean over seeds."
+    yield "Success rate in % of PGD for one network (rows) on another (columns), mean over seeds."
     yield ""
     names = list(cells[0]["rates"])
     for number, epsilon in enumerate(cells[0]["epsilons"]):
