@@ -65,9 +65,9 @@ def _lines(what: str, found: Summary) -> Iterator[str]:
         totals.update(counts)
     yield _row("**all**", totals)
     pictures = totals.total() - totals["no picture"]
-    yield f"\n{totals['right']} of {pictures} that hold a picture are right; {found['chosen']} of "
-    yield "them hold several volumes, of which one is chosen.\n"
-    yield "| refused because | |\n|---|---:|"
+    yield f"\n{totals['right']} of {pictures} with pictures are read correctly; {found['chosen']}"
+    yield "of these hold several volumes, one of which is chosen.\n"
+    yield "| reason of refusal | |\n|---|---:|"
     yield from (f"| {reason} | {count} |" for reason, count in found["refusals"].items())
     yield ""
 
