@@ -194,7 +194,7 @@ def rename(name: Name, new_name: NewName, models: Models = None) -> None:
 def copy(name: Name, new_name: NewName, models: Models = None) -> None:
     """Copy a model's newest version, or the one that is named, as version 1 of a new name.
 
-    Example: caps-med models copy brain-t1-tissue@3 my-tissue
+    Example: caps-med models copy brain-t1-tissue@4 my-tissue
     """
     from caps_med.bundles import ModelRepository
     from caps_med.bundles.manage import copy_model

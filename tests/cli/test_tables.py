@@ -11,7 +11,7 @@ from caps_med.cli.tables import print_table
 HEADINGS = ("model, class", "Dice", "95 % Hausdorff distance", "missed")
 SCORE = "0.811 ± 0.043 [0.772, 0.850]"
 ROWS = [
-    ("brain-t1-tissue@3, cerebrospinal fluid", SCORE, SCORE, "0"),
+    ("brain-t1-tissue@4, cerebrospinal fluid", SCORE, SCORE, "0"),
     ("a [bold]name[/bold] in brackets", "", SCORE, "12"),
 ]
 
@@ -38,7 +38,7 @@ def test_a_table_where_there_is_room_else_lines() -> None:
     assert "┃ missed ┃" in printed(80)
     assert printed(40).splitlines() == [
         "2 cases",
-        "brain-t1-tissue@3, cerebrospinal fluid",
+        "brain-t1-tissue@4, cerebrospinal fluid",
         "  Dice: 0.811 ± 0.043 [0.772, 0.850]",
         "  95 % Hausdorff distance: 0.811 ± 0.043",
         "    [0.772, 0.850]",
