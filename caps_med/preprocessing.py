@@ -28,7 +28,7 @@ from caps_med.images import (
     to_uint8,
     with_channels,
 )
-from caps_med.images.slices import stack_shape
+from caps_med.images.channels import is_plain_volume
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -125,8 +125,9 @@ class Preprocessing(BaseModel):
         Raises:
             InvalidInput: as `image`.
         """
-        size, spacing = stack_shape(image, self._plane_of(image))
-        return self._resampled(size, spacing)
+        stack = self._stack(image)
+        depth, _, rows, columns = stack.array.shape
+        return self._resampled((depth, rows, columns), stack.lengths)
 
     def slice_index(self, image: MedicalImage, number: int | None) -> int:
         """The network's slice at the place of slice `number` of the image, the middle one of None.
@@ -134,16 +135,13 @@ class Preprocessing(BaseModel):
         Raises:
             InvalidParameter: there is no such slice. InvalidInput: as `image`.
         """
-        depth = slice_count(image, self._plane_of(image))
+        depth = len(self._stack(image).array)
         return chosen_slice(depth, number) * self.grid(image)[0] // depth
 
     def _stack(self, image: MedicalImage) -> SliceStack:
-        return SliceStack.from_image(image, self._plane_of(image), copy=False)
-
-    def _plane_of(self, image: MedicalImage) -> Plane:
-        """The plane; a network of pictures takes a volume of one slice as that picture."""
-        single = None if self.spacing_mm else single_slice_plane(image)
-        return single or self.plane
+        """The slices; a network of pictures takes a volume of one slice as that picture."""
+        single = None if self.spacing_mm else single_slice(image)
+        return single or SliceStack.from_image(image, self.plane, copy=False)
 
     def _size(self, stack: SliceStack, limits: Limits | None) -> tuple[int, int, int]:
         """Slices, rows and columns at the network's spacing, if they are within `limits`."""
@@ -238,7 +236,7 @@ class PicturePreprocessing(BaseModel):
             InvalidParameter: there is no such slice.
         """
         image = with_channels(image, self.channels)
-        stack = SliceStack.from_image(image, single_slice_plane(image) or self.plane)
+        stack = single_slice(image) or SliceStack.from_image(image, self.plane)
         picture = np.ascontiguousarray(stack.array[chosen_slice(len(stack.array), slice)])
         normalization = self.normalization.for_white(image.white)
         eight_bits = picture.dtype == np.uint8 and normalization.window == (0.0, 255.0)
@@ -364,6 +362,29 @@ def single_slice_plane(image: MedicalImage) -> Plane | None:
         return None
     planes: tuple[Plane, ...] = get_args(Plane)
     return next(plane for plane in planes if slice_count(image, plane) == 1)
+
+
+def single_slice(image: MedicalImage) -> SliceStack | None:
+    """A volume of a single slice as that slice; None for pictures and thicker volumes.
+
+    It is in display orientation. An array without a geometry, `[H, W, 1]` or `[1, H, W]`, is the
+    picture that it holds: it is not turned.
+    """
+    plane = single_slice_plane(image)
+    if plane is None:
+        return None
+    if is_plain_volume(image):
+        image, plane = replace(image, affine=_upright(image.spatial_shape)), "axial"
+    return SliceStack.from_image(image, plane, copy=False)
+
+
+def _upright(shape: Sequence[int]) -> NDArray[np.float64]:
+    """The affine of an array of a single slice of which the axial slice is the picture as it is."""
+    across = shape.index(1)
+    rows, columns = (axis for axis in range(3) if axis != across)
+    affine = np.eye(4)
+    affine[:3, [across, rows, columns]] = ((0, 0, -1), (0, -1, 0), (1, 0, 0))  # S, P, L
+    return affine
 
 
 def resampled(slices: Tensor, size: tuple[int, int, int], labels: bool = False) -> Tensor:

@@ -23,7 +23,12 @@ from caps_med.bundles import ModelRepository
 from caps_med.errors import InputTooLarge, InvalidInput, InvalidParameter
 from caps_med.images import Limits, MedicalImage, Normalization
 from caps_med.networks import build_network, one_hot
-from caps_med.preprocessing import Preprocessing, single_slice_plane, with_neighbours
+from caps_med.preprocessing import (
+    PicturePreprocessing,
+    Preprocessing,
+    single_slice_plane,
+    with_neighbours,
+)
 from training.data import Preparation, Source, load_source, open_dataset
 from training.engine.recipe import Recipe
 from training.tasks.planning import plan
@@ -257,6 +262,23 @@ def test_ends_repeat_the_last_slice() -> None:
 def test_the_plane_of_a_single_slice(shape: tuple[int, ...], plane: str | None) -> None:
     assert single_slice_plane(MedicalImage(np.zeros((1, *shape)))) == plane
     assert single_slice_plane(MedicalImage(np.zeros((1, 4, 5)))) is None
+
+
+@pytest.mark.parametrize("shape", [(6, 6, 1), (1, 6, 6), (5, 6, 1), (1, 5, 6), (5, 1, 6)])
+def test_an_array_of_a_single_slice_is_the_picture_that_it_holds(shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    image, picture = caps_med.read_image(array), caps_med.read_image(array.squeeze())
+    seen, expected = Preprocessing().image(image), Preprocessing().image(picture)
+    assert torch.equal(seen.slices, expected.slices)
+    assert Preprocessing().grid(image) == Preprocessing().grid(picture)
+    np.testing.assert_array_equal(
+        seen.restore(seen.slices)[0].squeeze(), expected.restore(expected.slices)[0]
+    )
+    pictures = PicturePreprocessing(size=(8, 8))
+    np.testing.assert_array_equal(pictures(image), pictures(picture))
+    given = MedicalImage(image.array, np.eye(4), format="nifti")  # with a geometry: as displayed
+    turned = Preprocessing().image(given).slices[0, 0]
+    assert not torch.equal(turned, expected.slices[0, 0])
 
 
 @pytest.mark.parametrize("slice_mm", [0.8, 2.5, 7.0])

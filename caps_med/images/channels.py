@@ -64,14 +64,19 @@ def as_picture(
     Returns:
         ``[C, H, W]``.
     """
-    plain = image.format in ("npy", "npz") and np.array_equal(image.affine, np.eye(4))
-    if image.spatial_dims != 3 or len(image.array) != 1 or not plain:
+    if len(image.array) != 1 or not is_plain_volume(image):
         return image
     for axis in (-1, 0):
         array = np.moveaxis(image.array[0], axis, 0)
         if channels in (None, len(array)) and size in (None, array.shape[1:]):
             return MedicalImage(np.ascontiguousarray(array), format=image.format)
     return image
+
+
+def is_plain_volume(image: MedicalImage) -> bool:
+    """Whether it is a volume of npy or npz, which has no geometry."""
+    plain = image.format in ("npy", "npz") and np.array_equal(image.affine, np.eye(4))
+    return image.spatial_dims == 3 and plain
 
 
 def several_volumes(image: MedicalImage, wanted: str) -> SeveralVolumes:

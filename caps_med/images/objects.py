@@ -45,7 +45,7 @@ def from_object(
 
     An array ``[X, Y, Z]`` alone is read as its npy file is, with a warning that it has no geometry;
     to a model of pictures with C channels ``[C, H, W]`` and ``[H, W, C]`` are pictures, see
-    `caps_med.images.channels.as_picture`.
+    `caps_med.images.channels.as_picture` and, where C is 1, `caps_med.preprocessing.single_slice`.
 
     Args:
         source: as above.

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite
-from caps_med.images import Kind, MedicalImage, SliceStack, placed_on, stack_channels
-from caps_med.images.channels import AFFINE_TOLERANCE, as_picture
+from caps_med.images import Kind, MedicalImage, placed_on, stack_channels
+from caps_med.images.channels import AFFINE_TOLERANCE, as_picture, is_plain_volume
 from caps_med.images.labels import smallest_unsigned
-from caps_med.preprocessing import single_slice_plane
+from caps_med.preprocessing import single_slice
 from training.data.cases import Case, Cases, FileRef, Instances
 from training.data.instances import as_classes
 from training.data.stacks import read_reference
@@ -103,13 +103,15 @@ def read_case(
     label = _read_label(case)
     if case.segments:
         label = _placed(case.label, label, channels[0][1])
+    channels = [(ref, _as_slice_of(label, one)) for ref, one in channels]
+    label = _as_slice_of(channels[0][1], label)
     image = _joined([(ref, _flat(one)) for ref, one in channels])
     label = _flat(label)
     if label.spatial_dims == 2:
         image = as_picture(image, size=label.spatial_shape)
     _check_fit(case.images[0], image, case.label, label, "its label map")
     label = with_ids(_learned(case.label, label, instances), label_values)
-    if flat or not all(single_slice_plane(one) for _, one in channels):
+    if flat or not all(single_slice(one) for _, one in channels):
         return image, label
     image = _joined(channels)
     return image, _in_slice_of(image, label)
@@ -202,18 +204,26 @@ def _is_picture(reference: FileRef) -> bool:
 
 def _flat(image: MedicalImage) -> MedicalImage:
     """Turn a volume of a single slice into a picture in display orientation."""
-    plane = single_slice_plane(image)
-    if plane is None:
+    stack = single_slice(image)
+    if stack is None:
         return image
-    (array,) = SliceStack.from_image(image, plane).array
+    array = np.ascontiguousarray(stack.array[0])
     return replace(image, array=array, affine=np.eye(4), header=None, origin=None)
+
+
+def _as_slice_of(known: MedicalImage, image: MedicalImage) -> MedicalImage:
+    """An array without geometry over the voxels of a single slice that has one, with that."""
+    plain = is_plain_volume(image) and not is_plain_volume(known)
+    if plain and image.spatial_shape == known.spatial_shape and single_slice(known):
+        return replace(image, affine=known.affine, format=known.format)
+    return image
 
 
 def _in_slice_of(image: MedicalImage, label: MedicalImage) -> MedicalImage:
     """A label map that is a picture, as a volume of the single slice that the image is."""
-    plane = single_slice_plane(image)
-    assert plane is not None  # noqa: S101 - `read_case` asks for it
-    array = SliceStack.from_image(image, plane, copy=False).restore(label.array)
+    stack = single_slice(image)
+    assert stack is not None  # noqa: S101 - `read_case` asks for it
+    array = stack.restore(label.array)
     return replace(
         image.with_array(array, kind="labels"),
         palette=label.palette,

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -268,6 +269,50 @@ def test_two_labels_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_a_registered_data_set_is_not_interpreted() -> None:
     with pytest.raises(InvalidParameter, match="mni152 has labels and channels of its own"):
         open_dataset("mni152", interpretation=Interpretation("binary"))
+
+
+@pytest.mark.parametrize("axis", [0, -1, None])
+@pytest.mark.parametrize("label_axis", [0, -1, None, "png"])
+def test_arrays_of_a_single_slice_are_not_turned(
+    tmp_path: Path, axis: int | None, label_axis: int | str | None
+) -> None:
+    """A square picture would keep its size, and lie beside a label map that was not turned."""
+    pixels = np.arange(144, dtype=np.uint8).reshape(12, 12)
+    mask = np.asarray(pixels > 80, np.uint8)
+    for number in range(2):
+        image = pixels + np.uint8(number)
+        write_array(image, tmp_path / "images" / f"{number}.npy", axis)
+        if label_axis == "png":
+            write(mask, tmp_path / "labels" / f"{number}.png", "labels")
+        else:
+            write_array(mask, tmp_path / "labels" / f"{number}.npy", label_axis)  # type: ignore[arg-type]
+    dataset = open_dataset(tmp_path)
+    for flat in (True, False):
+        image, label = dataset.read(dataset.cases[0], flat=flat)
+        np.testing.assert_array_equal(image.array.squeeze(), pixels)
+        np.testing.assert_array_equal(label.array.squeeze(), mask)
+        assert image.spatial_shape == label.spatial_shape
+
+
+def write_array(picture: NDArray[np.generic], path: Path, axis: int | None) -> None:
+    """``[H, W]``, ``[1, H, W]`` or ``[H, W, 1]``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.save(path, picture if axis is None else np.expand_dims(picture, axis))
+
+
+def test_an_array_of_the_voxels_of_a_slice_with_a_geometry_lies_in_it(tmp_path: Path) -> None:
+    voxels = np.arange(144, dtype=np.uint8).reshape(12, 12, 1)
+    for kind, values in (("images", voxels), ("labels", np.asarray(voxels > 80, np.uint8))):
+        (tmp_path / kind).mkdir()
+        for number in range(2):
+            path = tmp_path / kind / f"{number}.nii.gz"
+            if kind == "images":
+                nibabel.save(nibabel.Nifti1Image(values, np.diag([-1, 1, 3, 1])), path)
+            else:
+                np.save(path.with_name(f"{number}.npy"), values)
+    dataset = open_dataset(tmp_path)
+    image, label = dataset.read(dataset.cases[0])
+    np.testing.assert_array_equal(label.array, image.array > 80)
 
 
 def in_colour(root: Path, names: Sequence[str]) -> None:
