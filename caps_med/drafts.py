@@ -35,6 +35,21 @@ def draft_of(path: Path) -> Iterator[Path]:
         _remove(draft)
 
 
+@contextmanager
+def filling(folder: Path) -> Iterator[None]:
+    """Fill a folder that is empty, or not there yet; after an error it is that again."""
+    there = folder.is_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for each in folder.iterdir():
+            _remove(each)
+        if not there:
+            folder.rmdir()
+        raise
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file by `draft_of`."""
     with draft_of(path) as draft:

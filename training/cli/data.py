@@ -14,6 +14,7 @@ from rich.text import Text
 
 from caps_med.cli.options import AsJson, say_json
 from caps_med.cli.tables import Cell, print_table
+from caps_med.drafts import filling
 from caps_med.errors import InvalidParameter
 from caps_med.wording import counted
 from training.cli.options import (
@@ -106,8 +107,9 @@ def phantoms(
     if out.exists() and any(out.iterdir()):
         raise InvalidParameter(f"--out {out}: is not empty; name another folder")
     drawn = axon_phantoms(count, seed, size, repeats)
-    for name, phantom in progress_bar(drawn, "drawing", count * repeats):
-        write_phantom(out, name, phantom)
+    with filling(out):
+        for name, phantom in progress_bar(drawn, "drawing", count * repeats):
+            write_phantom(out, name, phantom)
     console.print(f"{counted(count * repeats, 'image')} with label maps in {out}", soft_wrap=True)
 
 

@@ -17,7 +17,7 @@ import ignite.distributed as idist
 from ignite.engine import Engine, Events
 
 _STDERR = 2
-_STOPPING = b"stopping after this step; Ctrl-C again stops at once\n"
+_STOPPING = "stopping {}; Ctrl-C again stops at once\n"
 
 
 @contextmanager
@@ -70,7 +70,8 @@ def interrupts_between_steps(trainer: Engine) -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
         below_the_bar = b"\n" if os.isatty(_STDERR) else b""
         with suppress(OSError):
-            os.write(_STDERR, below_the_bar + _STOPPING)  # print may be what was interrupted
+            # print may be what was interrupted
+            os.write(_STDERR, below_the_bar + _STOPPING.format(_awaited(trainer)).encode())
 
     def stop() -> None:
         if pressed:
@@ -85,6 +86,14 @@ def interrupts_between_steps(trainer: Engine) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, usual)
         stop()  # also where a step failed: a training that begins again would forget it
+
+
+def _awaited(trainer: Engine) -> str:
+    """When the training stops: after its step, or after what follows the last one of an epoch."""
+    steps = trainer.state.epoch_length
+    if steps and trainer.state.iteration and trainer.state.iteration % steps == 0:
+        return f"once epoch {trainer.state.epoch} is validated and saved"
+    return "after this step"
 
 
 def _in_main_thread() -> bool:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from caps_med.drafts import filling
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, write_image
 from caps_med.images.image import Array
@@ -64,6 +65,8 @@ def write_patches(
 ) -> Mapping[str, int]:
     """Write the patches of all pictures, and ``list.json``, into the empty folder `out`.
 
+    After an error it is empty again.
+
     The list has the group of the case (the image itself, if there are none) as the patient, so that
     no image is both trained on and held out.
 
@@ -85,13 +88,14 @@ def write_patches(
             found.append((case.grouped, name, MedicalImage(pixels, format="tiff")))
     counts = _checked(Counter(name for _, name, _ in found), dataset, size)
     entries = []
-    for number, (group, name, patch) in enumerate(found):
-        file = f"{name}/{number:05}.tif"
-        (out / name).mkdir(parents=True, exist_ok=True)
-        write_image(patch, out / file)
-        entries.append({"image": file, "class": name, "patient": group})
-    listed = {"classes": list(counts), "images": entries}
-    write_text(out / "list.json", json.dumps(listed, indent=1) + "\n")
+    with filling(out):
+        for number, (group, name, patch) in enumerate(found):
+            file = f"{name}/{number:05}.tif"
+            (out / name).mkdir(exist_ok=True)
+            write_image(patch, out / file)
+            entries.append({"image": file, "class": name, "patient": group})
+        listed = {"classes": list(counts), "images": entries}
+        write_text(out / "list.json", json.dumps(listed, indent=1) + "\n")
     return counts
 
 

@@ -232,6 +232,11 @@ def test_labels_and_channels_may_be_named(tmp_path: Path, store: Path) -> None:
     dataset = open_dataset(tmp_path, interpretation=named)
     source = load_source(dataset, store)
     assert source.labels[1] == "dendrite" and source.channel_names == ("two-photon",)
+    absent = Interpretation.parse(labels=["1=dendrite", "9=spine"])
+    (found,) = open_dataset(tmp_path, interpretation=absent).findings
+    assert (found.code, found.severity) == ("absent_label", "warning")
+    assert found.what == "9 (spine): no label map holds it"
+    assert found.fix == "correct the id if it is mistyped; there is 1"
     wrong = Interpretation.parse(channels="a,b")
     (found,) = open_dataset(tmp_path, interpretation=wrong).findings
     assert (found.code, found.severity) == ("channel_names", "error")

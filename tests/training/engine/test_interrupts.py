@@ -124,12 +124,24 @@ def test_a_step_is_not_interrupted(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_an_epoch_is_finished_after_its_last_step() -> None:
+def test_an_epoch_is_finished_after_its_last_step(capfd: pytest.CaptureFixture[str]) -> None:
     steps = Steps(press_in(2))
     with pytest.raises(KeyboardInterrupt):
         steps.run()
     assert steps.epochs == [1]
     assert steps.done == [0, 1, 2]
+    told = "stopping once epoch 1 is validated and saved; Ctrl-C again stops at once"
+    assert told in capfd.readouterr().err
+
+
+def test_while_an_epoch_is_validated_that_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    """It may take minutes: a step that is waited for would not."""
+    steps = Steps(lambda *_: None)
+    steps.trainer.add_event_handler(Events.EPOCH_COMPLETED(once=1), press)
+    with pytest.raises(KeyboardInterrupt):
+        steps.run()
+    assert steps.done == [0, 1, 2]
+    assert "stopping once epoch 1 is validated and saved" in capfd.readouterr().err
 
 
 def test_the_last_step_of_all_is_followed_by_the_end() -> None:

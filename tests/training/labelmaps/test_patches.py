@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -81,3 +82,26 @@ def test_too_large_patches_write_nothing(pictures: Path, tmp_path: Path) -> None
     with pytest.raises(ValueError, match=r"of one class at most \(none\).*choose a smaller size"):
         write_patches(open_dataset(pictures), tmp_path / "out", 64, 0)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_could_not_be_written_whole_is_not_left(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    """A part of the patches would be in the way of the next attempt, or be trained on."""
+    out, written = tmp_path / "out", []
+    if there:
+        out.mkdir()
+
+    def full(patch: MedicalImage, path: Path) -> None:
+        if len(written) == 5:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        written.append(path)
+        path.write_bytes(encode_image(patch, "tiff"))
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr("training.labelmaps.patches.write_image", full)
+        write_patches(open_dataset(pictures), out, 16, 0)
+    assert len(written) == 5 and out.exists() == there and not any(out.glob("*"))
+    write_patches(open_dataset(pictures), out, 16, 0)
+    assert len(list(out.rglob("*.tif"))) == 18

@@ -42,6 +42,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "constant_image": ("warning", "an image with the same value everywhere"),
     "duplicate": ("warning", "the same image in two cases"),
     "rare_class": ("warning", "a class in only one case or with very few voxels"),
+    "absent_label": ("warning", "a label with a name that no label map holds"),
     "many_classes": ("warning", "very many labels, as in instance label maps"),
     "grey_in_colour": ("warning", "grey images saved in colour, among real colours"),
     "mixed_masks": ("warning", "some masks use 1, others 255"),
@@ -194,6 +195,14 @@ def card_findings(
     if card.cases == 1:
         fix = "add at least one more for validation"
         yield finding("too_few", "", "there is only one labelled image", fix)
+    held = {share.label for share in labels}
+    absent = [f"{i} ({name})" for i, name in cases.labels.items() if i and i not in held]
+    if labels and absent:
+        what = f"{', '.join(absent)}: no label map holds {'it' if len(absent) == 1 else 'them'}"
+        there = ", ".join(str(share.label) for share in labels[:MANY])
+        yield finding(
+            "absent_label", "", what, f"correct the id if it is mistyped; there is {there}"
+        )
     if len(labels) > MANY and not cases.labels:
         what = f"{len(labels)} different labels, up to {labels[-1].label}"
         fix = "if they are instances, save masks of 0 and 1; if they are classes, ignore this"
