@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,7 +19,7 @@ import torch
 from caps_med.errors import InvalidParameter
 from caps_med.images import Normalization
 from training.data import Dataset, Preparation, Source, load_source
-from training.data.check.card import Channel, DataCard
+from training.data.check.card import Channel, DataCard, Intensities
 from training.engine.recipe import CropRecipe
 from training.randomization import Randomization
 from training.randomization.data import LabelMapData
@@ -55,6 +56,8 @@ RANDOM_NORMALIZATION = Normalization(ranks=True)
 RANDOM_LENGTH = 4
 #: Below this intensity an image is a CT in Hounsfield units.
 AIR = -500
+#: Black and white of 8 bits.
+BYTES = (0.0, 255.0)
 
 
 def plan_for(
@@ -205,9 +208,11 @@ def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None
     shared = preparation.normalization.model_copy(update={"per_channel": False})
     preparation = preparation.model_copy(update={"normalization": shared, "slice_mm": None})
     if card.kind == "pictures" and card.channels and preparation.normalization.window is None:
-        most = max(channel.all.maximum for channel in card.channels)
-        window = Normalization(window=(0, 255 if most <= 255 else most))
-        preparation = preparation.model_copy(update={"normalization": window})
+        every = [channel.all for channel in card.channels]
+        low, high = min(0, *(e.minimum for e in every)), max(e.maximum for e in every)
+        window = BYTES if _of_bytes(every) else (low, high if high > low else low + 1)
+        scale = Normalization(window=window)
+        preparation = preparation.model_copy(update={"normalization": scale})
     if dims != "3d":
         crop = max(LARGER_CROP, crop)
         planned |= _batch(crop, 2, device)
@@ -226,7 +231,7 @@ def plan_synthesis(card: DataCard, device: torch.device, dims: str | None = None
 def normalization(card: DataCard) -> Normalization:
     """Of Hounsfield units a window, of masked heads the foreground's percentiles, else all's.
 
-    Colours in 0..255 keep their scale. Channels that are no colours, such as the sequences of an
+    Colours of 8 bits keep their scale. Channels that are no colours, such as the sequences of an
     MRI, have a scale each.
     """
     if not card.channels:
@@ -234,12 +239,21 @@ def normalization(card: DataCard) -> Normalization:
     every = [channel.all for channel in card.channels]
     if max(each.minimum for each in every) < AIR:
         return _window(card.channels[0])
-    if len(every) == 3 and card.kind == "pictures" and max(e.maximum for e in every) <= 255:
-        return Normalization(window=(0, 255))
+    if len(every) == 3 and card.kind == "pictures" and _of_bytes(every):
+        return Normalization(window=BYTES)
     separate = len(every) > 1 and not (len(every) == 3 and card.kind == "pictures")
     if card.kind == "volumes" and all(each.minimum == each.median == 0 for each in every):
         return Normalization(lower=None, upper=99.0, foreground_only=True, per_channel=separate)
     return Normalization(per_channel=separate)
+
+
+def _of_bytes(every: Sequence[Intensities]) -> bool:
+    """Whether intensities are those of 8 bits: whole numbers up to 255, and not only 0 and 1.
+
+    Pictures of floats, mostly in [0, 1], would be black on the scale of bytes.
+    """
+    values = [v for each in every for v in each.model_dump(exclude={"mean", "std"}).values()]
+    return min(values) >= 0 and 1 < max(values) <= BYTES[1] and all(v.is_integer() for v in values)
 
 
 def _window(channel: Channel) -> Normalization:

@@ -387,6 +387,40 @@ def test_hounsfield_units_get_one_window_and_masked_heads_their_foreground(tmp_p
     assert found[1].foreground_only
 
 
+@pytest.mark.parametrize("colours", [1, 3])
+@pytest.mark.parametrize(
+    ("factor", "offset", "dtype", "window"),
+    [
+        (200, 0, np.uint8, (0, 255)),
+        (4000, 0, np.uint16, (0, 4000)),
+        (1, 0, np.float32, (0, 1)),
+        (4, 0, np.float32, (0, 4)),
+        (4, -1, np.float32, (-1, 3)),
+        (0, 0, np.uint8, (0, 1)),
+    ],
+)
+def test_pictures_of_floats_are_not_taken_for_bytes(
+    tmp_path: Path, colours: int, factor: float, offset: float, dtype: type, window: object
+) -> None:
+    """On the scale of bytes, pictures of floats in [0, 1] are black."""
+    rng = np.random.default_rng(0)
+    for number in range(2):
+        shares = rng.uniform(0, 1, (9, 9, colours))
+        shares[0, 0], shares[0, 1] = 0, 1
+        for kind, values in (
+            ("images", shares * factor + offset),
+            ("labels", shares[..., 0] > 0.5),
+        ):
+            (tmp_path / kind).mkdir(exist_ok=True)
+            array = values.squeeze().astype(dtype if kind == "images" else np.uint8)
+            np.save(tmp_path / kind / f"{number}.npy", array)
+    card = open_dataset(tmp_path).card
+    assert card is not None
+    assert plan_synthesis(card, CPU)["preparation"].normalization.window == window
+    kept = (0, 255) if (colours, dtype, factor) == (3, np.uint8, 200) else None
+    assert plan(card, CPU)["preparation"].normalization.window == kept
+
+
 def test_what_torchrun_starts_again_goes_on(
     discs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
