@@ -325,12 +325,31 @@ def class_summaries(
 def class_comparisons(
     rows: Sequence[SegmentationRow], references: Sequence[str], labels: Mapping[int, str], seed: int
 ) -> Iterator[ClassComparison]:
-    """The first model against each other one, class by class; arguments as `class_summaries`."""
+    """The first model against each other one, class by class; arguments as `class_summaries`.
+
+    Distances over several classes are of those that both models find in a case: a class that one
+    misses would else make it better by the distances of the others.
+    """
     first, *others = references
     for other in others:
         for label, name, chosen in _by_class(rows, labels):
-            for found in compare(chosen, first, other, METRICS, seed):
-                yield ClassComparison(label=label, class_name=name, **dict(found))
+            for metric, more_is_better in METRICS.items():
+                # a distance that one model alone has is that of a class which the other one missed
+                seen = chosen if more_is_better else _of_both(chosen, first, other, metric)
+                for found in compare(seen, first, other, {metric: more_is_better}, seed):
+                    yield ClassComparison(label=label, class_name=name, **dict(found))
+
+
+def _of_both(
+    rows: Sequence[SegmentationRow], model: str, against: str, metric: str
+) -> list[SegmentationRow]:
+    """The rows of the cases and classes that both models have a score of."""
+    known = {
+        (row.model, row.case, row.class_name) for row in rows if row.values()[metric] is not None
+    }
+    return [
+        row for row in rows if {(m, row.case, row.class_name) for m in (model, against)} <= known
+    ]
 
 
 def _by_class(
