@@ -16,6 +16,7 @@ from caps_med.errors import InvalidParameter
 Laterality = Literal["left", "right", "both"]
 
 _LONGEST = {"value": 16, "scheme": 16, "meaning": 64}  # characters, PS3.3 table 8.8-1
+_CAMEL = re.compile("(?<=[a-z])(?=[A-Z])")
 _CONTROL = re.compile(r"[\\\x00-\x1f\x7f]")
 
 
@@ -140,6 +141,17 @@ def code_of_name(name: str) -> LabelCode:
             if (found := _known(" ".join(rest))) and not _has_a_side(found):
                 return LabelCode(found.type, _SIDES[words[at]], found.category)
     return TISSUE
+
+
+def names_a_side(name: str) -> bool:
+    """Whether a label of this English name is on one side of the body.
+
+    >>> names_a_side("Left-Hippocampus"), names_a_side("Lung_R"), names_a_side("bright spot")
+    (True, True, False)
+    """
+    words = _words(_CAMEL.sub(" ", name)).split()
+    ends = {words[0], words[-1]} if len(words) > 1 else set()
+    return any(_SIDES.get(word) in ("left", "right") for word in words) or bool(ends & {"l", "r"})
 
 
 def _known(words: str) -> LabelCode | None:

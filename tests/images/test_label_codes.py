@@ -8,7 +8,7 @@ from pydicom.sr.codedict import codes
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidParameter
 from caps_med.images import LabelCode, code_of_name
-from caps_med.images.label_codes import _SYNONYMS, TISSUE, Coding
+from caps_med.images.label_codes import _SYNONYMS, TISSUE, Coding, names_a_side
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,25 @@ def test_a_code_as_text() -> None:
 def test_other_texts_are_no_code(text: str, message: str) -> None:
     with pytest.raises(InvalidParameter, match=message):
         LabelCode.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "sided"),
+    [
+        ("left lung", True),
+        ("Right-Hippocampus", True),
+        ("kidney_left", True),
+        ("LeftKidney", True),
+        ("lh.cortex", True),
+        ("Precentral_L", True),
+        ("R hippocampus", True),
+        ("bright spot", False),
+        ("cleft", False),
+        ("L", False),
+        ("bilateral ventricles", False),
+        ("leftover", False),
+        ("", False),
+    ],
+)
+def test_names_of_one_side(name: str, sided: bool) -> None:
+    assert names_a_side(name) is sided

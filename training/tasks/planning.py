@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from caps_med.errors import InvalidParameter
-from caps_med.images import Normalization
+from caps_med.images import LabelCode, Normalization
+from caps_med.images.label_codes import names_a_side
 from training.data import Dataset, Preparation, Source, load_source
 from training.data.check.card import Channel, DataCard, Intensities
 from training.engine.recipe import CropRecipe
@@ -71,7 +72,9 @@ def plan_for(
     """
     if isinstance(dataset, LabelMapData):
         return plan_random(dataset, device, dims)
-    return plan(dataset.card, device, dims) if dataset.card else _registered(dataset, dims)
+    if not dataset.card:
+        return _registered(dataset, dims)
+    return plan(dataset.card, device, dims, sides=_have_sides(dataset.labels, dataset.codes))
 
 
 def plan_synthesis_for(
@@ -106,7 +109,15 @@ def _registered(dataset: Dataset, dims: str | None) -> dict[str, Any]:
     return {}
 
 
-def plan(card: DataCard, device: torch.device, dims: str | None = None) -> dict[str, Any]:
+def _have_sides(labels: Mapping[int, str], codes: Mapping[int, LabelCode]) -> bool:
+    """Whether any label is on one side of the body: mirrored, it would be that of the other."""
+    sides = [code.laterality for code in codes.values()]
+    return any(map(names_a_side, labels.values())) or "left" in sides or "right" in sides
+
+
+def plan(
+    card: DataCard, device: torch.device, dims: str | None = None, *, sides: bool = False
+) -> dict[str, Any]:
     """Recipe values for segmentation.
 
     Args:
@@ -115,6 +126,8 @@ def plan(card: DataCard, device: torch.device, dims: str | None = None) -> dict[
         dims: ``2d``, ``2.5d`` or ``3d``; None chooses: pictures and thick slices alone (2d), slices
             with a neighbour on each side (2.5d), or, on a GPU, whole volumes (3d) where voxels are
             about as deep as wide.
+        sides: whether labels are told apart by their side of the body, so that no crop may be
+            mirrored left to right.
     """
     dims = _checked(dims, card) or _dims(card, device)
     spatial = 3 if dims == "3d" else 2
@@ -134,7 +147,10 @@ def plan(card: DataCard, device: torch.device, dims: str | None = None) -> dict[
         "steps": steps,
         "class_weights": _class_weights([background, *others]),
         "foreground": 0.5 if 1 - background < RARE else 0.0,
-        "augmentation": {"flip_rows": 0.5 if card.kind == "pictures" else 0.0},
+        "augmentation": {
+            "flip_rows": 0.5 if card.kind == "pictures" else 0.0,
+            **({"flip_columns": 0.0} if sides else {}),
+        },
     }
 
 
@@ -156,13 +172,14 @@ def plan_random(
     smallest = LARGER_CROP if spatial == 2 else SMALLEST_CROP[3]
     crop = _crop_within(min(edges[-spatial:]), device, spatial, smallest)
     epochs, steps = LENGTH[device.type]
+    sides = _have_sides(data.scheme.names, data.codes)
     return {
         "preparation": Preparation(
             normalization=RANDOM_NORMALIZATION,
             slice_mm=data.spacing_mm[0] if data.spacing_mm and spatial == 3 else None,
             **taken_as(dims or "2d"),
         ),
-        "randomization": Randomization(),
+        "randomization": Randomization(flip_columns=0.0) if sides else Randomization(),
         "crop": crop,
         **_batch(crop, spatial, device),
         "epochs": epochs,

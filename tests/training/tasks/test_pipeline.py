@@ -25,11 +25,13 @@ from caps_med.images import MedicalImage, Normalization, read_image
 from tests.training.data.pairs import LAYOUTS, Pairs, draw_pairs
 from training.cli.train import train as train_app
 from training.data import open_dataset
+from training.data.interpretation import Interpretation
 from training.engine import collapse
+from training.randomization.data import open_label_maps
 from training.tasks import planning
 from training.tasks.overrides import build_recipe, read_overrides
 from training.tasks.pipeline import TrainRequest, prepare, train
-from training.tasks.planning import plan, plan_synthesis
+from training.tasks.planning import plan, plan_for, plan_synthesis
 from training.tasks.segmentation import SegmentationRecipe
 from training.tasks.segmentation_networks import CHOICES, NetworkName
 
@@ -385,6 +387,18 @@ def test_hounsfield_units_get_one_window_and_masked_heads_their_foreground(tmp_p
     found = [plan(card, CPU)["preparation"].normalization for card in cards if card]
     assert found[0].window is not None
     assert found[1].foreground_only
+
+
+@pytest.mark.parametrize(("names", "flipped"), [(["1=left eye"], 0.0), (["1=ball"], 0.5)])
+def test_what_has_a_side_is_not_mirrored(tmp_path: Path, names: list[str], flipped: float) -> None:
+    """Else each side would be learned as the other one in half of the crops."""
+    write_volumes(tmp_path, 2)
+    dataset = open_dataset(tmp_path, interpretation=Interpretation.parse(labels=names))
+    recipe = build_recipe(SegmentationRecipe, [plan_for(dataset, CPU), {"data": "d", "seed": 0}])
+    assert isinstance(recipe, SegmentationRecipe)
+    assert recipe.augmentation.flip_columns == flipped
+    drawn = plan_for(open_label_maps(tmp_path / "labels", names), CPU)
+    assert drawn["randomization"].flip_columns == flipped
 
 
 @pytest.mark.parametrize("colours", [1, 3])
