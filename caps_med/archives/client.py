@@ -9,7 +9,9 @@ from dicomweb_client.web import DICOMwebClient
 
 from caps_med.errors import ArchiveUnavailable
 
-_ACCEPT = 'multipart/related; type="application/dicom"'
+#: Files in whatever transfer syntax they have: without `*` an archive converts them to Explicit VR
+#: Little Endian (PS3.18, 8.7.3.5), or fails where it cannot decode them.
+_ACCEPT = 'multipart/related; type="application/dicom"; transfer-syntax=*'
 
 
 class RawClient(DICOMwebClient):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import logging
 
+import imagecodecs
 import numpy as np
 import pytest
+from pydicom.encaps import encapsulate
+from pydicom.uid import JPEG2000Lossless
 
 from benchmarks.orthanc import Orthanc
 from caps_med.archives import (
@@ -28,7 +31,7 @@ from caps_med.errors import (
 )
 from caps_med.images import read_image
 from tests.archives.series import REFERENCE, STUDY, zipped
-from tests.images.dicom_files import SERIES, series_file
+from tests.images.dicom_files import IDENTITY, SERIES, dataset, encoded, placed, series_file
 
 
 def archive(orthanc: Orthanc, bounds: ArchiveBounds | None = None) -> Archive:
@@ -58,6 +61,17 @@ def test_a_series_is_retrieved_as_it_was_stored(
         check_series(image, "1.2.3")
     for hidden in (SERIES, filled.address, filled.password, "Authorization"):
         assert hidden not in caplog.text
+
+
+def test_compressed_files_are_retrieved_as_they_were_stored(filled: Orthanc) -> None:
+    series = f"{SERIES}.6"
+    picture = np.arange(16 * 24, dtype="u2").reshape(16, 24)
+    made = dataset(picture, **placed(0.0), **IDENTITY, SeriesInstanceUID=series)
+    stream = bytes(imagecodecs.jpeg2k_encode(picture, codecformat="j2k", level=0))
+    made.PixelData = encapsulate([stream])
+    filled.store(encoded(made, JPEG2000Lossless))  # which Orthanc cannot decode
+    content = archive(filled).retrieve(SeriesReference("orthanc", STUDY, series))
+    np.testing.assert_array_equal(read_image(content).array[0, ..., 0].T, picture)
 
 
 def test_pieces_are_admitted_as_they_arrive(filled: Orthanc) -> None:
