@@ -129,12 +129,12 @@ def inference_config(card: ModelCard) -> dict[str, Any]:
     name = card.network.name
     target = f"bundles.seeded.{SEEDED[name].__name__}" if name in SEEDED else f"networks.{name}"
     return {
-        "imports": ["$import safetensors.torch"],
+        "imports": ["$from safetensors.torch import load_file"],
         "bundle_root": ".",
         "device": "$torch.device('cpu')",
         "network_def": {"_target_": f"caps_med.{target}", **card.network.arguments},
         "network": "$@network_def.to(@device)",
-        "weights": "$safetensors.torch.load_file(@bundle_root + '/models/model.safetensors')",
+        "weights": "$load_file(@bundle_root + '/models/model.safetensors')",
         "initialize": ["$@network.load_state_dict(@weights)"],
         "run": ["$@network.eval()"],
     }

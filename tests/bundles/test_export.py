@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from monai.bundle import verify_net_in_out
+from monai.bundle import create_workflow, verify_net_in_out
 from torch import Tensor
 
 from caps_med.bundles import (
@@ -155,6 +155,21 @@ def test_monai_verifies_exported_generators(arguments: dict[str, object], tmp_pa
         config_file=str(configs / "inference.json"),
         device="cpu",
     )
+
+
+@pytest.mark.parametrize("fixture", ["segmenter", "generator"])
+def test_monai_runs_an_exported_bundle(
+    fixture: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    bundle: Bundle = request.getfixturevalue(fixture)
+    folder = export_model(bundle, "bundle", tmp_path / "exported")
+    config = str(folder / "configs" / "inference.json")
+    workflow = create_workflow(config_file=config, bundle_root=str(folder), run_id="run")
+    workflow.run()
+    network = workflow.parser.get_parsed_content("network")
+    assert not network.training
+    for key, tensor in bundle.load_network().state_dict().items():
+        assert torch.equal(network.state_dict()[key], tensor)
 
 
 def test_a_seeded_generator_is_the_generator_with_the_seeds_noise() -> None:
