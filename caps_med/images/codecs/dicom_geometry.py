@@ -115,7 +115,7 @@ def affine_of(planes: Sequence[SlicePlane]) -> tuple[list[int], Array]:
 
 
 def _uneven(heights: Array) -> str:
-    """Where slices are missing or duplicated, and what to do.
+    """Where slices are missing, duplicated or of another spacing, and what to do.
 
     Args:
         heights: `[slices]` in mm, in order; not all of them differ by the same.
@@ -123,13 +123,17 @@ def _uneven(heights: Array) -> str:
     gaps = np.diff(heights)
     wider = np.sort(gaps[gaps > 0])
     usual = float(wider[(len(wider) - 1) // 2]) if len(wider) else 0.0
-    narrow, wide = int(gaps.argmin()), int(gaps.argmax())
+    narrow = int(gaps.argmin())
     if gaps[narrow] <= SPACING_TOLERANCE * usual:
         return f"{_pair(narrow, heights)} lie in one place: leave one of them out"
-    if gaps[wide] - gaps[narrow] <= SPACING_TOLERANCE * usual:
+    steps = gaps / usual
+    odd = int(np.abs(steps - 1).argmax())
+    if np.ptp(steps) <= SPACING_TOLERANCE:
         return "their corners are not on one line: leave out those of another stack"
-    apart = f"{gaps[wide]:.3g} mm apart, most {usual:.3g} mm"
-    return f"{_pair(wide, heights)} are {apart}: add those that are missing"
+    apart = f"{_pair(odd, heights)} are {gaps[odd]:.3g} mm apart, most {usual:.3g} mm"
+    if np.abs(steps - np.rint(steps)).max() <= SPACING_TOLERANCE:
+        return f"{apart}: add those that are missing"
+    return f"{apart}: convert the series to NIfTI with dcm2niix, which spaces slices evenly"
 
 
 def _pair(first: int, heights: Array) -> str:

@@ -36,7 +36,7 @@ def described_frames(header: Dataset, frames: int) -> Sequence[Dataset]:
 def group_of(frame: Dataset, shared: Dataset, name: str) -> Dataset:
     """The one item of a functional group, the frame's own before the shared one; else empty."""
     for source in (frame, shared):
-        if source.get(name):
-            item: Dataset = source[name].value[0]
+        if items := source.get(name):
+            item: Dataset = items[0]
             return item
     return Dataset()

@@ -94,6 +94,9 @@ def segmentation_dataset(
     except (ValueError, TypeError, AttributeError, LookupError) as error:  # highdicom's own checks
         raise UnsupportedFormat("no DICOM SEG can refer to this series: use nifti") from error
     seg.ContentCreatorName = "caps_med^"  # a family name, as PN has it since 1993
+    if len(origin.slices) == 1:  # which has no neighbour, so that highdicom says 1 mm
+        (measures,) = seg.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence
+        measures.SpacingBetweenSlices = measures.SliceThickness
     for one in (*seg.DimensionOrganizationSequence, *seg.DimensionIndexSequence):
         one.DimensionOrganizationUID = identifier("dimensions", instance)  # highdicom's is random
     return seg

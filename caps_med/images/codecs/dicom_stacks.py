@@ -43,6 +43,7 @@ _KEYS = (
     ("FrameAcquisitionNumber", "FrameContentSequence"),
     ("AcquisitionTime", ""),
 )
+_GROUPS = tuple(dict.fromkeys(group for _, group in _KEYS if group))
 #: Elements that `frame_labels` reads.
 TAGS = (*dict.fromkeys(name for name, group in _KEYS if not group), "InstanceNumber")
 
@@ -67,20 +68,33 @@ def frame_labels(header: Dataset, frames: int) -> tuple[FrameLabels, ...]:
     """The labels of each frame of a file."""
     own, shared = described_frames(header, frames), shared_groups(header)
     instance = str(header.get("SOPInstanceUID", ""))
-    number = _whole(header.get("InstanceNumber"))
+    number = _whole(_value(header, "InstanceNumber"))
+    common = _values({"": header})
     found = []
     for position in range(frames):
         groups = own[position] if own else Dataset()
-        values = {
-            key: _texts(source.get(name))
-            for key, (name, group) in enumerate(_KEYS)
-            if (source := group_of(groups, shared, group) if group else header).get(name)
-            not in (None, "")
-        }
-        values |= _dimensions(groups)
+        sources = {name: group_of(groups, shared, name) for name in _GROUPS}
+        values = common | _values(sources) | _dimensions(sources["FrameContentSequence"])
         order = number, instance if frames > 1 else "", position
         found.append(FrameLabels(values, order, (instance, position)))
     return tuple(found)
+
+
+def _values(sources: Mapping[str, Dataset]) -> dict[int, tuple[str, ...]]:
+    """Of functional groups by their names: what they say, by the entries of `_KEYS`."""
+    return {
+        key: texts
+        for key, (name, group) in enumerate(_KEYS)
+        if group in sources and (texts := _texts(_value(sources[group], name)))
+    }
+
+
+def _value(source: Dataset, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
+    """An element's value; None where it is not as the standard has it: a label decides no pixel."""
+    try:
+        return source.get(name)
+    except (ValueError, TypeError, ArithmeticError):
+        return None
 
 
 def volumes_of(planes: Sequence[SlicePlane], labels: Sequence[FrameLabels]) -> list[list[int]]:
@@ -95,10 +109,9 @@ def volumes_of(planes: Sequence[SlicePlane], labels: Sequence[FrameLabels]) -> l
 _MOST_DIMENSIONS = 16
 
 
-def _dimensions(groups: Dataset) -> dict[int, tuple[str, ...]]:
+def _dimensions(content: Dataset) -> dict[int, tuple[str, ...]]:
     """The frame's indices along the dimensions that its file declares (PS3.3, C.7.6.17)."""
-    content = group_of(groups, Dataset(), "FrameContentSequence")
-    indices = _texts(content.get("DimensionIndexValues"))[:_MOST_DIMENSIONS]
+    indices = _texts(_value(content, "DimensionIndexValues"))[:_MOST_DIMENSIONS]
     return {len(_KEYS) + axis: (index,) for axis, index in enumerate(indices)}
 
 
@@ -207,4 +220,5 @@ def _texts(value: Any) -> tuple[str, ...]:  # noqa: ANN401 - one value, several 
 
 
 def _whole(value: Any) -> int:  # noqa: ANN401 - whatever the file holds
-    return int(value) if value not in (None, "") else 0
+    found = _number(str(value))
+    return int(found) if np.isfinite(found) else 0

@@ -108,7 +108,7 @@ def _pictures(files: list[Frames], limits: Limits, index: int | None) -> Medical
     stacked = len(files) == 1 and files[0].shape[3] == 1 and not files[0].timed
     if not single and not stacked:
         timed = any(file.timed for file in files)
-        what = "in time" if timed else "without a position, or in colour"
+        what = "that follow each other in time" if timed else "without a position, or in colour"
         raise SeveralVolumes(
             f"DICOM: several pictures {what}, are no volume: {choose_one(count, 'picture')}", count
         )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,19 @@ class TestSeries:
         )
         with pytest.raises(InvalidInput, match=told):
             read_image(folder)
+
+    @pytest.mark.parametrize(
+        ("heights", "told"),
+        [
+            ((0, 1, 2, 5, 8, 11), "slices 1 and 2 of 6 are 1 mm apart, most 3 mm: convert"),
+            ((0, 3, 6, 9, 10, 11), "slices 4 and 5 of 6 are 1 mm apart, most 3 mm: convert"),
+            ((0, 2, 4, 7), "slices 3 and 4 of 4 are 3 mm apart, most 2 mm: convert"),
+            ((0, 2, 4, 10), "slices 3 and 4 of 4 are 6 mm apart, most 2 mm: add"),
+        ],
+    )
+    def test_a_spacing_that_changes(self, heights: Sequence[float], told: str) -> None:
+        with pytest.raises(InvalidInput, match=told):
+            read_image([slice_file(z, SOPInstanceUID=f"1.2.{z}") for z in heights])
 
     def test_an_equal_copy_of_a_slice_is_left_out_and_told(self, folder: Path) -> None:
         once = read_image(folder)

@@ -20,13 +20,14 @@ from caps_med.images import (
     LabelCode,
     Limits,
     MedicalImage,
+    dicom_segmentation,
     encode_image,
     one_slice,
     read_image,
 )
 from caps_med.images.codecs import dicom_seg
 from caps_med.images.codecs.dicom_volumes import NO_COMMON_ORIGIN, NO_ORIGIN
-from caps_med.images.dicom_origin import FRAMES, SINGLE
+from caps_med.images.dicom_origin import FRAMES, SINGLE, SegType
 from tests.images.codecs.validator import check_valid
 from tests.images.dicom_files import (
     IDENTITY,
@@ -102,6 +103,14 @@ def test_each_label_lies_on_the_slice_it_was_drawn_on(tmp_path: Path, source: st
             0
         ]
         assert volume.array[z, y, x] == wanted[tuple(index)]
+
+
+@pytest.mark.parametrize("kind", ["binary", "labelmap"])
+def test_the_only_slice_keeps_its_thickness(kind: SegType) -> None:
+    image = read_image(series_file(1, 0.0))
+    labels = image.with_array(np.ones(image.array.shape, np.uint8), kind="labels")
+    again = read_image(dicom_segmentation(labels, kind), kind="labels")
+    assert image.spacing == again.spacing == (0.75, 0.5, 2.5)
 
 
 def test_it_returns_to_the_same_patient_and_study(tmp_path: Path) -> None:
