@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import numpy as np
@@ -29,6 +30,8 @@ router = APIRouter(prefix="/v1/models", tags=["inference"])
 
 #: Characters of all poses: 256 of 16 atoms with 20 digits each.
 LONGEST_POSES = 100_000
+#: The number of a capsule; any other text is the name of its label.
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 
 @router.post(
@@ -43,11 +46,11 @@ async def manipulate(
     asked: AskedDependency,
     source: OptionalSource,
     capsule: Annotated[
-        int | None,
+        str | None,
         Form(
-            ge=0,
-            description="Capsule type of the last layer; by default 0, of a classification model "
-            "the class that it answers.",
+            max_length=1000,
+            description="Capsule type of the last layer: its number, from 0, or the name of its "
+            "label; by default 0, of a classification model the class that it answers.",
         ),
     ] = None,
     atom: Annotated[int, Form(ge=0)] = 0,
@@ -71,8 +74,9 @@ async def manipulate(
     With `poses`: one reconstruction of each, as npz or PNG. They need no image, so that a slider
     can be followed.
     """
+    chosen = int(capsule) if capsule is not None and _NUMBER.fullmatch(capsule) else capsule
     if poses is not None:
-        return await _drawn(model, engine, asked, source, capsule, poses)
+        return await _drawn(model, engine, asked, source, chosen, poses)
     forms = ["npz", "png", "json"]
     asked.form_of(forms)  # before anything is read
     shifts = _numbers(deltas, "deltas", "-0.25,0,0.25")
@@ -81,7 +85,7 @@ async def manipulate(
     loaded = await engine.load(model)
     decoded, slice = looked_at(loaded, await source.decoded(engine, loaded), slice, region)
     work: Apply[Manipulation] = Apply(
-        lambda model: model.manipulator(decoded, slice)(capsule, atom, shifts),
+        lambda model: model.manipulator(decoded, slice)(chosen, atom, shifts),
         lambda model: costs.manipulation(model, decoded, len(shifts)),
     )
     return await asked.answered(Work("manipulate", loaded, decoded, work, forms, encode))
@@ -92,7 +96,7 @@ async def _drawn(
     engine: Engine,
     asked: Asked,
     source: Source | None,
-    capsule: int | None,
+    capsule: int | str | None,
     poses: str,
 ) -> Response:
     """The images that poses of a class capsule stand for."""

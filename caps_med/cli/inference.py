@@ -142,7 +142,7 @@ def manipulate(
     loaded = caps_med.load_model(model, models)
     source = loaded.read(images, "image", index=volume, series=series)
     manipulator = loaded.manipulator(source, slice)
-    index = manipulator.chosen(None if capsule is None else manipulator.capsule_of(capsule))
+    index = manipulator.chosen(capsule)
     manipulator.sheet(index, deltas, differences).save(out)
     name = list(manipulator.labels.values())[index]
     say(f"{loaded.bundle.reference}, capsule {index} ({name}) -> {out}")

@@ -155,11 +155,13 @@ class Manipulator:
 
         return cls(capsules, draw, int(scores.argmax()), provenance, labels, shown.warnings)
 
-    def __call__(self, capsule: int | None, atom: int, deltas: Sequence[float]) -> Manipulation:
+    def __call__(
+        self, capsule: int | str | None, atom: int, deltas: Sequence[float]
+    ) -> Manipulation:
         """Add each of `deltas` to one atom of one capsule type, where its class is predicted.
 
         Args:
-            capsule: None for that of the class answered, or for the first.
+            capsule: its number, or its label; None for that of the class answered, or the first.
 
         Raises:
             InvalidParameter: no such capsule type or atom; no deltas or more than `MAX_DELTAS`; a
@@ -182,29 +184,19 @@ class Manipulator:
             np.stack(moved), original, tuple(deltas), self.provenance, self.warnings
         )
 
-    def capsule_of(self, label: str) -> int:
-        """The class capsule of a label, by its name (in either case) or its id.
+    def chosen(self, capsule: int | str | None) -> int:
+        """The capsule type itself, or that of a label; for None that of the class answered, or the
+        first.
 
         Raises:
-            InvalidParameter: there is none, or there are several.
+            InvalidParameter: see `capsule_of`.
         """
-        meant = {
-            index
-            for index, (number, name) in enumerate(self.labels.items())
-            if label in (name, str(number)) or label.casefold() == name.casefold()
-        }
-        if len(meant) == 1:
-            return meant.pop()
-        known = ", ".join(f"{number} {name}" for number, name in self.labels.items())
-        what = "is the name or id of several" if meant else "is not one"
-        raise InvalidParameter(f"label {label!r} {what} of the model's class capsules: {known}")
-
-    def chosen(self, capsule: int | None) -> int:
-        """The capsule type itself; for None that of the class answered, or the first."""
+        if isinstance(capsule, str):
+            return capsule_of(capsule, self.labels)
         return (self.answered or 0) if capsule is None else capsule
 
     def sheet(
-        self, capsule: int | None, deltas: Sequence[float] = DELTAS, differences: bool = False
+        self, capsule: int | str | None, deltas: Sequence[float] = DELTAS, differences: bool = False
     ) -> MedicalImage:
         """One row per atom and one column per delta, as in LaLonde's figure, with captions.
 
@@ -245,6 +237,27 @@ class Manipulator:
 
     def _reconstruct(self, capsules: Tensor, capsule: int) -> FloatArray:
         return np.asarray(self._draw(capsules, capsule).float().cpu().numpy(), dtype=np.float32)
+
+
+def capsule_of(label: str, labels: Mapping[int, str]) -> int:
+    """The class capsule of a label, by its name (in either case) or its id.
+
+    Args:
+        labels: id -> name, in the order of the class capsules.
+
+    Raises:
+        InvalidParameter: there is none, or there are several.
+    """
+    meant = {
+        index
+        for index, (number, name) in enumerate(labels.items())
+        if label in (name, str(number)) or label.casefold() == name.casefold()
+    }
+    if len(meant) == 1:
+        return meant.pop()
+    known = ", ".join(f"{number} {name}" for number, name in labels.items())
+    what = "is the name or id of several" if meant else "is not one"
+    raise InvalidParameter(f"label {label!r} {what} of the model's class capsules: {known}")
 
 
 def _check_index(name: str, index: int, count: int) -> None:

@@ -34,7 +34,7 @@ from caps_med.inference.features import FeatureExplorer, Features
 from caps_med.inference.inferers import INFERERS
 from caps_med.inference.inspection import Inspection, inspect
 from caps_med.inference.largest_components import with_largest_components
-from caps_med.inference.manipulation import Manipulator
+from caps_med.inference.manipulation import Manipulator, capsule_of
 from caps_med.inference.passes import cancellable, device_of
 from caps_med.inference.point import InputRecorder, Point
 from caps_med.inference.precision import Precision, known_precision
@@ -272,14 +272,19 @@ class Model:
         shown = classifier.shown(self.read(image, "image"), slice)
         return inspect(classifier.network, shown, self.provenance)
 
-    def draw(self, capsule: int, poses: Sequence[Pose]) -> Drawing:
+    def draw(self, capsule: int | str, poses: Sequence[Pose]) -> Drawing:
         """The images that poses `[N, A]` of one class capsule stand for; no image is needed.
+
+        Args:
+            capsule: its number, or its label.
 
         Raises:
             WrongTask: this model does not classify.
-            InvalidParameter: see `caps_med.inference.drawing.draw`.
+            InvalidParameter: there is no such label; see `caps_med.inference.drawing.draw`, too.
         """
         network = self.classifier.network
+        if isinstance(capsule, str):
+            capsule = capsule_of(capsule, self.bundle.card.labels)
         return draw(network, capsule, poses, self.provenance)
 
     def synthesize(

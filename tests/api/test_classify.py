@@ -16,7 +16,7 @@ from api.app import create_app
 from api.settings import Settings
 from caps_med.client import Client, ServiceError
 from caps_med.images import MedicalImage, encode_image
-from tests.classifiers import write_classifiers
+from tests.classifiers import CLASSES, write_classifiers
 from tests.conftest import tiny_card, write_tiny
 
 
@@ -178,6 +178,8 @@ def test_poses_are_drawn_without_an_image(
     found = np.load(io.BytesIO(answer.content))["reconstructions"]
     expected = caps_med.load_model("tiny-efficient", repository).draw(1, poses.round(6).tolist())
     np.testing.assert_allclose(found, expected.reconstructions, atol=1e-6)
+    named = service.post(url, data={"capsule": CLASSES[1].upper(), "poses": text})
+    np.testing.assert_array_equal(np.load(io.BytesIO(named.content))["reconstructions"], found)
     strip = service.post(f"{url}?format=png", data={"capsule": "1", "poses": text})
     assert caps_med.read_image(strip.content).array.shape == (1, 20, 84)
 
@@ -193,6 +195,8 @@ def test_poses_are_drawn_without_an_image(
         ({"poses": "0,", "capsule": "0"}, "give comma-separated numbers"),
         ({"poses": "0;0,0", "capsule": "0"}, "the same number of atoms"),
         ({"poses": "0" + 15 * ",0", "capsule": "7"}, "capsule=7: must be from 0 to 2"),
+        ({"poses": "0" + 15 * ",0", "capsule": "-1"}, "capsule=-1: must be from 0 to 2"),
+        ({"poses": "0" + 15 * ",0", "capsule": "a"}, "label 'a' is not one of the model's class"),
         ({"poses": ";".join(["0" + 15 * ",0"] * 257), "capsule": "0"}, "257 poses: must be 1"),
         ({}, "send the part 'image'"),
     ],

@@ -118,6 +118,9 @@ def test_an_atom_moves(client: TestClient, picture: bytes) -> None:
     )
     assert arrays["reconstructions"].shape == (3, 1, 21, 30)
     assert np.array_equal(arrays["reconstructions"][1], arrays["original"])
+    named = form | {"capsule": "background"}
+    again = client.post(f"{SEGMENTER}/manipulate", files=sent, data=named)
+    assert again.content == client.post(f"{SEGMENTER}/manipulate", files=sent, data=form).content
     numbers = client.post(f"{SEGMENTER}/manipulate?format=json", files=sent, data=form).json()
     assert numbers["deltas"] == [-0.25, 0, 0.25]
     assert numbers["mean_change"][1] == 0
@@ -126,7 +129,8 @@ def test_an_atom_moves(client: TestClient, picture: bytes) -> None:
 
 
 def test_what_cannot_be_moved(client: TestClient, picture: bytes) -> None:
-    for form in ({"deltas": "a"}, {"deltas": "nan"}, {"atom": 99}, {"capsule": 3}):
+    refused = [{"deltas": "a"}, {"deltas": "nan"}, {"atom": 99}, {"capsule": 3}, {"capsule": "a"}]
+    for form in refused:
         answer = client.post(f"{SEGMENTER}/manipulate", files={"image": ("i", picture)}, data=form)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_parameter")
 

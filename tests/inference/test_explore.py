@@ -119,13 +119,13 @@ def test_a_sheet_shows_the_reconstructions_enlarged_and_their_differences(
 
 def test_a_capsule_is_named_by_its_label_or_its_id(models: Path, image: MedicalImage) -> None:
     move = load_model("tiny-segmentation", models).manipulator(image)
-    assert [move.capsule_of(text) for text in ("background", "nucleus", "Membrane")] == [0, 1, 2]
-    assert [move.capsule_of(text) for text in ("0", "2", "7")] == [0, 1, 2]
+    assert [move.chosen(text) for text in ("background", "nucleus", "Membrane")] == [0, 1, 2]
+    assert [move.chosen(text) for text in ("0", "2", "7")] == [0, 1, 2]
     with pytest.raises(InvalidParameter, match=r"'1' is not one .*: 0 background, 2 nucleus, 7"):
-        move.capsule_of("1")
+        move.chosen("1")
     move.labels = {1: "axon", 2: "1"}
     with pytest.raises(InvalidParameter, match="'1' is the name or id of several"):
-        move.capsule_of("1")
+        move.chosen("1")
 
 
 @pytest.mark.parametrize(
