@@ -123,7 +123,8 @@ Format = Annotated[
 Accept = Annotated[str | None, Header(include_in_schema=False)]
 #: What a part with an image may hold.
 IMAGE_FILES = (
-    "NIfTI, NRRD, MetaImage, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF, BMP or npy. "
+    "NIfTI, NRRD, MetaImage, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF, BMP or npy, or "
+    "a zip of one such file, or of .mhd and .raw. "
     "Several parts are the channels of one image, in the model's order."
 )
 LabelsFile = Annotated[

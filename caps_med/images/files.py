@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TypeAlias, get_args
@@ -14,7 +15,7 @@ import numpy as np
 from caps_med.drafts import write_whole
 from caps_med.errors import InvalidInput, InvalidParameter, NotFinite
 from caps_med.images.channels import chosen_volume, stack_channels
-from caps_med.images.codecs import dicom_layout
+from caps_med.images.codecs import dicom_layout, zipped
 from caps_med.images.codecs.codec import Codec
 from caps_med.images.codecs.registry import CODECS, codec_of_content, codec_of_name, codec_of_path
 from caps_med.images.image import Kind, MedicalImage, save_with
@@ -240,14 +241,42 @@ def _decoded(
 
 
 def _content(source: str | PathLike[str] | bytes, limits: Limits) -> tuple[bytes, Codec]:
-    """The content of one file, and its format."""
+    """The content of one file, and its format; of a zip of one image, that image's."""
     data = source if isinstance(source, bytes) else file_content(Path(source), limits)
     limits.check_file(len(data))
+    data = zipped.unpacked(data, limits)
     codec = codec_of_content(data)
-    if codec.attached is not None and not isinstance(source, bytes):
-        data = codec.attached(Path(source), data, limits)
-        limits.check_file(len(data))
+    if not isinstance(source, bytes) and codec.detached and codec.attached:
+        named = codec.detached(data)
+        if named is not None:
+            data = codec.attached(data, _voxels_beside(Path(source), named, codec, limits))
+            limits.check_file(len(data))
     return data, codec
+
+
+def _voxels_beside(path: Path, named: str, codec: Codec, limits: Limits) -> bytes:
+    """The voxels of a header in a file of its own: of `x.mhd` they are in `x.raw` or `x.zraw` in
+    the same folder, as ITK writes them.
+
+    Raises:
+        InvalidInput: the header names any other file, or that file cannot be read or is a link out
+            of the folder.
+    """
+    read = [path.stem + end for end in chain(*codec.beside.values())]
+    if named not in read:
+        raise InvalidInput(
+            f"{path.name}: its voxels lie in another file than {' or '.join(read)} beside it, "
+            "which is not opened: call it so in the header, too, or save both as one "
+            f"{codec.suffixes[0]} file"
+        )
+    beside = path.with_name(named)
+    inside = beside.resolve().is_relative_to(path.parent.resolve())
+    if not inside and not path.is_symlink():  # of a folder of links both are some
+        raise InvalidInput(
+            f"{beside}, the voxels of {path.name}, is a link out of its folder, which is not "
+            "followed: copy the file itself"
+        )
+    return file_content(beside, limits, f"{beside}, the voxels of {path.name}")
 
 
 def encode_image(image: MedicalImage, format: str, *, compress: bool | None = None) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -29,8 +28,9 @@ class Codec:
         decode_one: one picture of such a stack.
         decode_series: of a format whose files may hold several series, the one of an identifier;
             of several volumes one.
-        attached: of a format whose header may lie in a file of its own, from its path and content:
-            the content of one file that holds the voxels too.
+        detached: of a format whose header may lie in a file of its own, from its content: the name
+            of the file that holds the voxels; None if they follow it.
+        attached: of such a format, from header and voxels: the content of one file of both.
         beside: of such a format, by the suffix of a header: those of the files beside it that may
             hold the voxels.
     """
@@ -45,7 +45,8 @@ class Codec:
     count: Callable[[bytes, Limits], int] | None = None
     decode_one: Callable[[bytes, Kind, Limits, int], MedicalImage] | None = None
     decode_series: Callable[[bytes, Kind, Limits, str, int | None], MedicalImage] | None = None
-    attached: Callable[[Path, bytes, Limits], bytes] | None = None
+    detached: Callable[[bytes], str | None] | None = None
+    attached: Callable[[bytes, bytes], bytes] | None = None
     beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 

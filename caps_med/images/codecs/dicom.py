@@ -6,9 +6,6 @@ A slice with a position becomes a volume of one slice, a file of many frames or 
 
 from __future__ import annotations
 
-import io
-import zipfile
-
 from caps_med.errors import UnsupportedFormat
 from caps_med.images.codecs import dicom_layout, npz, zips
 from caps_med.images.codecs.codec import Codec
@@ -79,8 +76,7 @@ def encode(image: MedicalImage) -> bytes:
 
 def _zipped(data: bytes) -> bool:
     """A zip, but for those of arrays; one without a series is refused when it is read."""
-    zipped = data.startswith(zips.MAGIC) and not npz.recognises(data)
-    return zipped and zipfile.is_zipfile(io.BytesIO(data))
+    return zips.recognises(data) and not npz.recognises(data)
 
 
 def _recognises(data: bytes) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -205,7 +204,8 @@ def files_of_zip(data: bytes, limits: Limits, series: str | None = None) -> list
     found = _found(contents, limits, "max_inflated_bytes", series)
     if not found.counts:
         raise UnsupportedFormat(
-            "zip: it holds no DICOM picture: zips are read if they hold a series"
+            "zip: it holds no DICOM picture: zips are read if they hold a series, or one image (of "
+            "another format: its one file, or .mhd and .raw)"
         )
     return _one_series(found, "the zip", series)
 
@@ -240,24 +240,15 @@ def _one_segmentation(
 
 def _unzipped(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
     """The DICOM files of a zip, sorted by name; a name may be a patient's and is not repeated."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            entries = sorted(archive.infolist(), key=lambda entry: entry.filename)
-            if len(entries) > _MAX_ENTRIES:
-                raise InputTooLarge(f"zip: more than {_MAX_ENTRIES} files: split it")
-            for number, entry in enumerate(entries, start=1):
-                if not zips.is_bounded(entry) or zips.is_encrypted(entry):
-                    raise UnsupportedFormat("zip: stored and deflated files are read, no passwords")
-                with archive.open(entry) as file:
-                    content = _content(file, most)
-                if content is not None:
-                    yield f"file {number} of the zip", content
-    except CapsMedError:
-        raise
-    except MemoryError as error:
-        raise InputTooLarge("zip: too large to inflate: send fewer slices") from error
-    except Exception as error:  # the zip module raises several types for broken archives
-        raise InvalidInput("zip: the archive is cut or broken: make it again") from error
+    with zips.opened(data) as archive:
+        entries = sorted(archive.infolist(), key=lambda entry: entry.filename)
+        if len(entries) > _MAX_ENTRIES:
+            raise InputTooLarge(f"zip: more than {_MAX_ENTRIES} files: split it")
+        for number, entry in enumerate(entries, start=1):
+            with zips.member(archive, entry) as file:
+                content = _content(file, most)
+            if content is not None:
+                yield f"file {number} of the zip", content
 
 
 def _content(file: IO[bytes], most: int) -> bytes | None:

@@ -4,7 +4,7 @@ Where ITK and that text differ, ITK counts: the world is Left, Posterior, Superi
 AnatomicalOrientation says, and MET_LONG has 32 bits.
 
 Voxels in another file are refused in what comes as bytes: the name in it is a stranger's. Of a path
-`x.mhd` the file `x.raw` or `x.zraw` beside it is read, and no other, see `attached`.
+`x.mhd` the file `x.raw` or `x.zraw` beside it is read, and no other; of a zip what is in it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import math
 import re
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,7 +22,6 @@ from caps_med.images.codecs.codec import Codec, with_common_dtype
 from caps_med.images.codecs.streams import check_length, check_ratio, inflate_zlib
 from caps_med.images.image import LPS_TO_RAS, Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
-from caps_med.images.reading import file_content
 
 _MAX_HEADER = 2**16
 #: The lines up to the one that every header has; others may come before it, comments included.
@@ -99,37 +97,18 @@ def encode(image: MedicalImage) -> bytes:
     return "".join(f"{name} = {value}\n" for name, value in fields.items()).encode() + voxels
 
 
-def attached(path: Path, header: bytes, limits: Limits) -> bytes:
-    """The content of one file, from a header in a file of its own and the voxels beside it.
-
-    Of `x.mhd` they are in `x.raw` or `x.zraw` in the same folder, as ITK writes them. What is whole
-    by itself is given back as it is.
-
-    Raises:
-        InvalidInput: the header names any other file, or that file cannot be read or is a link out
-            of the folder.
-        InputTooLarge: both together are larger than `limits` allow.
-    """
+def detached(header: bytes) -> str | None:
+    """The name of the file that a header says its voxels are in; None if they follow it."""
     last = _LAST.search(header[:_MAX_HEADER])
-    named = last[1].strip().decode("utf-8", "replace") if last else ""
-    if last is None or named.upper() == _WITHIN:
-        return header
-    read = [path.stem + suffix for suffix in _BESIDE]
-    if named not in read:
-        raise InvalidInput(
-            f"{path.name}: its voxels lie in another file (ElementDataFile) than "
-            f"{' or '.join(read)} beside it, which is not opened: call it so in the header, too, "
-            "or save both as one .mha file"
-        )
-    beside = path.with_name(named)
-    inside = beside.resolve().is_relative_to(path.parent.resolve())
-    if not inside and not path.is_symlink():  # of a folder of links both are some
-        raise InvalidInput(
-            f"{beside}, the voxels of {path.name}, is a link out of its folder, which is not "
-            "followed: copy the file itself"
-        )
-    voxels = file_content(beside, limits, f"{beside}, the voxels of {path.name}")
-    return header[: last.start()] + f"ElementDataFile = {_WITHIN}\n".encode() + voxels
+    named = last[1].strip().decode("utf-8", "replace") if last else _WITHIN
+    return None if named.upper() == _WITHIN else named
+
+
+def attached(header: bytes, voxels: bytes) -> bytes:
+    """The content of one file, from a header in a file of its own and its voxels."""
+    last = _LAST.search(header[:_MAX_HEADER])
+    before = header if last is None else header[: last.start()]
+    return before + f"ElementDataFile = {_WITHIN}\n".encode() + voxels
 
 
 def _numbers(values: Array) -> str:
@@ -146,7 +125,7 @@ def _header(data: bytes) -> tuple[Mapping[str, str], int]:
     if last[1].strip().upper() != _WITHIN.encode():
         raise InvalidInput(
             "MetaImage: its voxels lie in another file (ElementDataFile), which is not opened: "
-            "save it as one .mha file"
+            "save it as one .mha file, or put both files into a zip"
         )
     fields: dict[str, str] = {}
     for line in data[: last.start()].decode("utf-8", "replace").split("\n"):
@@ -273,5 +252,5 @@ def _recognises(data: bytes) -> bool:
 
 CODEC = Codec(
     "metaimage", (".mha", ".mhd"), "application/x-metaimage", _recognises, decode, encode,
-    attached=attached, beside={".mhd": _BESIDE},
+    detached=detached, attached=attached, beside={".mhd": _BESIDE},
 )  # fmt: skip

@@ -1,0 +1,68 @@
+"""A zip of one image: a file of any format, or a header and its voxels, as .mhd and .raw."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import PurePosixPath
+
+from caps_med.errors import InvalidInput, UnsupportedFormat
+from caps_med.images.codecs import dicom_layout, npz, zips
+from caps_med.images.codecs.registry import codec_of_content
+from caps_med.images.limits import Limits
+
+#: A header and its voxels.
+_MOST_FILES = 2
+#: A header has fewer bytes, beside those of its voxels.
+_HEADER_ROOM = 2**16
+
+
+def unpacked(data: bytes, limits: Limits) -> bytes:
+    """The content of the one image in a zip; anything else, as a zip of DICOM files, as it is.
+
+    Raises:
+        InvalidInput: the zip is broken, or a header names voxels that are not in it.
+        UnsupportedFormat: its files are packed in a way that is not read.
+        InputTooLarge: inflated, they are over `limits`.
+    """
+    if not zips.recognises(data) or npz.recognises(data):
+        return data
+    contents: dict[PurePosixPath, bytes] = {}
+    with zips.opened(data) as archive:
+        members = [one for one in archive.infolist() if _is_meant(one)]
+        if len(members) > _MOST_FILES:
+            return data
+        for one in members:
+            content = zips.content(archive, one, limits.max_inflated_bytes + _HEADER_ROOM)
+            contents[PurePosixPath(one.filename)] = content
+            limits.check_decoded("the zip", sum(map(len, contents.values())), _HEADER_ROOM)
+    if any(dicom_layout.recognises(content) for content in contents.values()):
+        return data
+    for name, content in contents.items():
+        if (image := _image(name, content, contents)) is not None:
+            return image
+    return data
+
+
+def _is_meant(member: zipfile.ZipInfo) -> bool:
+    """Whether it is a file, but for what macOS puts into a zip beside each."""
+    path = PurePosixPath(member.filename)
+    return not (member.is_dir() or path.name.startswith(".") or path.parts[:1] == ("__MACOSX",))
+
+
+def _image(
+    name: PurePosixPath, content: bytes, contents: dict[PurePosixPath, bytes]
+) -> bytes | None:
+    """The content of a file if it is the one image among the files, with its voxels."""
+    try:
+        codec = codec_of_content(content)
+    except (UnsupportedFormat, InvalidInput):
+        return None
+    named = codec.detached(content) if codec.detached else None
+    if named is None or codec.attached is None or len(contents) == 1:
+        return content if len(contents) == 1 and not zips.recognises(content) else None
+    if (voxels := contents.get(name.parent / named)) is None:
+        raise InvalidInput(
+            "zip: the header names another file for its voxels than the one beside it: call that "
+            "file as the header says"
+        )
+    return codec.attached(content, voxels)

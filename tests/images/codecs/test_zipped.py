@@ -1,0 +1,93 @@
+"""Zips of one image, in one file or as a header and its voxels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from caps_med.errors import CapsMedError, InputTooLarge, InvalidInput, UnsupportedFormat
+from caps_med.images import Limits, MedicalImage, count_pictures, encode_image, read_image
+from tests.images.dicom_files import PATIENT, slice_file
+from tests.zips import zip_of
+
+VOXELS = np.arange(24, dtype=np.int16).reshape(1, 2, 3, 4)
+IMAGE = MedicalImage(VOXELS, np.diag([1.0, 2, 3, 1]))
+HEADER = b"""ObjectType = Image
+NDims = 3
+DimSize = 2 3 4
+ElementSpacing = 1 2 3
+ElementType = MET_SHORT
+ElementDataFile = t1.raw
+"""
+RAW = VOXELS.tobytes(order="F")
+
+
+@pytest.mark.parametrize("folder", ["", f"{PATIENT}/"])
+def test_a_header_and_its_voxels(folder: str) -> None:
+    beside = [("__MACOSX/._t1.mhd", b"x"), (f"{folder}.DS_Store", b"x")]
+    data = zip_of((f"{folder}t1.raw", RAW), (f"{folder}any.mhd", HEADER), *beside)
+    read = read_image(data)
+    np.testing.assert_array_equal(read.array, VOXELS)
+    assert read.spacing == (1.0, 2.0, 3.0)
+    assert read.format == "metaimage"
+    assert count_pictures(data) == 1
+
+
+def test_what_simpleitk_writes(tmp_path: Path) -> None:
+    sitk = pytest.importorskip("SimpleITK")
+    sitk.WriteImage(sitk.GetImageFromArray(VOXELS[0]), str(tmp_path / "x.mhd"), True)
+    files = [(path.name, path.read_bytes()) for path in sorted(tmp_path.iterdir())]
+    np.testing.assert_array_equal(read_image(zip_of(*files)).array[0], VOXELS[0].T)
+
+
+@pytest.mark.parametrize("format", ["nifti", "nrrd", "metaimage", "npy"])
+def test_one_file(tmp_path: Path, format: str) -> None:
+    content = encode_image(IMAGE, format)
+    (tmp_path / "x.zip").write_bytes(zip_of((f"{PATIENT}.x", content)))
+    for source in (tmp_path / "x.zip", (tmp_path / "x.zip").read_bytes()):
+        np.testing.assert_array_equal(read_image(source).array, read_image(content).array)
+
+
+def test_dicom_stays_dicom() -> None:
+    data = zip_of(("1.dcm", slice_file()), ("t1.mhd", HEADER))
+    assert read_image(data).array.shape == (1, 7, 5, 1)
+
+
+NIFTI = encode_image(IMAGE, "nifti")
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "told"),
+    [
+        (HEADER, InvalidInput, "save it as one .mha file, or put both files into a zip"),
+        (zip_of((f"{PATIENT}.mhd", HEADER)), InvalidInput, "put both files into a zip"),
+        (
+            zip_of((f"{PATIENT}.mhd", HEADER), (f"{PATIENT}.raw", RAW)),
+            InvalidInput,
+            "names another file for its voxels than the one beside it",
+        ),
+        (zip_of(("a/t1.mhd", HEADER), ("b/t1.raw", RAW)), InvalidInput, "names another file"),
+        (zip_of(("t1.mhd", HEADER), ("t1.raw", RAW[:-1])), InvalidInput, "MetaImage"),
+        (
+            zip_of(("x.mhd", HEADER.replace(b"t1.raw", b"/etc/passwd")), ("y", b"x")),
+            InvalidInput,
+            "names another file",
+        ),
+        (zip_of(("a.nii", NIFTI), ("b.nii", NIFTI)), UnsupportedFormat, "no DICOM picture"),
+        (zip_of(("a.txt", b"text")), UnsupportedFormat, "or one image"),
+        (zip_of(("a.zip", zip_of(("a.nii", NIFTI)))), UnsupportedFormat, "no DICOM picture"),
+        (zip_of(("a.nii", NIFTI), ("b", b""), ("c", b"")), UnsupportedFormat, "no DICOM picture"),
+    ],
+)
+def test_what_is_not_one_image(data: bytes, error: type[CapsMedError], told: str) -> None:
+    with pytest.raises(error, match=told) as raised:
+        read_image(data)
+    assert PATIENT not in str(raised.value)
+
+
+def test_it_is_inflated_within_bounds() -> None:
+    data = zip_of(("t1.mhd", HEADER), ("t1.raw", bytes(2**24)))
+    with pytest.raises(InputTooLarge, match="max_inflated_bytes"):
+        read_image(data, limits=Limits(max_inflated_bytes=2**20))
