@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_HEAD = "caps_med.head"
+
+
+def is_head(request: Request) -> bool:
+    """Whether only the headers are asked for: then nothing is to change."""
+    return _HEAD in request.scope
 
 
 class HeadRequests:
@@ -26,7 +34,7 @@ class HeadRequests:
                 await send(message)
                 answered.set()
 
-        asked = {**scope, "method": "GET"}
+        asked = {**scope, "method": "GET", _HEAD: True}
         work = asyncio.ensure_future(self.app(asked, receive, headers_only))
         waiting = asyncio.create_task(answered.wait())
         try:

@@ -21,10 +21,16 @@ MOST_COMPARED = 5_000
 #: Attempts, while others take the same image at the same time.
 _TRIES = 20
 
-#: Nobody has it now, or until a time that only a clock which was set back since could have given:
-#: those of several services may differ by as much as an image is held.
-_UNHELD = "state <> 'corrected' AND held_until NOT BETWEEN :now AND :now + 2 * :lease"
+#: Nobody else has it now, or until a time that only a clock which was set back since could have
+#: given: those of several services may differ by as much as an image is held.
+_UNHELD = (
+    "state <> 'corrected' "
+    "AND (holder = :author OR held_until NOT BETWEEN :now AND :now + 2 * :lease)"
+)
 _FREE = f"project = :project AND {_UNHELD} AND id NOT IN (SELECT value FROM json_each(:skip))"  # noqa: S608 - our own texts
+
+#: What a query is told.
+_Values = dict[str, object]
 
 
 class Choice:
@@ -41,7 +47,12 @@ class Choice:
         self._database = database
 
     def next(
-        self, project: str, strategy: Strategy, author: str, skip: Collection[str] = ()
+        self,
+        project: str,
+        strategy: Strategy,
+        author: str,
+        skip: Collection[str] = (),
+        take: bool = True,
     ) -> tuple[Image, Strategy] | None:
         """An image that is not corrected and that nobody else has, and how it was chosen.
 
@@ -50,45 +61,48 @@ class Choice:
 
         Args:
             skip: the ids of images that are not to be chosen.
+            take: give it to `author`; else nothing changes.
 
         Returns:
             None if there is none left.
         """
-        self._give_back(project, author)
-        skipped = json.dumps(list(skip))
+        if take:
+            self._give_back(project, author)
+        free = self._at(project, author=author, skip=json.dumps(list(skip)))
         for _ in range(_TRIES):
-            found, used = self._chosen(project, strategy, skipped)
+            found, used = self._chosen(strategy, free)
             if found is None:
                 return None
-            if image := self._taken(project, found, author):
+            if image := self._taken(found, free) if take else self._seen(found):
                 return image, used
         return None
 
-    def _chosen(self, project: str, strategy: Strategy, skip: str) -> tuple[str | None, Strategy]:
+    def _chosen(self, strategy: Strategy, free: _Values) -> tuple[str | None, Strategy]:
         if strategy == "uncertainty":
             order = "AND uncertainty IS NOT NULL ORDER BY uncertainty DESC"
-            if found := self._first(project, skip, order):
+            if found := self._first(free, order):
                 return found, strategy
-        if strategy == "diversity" and (found := self._unlike(project, skip)):
+        if strategy == "diversity" and (found := self._unlike(free)):
             return found, strategy
-        return self._first(project, skip, "ORDER BY draw"), "random"
+        return self._first(free, "ORDER BY draw"), "random"
 
-    def _first(self, project: str, skip: str, order: str) -> str | None:
+    def _first(self, free: _Values, order: str) -> str | None:
         query = f"SELECT id FROM images WHERE {_FREE} {order} LIMIT 1"  # noqa: S608 - our own texts
         with self._database.connection() as connection:
-            row = connection.execute(query, self._at(project, skip=skip)).fetchone()
+            row = connection.execute(query, free).fetchone()
         return None if row is None else str(row[0])
 
-    def _unlike(self, project: str, skip: str) -> str | None:
+    def _unlike(self, free: _Values) -> str | None:
         """The image that is least like the corrected ones."""
-        free = f"{_FREE} AND pose IS NOT NULL ORDER BY draw LIMIT :most"
-        known = "project = ? AND state = 'corrected' AND pose IS NOT NULL ORDER BY draw LIMIT ?"
-        query = "SELECT id, pose FROM images WHERE "
+        which = f"{_FREE} AND pose IS NOT NULL ORDER BY draw LIMIT :most"
+        known = (
+            "project = :project AND state = 'corrected' AND pose IS NOT NULL "
+            "ORDER BY draw LIMIT :most"
+        )
+        query, values = "SELECT id, pose FROM images WHERE ", {**free, "most": MOST_COMPARED}
         with self._database.connection() as connection:
-            rows = connection.execute(
-                query + free, self._at(project, skip=skip, most=MOST_COMPARED)
-            ).fetchall()
-            corrected = connection.execute(query + known, (project, MOST_COMPARED)).fetchall()
+            rows = connection.execute(query + which, values).fetchall()
+            corrected = connection.execute(query + known, values).fetchall()
         if not rows:
             return None
         size = len(rows[0][1])
@@ -100,17 +114,23 @@ class Choice:
         )
         return str(rows[farthest(poses, others)][0])
 
-    def _taken(self, project: str, identity: str, author: str) -> Image | None:
+    def _taken(self, identity: str, free: _Values) -> Image | None:
         """The image, if nobody else has taken it meanwhile."""
         query = (
             "UPDATE images SET holder = :author, held_until = :now + :lease "  # noqa: S608 - our own texts
             f"WHERE project = :project AND id = :id AND {_UNHELD}"
         )
         with self._database.transaction() as connection:
-            taken = connection.execute(query, self._at(project, author=author, id=identity))
+            taken = connection.execute(query, {**free, "id": identity})
             if taken.rowcount == 0:
                 return None
             return select(connection, Image, "images WHERE id = ?", identity)[0]
+
+    def _seen(self, identity: str) -> Image | None:
+        """The image, unless it was deleted meanwhile."""
+        with self._database.connection() as connection:
+            found = select(connection, Image, "images WHERE id = ?", identity)
+        return found[0] if found else None
 
     def _give_back(self, project: str, author: str) -> None:
         with self._database.transaction() as connection:
@@ -119,6 +139,6 @@ class Choice:
                 (project, author),
             )
 
-    def _at(self, project: str, **values: object) -> dict[str, object]:
+    def _at(self, project: str, **values: object) -> _Values:
         """What a query is told of the present."""
         return {"project": project, "now": time.time(), "lease": LEASE_SECONDS, **values}

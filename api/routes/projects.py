@@ -8,6 +8,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Form, Path, Query, Request, Response
 from pydantic import StringConstraints
 
+from api.heads import is_head
 from api.problems import STORAGE, Refusal
 from api.projects.caller import Caller
 from api.projects.records import Image, Project
@@ -166,6 +167,7 @@ async def delete(project: ProjectDependency, projects: ProjectsDependency) -> No
     responses={204: {"description": "None is left."}, **problems(404, 422)},
 )
 async def next_image(
+    request: Request,
     project: ProjectDependency,
     projects: ProjectsDependency,
     author: Author,
@@ -184,9 +186,10 @@ async def next_image(
     """For some minutes, or until it is saved, it is given to nobody else. Without scores yet, it is
     chosen at random.
     """
+    take = not is_head(request)
 
     def found() -> NextImage | Response:
-        chosen = projects.choice.next(project.id, strategy, author, skip or ())
+        chosen = projects.choice.next(project.id, strategy, author, skip or (), take)
         if chosen is None:
             return Response(status_code=204)
         image, used = chosen

@@ -248,6 +248,22 @@ def test_every_image_is_given_to_one_annotator(
     assert given("a") is None
 
 
+def test_head_of_the_next_image_gives_it_to_nobody(client: httpx.Client, create: Create) -> None:
+    project = create()
+    pair = discs(1)[0]
+    add(client, project, {"0.png": pair[0]})
+
+    def holders() -> list[str | None]:
+        return [one["held_by"] for one in client.get(f"{project}/images").json()["images"]]
+
+    assert client.head(f"{project}/next", params={"author": "a"}).status_code == 200
+    assert holders() == [None]
+    assert client.get(f"{project}/next", params={"author": "a"}).status_code == 200
+    for author, status in (("a", 200), ("b", 204)):
+        assert client.head(f"{project}/next", params={"author": author}).status_code == status
+        assert holders() == ["a"]
+
+
 def test_the_most_uncertain_image_comes_first(client: httpx.Client, create: Create) -> None:
     project = create()
     add(client, project, {f"{i}.png": p[0] for i, p in enumerate(discs(4))})
