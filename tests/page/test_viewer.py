@@ -104,6 +104,40 @@ def test_position_and_value_below_the_pointer(
     assert float(value.removeprefix("value ")) == pytest.approx(image.array[0][tuple(index)])
 
 
+#: The letters of the next drawing in white: what is written where, in pixels from the upper left.
+LETTERS = """() => {
+    const viewer = capsMed.segment, found = {};
+    const char = viewer.drawChar, colour = viewer.gl.uniform4fv;
+    let white = false;
+    viewer.gl.uniform4fv = (at, value) => {
+        white = [...value].join() === '1,1,1,1';
+        return colour.call(viewer.gl, at, value);
+    };
+    viewer.drawChar = (xy, size, code) => {
+        if (white) found[String.fromCodePoint(code)] = [...xy];
+        return char.call(viewer, xy, size, code);
+    };
+    viewer.drawScene();
+    delete viewer.drawChar;
+    delete viewer.gl.uniform4fv;
+    return found;
+}"""
+
+
+def test_all_sides_are_named(opened: Callable[..., Page]) -> None:
+    """In white with a dark edge."""
+    page = opened("segment")
+    sample(page, "segment", "T1 slice")
+    wait_for_answer(page)
+    letters = page.evaluate(LETTERS)
+    assert sorted(letters) == ["A", "L", "P", "R"]
+    assert letters["R"][0] < letters["A"][0] < letters["L"][0]
+    assert letters["A"][1] < letters["R"][1] < letters["P"][1]
+    page.locator("#segment .side").select_option("neurological")
+    letters = page.evaluate(LETTERS)
+    assert letters["L"][0] < letters["R"][0]
+
+
 def test_keys_and_their_help(opened: Callable[..., Page]) -> None:
     page = opened("segment")
     sample(page, "segment", "T1 slice")

@@ -2,7 +2,7 @@
 import type { NVImage, SLICE_TYPE } from '@niivue/niivue';
 import { Problem } from './service.svelte.js';
 import { readout } from './readout.js';
-import { noGraphics, type Slice, TOO_LARGE, type Tool, type Viewer } from './viewer.js';
+import { noGraphics, OWN_PLANE, type Slice, thinAxis, TOO_LARGE, type Tool, type Viewer } from './viewer.js';
 
 /** Window and level of CT, in Hounsfield units. */
 export const CT_WINDOWS: Record<string, [level: number, width: number]> = {
@@ -29,7 +29,7 @@ export class Scene<V extends Viewer = Viewer> {
   place = $state('');
   /** The slice that is shown, of a volume in one plane. */
   slice = $state.raw<Slice>();
-  private planes: SLICE_TYPE = 3;
+  private planes = $state<SLICE_TYPE>(3);
 
   /** `name`: of the view; `make`: a viewer for it, another one if the first has failed. */
   constructor(readonly name: string, private readonly make: () => V) {
@@ -142,6 +142,15 @@ export class Scene<V extends Viewer = Viewer> {
     if (!image) return;
     this.setWindow(image.robust_min ?? 0, image.robust_max ?? 1);
     void this.draw((viewer) => viewer.recentre());
+  }
+
+  /** The sizes in millimetres that a pixel of the planes has that are shown; none where they mean nothing. */
+  get pixel(): number[] {
+    const { image, geometry, planes } = this;
+    if (!image || !geometry) return [];
+    const thin = thinAxis(image);
+    const across = thin < 0 ? OWN_PLANE.indexOf(planes) : thin;
+    return (image.pixDimsRAS ?? []).slice(1, 4).filter((_, axis) => axis !== across);
   }
 
   get isCT(): boolean {

@@ -5,9 +5,12 @@ import type { Normal } from './editing.js';
 import type { Color } from './palette.js';
 import { Problem } from './service.svelte.js';
 
-const OWN_PLANE = [SLICE_TYPE.SAGITTAL, SLICE_TYPE.CORONAL, SLICE_TYPE.AXIAL];
+/** The plane across each axis. */
+export const OWN_PLANE = [SLICE_TYPE.SAGITTAL, SLICE_TYPE.CORONAL, SLICE_TYPE.AXIAL];
 const WINDOW_PIXELS = 300; // a drag that long changes the window by the image's range
 const DECODING = 60_000; // milliseconds
+/** Where dark copies of a letter lie behind it, in pixels of the screen. */
+const EDGE = [[-1, 0], [1, 0], [0, -1], [0, 1]] as const;
 const START = 20_000; // milliseconds that WebGL may take to begin
 /** What dragging with the left button does. */
 export const TOOLS = { crosshair: DRAG_MODE.crosshair, window: DRAG_MODE.windowing, pan: DRAG_MODE.pan };
@@ -61,7 +64,7 @@ export class Viewer extends Niivue {
     super({
       backColor: [0.055, 0.063, 0.071, 1], crosshairColor: [0.36, 0.77, 0.74, 0.9], crosshairWidthUnit: 'percent',
       dragAndDropEnabled: false, isRadiologicalConvention: true, multiplanarShowRender: SHOW_RENDER.ALWAYS,
-      multiplanarPadPixels: 4, multiplanarLayout: MULTIPLANAR_TYPE.GRID, fontMinPx: 15, logLevel: 'error', loadingText: '',
+      multiplanarPadPixels: 4, multiplanarLayout: MULTIPLANAR_TYPE.GRID, fontMinPx: 15, fontColor: [1, 1, 1, 1], showAllOrientationMarkers: true, logLevel: 'error', loadingText: '',
     });
     this.ready = new Promise((ready) => { this.begin = ready; });
     this.ready.catch(() => undefined); // `onLost` is told, whether or not anyone waits
@@ -213,6 +216,13 @@ export class Viewer extends Niivue {
   }
   override drawScene(): ReturnType<Niivue['drawScene']> {
     return this.hidden ? undefined : super.drawScene();
+  }
+
+  /** Letters with a dark edge can be read over bright tissue as well as over air. */
+  override drawText([x = 0, y = 0]: number[], text: string, scale?: number, color?: Float32List | null): void {
+    const ratio = this.uiData.dpr ?? 1;
+    for (const [right, down] of EDGE) super.drawText([x + ratio * right, y + ratio * down], text, scale, [0, 0, 0, 1]);
+    super.drawText([x, y], text, scale, color);
   }
 
   /** Keys are the page's own; NiiVue's include one that opens an alert. */

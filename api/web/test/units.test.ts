@@ -26,6 +26,7 @@ describe('the size of an answer', () => {
   it('has x first, of a picture and of a volume', () => {
     expect(sizeText([64, 70])).toBe('70 × 64 pixels');
     expect(sizeText([181, 217, 90])).toBe('181 × 217 × 90 voxels');
+    expect(sizeText([181, 217, 90], [0.9, 1, 2.4999])).toBe('181 × 217 × 90 voxels of 0.9 × 1 × 2.5 mm');
   });
 });
 
