@@ -22,6 +22,7 @@ from tests.images.dicom_files import (
     dataset,
     encoded,
     placed,
+    series_file,
     zipped_study,
 )
 from tests.page.conftest import check_accessible, counts, sample, saved, slide
@@ -183,19 +184,36 @@ def test_a_volume_is_cancelled(opened: Callable[..., Page]) -> None:
     expect(page.locator("#segment .answer")).to_have_count(0)
 
 
-def test_a_file_that_is_really_dropped(opened: Callable[..., Page]) -> None:
-    page = opened("segment")
+def drop(page: Page, *paths: Path) -> None:
+    """Drop files or folders on the picture as a person does."""
     page.locator("#segment .sample").first.wait_for()
     box = page.locator("#segment .stage").bounding_box()
     assert box is not None
     session = page.context.new_cdp_session(page)
-    data = {"items": [], "files": [str(samples.T1)], "dragOperationsMask": 1}
+    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
     place = {"x": box["x"] + 100, "y": box["y"] + 100}
     for kind in ("dragEnter", "dragOver", "drop"):
         session.send("Input.dispatchDragEvent", {"type": kind, **place, "data": data})
+
+
+def test_a_file_that_is_really_dropped(opened: Callable[..., Page]) -> None:
+    page = opened("segment")
+    drop(page, samples.T1)
     wait_for_answer(page)
     shape = np.array(read_image(samples.T1).spatial_shape)
     assert page.evaluate(SHOWN)[0]["dims"][1:4] == shape.tolist()
+
+
+def test_a_folder_of_slices_is_dropped(opened: Callable[..., Page], tmp_path: Path) -> None:
+    folder = tmp_path / "patient" / "series"
+    folder.mkdir(parents=True)
+    (folder / ".DS_Store").write_bytes(b"hidden")
+    for number, z in enumerate((0.0, 2.5, 5.0), start=1):
+        (folder / f"{number}.dcm").write_bytes(series_file(number, z))
+    page = opened("segment")
+    drop(page, folder.parent)
+    wanted = read_image([*folder.glob("*.dcm")])
+    check_shown(page, caps_med.load_model("brain-t1-tissue").segment(wanted))
 
 
 class TestRefused:
@@ -261,3 +279,13 @@ class TestRefused:
         expect(page.locator("#segment .problem")).to_contain_text("cut.nii.gz")
         expect(page.locator("#segment .answer")).to_have_count(0)  # it was of another file
         assert page.evaluate("() => capsMed.segment.volumes.length") == 0
+
+    def test_several_images_at_once_are_refused_by_the_page(
+        self, opened: Callable[..., Page]
+    ) -> None:
+        page = opened("segment")
+        page.locator("#segment input[type=file]").set_input_files([samples.AXONS, samples.COLIN27])
+        problem = page.locator("#segment .problem")
+        expect(problem).to_contain_text("brain-t1-tissue takes one image at a time")
+        sample(page, "segment", "T1 slice")
+        wait_for_answer(page)

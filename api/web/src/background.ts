@@ -29,8 +29,24 @@ export function standing({ state, position, seconds_to_start: start, seconds_lef
   return total > 0 ? `${done} of ${total} done${about(left, 'left')}` : 'getting ready';
 }
 
-/** POST a form and wait for the result in the background; stopping it cancels the job. */
+/**
+ * POST a form and wait for the result in the background; stopping it cancels the job. A service that restarts loses its
+ * jobs: then the form is sent once more, and not again and again, for the job itself may have ended the service.
+ */
 export async function later(path: string, fields: object, what: Pick<Left, 'name' | 'model'>, signal: AbortSignal, say: Say): Promise<Response> {
+  const once = () => begunAndFollowed(path, fields, what, signal, say);
+  try {
+    return await once();
+  } catch (error) {
+    if (!isLost(error)) throw error;
+    say(`The service has restarted; segmenting ${what.name} again`);
+    return once();
+  }
+}
+
+const isLost = (error: unknown): boolean => error instanceof Problem && error.code === 'job_not_found';
+
+async function begunAndFollowed(path: string, fields: object, what: Pick<Left, 'name' | 'model'>, signal: AbortSignal, say: Say): Promise<Response> {
   const left: Left = { ...what, token: newToken() };
   remember(left); // the page may be reloaded before the answer, for which the whole file has to arrive
   try {
@@ -56,8 +72,8 @@ async function begun(left: Left, signal: AbortSignal): Promise<string> {
     try {
       return await idOf(call(JOBS, { headers: keyed(left), signal }));
     } catch (error) {
-      if (error instanceof Problem && error.code === 'job_not_found')
-        throw new Problem('the upload was cut off', `The page was reloaded before the service had taken ${left.name}: choose it again.`, error.code);
+      if (isLost(error))
+        throw new Problem('the upload was cut off', `The page was reloaded before the service had taken ${left.name}: choose it again.`, (error as Problem).code);
       if (!isSilence(error) && (error as Problem).code !== 'not_finished') throw error;
     }
     await pause(signal);

@@ -19,7 +19,7 @@ export class Problem extends Error {
 
   /** Whether it is about the file that was sent: another file may be taken. */
   get ofFile(): boolean {
-    return OF_FILES.includes(Number(this.members.status));
+    return this.code === UNREADABLE || OF_FILES.includes(Number(this.members.status));
   }
 
   static async of(answer: Response): Promise<Problem> {
@@ -72,6 +72,7 @@ class Key {
 }
 export const key = new Key();
 
+const UNREADABLE = 'unreadable_file';
 const OF_FILES = [409, 412, 413, 415, 422]; // too large, of no known format, broken, or in the way of another one
 const BUSY = [429, 503]; // answers of a service that starts or has too much to do
 const LONGEST = 30; // seconds; a service that asks for more is not just busy
@@ -90,14 +91,23 @@ export async function pause(seconds: number, signal?: AbortSignal | null): Promi
   signal?.throwIfAborted();
 }
 
+/** Refuse files that the browser cannot read (any more): it then sends nothing, as if the service did not answer. */
+async function checkReadable(body: RequestInit['body']): Promise<void> {
+  for (const file of body instanceof FormData ? body.values() : [body]) {
+    if (file instanceof Blob) await file.slice(0, 1).arrayBuffer().catch(() => {
+      throw new Problem('unreadable file', `The browser cannot read ${file instanceof File ? file.name : 'the file'}: it is a folder, or was changed, moved or deleted; choose it again`, UNREADABLE);
+    });
+  }
+}
 /**
  * One call; what is refused is thrown as a `Problem`, after a while if the service says when to try again.
  * Paths are relative, so that a proxy may add a prefix. `waited`: seconds for which it was tried already.
  */
 export async function call(path: string, init: RequestInit & { headers?: Record<string, string> } = {}, waited = 0): Promise<Response> {
   const { text } = key;
-  const answer = await fetch(path, { ...init, headers: { ...init.headers, ...(text && { Authorization: `Bearer ${text}` }) } }).catch((error) => {
+  const answer = await fetch(path, { ...init, headers: { ...init.headers, ...(text && { Authorization: `Bearer ${text}` }) } }).catch(async (error) => {
     if (init.signal?.aborted) throw error;
+    await checkReadable(init.body);
     service.silent = true;
     throw new Problem('no answer', 'The service is not responding. Is it still running? Start it with: caps-med serve');
   });

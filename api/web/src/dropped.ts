@@ -1,0 +1,23 @@
+/** What was dropped on the page. */
+
+/** The files that were dropped, those of folders in place of these; hidden ones of folders are left out. */
+export async function filesOf({ files, items }: DataTransfer): Promise<File[]> {
+  const entries = [...items].map((item) => item.webkitGetAsEntry?.()); // now: they are gone once the event is over
+  if (!entries.some((entry) => entry?.isDirectory)) return [...files];
+  return (await Promise.all(entries.map((entry) => entry && within(entry)))).flatMap((found) => found ?? []);
+}
+
+const isFolder = (entry: FileSystemEntry): entry is FileSystemDirectoryEntry => entry.isDirectory;
+const isFile = (entry: FileSystemEntry): entry is FileSystemFileEntry => entry.isFile;
+
+async function within(entry: FileSystemEntry): Promise<File[]> {
+  if (isFile(entry)) return [await new Promise<File>((found, failed) => entry.file(found, failed))];
+  if (!isFolder(entry)) return [];
+  const reader = entry.createReader();
+  const found: File[] = [];
+  for (let some: FileSystemEntry[] = [], first = true; first || some.length; first = false) { // a browser tells a hundred at a time
+    some = await new Promise<FileSystemEntry[]>((read, failed) => reader.readEntries(read, failed));
+    found.push(...(await Promise.all(some.filter(({ name }) => !name.startsWith('.')).map(within))).flat());
+  }
+  return found;
+}

@@ -1,0 +1,56 @@
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { later } from '../src/background.js';
+import { call, Problem, post, service } from '../src/service.svelte.js';
+
+afterEach(() => {
+  vi.unstubAllGlobals();
+  service.silent = false;
+});
+
+describe('a job', () => {
+  const LOST = { title: 'job not found', detail: 'there is no such job', code: 'job_not_found', status: 404 };
+  /** Jobs of which the first `lost` ones are gone once they are asked for; the methods and paths that were called. */
+  async function followed(lost: number): Promise<{ answer: unknown; said: string[]; posts: number }> {
+    const said: string[] = [];
+    let posts = 0;
+    const answer = (path: string, method: string): Response => {
+      if (method === 'POST') return Response.json({ id: `${(posts += 1)}` });
+      if (Number(/jobs\/(\d+)/.exec(path)?.[1]) <= lost) return Response.json(LOST, { status: 404 });
+      if (path.endsWith('/result')) return new Response('the label map');
+      return Response.json({ state: 'succeeded', progress: { done: 1, total: 1 } });
+    };
+    vi.stubGlobal('sessionStorage', { setItem: () => undefined, removeItem: () => undefined });
+    vi.stubGlobal('fetch', vi.fn(async (path: string, { method = 'GET' } = {}) => answer(path, method)));
+    const result = await later('v1/x?format=zip', {}, { name: 'a.nii', model: 'm' }, new AbortController().signal, (text) => said.push(text))
+      .then((found) => found.text(), (error) => (error as Problem).code);
+    return { answer: result, said, posts };
+  }
+
+  it('that a restart of the service has lost is sent once more', async () => {
+    const { answer, said, posts } = await followed(1);
+    expect([answer, posts]).toEqual(['the label map', 2]);
+    expect(said).toContain('The service has restarted; segmenting a.nii again');
+  });
+  it('is not sent again and again: it may be what ends the service', async () => {
+    const { answer, posts } = await followed(9);
+    expect([answer, posts]).toEqual(['job_not_found', 2]);
+  });
+});
+
+describe('a file that the browser cannot read', () => {
+  class Gone extends File {
+    override slice = () => ({ arrayBuffer: () => Promise.reject(new DOMException('gone', 'NotFoundError')) }) as never;
+  }
+  it('is not taken for a service that does not answer', async () => {
+    vi.stubGlobal('fetch', vi.fn(async () => Promise.reject(new TypeError('Failed to fetch'))));
+    const file = new Gone(['x'], 'series');
+    for (const sent of [() => post('v1/images', { image: file }), () => call('v1/labels', { method: 'PUT', body: file })]) {
+      const error = await sent().catch((caught) => caught as Problem);
+      expect(error).toMatchObject({ code: 'unreadable_file', ofFile: true, passes: false });
+      expect((error as Problem).message).toContain('cannot read series');
+      expect(service.silent).toBe(false);
+    }
+    await expect(post('v1/images', { image: new File(['x'], 'series') })).rejects.toThrow('The service is not responding');
+    expect(service.silent).toBe(true);
+  });
+});
