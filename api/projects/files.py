@@ -64,10 +64,6 @@ class ProjectFiles:
         for name in names:
             (self.folder / name).unlink(missing_ok=True)
 
-    def remove_all(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
 
 def sweep(root: Path, store: ProjectStore) -> None:
     """Remove what a killed service has left: folders without a project, files without a record."""

@@ -40,8 +40,6 @@ from benchmarks.serving import Server, serving
 
 MODEL = "tiny-segmentation"
 SETTINGS = {"preload": f'["{MODEL}"]', "threads": 1, "training": "false"}
-#: What a request may cost more at the median before this exits with 1, in milliseconds.
-MOST_OVERHEAD_MS = 1.0
 PARTS = ("beside", "replicas", "faults")
 #: Clients of each replica under load: enough that its queue is never empty.
 _CLIENTS_EACH = 3

@@ -196,10 +196,6 @@ def _measured(
     return row
 
 
-def _figures(row: dict[str, Any]) -> str:
-    return "  ".join(f"{key} {value:.2f}" for key, value in row.items() if isinstance(value, float))
-
-
 def _ratios(work: str, times: Times) -> dict[str, float]:
     others = [name for name in times.rounds if name != "ours"]
     return {f"{work}/{name}": times.ratio("ours", name) for name in others}

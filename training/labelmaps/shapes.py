@@ -22,7 +22,6 @@ from skimage import measure
 from skimage.morphology import remove_small_objects
 
 Labels = NDArray[np.integer]
-Statistics = Mapping[str, float]
 Range = tuple[float, float]
 
 #: How far beyond the originals a statistic may lie, in units of their range; see `Shapes.of`.
