@@ -14,17 +14,13 @@ import numpy as np
 
 from caps_med.errors import InvalidInput
 from caps_med.images import units
+from caps_med.images.channels import COLOURS
+from caps_med.images.codecs.npy import NO_GEOMETRY
 from caps_med.images.image import LPS_TO_RAS, Array, Kind, MedicalImage
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
     from PIL.Image import Image
-
-_COLOUR_CHANNELS = 3
-_NO_GEOMETRY = (
-    "the array has no geometry; voxels of 1 mm and axes to R, A, S are assumed: give a volume as "
-    "(array, affine)"
-)
 
 
 def from_object(
@@ -94,10 +90,11 @@ def is_pair(source: object) -> bool:
 def _from_array(array: Array) -> MedicalImage:
     if array.ndim == 2:
         return _image(array[None])
-    if array.ndim == 3 and array.shape[-1] == _COLOUR_CHANNELS:
+    if array.ndim == 3 and array.shape[-1] == COLOURS:
         return _image(np.moveaxis(array, -1, 0))
     if array.ndim == 3:
-        return replace(_image(array[None]), format="npy", warnings=(_NO_GEOMETRY,))
+        warning = f"the array has {NO_GEOMETRY}: give a volume as (array, affine)"
+        return replace(_image(array[None]), format="npy", warnings=(warning,))
     raise InvalidInput(
         f"an array of shape {array.shape} is not a picture [H, W] or [H, W, 3] nor a volume "
         "[X, Y, Z]: give a volume with channels as (array, affine)"

@@ -19,6 +19,8 @@ from caps_med.images.image import Array, Kind, MedicalImage
 from caps_med.images.limits import Limits
 
 _MAGIC = b"\x93NUMPY"
+#: What is assumed of a volume; a sentence of warnings.
+NO_GEOMETRY = "no geometry; voxels of 1 mm and axes to R, A, S are assumed"
 _MAX_AXES = 4  # [C, X, Y, Z], or a stack [N, H, W, 3]
 
 
@@ -79,7 +81,7 @@ def _image(array: Array, kind: Kind) -> MedicalImage:
     colour = array.ndim == 3 and array.shape[2] == 3 and kind == "image"
     array = np.ascontiguousarray(np.moveaxis(array, -1, 0)) if colour else array[None]
     flat = array.ndim == 3
-    warnings = () if flat else ("npy: no geometry; voxels of 1 mm and axes to R, A, S are assumed",)
+    warnings = () if flat else (f"npy: {NO_GEOMETRY}",)
     return MedicalImage(array, format="npy", warnings=warnings)
 
 
