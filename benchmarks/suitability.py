@@ -27,7 +27,6 @@ import caps_med
 from benchmarks.brain_tissue import NORMALIZATIONS, SCHEME
 from benchmarks.options import benchmark_parser
 from caps_med import samples
-from caps_med.bundles import ImageStatistics
 from caps_med.images import MedicalImage, one_slice, read_image
 from caps_med.inference import Model
 from caps_med.inference.suitability import (
@@ -80,16 +79,20 @@ def write_statistics(label_maps: Path) -> None:
             recipe = SegmentationRecipe.model_validate({"data": "", "seed": 0})
             found = recipe.card_values(model.network, source)["statistics"]
         assert found is not None  # noqa: S101 - the data show something
-        write_into_card(model, found)
+        write_into_card(model, found.model_dump(mode="json"), "statistics")
 
 
-def write_into_card(model: Model, statistics: ImageStatistics) -> None:
-    """Write statistics into the metadata of a model."""
+def write_into_card(model: Model, value: object, *keys: str) -> None:
+    """Write a JSON value into the metadata of a model, at these keys of its card."""
     path = model.bundle.path / "configs" / "metadata.json"
     document = json.loads(path.read_text(encoding="utf-8"))
-    document["caps_med"]["statistics"] = statistics.model_dump(mode="json")
+    *outer, last = ("caps_med", *keys)
+    section = document
+    for key in outer:
+        section = section[key]
+    section[last] = value
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(model.bundle.name, document["caps_med"]["statistics"])
+    print(model.bundle.name, ".".join(keys), value)
 
 
 def changed(image: MedicalImage, change: Callable[[Floats], Floats]) -> MedicalImage:

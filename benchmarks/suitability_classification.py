@@ -53,7 +53,7 @@ def write_statistics(model: Model, dataset: ClassifiedDataset) -> None:
     pictures = map(model.classifier.prepare, chosen(dataset, "train", STATISTICS_OF))
     found = training_statistics(itertools.chain.from_iterable(map(own_slices, pictures)))
     assert found is not None  # noqa: S101 - the images show something
-    write_into_card(model, found)
+    write_into_card(model, found.model_dump(mode="json"), "statistics")
     if model.classifier.network.reconstructs:
         write_reconstruction_error(model, dataset)
 
@@ -70,11 +70,8 @@ def write_reconstruction_error(model: Model, dataset: ClassifiedDataset) -> None
         answered = torch.zeros_like(scores).scatter(1, scores.argmax(1, keepdim=True), 1)
         drawn = classifier.network.reconstruct(capsules, answered)
     wanted = classifier.network.reconstruction_target(pictures)
-    path = model.bundle.path / "configs" / "metadata.json"
-    document = json.loads(path.read_text(encoding="utf-8"))
     limit = reconstruction_limit(unexplained(wanted, drawn))
-    document["caps_med"]["classification"]["reconstruction_error"] = limit
-    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_into_card(model, limit, "classification", "reconstruction_error")
 
 
 def groups_of(data: dict[str, ClassifiedDataset], folders: dict[str, Path]) -> dict[str, Images]:

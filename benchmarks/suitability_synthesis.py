@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 import caps_med
 from benchmarks.colin27 import reference_tissue
 from benchmarks.options import benchmark_parser
-from benchmarks.suitability import Images, photographs, slices_of
+from benchmarks.suitability import Images, photographs, slices_of, write_into_card
 from benchmarks.tstr.volumes.data import divided
 from benchmarks.whole_head import freesurfer_head
 from caps_med import samples
@@ -191,14 +191,6 @@ def statistics_of(model: Model, images: Images) -> LabelMapStatistics:
     return found
 
 
-def write_into_card(model: Model, statistics: LabelMapStatistics) -> None:
-    """Write statistics into the metadata of a model."""
-    path = model.bundle.path / "configs" / "metadata.json"
-    document = json.loads(path.read_text(encoding="utf-8"))
-    document["caps_med"]["label_statistics"] = statistics.model_dump(mode="json")
-    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
 def images_for_labels() -> Images:
     """Images, given in place of label maps."""
     import skimage.data
@@ -236,7 +228,8 @@ def main() -> None:
     for name, (learned, own) in known.items():
         model = caps_med.load_model(name)
         if options.write and learned:
-            write_into_card(model, statistics_of(model, learned))
+            found = statistics_of(model, learned)
+            write_into_card(model, found.model_dump(mode="json"), "label_statistics")
             model = caps_med.load_model(name)
         others = [images for other, (_, images) in known.items() if other != name]
         groups = groups_of(own, others, len(model.bundle.card.labels))
