@@ -23,6 +23,7 @@ from benchmarks.kills import discs
 from benchmarks.load import Asked, load, service_of_two_models
 from benchmarks.options import benchmark_parser
 from benchmarks.serving import Server
+from benchmarks.waiting import until
 from caps_med.client import Client
 
 #: What the median beside a job may be over the one without.
@@ -54,11 +55,7 @@ def training(server: Server, models: Path) -> Iterator[int]:
     """A job that has trained an epoch and goes on, until the block ends; its process group."""
     with Client(server.address) as client:
         job = client.train("segmentation", "mine", discs(), epochs=10_000, steps=20, crop=64)["id"]
-        end = time.monotonic() + PATIENCE
-        while not client.job(job)["scores"]:
-            if time.monotonic() > end:
-                raise RuntimeError(f"no epoch ended: {client.job(job)}")
-            time.sleep(0.1)
+        until(lambda: bool(client.job(job)["scores"]), PATIENCE, state=lambda: client.job(job))
         worker = holder(models / ".jobs" / job / "lock")
         if worker is None:
             raise RuntimeError(f"the job has ended: {client.job(job)}")

@@ -11,7 +11,6 @@ import socket
 import struct
 import subprocess
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.waiting import PATIENCE, until
+
 PROGRAM = shutil.which("Orthanc", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or ""
 PLUGIN = Path("/usr/share/orthanc/plugins/libOrthancDicomWeb.so")
-PATIENCE = 300.0
 #: Orthanc listens on all addresses, so it has a network of its own, and this port there.
 _PORT = 8042
 _LOOPBACK = "127.0.0.1"
@@ -129,7 +129,7 @@ def running(
         with _relayed(listener, reach):
             address = f"http://{_LOOPBACK}:{listener.getsockname()[1]}"
             found = Orthanc(address, user, password, network)
-            _until_it_answers(found, process, log)
+            until(lambda: _answers(found), process=process, state=log.read_text)
             yield found
     finally:
         process.terminate()
@@ -142,22 +142,20 @@ def running(
 def _own_network(process: subprocess.Popen[bytes]) -> Path:
     """The network of the process, once it is another one than ours."""
     theirs, ours = Path(f"/proc/{process.pid}/ns/net"), Path("/proc/self/ns/net").readlink()
-    end = time.monotonic() + PATIENCE
-    while theirs.readlink() == ours:
-        if process.poll() is not None or time.monotonic() > end:
-            raise RuntimeError("Orthanc has no network of its own")
-        time.sleep(0.01)
+    until(
+        lambda: theirs.readlink() != ours,
+        process=process,
+        state=lambda: "Orthanc has no network of its own",
+    )
     return theirs
 
 
-def _until_it_answers(orthanc: Orthanc, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + PATIENCE
-    while process.poll() is None and time.monotonic() < end:
-        with suppress(OSError):
-            orthanc.call("/dicom-web/studies")
-            return
-        time.sleep(0.05)
-    raise RuntimeError(f"Orthanc did not start: {log.read_text()}")
+def _answers(orthanc: Orthanc) -> bool:
+    try:
+        orthanc.call("/dicom-web/studies")
+    except OSError:
+        return False
+    return True
 
 
 def _within(network: Path, work: Callable[[], Any]) -> Any:  # noqa: ANN401

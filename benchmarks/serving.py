@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+
+from benchmarks.waiting import until
 
 PATIENCE = 120.0
 _SERVE = "from caps_med.cli import main; main()"
@@ -58,7 +59,8 @@ def start(
         environment: more variables.
 
     Raises:
-        RuntimeError: it ended, or does not answer.
+        RuntimeError: it ended.
+        TimeoutError: it does not answer.
     """
     named = {f"CAPS_MED_{name.upper()}": str(value) for name, value in settings.items()}
     command = [sys.executable, "-c", _SERVE, "serve", "--port", "0", "--models", str(models)]
@@ -80,14 +82,13 @@ def start_command(
             env=environment,
         )  # fmt: skip
     started(process.pid)
-    end = time.monotonic() + PATIENCE
-    while True:
+
+    def address() -> str:
         found = re.search(r"caps_med on http://[0-9.]+:(\d+)", log.read_text(errors="replace"))
-        if found and _answers(address := f"http://127.0.0.1:{found[1]}"):
-            return Server(address, process)
-        if process.poll() is not None or time.monotonic() > end:
-            raise RuntimeError(f"the server did not start: {log.read_text()[-2000:]}")
-        time.sleep(0.05)
+        return f"http://127.0.0.1:{found[1]}" if found else ""
+
+    until(lambda: _answers(address()), PATIENCE, process, lambda: log.read_text()[-2000:])
+    return Server(address(), process)
 
 
 @contextmanager
@@ -95,11 +96,8 @@ def serving(models: Path, log: Path, settings: Mapping[str, object]) -> Iterator
     """A server, ready, until the block ends."""
     server = start(models, log, settings)
     try:
-        end = time.monotonic() + PATIENCE
-        while httpx.get(f"{server.address}/readyz").status_code != 200:
-            if time.monotonic() > end:
-                raise RuntimeError("the server is not ready")
-            time.sleep(0.05)
+        ready = f"{server.address}/readyz"
+        until(lambda: httpx.get(ready).status_code == 200, PATIENCE)
         yield server
     finally:
         server.process.send_signal(signal.SIGTERM)
@@ -107,6 +105,8 @@ def serving(models: Path, log: Path, settings: Mapping[str, object]) -> Iterator
 
 
 def _answers(address: str) -> bool:
+    if not address:
+        return False
     try:
         return httpx.get(f"{address}/healthz").status_code == 200
     except httpx.HTTPError:

@@ -11,27 +11,21 @@ from __future__ import annotations
 
 import os
 import resource
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.options import benchmark_parser
+from benchmarks.serving import serving
 from caps_med import MedicalImage, samples
 
 #: What the others are compared with.
 PEER = "import torch, monai"
-#: Seconds of the clock until the service must be ready.
-PATIENCE = 300
 _MAIN = "from caps_med.cli import main; main()"
 
 
@@ -104,31 +98,9 @@ def _with_empty_cache(arguments: tuple[str | Path, ...]) -> None:
 
 
 def _serve(models: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    arguments = ["serve", "--port", str(port), "--models", str(models)]
-    with ExitStack() as ending:
-        service = subprocess.Popen(
-            [sys.executable, "-c", _MAIN, *arguments],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        ending.callback(service.wait)
-        ending.callback(service.terminate)
-        _wait_until_ready(f"http://127.0.0.1:{port}/readyz", service)
-
-
-def _wait_until_ready(address: str, service: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and service.poll() is None:
-        try:
-            urllib.request.urlopen(address, timeout=5).close()  # noqa: S310 - our own service
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.05)
-        else:
-            return
-    raise SystemExit(f"the service was not ready after {PATIENCE} s, or has ended")
+    models.mkdir(exist_ok=True)
+    with serving(models, models.parent / "serve.log", {}):
+        pass
 
 
 def _write_pictures(folder: Path, count: int = 12, edge: int = 128) -> None:

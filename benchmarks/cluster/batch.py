@@ -27,6 +27,7 @@ from benchmarks.cluster.batch_driver import computed
 from benchmarks.cluster.nodes import cluster
 from benchmarks.cluster.s3 import s3_server
 from benchmarks.options import benchmark_parser
+from benchmarks.waiting import until
 from caps_med.batch.cluster import BLOCK
 from caps_med.bundles import (
     ModelCard,
@@ -38,7 +39,7 @@ from caps_med.bundles import (
 from caps_med.networks import build_network
 
 _MODEL, _SIZE = "tiny", 32
-_POLL_S, _TIMEOUT_S = 0.2, 1800.0
+_TIMEOUT_S = 1800.0
 
 
 def tiny_model(root: Path) -> None:
@@ -127,11 +128,12 @@ def _text(place: str) -> str:
 
 def _wait(driver: subprocess.Popen[bytes], log: Path, cases: int) -> None:
     """Until so many cases were begun."""
-    end = time.monotonic() + _TIMEOUT_S
-    while sum(1 for _ in log.iterdir()) < cases:
-        if driver.poll() is not None or time.monotonic() > end:
-            raise RuntimeError(f"the batch ended before {cases} cases were begun")
-        time.sleep(_POLL_S)
+    until(
+        lambda: sum(1 for _ in log.iterdir()) >= cases,
+        _TIMEOUT_S,
+        driver,
+        lambda: f"the batch has not begun {cases} cases",
+    )
 
 
 def _checked(

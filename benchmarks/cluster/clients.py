@@ -7,13 +7,14 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.cluster.pictures import pictures
 from benchmarks.cluster.replicas import PATIENCE
+from benchmarks.waiting import until
 from caps_med.client import Client
 
 
@@ -67,26 +68,13 @@ class Clients:
         """Wait until that many requests have been answered.
 
         Raises:
-            RuntimeError: they are not.
+            TimeoutError: they are not.
         """
-        until(lambda: len(self.times) >= answers)
+        until(lambda: len(self.times) >= answers, PATIENCE)
 
     def longest_pause(self, first: int, begin: float) -> float:
         """Seconds between two answers, from number `first` on, or `begin` and the first of them."""
         return max(b - a for a, b in itertools.pairwise([begin, *sorted(self.times[first:])]))
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Wait until something is true.
-
-    Raises:
-        RuntimeError: it does not become so.
-    """
-    end = time.monotonic() + PATIENCE
-    while not true():
-        if time.monotonic() > end:
-            raise RuntimeError("waited in vain")
-        time.sleep(0.1)
 
 
 def repeated(*audits: Path) -> dict[str, int]:

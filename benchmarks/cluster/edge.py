@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.cluster.clients import until
 from benchmarks.cluster.nodes import free_ports
+from benchmarks.waiting import until
 
 _CONFIG = """
 defaults

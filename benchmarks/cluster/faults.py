@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.cluster.clients import Clients, repeated, until
+from benchmarks.cluster.clients import Clients, repeated
 from benchmarks.cluster.edge import edge
 from benchmarks.cluster.nodes import Cluster, Node, free_ports
 from benchmarks.cluster.replicas import (
@@ -21,6 +21,7 @@ from benchmarks.cluster.replicas import (
     serve_cluster,
     serve_ports,
 )
+from benchmarks.waiting import until
 
 REPLICAS = 2
 

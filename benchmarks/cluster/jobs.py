@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,10 @@ from api.jobs.files import read_json
 from api.jobs.locks import holder
 from benchmarks.cluster.nodes import Cluster, Node
 from benchmarks.serving import Server, start
+from benchmarks.waiting import PATIENCE, until
 from caps_med.bundles import ModelRepository
 from caps_med.client import Client
 
-#: Seconds for whatever is waited for.
-PATIENCE = 600.0
 #: A training of seconds.
 TINY = {"steps": "2", "batch_size": "1", "crop": "64", "atoms": "4"}
 
@@ -92,7 +90,7 @@ class Service:
                 raise RuntimeError(f"{state} before the next epoch")
             return len(self.epochs(job)) > before
 
-        wait_until(another)
+        until(another)
 
 
 @contextmanager
@@ -103,19 +101,6 @@ def service(folder: Path, nodes: Cluster, **settings: object) -> Iterator[Servic
         yield found
     finally:
         found.end()
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    """Wait for something that is to happen.
-
-    Raises:
-        TimeoutError: it does not.
-    """
-    end = time.monotonic() + PATIENCE
-    while not true():
-        if time.monotonic() > end:
-            raise TimeoutError("waited in vain")
-        time.sleep(0.05)
 
 
 def survive_losses(found: Service, archive: bytes, epochs: int) -> None:

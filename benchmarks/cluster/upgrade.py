@@ -21,12 +21,13 @@ from typing import Any
 
 import httpx
 
-from benchmarks.cluster.clients import Clients, repeated, until
+from benchmarks.cluster.clients import Clients, repeated
 from benchmarks.cluster.edge import edge, shipped
 from benchmarks.cluster.nodes import Cluster, free_ports
 from benchmarks.cluster.replicas import deploy, proxy_address, serve_cluster
 from benchmarks.load import write_tiny
 from benchmarks.options import benchmark_parser
+from benchmarks.waiting import until
 from caps_med import __version__
 
 _ROOT = Path(__file__).resolve().parents[2]

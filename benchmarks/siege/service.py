@@ -22,6 +22,7 @@ from benchmarks.serving import Server, start
 from benchmarks.siege.case import Breach
 from benchmarks.siege.files import small_picture
 from benchmarks.siege.memory import MemoryBound, descendants, memory_bound
+from benchmarks.waiting import until
 from caps_med.images import encode_image
 
 MIB = 2**20
@@ -91,7 +92,7 @@ class Siege:
         log = self.folder / f"server-{len(self.processes)}.log"
         try:
             server = begin(log, self._hold(memory))
-        except RuntimeError as error:
+        except (RuntimeError, TimeoutError) as error:
             memory.close()
             raise Breach(f"the service did not start: {error}") from error
         service = Service(self, server, memory)
@@ -227,12 +228,10 @@ def wait_until(true: Callable[[], bool], what: str, seconds: float = PATIENCE) -
     Raises:
         Breach: it does not happen.
     """
-    begun = time.monotonic()
-    while not true():
-        if time.monotonic() - begun > seconds:
-            raise Breach(f"not after {seconds:g} s: {what}")
-        time.sleep(0.05)
-    return time.monotonic() - begun
+    try:
+        return until(true, seconds, state=lambda: what)
+    except TimeoutError as error:
+        raise Breach(f"not {error}") from error
 
 
 def kill_all(process: subprocess.Popen[bytes]) -> None:

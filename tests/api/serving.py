@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +14,9 @@ from pathlib import Path
 
 import psutil
 
+from tests.waiting import PATIENCE, until
+
 COMMAND = Path(sys.executable).parent / "caps-med"
-PATIENCE = 300.0
 
 
 @dataclass
@@ -77,9 +77,8 @@ def serving(folder: Path, models: Path, *arguments: str, **settings: str) -> Ite
 
 
 def _address(server: subprocess.Popen[bytes], log: Path) -> str:
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end and server.poll() is None:
-        if found := re.search(r"caps_med on (https?://127\.0\.0\.1:\d+)", log.read_text()):
-            return found[1]
-        time.sleep(0.05)
-    raise AssertionError(f"the server did not start: {log.read_text()}")
+    def said() -> list[str]:
+        return re.findall(r"caps_med on (https?://127\.0\.0\.1:\d+)", log.read_text())
+
+    until(lambda: bool(said()), process=server, state=log.read_text)
+    return said()[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,9 +16,17 @@ from benchmarks.siege.container import Container, composed, run_command, why_not
 from benchmarks.siege.service import kill_all
 from tests.api import http
 from tests.conftest import tiny_card, write_tiny
+from tests.waiting import until
 
 needs_namespaces = pytest.mark.skipif(bool(why_not()), reason=why_not())
 NAME = "tiny-segmentation"
+
+
+def is_ready(server: Server, log: Path) -> bool:
+    """Whether its models are loaded; fails if one of them cannot be."""
+    said = log.read_text()
+    assert "a preloaded model failed" not in said, said
+    return http.get(f"{server.address}/readyz").status_code == 200
 
 
 @contextmanager
@@ -27,11 +34,7 @@ def contained(container: Container, folder: Path) -> Iterator[Server]:
     """The service in its container, ready, until the block ends."""
     server = start_command(run_command(container, folder), os.environ, folder / "log")
     try:
-        end = time.monotonic() + PATIENCE
-        while http.get(f"{server.address}/readyz").status_code != 200:
-            said = (folder / "log").read_text()
-            assert "a preloaded model failed" not in said and time.monotonic() < end, said
-            time.sleep(0.05)
+        until(lambda: is_ready(server, folder / "log"), state=(folder / "log").read_text)
         yield server
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(PATIENCE) in (0, -signal.SIGTERM)

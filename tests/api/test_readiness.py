@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +17,6 @@ from caps_med.bundles import ModelRepository, NetworkSpec
 from tests.conftest import BUILT_IN_NAMES, tiny_card, write_tiny
 from tests.waiting import until
 
-PATIENCE = 60.0
-
 
 @contextmanager
 def service(models: Path, *preload: str) -> Iterator[TestClient]:
@@ -30,9 +27,7 @@ def service(models: Path, *preload: str) -> Iterator[TestClient]:
 
 def wait(client: TestClient) -> int:
     """The last status of /readyz: 200 as soon as there is one."""
-    end = time.monotonic() + PATIENCE
-    while client.get("/readyz").status_code == 503 and time.monotonic() < end:
-        pass
+    until(lambda: client.get("/readyz").status_code != 503)
     return int(client.get("/readyz").status_code)
 
 

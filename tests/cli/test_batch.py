@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from caps_med.images import MedicalImage
 from caps_med.inference import Model
 from tests.classifiers import write_classifiers
 from tests.images.dicom_files import slice_file
+from tests.waiting import until
 
 COMMAND = Path(sys.executable).parent / "caps-med"
 
@@ -146,9 +146,7 @@ def test_a_signal_ends_processes_and_keeps_the_table(models: Path, tmp_path: Pat
     command = [str(COMMAND), "segment", "-i", str(folder), "-o", str(out), "--jobs", "2",
                "--model", "tiny-segmentation", "--models", str(models)]  # fmt: skip
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    end = time.monotonic() + 120
-    while not (out / "cases.json").exists() and time.monotonic() < end:
-        time.sleep(0.05)
+    until((out / "cases.json").exists)
     os.killpg(running.pid, signal.SIGINT)
     said = running.communicate(timeout=60)[1]
     assert running.returncode == 130, said
@@ -165,9 +163,7 @@ def test_ctrl_c_while_processes_start_leaves_no_traceback(
     command = [str(COMMAND), "segment", "-i", str(scans), "-o", str(tmp_path / "out"),
                "--jobs", "2", "--model", "tiny-segmentation", "--models", str(models)]  # fmt: skip
     running = psutil.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    end = time.monotonic() + 120
-    while not started_by(running) and time.monotonic() < end:
-        time.sleep(0.01)  # until there is a process that imports what it needs
+    until(lambda: bool(started_by(running)))  # there is a process that imports what it needs
     os.killpg(running.pid, signal.SIGINT)
     said = running.communicate(timeout=60)[1]
     assert running.returncode == 130, said

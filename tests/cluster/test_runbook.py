@@ -10,10 +10,11 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from benchmarks.cluster.jobs import PATIENCE, TINY, service
+from benchmarks.cluster.jobs import TINY, service
 from benchmarks.cluster.nodes import cluster
 from benchmarks.cluster.pictures import pictures
 from tests.api.jobs import zipped
+from tests.waiting import PATIENCE
 
 COMMAND = (sys.executable, "-c", "from caps_med.cli import main; main()")
 

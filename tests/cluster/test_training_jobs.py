@@ -17,10 +17,11 @@ from api.jobs.executor import JobLimits
 from api.jobs.files import JobFiles
 from api.jobs.job import Job, Options
 from api.jobs.locks import FileLock
-from benchmarks.cluster.jobs import PATIENCE, TINY, service, survive_losses, wait_until
+from benchmarks.cluster.jobs import TINY, service, survive_losses
 from benchmarks.cluster.nodes import Cluster, cluster
 from caps_med.bundles import ModelRepository
 from tests.api.jobs import zipped
+from tests.waiting import PATIENCE, until
 
 LONG = {**TINY, "epochs": "10000"}
 _COMMAND = "from caps_med.cli import main; main()"
@@ -38,9 +39,9 @@ def test_jobs_are_cancelled_where_they_run_and_where_they_wait(
     with service(tmp_path, nodes) as found:
         client, archive = found.client, zipped(discs)
         jobs = [client.train("segmentation", f"disc{i}", archive, **LONG) for i in range(3)]
-        wait_until(lambda: sum(found.worker(job) is not None for job in jobs) == 2)
+        until(lambda: sum(found.worker(job) is not None for job in jobs) == 2)
         waiting = next(job for job in jobs if found.worker(job) is None)
-        wait_until(lambda: found.submission(waiting) is not None)
+        until(lambda: found.submission(waiting) is not None)
         for job in (waiting, *(each for each in jobs if each is not waiting)):
             pid = found.worker(job)
             client.cancel(job["id"])
@@ -64,7 +65,7 @@ class Place:
 
     def run(self) -> None:
         self.executor.submit(self.job)
-        wait_until(lambda: not self.executor.alive(self.job))
+        until(lambda: not self.executor.alive(self.job))
 
 
 def apart(nodes: Cluster, check: str, folder: Path, **environment: str) -> str:
@@ -172,7 +173,7 @@ def test_a_search_is_interrupted_resumed_and_publishes_its_best(
     search = ("--tune", "3", "--epochs", "4", "--network", "convcaps", "--license", "CC0-1.0")
     begun = command(tmp_path, discs, nodes, "found", *search)
     run = tmp_path / "runs" / "found"
-    wait_until(lambda: begun.poll() is not None or any(run.glob("trial-*/checkpoint.pt")))
+    until(lambda: begun.poll() is not None or any(run.glob("trial-*/checkpoint.pt")))
     begun.send_signal(signal.SIGINT)
     said, _ = begun.communicate(timeout=PATIENCE)
     assert begun.returncode == 130, said

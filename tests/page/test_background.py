@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from caps_med.inference import Segmentation
 from tests.api import http
 from tests.api.serving import Served
 from tests.page.conftest import PATIENCE_MS, saved
+from tests.waiting import until
 
 SLICES = 60
 #: Of the label map that is shown: how many voxels have each value, 0 to 3.
@@ -60,11 +60,9 @@ def check_done(page: Page, wanted: Segmentation, folder: Path) -> None:
 
 def check_forgotten(server: Served, job: str) -> None:
     """The service knows the job no more, once what the page has sent to that end is there."""
-    end = time.monotonic() + PATIENCE_MS / 1000
-    while (answer := http.get(f"{server.address}/v1/inference-jobs/{job}")).is_success:
-        assert time.monotonic() < end, "the job is still there"
-        time.sleep(0.05)
-    assert answer.json()["code"] == "job_not_found"
+    url = f"{server.address}/v1/inference-jobs/{job}"
+    until(lambda: not http.get(url).is_success)
+    assert http.get(url).json()["code"] == "job_not_found"
 
 
 @pytest.mark.slow

@@ -3,8 +3,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from tests.waiting import until
 
 
 def started(data: Path, root: Path, *more: str) -> subprocess.Popen[str]:
@@ -22,9 +23,7 @@ def started(data: Path, root: Path, *more: str) -> subprocess.Popen[str]:
 
 def test_ctrl_c_says_in_one_line_how_to_continue(discs: Path, tmp_path: Path) -> None:
     process = started(discs, tmp_path)
-    checkpoint, end = tmp_path / "runs" / "mine" / "checkpoint.pt", time.monotonic() + 120
-    while not checkpoint.exists() and process.poll() is None and time.monotonic() < end:
-        time.sleep(0.05)
+    until((tmp_path / "runs" / "mine" / "checkpoint.pt").exists, process=process)
     process.send_signal(signal.SIGINT)
     printed, _ = process.communicate(timeout=60)
     assert process.returncode == 130, printed
