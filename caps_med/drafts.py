@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -54,6 +55,25 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write a file by `draft_of`."""
     with draft_of(path) as draft:
         draft.write_bytes(content)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a file by `draft_of`; it outlives a power failure once this returns."""
+    with draft_of(path) as draft:
+        draft.write_bytes(content)
+        sync(draft)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or a folder's entries, to disk; Windows has no call for it."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

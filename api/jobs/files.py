@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from api.jobs.job import Job
+from caps_med.drafts import write_durably
 
 #: Files of a finished run that are kept; prepared data and weights are not.
 _KEPT = (
@@ -65,12 +66,7 @@ class JobFiles:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Replace a file atomically; it is on disk when this returns."""
-    partial = path.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    write_durably(path, json.dumps(content).encode())
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

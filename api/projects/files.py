@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from api.projects.store import ProjectStore
+from caps_med.drafts import write_durably
 from caps_med.images import CODECS
 
 log = logging.getLogger("caps_med.projects")
@@ -45,18 +46,7 @@ class ProjectFiles:
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = f"{uuid.uuid4().hex}{CODECS[format].suffixes[0]}"
-        path = self.folder / name
-        partial = path.with_name(f"{name}.partial")
-        try:
-            with partial.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
-        _sync(self.folder)
+        write_durably(self.folder / name, content)
         return name
 
     def remove(self, *names: str) -> None:
@@ -90,12 +80,3 @@ def _fresh(entry: os.DirEntry[str]) -> bool:
         return time.time() - entry.stat(follow_symlinks=False).st_mtime < FRESH
     except FileNotFoundError:  # removed meanwhile
         return True
-
-
-def _sync(folder: Path) -> None:
-    """Have the names of a folder on disk too."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

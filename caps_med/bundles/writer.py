@@ -21,6 +21,7 @@ from caps_med.bundles.metadata import (
 from caps_med.bundles.repository import ModelRepository
 from caps_med.bundles.seeded import SEEDED
 from caps_med.bundles.weights import save_weights
+from caps_med.drafts import sync
 from caps_med.errors import InvalidParameter
 from caps_med.networks import CapsuleNetwork
 
@@ -37,7 +38,7 @@ def write_bundle(
 
     Args:
         half: weights as float16, half the size; check beforehand that the result holds.
-        candidate: the bare name goes on standing for an earlier version, until this one is
+        candidate: whether the bare name keeps referring to an earlier version until this one is
             promoted.
 
     Raises:
@@ -56,7 +57,7 @@ def write_bundle(
         for folder in ("configs", "models", "docs"):
             (draft / folder).mkdir()
         digest = save_weights(network, draft / "models" / "model.safetensors", half)
-        _sync(draft / "models" / "model.safetensors")
+        sync(draft / "models" / "model.safetensors")
         weights = WeightsSpec(sha256=digest, dtype="float16" if half else "float32")
         if candidate:
             (draft / CANDIDATE).touch()
@@ -84,7 +85,7 @@ def _publish(
                 raise
             version += 1
             continue
-        _sync(draft.parent)
+        sync(draft.parent)
         return Bundle(name, version, target)
 
 
@@ -101,18 +102,7 @@ def _write_texts(
 def _write(path: Path, text: str) -> None:
     with path.open("w", encoding="utf-8") as file:
         file.write(text.rstrip() + "\n")
-    _sync(path)
-
-
-def _sync(path: Path) -> None:
-    """Flush a file, or a folder's entries, to disk; Windows has no call for it."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path)
 
 
 def _license(name: str) -> str:
