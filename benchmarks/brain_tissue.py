@@ -33,6 +33,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from benchmarks.options import benchmark_parser
+from caps_med.drafts import draft_of
 from caps_med.images import Normalization, SliceStack, read_image
 from caps_med.networks import SegmentationNetwork, build_network
 from training.randomization import LabelMaps, LabelScheme, RandomImages, Randomization, scheme_of
@@ -169,9 +170,8 @@ class Run:
         """Write the checkpoint."""
         kept = {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict(),
                 "state": self.state}  # fmt: skip
-        temporary = self.checkpoint.with_suffix(".tmp")
-        torch.save(kept, temporary)
-        temporary.rename(self.checkpoint)
+        with draft_of(self.checkpoint) as draft:
+            torch.save(kept, draft)
         self.save_weights()
 
     def save_weights(self) -> None:

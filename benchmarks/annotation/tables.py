@@ -9,6 +9,7 @@ from pathlib import Path
 
 from api.projects.strategies import STRATEGIES
 from benchmarks.annotation.annotator import Point
+from training.atomic import write_text
 from training.evaluation.statistics import spread_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -33,9 +34,7 @@ def kept() -> dict[str, list[Point]]:
 def keep(results: Results) -> None:
     """Replace the file of results."""
     content = {name: [p.model_dump() for p in points] for name, points in results.items()}
-    partial = RESULTS.with_suffix(".partial")
-    partial.write_text(json.dumps(content, indent=1) + "\n")
-    partial.replace(RESULTS)
+    write_text(RESULTS, json.dumps(content, indent=1) + "\n")
 
 
 def show() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from caps_med.drafts import draft_of
 from caps_med.errors import InvalidParameter
 from training.data.classified.split import hold_out_share
 
@@ -66,10 +67,9 @@ def for_testing(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
 def _divide(source: Path, target: Path) -> None:
     images, labels = mnist10k(source)
     tested = for_testing(labels)
-    partial = target.with_suffix(".partial.npz")
-    np.savez(
-        partial,
-        train_images=images[~tested], train_labels=labels[~tested],
-        test_images=images[tested], test_labels=labels[tested],
-    )  # fmt: skip
-    partial.rename(target)
+    with draft_of(target) as draft, draft.open("wb") as file:
+        np.savez(
+            file,
+            train_images=images[~tested], train_labels=labels[~tested],
+            test_images=images[tested], test_labels=labels[tested],
+        )  # fmt: skip

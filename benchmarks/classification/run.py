@@ -18,6 +18,7 @@ from benchmarks.classification.data import folder_of
 from benchmarks.classification.rows import Cell
 from caps_med.bundles import Bundle
 from caps_med.inference import Model
+from training.atomic import write_text
 from training.data.classified import ClassifiedDataset, open_classified
 from training.engine import distributed
 from training.evaluation.classification.evaluate import probabilities_of
@@ -92,9 +93,7 @@ def run(cell: Cell, data: Path, work: Path, out: Path, brief: bool) -> None:
     )
     if cell.kept:
         shutil.copytree(bundle.path, out / "models" / cell.name, dirs_exist_ok=True)
-    partial = done.with_suffix(".partial")
-    partial.write_text(found.model_dump_json(indent=1) + "\n")
-    partial.replace(done)
+    write_text(done, found.model_dump_json(indent=1) + "\n")
     validated = ", ".join(f"{name} {value:.4f}" for name, value in found.validation.items())
     print(f"{cell.name}: {validated}, {seconds:.0f} s", flush=True)
 

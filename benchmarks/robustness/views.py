@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 from benchmarks.robustness.cells import Setting
 from benchmarks.robustness.rendering import INSTANCES, Views, all_views
 from benchmarks.robustness.shapes import CLASSES
+from caps_med.drafts import draft_of
 from caps_med.errors import InvalidInput
 from training.data.classified.arrays import read_array
 from training.data.classified.norb import CATEGORIES, norb_files
@@ -56,10 +56,9 @@ def rendered_views(setting: Setting) -> tuple[Views, Views]:
     instances = setting.short(INSTANCES, _QUICK_INSTANCES)
     file = setting.work / f"views-{EDGE}-{instances}.npz"
     if not file.exists():
-        partial = file.with_suffix(f".{os.getpid()}.npz")
         setting.work.mkdir(parents=True, exist_ok=True)
-        np.savez(partial, **vars(all_views(EDGE, setting.device, 2 * instances)))
-        partial.replace(file)
+        with draft_of(file) as draft, draft.open("wb") as opened:
+            np.savez(opened, **vars(all_views(EDGE, setting.device, 2 * instances)))
     with np.load(file) as arrays:
         views = Views(**arrays)
     return views.of(views.instances < instances), views.of(views.instances >= instances)

@@ -20,6 +20,7 @@ from benchmarks.segmentation import hippocampus
 from benchmarks.segmentation.shifts import SHIFTS, shifted
 from caps_med.networks import SegCaps, SegmentationNetwork, UCaps, one_hot, predicted_classes
 from caps_med.networks.padding import cropped, padded
+from training.atomic import write_text
 from training.batch_augmentation import BatchAugmentation, ContrastShift, DeviceSamples
 from training.data import Sample
 from training.engine.collapse import RESTARTS, Collapsed, CollapseWatch, until_it_finds
@@ -250,6 +251,4 @@ def device_name(device: torch.device) -> str:
 
 def write(file: Path, result: Mapping[str, Any]) -> None:
     """All or nothing."""
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(result) + "\n")
-    partial.replace(file)
+    write_text(file, json.dumps(result) + "\n")

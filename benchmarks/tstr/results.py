@@ -13,6 +13,7 @@ from benchmarks.tstr.arms import ARMS, PLAIN, Sizes
 from benchmarks.tstr.generators import Cost
 from benchmarks.tstr.locks import locked
 from benchmarks.tstr.quality import Quality
+from training.atomic import write_text
 from training.evaluation.statistics import Spread, spread_of
 
 #: What stands between these lines of a page is replaced.
@@ -56,9 +57,7 @@ class Results(BaseModel):
         with locked(file):
             if file.exists():
                 self._join(Results.model_validate_json(file.read_text()))
-            partial = file.with_suffix(".partial")
-            partial.write_text(self.model_dump_json(indent=1) + "\n")
-            partial.replace(file)
+            write_text(file, self.model_dump_json(indent=1) + "\n")
 
     def _join(self, other: Results) -> None:
         """Take in what only the other has."""

@@ -15,6 +15,7 @@ from benchmarks.tstr.volumes.data import Pool, Split, Volume
 from benchmarks.tstr.volumes.generators import synthesized, trained
 from benchmarks.tstr.volumes.randomized import randomized
 from benchmarks.tstr.volumes.segmenter import dice_of_each, train
+from training.atomic import write_text
 
 #: Volumes drawn from the label maps, `benchmarks.tstr.volumes.randomized`.
 RANDOMIZED = "randomization"
@@ -122,9 +123,7 @@ def run_cells(
         file = settings.out / f"n{count}-seed{seed}-{name}.json"
         if not file.exists():
             cell = _run(ARMS[name], name, split, seed, pool.edges, made, seconds, settings)
-            partial = file.with_suffix(".partial")
-            partial.write_text(cell.model_dump_json())
-            partial.replace(file)
+            write_text(file, cell.model_dump_json())
             print(f"n={count}, seed {seed}, {name}: Dice {cell.mean:.4f}", flush=True)
         cells.append(Cell.model_validate_json(file.read_text()))
     return cells
