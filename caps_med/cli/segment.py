@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -181,21 +182,11 @@ def segment(
     given = archived.check_given(
         files, source, format=format, jobs=(jobs or 1) > 1, cluster=cluster, resume=resume
     )
-    targets = [archived.target_of(to, one) for one in given]
-    if file is None and to is None:
-        raise InvalidParameter("name a file with --out, or store the answer with --to")
-    if file is not None:
-        if len(given) > 1:
-            raise InvalidParameter(
-                f"--out: the study has {len(given)} series of images: name one, or store with --to"
-            )
-        check_file(file, archived.files_of(given[0]), overwrite)
-    if file is None and maps:
-        raise InvalidParameter(f"--{maps[0]}: name a file with --out, beside which it is written")
-    loaded = caps_med.load_model(model, models)
     wanted = _Wanted(
         file, probabilities, method, computed, maps, overwrite, as_json, objects, series, volume
     )
+    targets = _check_places(given, to, wanted)
+    loaded = caps_med.load_model(model, models)
     for one, target in zip(given, targets, strict=True):
         _segment_one(loaded, one, target, wanted)
 
@@ -214,6 +205,31 @@ class _Wanted:
     objects: DicomBeside
     series: str | None
     volume: int | None
+
+
+def _check_places(
+    given: Sequence[archived.Given], to: str | None, wanted: _Wanted
+) -> list[Archive | None]:
+    """Check that the options say where each answer goes; the archive of each, None for none.
+
+    Raises:
+        InvalidParameter: they do not, or several answers would go into one file.
+        ArchiveNotFound: see `archived.target_of`.
+    """
+    targets = [archived.target_of(to, one) for one in given]
+    if wanted.out is None and to is None:
+        raise InvalidParameter("name a file with --out, or store the answer with --to")
+    if wanted.out is not None:
+        if len(given) > 1:
+            raise InvalidParameter(
+                f"--out: the study has {len(given)} series of images: name one, or store with --to"
+            )
+        check_file(wanted.out, archived.files_of(given[0]), wanted.overwrite)
+    elif wanted.maps:
+        raise InvalidParameter(
+            f"--{wanted.maps[0]}: name a file with --out, beside which it is written"
+        )
+    return targets
 
 
 def _segment_one(
