@@ -329,25 +329,21 @@ def classification(
     train_task("classification", locals())
 
 
-def train_task(task: str, options: Mapping[str, Any]) -> None:
-    """Train with the options of a command; on Ctrl-C print how to resume.
+def _requested(task: str, options: Mapping[str, Any]) -> TrainRequest:
+    """The training that the options of a command describe, its data opened.
 
     Args:
-        options: ``data`` and ``name``, and any others of the commands here; those with other names
-            are recipe values.
+        options: see `train_task`; every option of `_DEFAULTS` is among them.
 
     Raises:
-        CapsMedError: see `training.tasks.pipeline.train`.
+        CapsMedError: options exclude each other, or the data cannot be opened.
     """
-    from caps_med.bundles import ModelRepository
     from caps_med.bundles.metadata import checked_statement
-    from training.engine import distributed
     from training.engine.recipe import merged
     from training.tasks.opening import Understanding, open_data
     from training.tasks.overrides import read_overrides
-    from training.tasks.pipeline import TrainRequest, train
+    from training.tasks.pipeline import TrainRequest
 
-    options = {**_DEFAULTS, **options}
     flags = {k: v for k, v in options.items() if k not in _NOT_RECIPE and v is not None}
     if (edge := flags.pop("image_size", None)) is not None:
         flags["preparation"] = {"size": [edge, edge]}
@@ -361,12 +357,12 @@ def train_task(task: str, options: Mapping[str, Any]) -> None:
         understood = Understanding(
             interpretation_of(options["binary"], instances, options["labels"], options["channels"])
         )
-    trials, cluster = options.get("tune", 0), options.get("cluster")
-    request = TrainRequest(
+    first = not (options["resume"] and not options.get("tune", 0))
+    return TrainRequest(
         task=task,
         dataset=open_data(task, options["data"], understood),
         name=options["name"],
-        overrides=overrides if options["resume"] and not trials else {"seed": 0, **overrides},
+        overrides={"seed": 0, **overrides} if first else overrides,
         dims=options.get("dims"),
         folds=options.get("folds", 0),
         models=options["models"],
@@ -379,6 +375,25 @@ def train_task(task: str, options: Mapping[str, Any]) -> None:
         ),
         candidate=options["candidate"],
     )
+
+
+def train_task(task: str, options: Mapping[str, Any]) -> None:
+    """Train with the options of a command; on Ctrl-C print how to resume.
+
+    Args:
+        options: ``data`` and ``name``, and any others of the commands here; those with other names
+            are recipe values.
+
+    Raises:
+        CapsMedError: see `training.tasks.pipeline.train`.
+    """
+    from caps_med.bundles import ModelRepository
+    from training.engine import distributed
+    from training.tasks.pipeline import train
+
+    options = {**_DEFAULTS, **options}
+    request = _requested(task, options)
+    trials, cluster = options.get("tune", 0), options.get("cluster")
     if distributed.restarted() and request.first_folder.checkpoint.exists():
         request = replace(request, resume=True)
     ModelRepository.check_name(request.name)  # of which the folder has its name

@@ -23,7 +23,8 @@ def started(data: Path, root: Path, *more: str) -> subprocess.Popen[str]:
 
 def test_ctrl_c_says_in_one_line_how_to_continue(discs: Path, tmp_path: Path) -> None:
     process = started(discs, tmp_path)
-    until((tmp_path / "runs" / "mine" / "checkpoint.pt").exists, process=process)
+    checkpoint = tmp_path / "runs" / "mine" / "checkpoint.pt"
+    until(checkpoint.exists, process=process, state=lambda: process.communicate()[0])
     process.send_signal(signal.SIGINT)
     printed, _ = process.communicate(timeout=60)
     assert process.returncode == 130, printed
