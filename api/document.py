@@ -1,4 +1,4 @@
-"""The OpenAPI document, with what all routes have in common added in one place."""
+"""The OpenAPI document; what all routes share is added here."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from api.settings import Settings
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, which tells the engine when it is asked to stop.
+    """Uvicorn, which notifies the engine when it is asked to stop.
 
     On SIGTERM or SIGINT it accepts no new connection, ``/readyz`` answers 503, event streams close,
     and the requests in progress are finished.

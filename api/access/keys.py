@@ -184,7 +184,7 @@ class KeyStore:
 
     @property
     def _trace(self) -> Path:
-        """An empty file beside the keys; while it is there, their loss opens no service."""
+        """An empty file beside the keys; while it exists, their loss opens no service."""
         return self.path.with_name(f"{self.path.name}.created")
 
     @contextmanager

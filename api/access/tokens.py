@@ -1,4 +1,4 @@
-"""Tokens that stand for a key for a while, for programs that log in with a name and a password."""
+"""Temporary tokens in place of a key, for programs that log in with a name and a password."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Tokens:
         return f"capst_{key.id}_{expires}_{self._mac(key.id, expires)}"
 
     def find(self, text: str, keys: StoredKeys) -> Key | None:
-        """The key that a token stands for; None if the token or the key is not valid any more."""
+        """The key for which a token was issued; None if token or key are not valid any more."""
         parts = _TOKEN.fullmatch(text)
         if parts is None:
             return None

@@ -106,7 +106,7 @@ class Engine:
         return self._versions.answering(reference) or self.repository.find(reference)
 
     async def promote(self, reference: str) -> Bundle:
-        """Let a model's bare name stand for the version ``name@3``.
+        """Make a model's bare name refer to the version ``name@3``.
 
         Raises:
             ModelNotFound, InvalidParameter, OSError: see `ModelRepository.promote`.

@@ -43,7 +43,7 @@ class _Refused:
 
 
 class Versions:
-    """From a reference to a model in memory.
+    """Look up the loaded model for a reference.
 
     A name stands for the newest version that can be served; what cannot is logged, and tried again
     when its files change. A version in use goes on answering until a newer one, or other files that
@@ -106,7 +106,7 @@ class Versions:
         return [(bundle, self.warnings(name, bundle)) for name, bundle in found if bundle]
 
     def answering(self, name: str) -> Bundle | None:
-        """The version that a bare name stands for; None if there is none. Blocks."""
+        """The version that a bare name refers to; None if there is none. Blocks."""
         try:
             bundles = self._repository.newest_first(name)
         except ModelNotFound:
@@ -151,7 +151,7 @@ class Versions:
         log.error("%s cannot be served: %s: %s", bundle.reference, type(error).__name__, error)
 
     async def watch(self, seconds: float) -> None:
-        """Refresh every so many seconds and after `check_now`, until cancelled."""
+        """Refresh every `seconds`, and after `check_now`, until cancelled."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
         self._wake = lambda: loop.call_soon_threadsafe(changed.set)
         while True:

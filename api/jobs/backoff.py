@@ -24,7 +24,7 @@ class Backoff:
         self._pause, self._next = 0.0, 0.0
 
     def in_turn(self, queued: Sequence[Job], most: int) -> Iterator[Job]:
-        """The jobs to start now, at most so many, until one is refused.
+        """The jobs to start now, at most `most`, until one is refused.
 
         Args:
             queued: in the order of arrival.

@@ -155,7 +155,7 @@ class RayExecutor(FolderExecutor):
         )
 
     def _variables(self) -> dict[str, str]:
-        """Of a worker that may use the GPUs of its share: Ray names them, and hides no others."""
+        """The variables of a worker, which hide all GPUs unless its share has some."""
         hidden = {} if self._share.gpus else {"CUDA_VISIBLE_DEVICES": ""}
         return {**self.variables(), **hidden}
 
@@ -234,7 +234,7 @@ class RayExecutor(FolderExecutor):
 
 
 def _client(address: str) -> JobSubmissionClient:
-    """Ray's client, with a bound on the time of an answer, and errors that can be told apart.
+    """Ray's client, with bounded response times and distinguishable errors.
 
     Raises:
         ClusterUnavailable: see there.

@@ -15,10 +15,10 @@ from api.streams import PAUSE, News
 
 
 class Snapshots:
-    """What there is to tell of jobs, read once for all who listen.
+    """The states of jobs, each read once for all listeners.
 
     Args:
-        age: seconds for which one is told.
+        age: seconds for which a state is reused.
     """
 
     def __init__(self, jobs: Jobs, age: float = PAUSE) -> None:

@@ -37,7 +37,7 @@ def label_file(result: Segmentation, asked: InferParameters, *, compress: bool) 
 
 
 def described(result: Segmentation, names: Mapping[int, str]) -> dict[str, Any]:
-    """What is told about a label map.
+    """The description of a label map.
 
     Args:
         names: label id -> name, the background first.

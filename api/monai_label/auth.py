@@ -1,4 +1,4 @@
-"""How a client logs in: the password is an API key, the answer a token that stands for it.
+"""Log in: the password is an API key, the answer a temporary token in its place.
 
 3D Slicer asks for a name and a password where ``GET /auth/`` says so; it cannot send a key itself.
 """
@@ -53,8 +53,8 @@ async def log_in(
     username: Annotated[str, Form(max_length=200, description="Any name.")] = "",
     grant_type: Annotated[str, Form(max_length=200, description="`password`.")] = "password",
 ) -> Token:
-    """A token that stands for the key, for some hours. It ends early when the key is revoked or the
-    service starts anew.
+    """A token in place of the key, valid for some hours. It ends early when the key is revoked or
+    the service restarts.
     """
     keys, tokens = await _keys(request), request.app.state.tokens
     if not _needed(request, keys):

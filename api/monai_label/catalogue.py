@@ -104,7 +104,7 @@ def file_name(image: Image) -> str:
 
 
 def image_info(image: Image) -> dict[str, Any]:
-    """What a client is told about an image."""
+    """The description of an image for clients."""
     return {
         "name": file_name(image),
         "ts": int(image.created),
@@ -114,7 +114,7 @@ def image_info(image: Image) -> dict[str, Any]:
 
 
 def label_info(project: Project, label: LabelVersion) -> dict[str, Any]:
-    """What a client is told about a label map."""
+    """The description of a label map for clients."""
     return {
         "ts": int(label.created),
         "time": datetime.fromtimestamp(label.created, UTC).isoformat(timespec="seconds"),

@@ -1,4 +1,4 @@
-"""The rounds of a project, as clients of the protocol are told of trainings."""
+"""The rounds of a project, in the form in which the protocol reports trainings."""
 
 from __future__ import annotations
 

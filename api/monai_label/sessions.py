@@ -31,7 +31,7 @@ class Session:
     used: float
 
     def view(self) -> dict[str, object]:
-        """What a client is told."""
+        """The description for clients."""
         return {
             "name": self.id,
             "create_ts": int(self.created),

@@ -140,5 +140,5 @@ class Choice:
             )
 
     def _at(self, project: str, **values: object) -> _Values:
-        """What a query is told of the present."""
+        """The parameters of a query that depend on the present."""
         return {"project": project, "now": time.time(), "lease": LEASE_SECONDS, **values}

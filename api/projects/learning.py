@@ -42,7 +42,7 @@ class Learning:
 
     Args:
         jobs: trains; None if this service does not.
-        scoring: told when a project has another model.
+        scoring: notified when a project has another model.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ class Bar:
         self._task = progress.add_task(what, total=epochs)
 
     def advance_to(self, epochs: int) -> None:
-        """Show that so many are done."""
+        """Show how many are done."""
         self._progress.update(self._task, completed=epochs)
 
     def say(self, text: str) -> None:

@@ -125,7 +125,7 @@ def _tuner(members: Sequence[Member], folder: TrialsFolder, resume: bool) -> Tun
 
 
 class _ReportedRun(RunFolder):
-    """A run folder that tells of every epoch whose checkpoint is saved."""
+    """A run folder that reports every epoch whose checkpoint is saved."""
 
     def __init__(self, path: Path, report: Callable[[RunFolder], None]) -> None:
         super().__init__(path)
@@ -196,7 +196,7 @@ def best_of(trials: Sequence[Trial]) -> Trial:
 
 @contextmanager
 def _shown(folder: TrialsFolder, members: Sequence[Member], console: Console) -> Iterator[None]:
-    """The progress of all trials, as their folders tell it, until the block ends."""
+    """Show the progress of all trials, read from their folders, until the block ends."""
     runs = [folder.run(number) for number, _ in enumerate(members, start=1)]
     epochs, over = sum(member.recipe.epochs for member in members), threading.Event()
     with progress_bar(f"{len(members)} trials", epochs, console) as bar:

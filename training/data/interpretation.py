@@ -1,4 +1,4 @@
-"""What the user knows about a data set that its files do not say."""
+"""What the user states about a data set beyond what its files say."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Interpretation:
 
 
 def check_names(labels: Mapping[int, str]) -> None:
-    """See that each label has a name of its own, by which volumes and scores are told.
+    """Check that label names are unique, as volumes and scores are reported by name.
 
     Raises:
         InvalidParameter: two have one name.

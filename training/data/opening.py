@@ -1,4 +1,4 @@
-"""Data sets of either kind, told apart by what is there."""
+"""Open a data set of either kind, recognized by its files."""
 
 from __future__ import annotations
 

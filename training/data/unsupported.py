@@ -10,7 +10,7 @@ _SHOWN = 8
 
 
 def unsupported(path: Path, *supported: str, hint: str = "") -> str:
-    """What is there, and the layouts that are supported.
+    """The error for an unsupported folder: what it contains, and the layouts that are supported.
 
     Args:
         supported: for each kind of data a heading and its layouts, one a line.

@@ -29,7 +29,7 @@ class Collapsed(Exception):
 
 
 class CollapseWatch:
-    """Whether a network finds any foreground in the training crops that have some.
+    """Watch whether a network finds any foreground in the training crops that have some.
 
     Rare classes make all background a good answer to begin with, and deep capsules, whose lengths
     vanish together, may never leave it. Answers that are no numbers are another matter, which the

@@ -41,7 +41,7 @@ def restarted() -> bool:
 def in_parallel(work: Callable[[], Result]) -> Result:
     """Call `work` in this process, in a process group with the others of ``torchrun``, if any.
 
-    A process group that is there already, as Ray Train makes one, is used and kept.
+    A process group that exists already, such as Ray Train's, is used and kept.
     """
     if grouped() or not launched():
         idist.sync()

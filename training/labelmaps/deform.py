@@ -46,7 +46,7 @@ _GRID, _ZOOM = 1 / 5, 0.08
 
 
 class Strength(NamedTuple):
-    """Of a deformation: rotation in radians, displacement in units of the grid spacing.
+    """The strength of a deformation: rotation in radians, displacement in grid spacings.
 
     Displacements below half the spacing cannot fold the image.
     """

@@ -99,7 +99,7 @@ def evaluate_robustness(
     images: int = IMAGES,
     seed: int = 0,
 ) -> RobustnessSummary:
-    """Change the images of the test part of a data set, or of all of it, and ask again.
+    """Perturb the images of a data set's test part, or of all of it, and classify them again.
 
     All models get the same changes. Attacks are tried on images that are answered right.
 

@@ -1,4 +1,4 @@
-"""The style of an image in a few numbers, which the first entries of z stand for.
+"""The style of an image in a few numbers, which the first entries of z encode.
 
 A generator that sees one image for each label map learns to ignore its noise vector: no z brings it
 closer to the target than another. Here the z of a training image begins with that image's own style
