@@ -193,7 +193,7 @@ class Client:
         slice: int | None = None,
         region: tuple[int, int, int, int] | None = None,
     ) -> dict[str, Any]:
-        """What an image shows: ``label``, ``classes`` by falling probability, ``warnings``.
+        """Classify an image: ``label``, ``classes`` by decreasing probability, ``warnings``.
 
         Args:
             model: its name.
@@ -239,7 +239,7 @@ class Client:
             name: name of the new model.
             archive: zip or tar of labelled images; or
             data: name of a data set of the service.
-            token: any text that names this job; with None, this call has one of its own.
+            token: any text that identifies this job; None draws a new one for each call.
             options: as of `caps-med train`: epochs, steps, batch_size, crop, learning_rate,
                 network, start_from, seed, license and so on; `/docs` lists them.
 
@@ -258,7 +258,7 @@ class Client:
         return job
 
     def promote(self, version: str) -> dict[str, Any]:
-        """Let a model's name stand for the version ``name@3``; needs a key of the scope admin."""
+        """Make a model's name refer to version ``name@3``; needs a key with the scope admin."""
         return self._json("PUT", f"/v1/models/{version}/promoted")
 
     def jobs(self) -> list[dict[str, Any]]:

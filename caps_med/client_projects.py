@@ -84,7 +84,7 @@ class Projects:
         """Add images, all or none.
 
         Args:
-            images: their paths; the service is told the names of the files.
+            images: their paths; the names of the files are sent to the service.
             labels: label maps of some of them, called like their images.
             author: of the label maps.
         """
@@ -117,7 +117,7 @@ class Projects:
         author: str | None = None,
         skip: str | Sequence[str] | None = None,
     ) -> dict[str, Any] | None:
-        """The image to correct next, which nobody else is given for some minutes; None at the end.
+        """The image to correct next, reserved for some minutes; None if there is none left.
 
         Args:
             strategy: uncertainty, diversity or random.

@@ -25,7 +25,7 @@ class CapsMedError(ValueError):
 
     @property
     def members(self) -> dict[str, object]:
-        """What a program can use of it, as members of a JSON object."""
+        """The details that a program can use, as members of a JSON object."""
         return {}
 
 

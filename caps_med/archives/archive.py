@@ -1,4 +1,4 @@
-"""One archive: its series are found, retrieved as they are, and answers are stored."""
+"""One archive: find and retrieve series, store answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done with each case of a batch. Another task is another `Action`."""
+"""The work on each case of a batch: one `Action` per task."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Action(ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What decides the outputs, beside the model; for JSON."""
+        """The settings besides the model that determine the outputs, for JSON."""
 
     @abstractmethod
     def claimed(self, name: str) -> Iterable[str]:
@@ -262,7 +262,7 @@ def _uncertainty(result: Segmentation) -> dict[str, float]:
 
 
 def map_suffix(shown: MedicalImage) -> str:
-    """Of the file of a confidence map and its like: floats of volumes, 8 bits of pictures."""
+    """The suffix of the file of an uncertainty map: floats for volumes, 8 bits for pictures."""
     return ".png" if shown.spatial_dims == 2 else ".nii.gz"
 
 

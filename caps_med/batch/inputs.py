@@ -1,4 +1,4 @@
-"""From folders, patterns, lists and files to cases; strangers are skipped and named."""
+"""Find cases in folders, patterns, lists and files; other files are skipped and listed."""
 
 from __future__ import annotations
 

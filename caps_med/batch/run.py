@@ -27,13 +27,13 @@ _TABLE_SECONDS, _TABLE_SHARE = 2.0, 0.05
 
 
 class Listener(Protocol):
-    """Who is told how far a batch is."""
+    """Receives the progress of a batch."""
 
     def begin(self, cases: Sequence[Case], done: Sequence[CaseResult]) -> None:
         """All cases are known; those `done` by an earlier run are left out."""
 
     def step(self, index: int, done: int, total: int) -> None:
-        """A case is being worked on: slices or windows of it are done."""
+        """A case is in progress: some of its slices or windows are done."""
 
     def finish(self, index: int, result: CaseResult) -> None:
         """A case is done, or has failed."""
@@ -51,7 +51,7 @@ class _Nobody:
 
 @dataclass(frozen=True)
 class BatchRun:
-    """What came of a batch.
+    """The outcome of a batch.
 
     Attributes:
         results: of all cases, in the order of their names.
@@ -96,7 +96,7 @@ def run_batch(
             repository under the same paths.
         resume: leave out the cases that an earlier run with the same model and settings has done.
         overwrite: start anew in a folder that is not empty.
-        listener: is told how far the batch is.
+        listener: receives the progress of the batch.
 
     Raises:
         InvalidParameter: `out` is not empty, is an input, or an argument is out of its range.

@@ -1,4 +1,4 @@
-"""What came of each case: ``cases.json`` for programs, ``cases.csv`` for spreadsheets."""
+"""The outcome of each case: ``cases.json`` for programs, ``cases.csv`` for spreadsheets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MEASURES = ("volume", "fraction", "objects", "confidence")
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What came of one case.
+    """The outcome of one case.
 
     Attributes:
         case: its name.

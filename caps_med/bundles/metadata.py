@@ -1,4 +1,4 @@
-"""The metadata of a bundle: MONAI's fields, and one section of our own."""
+"""The metadata of a bundle: MONAI's fields, and the section ``caps_med``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Section(BaseModel):
 
 
 class LargestComponents(_Section):
-    """Of a model of one organ: which connected components of its labels a refined answer keeps.
+    """Which connected components of its labels a refined answer of a one-organ model keeps.
 
     The labels are eroded, so that what hangs on the organ by a thin bridge, as neck and face on a
     brain, comes apart; the largest components stay and grow back. See
@@ -113,14 +113,14 @@ class WeightsProvenance(_Section):
 
 
 class Statement(_Section):
-    """What only the person who makes a model can say of it.
+    """What only the person who makes a model can state about it.
 
     Attributes:
         input_description: the images or label maps that it was made for, in words; empty if not
             stated.
         license: of the weights, by preference an SPDX expression.
-        codes: label id -> what the label stands for, where its English name does not tell; see
-            `caps_med.images.label_codes`.
+        codes: label id -> what the label stands for, where that does not follow from its English
+            name; see `caps_med.images.label_codes`.
     """
 
     input_description: Annotated[str, _LINE, Field(max_length=300)] = ""
@@ -234,7 +234,7 @@ class ModelCard(Statement):
             channels in their order.
         instances: what ids of instances in its training data were learned as: ``binary``
             (foreground), ``borders`` (foreground, and borders between touching objects),
-            ``classes``; None where nobody said.
+            ``classes``; None where it was not stated.
         channel_names: of the image, in the order in which they are given; may be empty.
         normalization: applied to each image or volume as a whole.
         classification: of a classification model, else None; it holds its own normalization.
@@ -247,10 +247,11 @@ class ModelCard(Statement):
         largest_components: of a segmentation model: what of an answer is kept where it is refined;
             None for all of it.
         refined_entropy: of a model with `refine`: the mean entropy of its answers to images that
-            suit it is at most this; a less certain answer is told. None where it is not known.
-        statistics: of the images of the training, to tell those that are unlike them; None where
+            suit it is at most this; a less certain answer has a warning. None where it is not
+            known.
+        statistics: of the training images, to recognize images that are unlike them; None where
             they are not known.
-        label_statistics: of a generator: of the label maps of the training, likewise.
+        label_statistics: of a generator: those of the training label maps, likewise.
         aliases: of a generator: further ids of label maps -> the label's id that each is read as,
             such as those of the right half of the brain.
         scores: measured on held-out data, as named.
@@ -356,18 +357,18 @@ class ModelCard(Statement):
 
     @property
     def takes_colours(self) -> bool:
-        """Whether it takes pictures in red, green and blue."""
+        """Whether the model takes RGB pictures."""
         pictures = self.spacing_mm is None and not self.channel_names
         return pictures and self.input_channels == COLOURS
 
     @property
     def takes_images(self) -> bool:
-        """Whether it takes images, and not label maps."""
+        """Whether the model takes images, as opposed to label maps."""
         return TASKS[self.task].takes.format == "magnitude"
 
     @property
     def shown_channels(self) -> list[str]:
-        """What each channel of the image is called: its name, else its colour or its number."""
+        """The displayed name of each channel: its own name, else its colour or number."""
         if self.channel_names:
             return list(self.channel_names)
         if self.takes_colours:
@@ -413,11 +414,11 @@ class ModelCard(Statement):
 
     @property
     def binary(self) -> bool:
-        """Whether the ids are 0 and 1 alone; then 0 and 255 are understood too."""
+        """Whether the only ids are 0 and 1; then 0 and 255 are accepted too."""
         return list(self.labels) == [0, 1]
 
     def match(self, labels: MedicalImage) -> MedicalImage:
-        """A label map with the ids of the model, aliases replaced; see `match_labels`.
+        """Convert a label map to the ids of the model, replacing aliases; see `match_labels`.
 
         Raises:
             UnknownLabel: an id that the model does not know.
@@ -463,7 +464,7 @@ def monai_metadata(
 
 
 def intended_use(card: ModelCard) -> str:
-    """What the model takes, as far as it is stated, and what it is not for."""
+    """What the model takes, as far as it is stated, and what it is not intended for."""
     takes = f"Takes {card.input_description}. " if card.input_description else ""
     return f"{takes}Research only; not a medical device."
 
@@ -482,7 +483,7 @@ def _dims(card: ModelCard) -> int:
 
 
 def _data_formats(card: ModelCard) -> list[dict[str, Any]]:
-    """MONAI's descriptions of what the network takes and gives."""
+    """MONAI's descriptions of the network's inputs and outputs."""
     traits = TASKS[card.task]
     names = card.shown_channels * (2 * card.neighbours + 1)
     return [

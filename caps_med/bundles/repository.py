@@ -81,7 +81,7 @@ class ModelRepository:
         return sorted(v for v, path in self._folders(name).items() if is_candidate(path))
 
     def newest_first(self, name: str) -> list[Bundle]:
-        """The versions that the bare name may stand for, the newest first.
+        """The versions that the bare name may refer to, the newest first.
 
         Raises:
             ModelNotFound: there is none; the message lists what there is.
@@ -96,7 +96,7 @@ class ModelRepository:
         raise ModelNotFound(f"no model {name!r}: {self._known()}")
 
     def promote(self, reference: str) -> Bundle:
-        """Let the bare name stand for ``name@3``; newer versions become candidates.
+        """Make the bare name refer to ``name@3``; newer versions become candidates.
 
         Raises:
             ModelNotFound: there is no such version. InvalidParameter: `reference` has none.

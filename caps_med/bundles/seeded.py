@@ -1,4 +1,4 @@
-"""Generators with one input, for tools that pass no noise vector."""
+"""Generators with a single input, for tools that cannot pass a noise vector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of models: what the metadata of a bundle say of each."""
+"""The tasks of models, as described in the metadata of a bundle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TaskDetails(BaseModel):
 
 @dataclass(frozen=True)
 class Port:
-    """What a network takes or gives.
+    """An input or output of a network.
 
     Attributes:
         format: MONAI's name: ``magnitude`` of an image, ``segmentation`` of a label map,
@@ -44,7 +44,7 @@ class TaskTraits:
     """What the models of one task have in common.
 
     Attributes:
-        takes, gives: of their networks.
+        takes, gives: the input and output of their networks.
         section: the section of the card that these models, and no others, have; None for none.
         optional: fields of the card that no other models have.
         fewest_labels: labels that a model has at least; of classes there are two or more.

@@ -42,7 +42,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
 
 
 def read_weights(path: Path, needed: Mapping[str, Tensor]) -> bytes:
-    """The file's content, read once: what is checked is what is used, whatever becomes of the file.
+    """The file's content, read once, so that what is checked is what is used.
 
     Args:
         needed: the network's state dict, on any device; a file that is much larger is not read.

@@ -1,4 +1,4 @@
-"""Channels of an image: grey and colour, each where the other is needed; several images as one."""
+"""Channels of an image: convert between grey and colour, and combine images into one."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ AFFINE_TOLERANCE = 1e-3
 def with_channels(image: MedicalImage, count: int) -> MedicalImage:
     """The image with `count` channels: colours as their luminance, grey as equal colours.
 
-    Real colours warn when they are given up; a grey picture that was saved in colour does not.
+    Dropping real colours adds a warning; a grey picture that was saved in colour adds none.
 
     Args:
         image: ``[C, *S]``.
         count: 1 or 3 where C is the other; else C.
 
     Raises:
-        SeveralVolumes: a volume with channels, where one is needed: they are no colours.
-        InvalidInput: neither grey nor colour, or something else is asked for.
+        SeveralVolumes: a volume with several channels, which are not colours, where one is needed.
+        InvalidInput: the image is neither grey nor colour, or `count` is another number.
     """
     array = image.array
     if len(array) == count:
@@ -54,12 +54,12 @@ def with_channels(image: MedicalImage, count: int) -> MedicalImage:
 def as_picture(
     image: MedicalImage, *, channels: int | None = None, size: tuple[int, ...] | None = None
 ) -> MedicalImage:
-    """An array ``[H, W, C]`` or ``[C, H, W]`` that was read as a volume, as a picture.
+    """Turn an array ``[H, W, C]`` or ``[C, H, W]`` that was read as a volume into a picture.
 
     Args:
         image: of npy or npz without a geometry; any other is left as it is.
-        channels: the C that is needed; None for any.
-        size: the (H, W) that is needed; None for any.
+        channels: the required C; None for any.
+        size: the required (H, W); None for any.
 
     Returns:
         ``[C, H, W]``.
@@ -80,7 +80,7 @@ def is_plain_volume(image: MedicalImage) -> bool:
 
 
 def several_volumes(image: MedicalImage, wanted: str) -> SeveralVolumes:
-    """The error about a volume with channels, such as a 4-D NIfTI, where one is wanted."""
+    """The error for a volume with several channels, such as a 4-D NIfTI, where one is needed."""
     count = len(image.array)
     return SeveralVolumes(
         f"{wanted}, and the image has {count} volumes (its fourth axis): "
@@ -90,7 +90,7 @@ def several_volumes(image: MedicalImage, wanted: str) -> SeveralVolumes:
 
 
 def chosen_volume(image: MedicalImage, index: int) -> MedicalImage:
-    """One channel of a volume as a volume; of any other image, only 0 can be chosen: itself.
+    """One channel of a volume as a volume; any other image is returned itself, for index 0.
 
     Raises:
         InvalidInput: there is no such volume or picture.
@@ -105,25 +105,25 @@ def chosen_volume(image: MedicalImage, index: int) -> MedicalImage:
 
 
 def is_colour(image: MedicalImage) -> bool:
-    """Whether it has the three channels of a colour picture; those of a volume are no colours."""
+    """Whether the image is a colour picture; three channels of a volume are not colours."""
     return len(image.array) == COLOURS and image.spatial_dims == 2
 
 
 def is_grey(image: MedicalImage) -> bool:
-    """Whether it has one channel, or is a picture whose three colours are equal everywhere."""
+    """Whether the image has one channel, or is a picture with equal red, green and blue."""
     equal = is_colour(image) and bool((image.array == image.array[:1]).all())
     return equal or len(image.array) == 1
 
 
 def stack_channels(images: Sequence[MedicalImage], names: Sequence[str] = ()) -> MedicalImage:
-    """One image ``[C, *S]`` of images that lie on one grid, their channels in the order given.
+    """Combine images on the same grid into one image ``[C, *S]``, channels in the given order.
 
-    Geometry, header and format are the first image's; a grey picture that was saved in colour
-    counts as one channel.
+    Geometry, header and format are those of the first image; a grey picture that was saved in
+    colour counts as one channel.
 
     Args:
         images: ``[C_i, *S]`` each.
-        names: of the images, for messages, such as their file names.
+        names: the names of the images in messages, such as their file names.
 
     Raises:
         InvalidInput: there is none, or one differs from the first in size or affine; the message

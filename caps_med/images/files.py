@@ -1,4 +1,4 @@
-"""Bytes to `MedicalImage` and back, whatever the format."""
+"""Read and write `MedicalImage` in any of the formats."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read_image(
             an image in memory, see `from_object`; or a list or tuple of
             such images, which are the channels of one, see `read_channels`.
         kind: "labels" keeps palette indices and checks that all values are ids.
-        limits: checked from the headers, before anything is decoded.
+        limits: bounds that are checked from the headers, before anything is decoded.
         index: which picture of a stack (TIFF of many pages, npy `[N, H, W]`, frames of DICOM
             without a place), or which volume of a DICOM series that holds several (echoes, time
             points, diffusion weightings), of a 4-D NIfTI or of such an image in memory; None for
@@ -103,7 +103,7 @@ def read_image(
 def read_channels(
     sources: Sequence[ImageSource], *, limits: Limits = DEFAULT_LIMITS
 ) -> MedicalImage:
-    """One image whose channels lie in several files or images, in that order.
+    """Read one image whose channels lie in several files or images, in that order.
 
     >>> import numpy as np
     >>> flair, t1 = ((np.full((4, 5, 6), value), np.eye(4)) for value in (1, 2))
@@ -206,7 +206,7 @@ def _dicom_files(sources: Sequence[ImageSource]) -> list[Path]:
 
 
 def count_pictures(source: str | PathLike[str] | bytes, *, limits: Limits = DEFAULT_LIMITS) -> int:
-    """How many pictures `read_image` can give by `index`: 1 but for a stack.
+    """The number of pictures that `read_image` can select by `index`: 1 unless it is a stack.
 
     Raises:
         UnsupportedFormat, InputTooLarge, InvalidInput: as `read_image`.
@@ -286,7 +286,7 @@ def encode_image(image: MedicalImage, format: str, *, compress: bool | None = No
     Args:
         image: an image or a label map, written as `as_written` has it.
         format: a name of `FORMATS`; `image.format` gives back what was read.
-        compress: put it into gzip; by default NIfTI alone (.nii.gz).
+        compress: whether to compress it with gzip; by default only NIfTI is (.nii.gz).
 
     Raises:
         UnsupportedFormat: the format is unknown, or cannot hold this image.
@@ -300,7 +300,7 @@ def encode_image(image: MedicalImage, format: str, *, compress: bool | None = No
 
 
 def as_written(image: MedicalImage) -> MedicalImage:
-    """The image with the values that its files hold.
+    """Convert an image to the values that are written to its file.
 
     The ids of a label map get the smallest unsigned dtype that holds them. Floats that lie in
     [0, 1] by definition become 0 to 255 in an image that belongs to a PNG, JPEG, TIFF or BMP.
@@ -317,7 +317,7 @@ def as_written(image: MedicalImage) -> MedicalImage:
 
 
 def check_writable(source: MedicalImage, kind: Kind, channels: int, format: str) -> None:
-    """Check, before any work, that `format` can hold an answer to `source`: one voxel is tried.
+    """Check that `format` can hold an answer to `source`, by encoding one voxel.
 
     Args:
         source: the image that the answer will belong to.

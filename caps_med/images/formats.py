@@ -1,7 +1,7 @@
-"""Which format an answer is written in, for the library, the command line and the service alike.
+"""The format of an answer, chosen alike by the library, the command line and the service.
 
-What nobody asks for in particular is written as its source was; what a format cannot hold, its
-writer refuses (see `caps_med.images.check_writable`).
+Unless another is requested, an answer has the format of its source. An image that a format cannot
+hold is refused by its writer (see `caps_med.images.check_writable`).
 """
 
 from __future__ import annotations

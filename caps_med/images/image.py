@@ -1,4 +1,4 @@
-"""An image with its geometry: the array never travels without its affine."""
+"""An image with its geometry: an array is always paired with its affine."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ class MedicalImage:
             probability per class, may have any C. Label maps have C = 1 and an integer dtype.
         affine: `[4, 4]` float64, voxel indices to millimetres, RAS+. The identity for pictures,
             which have no geometry.
-        format: what it is saved as when nobody asks for another, a name of
-            `caps_med.images.FORMATS`: where it came from, except that images of DICOM become
-            "nifti" (a volume) or "png" (a picture); label maps of a DICOM volume DICOM SEG.
+        format: the default format to save it in, a name of `caps_med.images.FORMATS`: that of its
+            source, except that images from DICOM become "nifti" (a volume) or "png" (a picture),
+            and label maps of a DICOM volume become DICOM SEG.
         kind: "image" (intensities) or "labels" (ids).
         header: the NIfTI header of the source, so that form codes, units and NIfTI-1 or -2
             survive a round trip.
         palette: `[N, 3]` uint8, the colour of each id of a label map.
-        warnings: what a reader had to decide; shown to the user with the answer.
+        warnings: assumptions that a reader had to make; shown to the user with the answer.
         names: id -> name of a label map's labels, where they are known.
         codes: id -> what a label stands for, where that is known; else its name tells, see
             `caps_med.images.label_codes`.
-        origin: the DICOM objects that a volume was read from, slice by slice; who moves voxels or
-            leaves some out leaves it out as well.
+        origin: the DICOM objects that a volume was read from, slice by slice; code that moves or
+            omits voxels must omit it as well.
         white: the intensity that its format defines as white, where samples of more bits have a
             larger one: 65535 of PNG and TIFF of 16 bits. None where it defines none.
         plane: `[3, 3]` float64, of a picture whose file says where its pixels lie in their plane:
@@ -96,7 +96,7 @@ class MedicalImage:
             raise InvalidInput("these are not the slices that their origin names")
 
     def __repr__(self) -> str:
-        """Its kind, size and geometry, on one line and without values or names."""
+        """Kind, size and geometry on one line, without values or names."""
         shape = " x ".join(str(length) for length in self.array.shape)
         spacing = "" if self.spacing is None else f", {self._spacing_text}"
         return f"<{type(self).__name__}: {self.kind} {shape} {self.array.dtype}{spacing}>"
@@ -113,7 +113,7 @@ class MedicalImage:
         return array.copy() if copy and array is self.array else array
 
     def to_nibabel(self) -> Nifti1Image:
-        """As an image of nibabel, which shares the array; K channels become the fourth axis.
+        """Convert to a nibabel image, which shares the array; K channels become the fourth axis.
 
         With the NIfTI header that the image came with its affine is in the unit of that header,
         else in millimetres.
@@ -151,7 +151,7 @@ class MedicalImage:
 
     @property
     def made_by(self) -> str:
-        """The model that made it, as ``name@version``; empty for what was read."""
+        """The model that produced it, as ``name@version``; empty for images that were read."""
         return ""
 
     @property
@@ -161,7 +161,7 @@ class MedicalImage:
 
     @property
     def background(self) -> int:
-        """The id of a label map that stands for nothing."""
+        """The background id of a label map."""
         return 0
 
     def formats_of(self, kind: Kind) -> tuple[str, ...]:
@@ -193,7 +193,7 @@ class MedicalImage:
         palette: Array | None = None,
         warnings: tuple[str, ...] = (),
     ) -> MedicalImage:
-        """Another array `[K, *S]` over the same voxels: same affine, same header.
+        """Replace the array by one `[K, *S]` over the same voxels, keeping affine and header.
 
         Args:
             array: `[K, *S]` with this image's `*S`.
@@ -222,7 +222,7 @@ class MedicalImage:
         )
 
     def like(self, source: Any) -> Any:  # noqa: ANN401 - whatever the source is
-        """This image as the kind of object that `source` is, see `caps_med.images.like`.
+        """Convert this image to the type of `source`, see `caps_med.images.like`.
 
         ``model.segment(x).like(x)`` is an image of nibabel for one of nibabel, and so on.
         """
@@ -234,19 +234,19 @@ class MedicalImage:
 
 
 def save_with(writer: Callable[[MedicalImage, str | PathLike[str]], None]) -> None:
-    """Set what `MedicalImage.save` calls: the formats build on this module, not it on them."""
+    """Set the function that `MedicalImage.save` calls: the formats import this module."""
     global _write
     _write = writer
 
 
 def shown_with(preview: Callable[[MedicalImage], bytes]) -> None:
-    """Set what notebooks show of an image: the content of a PNG file."""
+    """Set the function that makes the PNG file by which notebooks show an image."""
     global _preview
     _preview = preview
 
 
 def liked_with(convert: Callable[[MedicalImage, Any], Any]) -> None:
-    """Set what `MedicalImage.like` calls."""
+    """Set the function that `MedicalImage.like` calls."""
     global _like
     _like = convert
 

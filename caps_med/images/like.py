@@ -1,4 +1,4 @@
-"""An answer as the kind of object that its image was: nibabel in, nibabel out."""
+"""Return an answer in the type of its input image: nibabel in, nibabel out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from caps_med.images.objects import class_names, is_dataset, is_pair
 
 
 def like(image: MedicalImage, source: Any) -> Any:  # noqa: ANN401 - whatever the source is
-    """`image` as an object of the kind of `source`, on whose grid it lies.
+    """Convert `image` to the type of `source`, on whose grid it lies.
 
     | source | result |
     |---|---|

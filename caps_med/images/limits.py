@@ -1,4 +1,4 @@
-"""Bounds on what is read from strangers, checked before a library parses anything."""
+"""Bounds on untrusted input, checked before a library parses anything."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Limits:
 
     @classmethod
     def of_environment(cls) -> Limits:
-        """The defaults, and what the environment says otherwise, see `VARIABLES`.
+        """The defaults, unless environment variables override them, see `VARIABLES`.
 
         Raises:
             InvalidParameter: a variable is no whole number, or below 1.
@@ -76,7 +76,7 @@ class Limits:
 
 
 def too_large(bound: str, what: str, fix: str) -> InputTooLarge:
-    """The error about a bound of `Limits`, by its name, with the ways out."""
+    """The error for an exceeded bound of `Limits`, by its name, with the possible remedies."""
     return InputTooLarge(f"{what} ({bound}): {fix}, or allow more by {VARIABLES[bound]}")
 
 

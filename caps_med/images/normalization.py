@@ -1,4 +1,4 @@
-"""Intensities of any scanner on one scale."""
+"""Normalize the intensities of any scanner to one scale."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Normalization(BaseModel):
         )
 
     def for_white(self, white: int | None) -> Normalization:
-        """The normalization of an image whose format says what white is, see `MedicalImage.white`.
+        """The normalization of an image whose format defines white, see `MedicalImage.white`.
 
         A window over 8 bits means black to white: of a picture of 16 bits it is 0 to 65535, so that
         a picture that was saved again with more bits looks the same.

@@ -1,4 +1,4 @@
-"""Images that other libraries hold in memory, as `MedicalImage`.
+"""Convert images of other libraries in memory to `MedicalImage`.
 
 A library is recognized by the name of a class, so that none is imported which the caller does not
 use already.
@@ -66,12 +66,12 @@ def from_object(
 
 
 def class_names(source: object) -> list[str]:
-    """Library and name of an object's class and those that it inherits, as ``numpy.ndarray``."""
+    """Library and name of an object's class and of its bases, such as ``numpy.ndarray``."""
     return [_name(base) for base in type(source).__mro__]
 
 
 def is_dataset(source: object) -> bool:
-    """Whether it is a data set of pydicom."""
+    """Whether the object is a pydicom data set."""
     return "pydicom.Dataset" in class_names(source)
 
 

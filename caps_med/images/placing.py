@@ -1,4 +1,4 @@
-"""A label map that covers a part of an image's grid, put onto the whole of it."""
+"""Place a label map that covers a part of an image's grid on the whole grid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOLERANCE = 0.05
 
 
 def placed_on(labels: MedicalImage, image: MedicalImage) -> MedicalImage:
-    """A label map on the grid of an image, in its voxel order; background where it has no voxel.
+    """Place a label map on an image's grid, in its voxel order; background where it has no voxel.
 
     A DICOM SEG leaves out slices without labels, and its axes may run the other way. Voxels are
     moved, never resampled.

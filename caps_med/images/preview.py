@@ -1,4 +1,4 @@
-"""What a notebook shows of an image: a small picture of its middle slices."""
+"""A small picture of an image's middle slices, which notebooks show."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLACK, WHITE = 0.5, 99.5
 
 
 def preview(image: MedicalImage) -> bytes:
-    """An image as the content of a PNG file.
+    """Draw an image as the content of a PNG file.
 
     Of a volume the middle axial, coronal and sagittal slices are shown, in display orientation and
     true proportions; of a volume of one slice that slice. Grey intensities are scaled from their

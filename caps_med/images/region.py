@@ -1,4 +1,4 @@
-"""A part of one slice as a picture of its own."""
+"""Crop a region of one slice into a separate picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A volume as the stack of slices that a person sees, and back."""
+"""Convert a volume to a stack of slices in display orientation, and back."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class SliceStack:
         )
 
     def restore(self, stack: Array) -> Array:
-        """Slices back in the voxel order of the source: the exact inverse of `from_image`.
+        """Put slices back into the voxel order of the source: the exact inverse of `from_image`.
 
         Args:
             stack: `[D, H, W]`, or `[D, K, H, W]` with any number of channels K.
@@ -184,7 +184,7 @@ def stack_shape(
 
 
 def one_slice(image: Image, index: int | None = None, plane: Plane = "axial") -> Image:
-    """A slice of a volume as a volume of one slice, where it lies; a picture as it is.
+    """One slice of a volume, as a volume of one slice in its place; a picture is unchanged.
 
     Args:
         index: counted as in `SliceStack`; None for the middle one.

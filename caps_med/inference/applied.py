@@ -1,4 +1,4 @@
-"""What all that applies a network to images has in common."""
+"""The base classes of what applies a network to images."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Shown:
     """An image as a network takes it.
 
     Attributes:
-        slices: ``[D, C, H, W]``, or of a network of volumes the volume's.
-        index: which D it is that the slice asked for became; None for the middle one.
+        slices: ``[D, C, H, W]``; for a 3-D network those of the whole volume.
+        index: where the requested slice is among the D; None for the middle one.
         warnings: what was decided about the image, and whether it is unlike those of the training.
     """
 
@@ -34,17 +34,17 @@ class Shown:
 
 
 class AppliedNetwork(ABC, Generic[N]):
-    """A network, and what tells how it is applied to images.
+    """A network, and the model card that says how to apply it to images.
 
     Attributes:
-        task: of its models.
-        kind: of its networks.
+        task: the task of its models.
+        kind: the class of its networks.
         reads: images or label maps.
 
     Args:
         network: in evaluation mode.
         card: labels and preprocessing of its training.
-        provenance: of every answer.
+        provenance: the provenance of every answer.
         limits: bounds on an image, for networks with a spacing at that spacing.
     """
 
@@ -69,7 +69,7 @@ class AppliedNetwork(ABC, Generic[N]):
     @property
     @abstractmethod
     def channels(self) -> int:
-        """Channels of what it reads."""
+        """Number of channels that the input has."""
 
     @abstractmethod
     def try_out(self, size: Sequence[int]) -> None:
@@ -102,7 +102,7 @@ class ImageReader(AppliedNetwork[N]):
 
     @abstractmethod
     def check_files(self, count: int) -> None:
-        """Check, before any is read, that an image may come as so many files, one for each channel.
+        """Check that an image may be given as `count` files, one per channel, before any is read.
 
         Raises:
             InvalidInput: the network takes fewer channels.

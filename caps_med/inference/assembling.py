@@ -1,4 +1,4 @@
-"""From a network's answer, which comes in parts, to labels, the maps asked for, and numbers."""
+"""Assemble the parts of a network's answer into labels, the requested maps, and numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Assembled:
     Attributes:
         labels: ``[1, *S]``, ids.
         maps: those asked for, ``[K, *S]`` or ``[1, *S]``.
-        certainty: of the whole; None where the probabilities are kept, which tell it later.
+        certainty: of the whole image; None where the probabilities are kept, from which it follows.
     """
 
     labels: NDArray[np.integer]
@@ -43,13 +43,13 @@ def assembled(
     parts: Iterable[Tensor],
     maps: Collection[ShownMap],
 ) -> Assembled:
-    """The answer to one image; of the probabilities only a part is in memory, unless asked for.
+    """The answer to one image, with only a part of the probabilities in memory at a time.
 
     Args:
         card: labels and temperature of the model.
         prepared: the image's slices.
-        parts: of the network's answer ``[d, K, rows, columns]``, in order. The next is taken when
-            the one before it is in its place.
+        parts: of the network's answer ``[d, K, rows, columns]``, in order; each is used before the
+            next is requested.
         maps: names of the maps to keep.
     """
     ids = np.array(list(card.labels))

@@ -1,4 +1,4 @@
-"""Pictures in rows and columns, each named, with a title and a colour bar."""
+"""A sheet of pictures in labelled rows and columns, with a title and a colour bar."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def captioned(
     title: str,
     bar: ColorBar | None = None,
 ) -> MedicalImage:
-    """An RGB picture of pictures `[H, W, 3]` of one size.
+    """One RGB picture that shows pictures `[H, W, 3]` of one size.
 
     Small ones are enlarged by a whole factor, pixel by pixel.
 

@@ -1,4 +1,4 @@
-"""What a notebook shows of a model: its card as a table."""
+"""The model card as a table, which notebooks show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sure an answer is, in numbers that are summed part by part."""
+"""How certain an answer is, in numbers that are accumulated part by part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from caps_med.inference.uncertainty_maps import FloatArray, shares_of
 
 
 class Certainty:
-    """Mean probability of each label, and mean entropy, of positions that are added in parts.
+    """Mean probability of each label and mean entropy, accumulated over parts of an image.
 
     Args:
         labels: ids, in the order of the probabilities' channels; the first is the background's.
@@ -45,7 +45,7 @@ class Certainty:
         self._entropy += float(entropy.sum(dtype=np.float64))
 
     def confidence(self, label: int) -> float | None:
-        """Mean probability of a foreground label where it is the answer; None if it is nowhere."""
+        """Mean probability of a foreground label where it is predicted; None if it never is."""
         count = self._count[label]
         return self._probability[label] / count if count else None
 

@@ -1,4 +1,4 @@
-"""From an image to the probabilities of its classes."""
+"""Classify an image: the probability of each class."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ class Classification:
         lengths: class -> the network's score: the length or activation of its capsule; of a
             convolutional network its probability before calibration.
         poses: `[J, A]`, the pose of each class capsule; A = 0 without capsules.
-        reconstruction: the image that the capsules of `present` stand for, in [0, 1], at the
-            network's size; None without a decoder.
+        reconstruction: what the decoder reconstructs from the capsules of `present`, in [0, 1], at
+            the network's size; None without a decoder.
         exclusive: whether classes exclude one another.
-        warnings: what was decided about the image, and whether it is unlike those of the training.
+        warnings: decisions about how the image was read, and whether it is unlike the training
+            images.
         provenance: model, version and preprocessing.
     """
 
@@ -63,7 +64,7 @@ class Classification:
     provenance: AnswerProvenance
 
     def numbers(self) -> dict[str, Any]:
-        """For JSON: classes by falling probability."""
+        """The classes in order of decreasing probability, for JSON."""
         ranked = sorted(self.probabilities, key=lambda name: -self.probabilities[name])
         rows = dict(zip(self.lengths, self.poses.tolist(), strict=True))
         return {
@@ -187,7 +188,7 @@ class Classifier(ImageReader[ClassificationNetwork]):
         network.classify(torch.zeros(1, network.in_channels, *network.image_size))
 
     def match_channels(self, image: MedicalImage) -> MedicalImage:
-        """The image in grey or colour, as the network needs it.
+        """The image converted to grey or colour, as the network needs it.
 
         Raises:
             InvalidInput: other channels.
@@ -195,7 +196,7 @@ class Classifier(ImageReader[ClassificationNetwork]):
         return with_channels(image, self.spec.pictures.channels)
 
     def check_files(self, count: int) -> None:
-        """Check, before any is read, that an image may come as so many files, one for each channel.
+        """Check that an image may be given as `count` files, one per channel, before any is read.
 
         Raises:
             InvalidInput: the network takes fewer channels.

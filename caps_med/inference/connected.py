@@ -1,4 +1,4 @@
-"""Connected objects of a label; what touches at a corner is connected."""
+"""Count the connected components of a label, with diagonal neighbours connected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The images that poses of a class capsule stand for, whichever image they come from."""
+"""Reconstruct images from given poses of a class capsule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_ATOM = 1000.0
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """Reconstructions `[N, C, H, W]` in [0, 1], one of each pose."""
+    """Reconstructions `[N, C, H, W]` in [0, 1], one for each pose."""
 
     reconstructions: FloatArray
     provenance: AnswerProvenance
@@ -56,7 +56,7 @@ def draw(
     poses: Sequence[Pose],
     provenance: AnswerProvenance,
 ) -> Drawing:
-    """What the decoder makes of poses `[N, A]` of one class capsule, all others being zero.
+    """Decode poses `[N, A]` of one class capsule, with all other capsules set to zero.
 
     Raises:
         InvalidParameter: the network has no decoder, or no such capsule; no poses or more than

@@ -1,4 +1,4 @@
-"""Hooks on a network that others may use at the same time."""
+"""Forward hooks on a network that other threads may use at the same time."""
 
 from __future__ import annotations
 

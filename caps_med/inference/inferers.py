@@ -1,4 +1,4 @@
-"""What applies the network of a model of each task.
+"""The class that applies the network of a model, for each task.
 
 Other packages add theirs through the entry-point group ``caps_med.inferers``.
 """

@@ -29,12 +29,12 @@ ROUTED_WHOLE = (DenseCapsules, SelfAttentionCapsules, ClassMatrixCapsules)
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What a network computes for one picture; what it lacks is left out.
+    """The intermediate results of a network for one picture; those that it lacks are left out.
 
     Attributes:
         input: `[C, H, W]`, the picture as the network takes it.
         kernels: `[O, C, h, w]` of the first convolution.
-        maps: `[O, H, W]`, what the first convolution answers, before the nonlinearity.
+        maps: `[O, H, W]`, the output of the first convolution, before the nonlinearity.
         layers: layer name -> capsules `[J, A, H, W]`, in order of computation; none of
             convolutional networks.
         lengths: layer name -> `[J, H, W]`, the capsules' lengths, of matrix capsules their
@@ -69,9 +69,9 @@ class Inspection:
 def inspect(
     network: ClassificationNetwork, shown: Shown, provenance: AnswerProvenance
 ) -> Inspection:
-    """Compute everything of one picture.
+    """Compute all intermediate results for one picture.
 
-    Of an ensemble the first member is looked at, as by `Model.features`.
+    For an ensemble they are those of the first member, as in `Model.features`.
     """
     member = network.explored
     assert isinstance(member, ClassificationNetwork)  # noqa: S101 - a member is of its kind

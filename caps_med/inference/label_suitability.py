@@ -1,4 +1,4 @@
-"""Whether a label map looks like those that a generator was trained on.
+"""Whether a label map resembles those that a generator was trained on.
 
 As in `caps_med.inference.suitability`, a few statistics of the slices as the network takes them are
 compared with those of the training, which the model's card holds. How often they are right:

@@ -47,7 +47,7 @@ MAX_DELTAS = 33
 
 @dataclass(frozen=True, eq=False)
 class Manipulation:
-    """Reconstructions of one slice with one atom shifted.
+    """Reconstructions of one slice, each with one atom shifted by another amount.
 
     Attributes:
         reconstructions: `[N, C, H, W]` in [0, 1], one per delta.
@@ -84,7 +84,7 @@ class Manipulator:
         answered: the class that the network answers; None if there are several.
         provenance: of every answer.
         labels: label id -> name of each class capsule, in their order.
-        warnings: about the image, see `Manipulation`.
+        warnings: see `Manipulation`.
     """
 
     def __init__(

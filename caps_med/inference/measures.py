@@ -1,4 +1,4 @@
-"""What is read off a segmentation: size, share of the image, objects, confidence of each label."""
+"""Measures of a segmentation: size, fraction, object count and confidence of each label."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class LabelMeasures:
         fraction: share of the whole image, 0 to 1.
         objects: its connected components; what touches at a corner is connected (8 neighbours of
             a pixel, 26 of a voxel).
-        confidence: mean probability of the label where it is predicted, of probabilities that add
-            up to 1; None where it is nowhere.
+        confidence: mean probability of the label where it is predicted, with probabilities
+            normalized to a sum of 1; None if it is predicted nowhere.
     """
 
     label: int

@@ -1,4 +1,4 @@
-"""A loaded model, whose task decides what it can do."""
+"""A loaded model; what it can do depends on its task."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ class Model:
     """One version of a model, its network in evaluation mode.
 
     Args:
-        bundle: its files.
-        limits: bounds on the images that it reads; None for `Limits.of_environment`.
-        device: of its network; None for `default_device`.
-        precision: in which it segments, unless a call names another; see `segment`.
+        bundle: the files of the model.
+        limits: bounds on the images that it reads; None takes `Limits.of_environment`.
+        device: where the network runs; None takes `default_device`.
+        precision: of segmentation, unless a call specifies another; see `segment`.
     """
 
     def __init__(
@@ -135,14 +135,14 @@ class Model:
         progress: Progress | None = None,
         **options: Any,  # noqa: ANN401 - each task has its own
     ) -> Any:  # noqa: ANN401 - each task has its own
-        """What the model answers to an image, or of a synthesis model to a label map.
+        """Apply the model to an image or, for synthesis, to a label map.
 
-        For programs that apply models of any task; `segment`, `synthesize` and `classify` are the
-        same for one task, with types.
+        For programs that apply models of any task. `segment`, `synthesize` and `classify` do the
+        same for one task, with precise types.
 
         Args:
             source, progress: see `segment`.
-            options: of the task, such as ``seed=`` of synthesis.
+            options: those of the task, such as ``seed=`` for synthesis.
 
         Raises:
             CapsMedError: the image cannot be read, or the model cannot take it.
@@ -161,16 +161,16 @@ class Model:
         precision: Precision | None = None,
         maps: Collection[ShownMap] = PROBABILITIES,
     ) -> Segmentation:
-        """The label map of an image, in the image's space and format.
+        """Segment an image into a label map in the image's space and format.
 
-        Of a model with several channels, `image` is one image that has them all, or a list of
-        images, one for each channel in the order of ``metadata.caps_med.channel_names``:
+        For a model with several channels, `image` is one image that has them all, or a list of
+        images, one per channel, in the order of ``metadata.caps_med.channel_names``:
         ``model.segment(["flair.nii.gz", "t1.nii.gz"])``.
 
         Args:
             image: a path, the content of a file, or an image in memory; see `read_image`.
-            progress: called with the steps that are done and those in all: the slices of a volume
-                for a 2-D network, the windows of what is larger than one pass.
+            progress: called with the number of steps done and their total. A step is a slice of a
+                volume for a 2-D network, or a window of an image that is too large for one pass.
             refine: ``"em"`` tells the labels apart by this image's own intensities, with the
                 network's probabilities as prior, see `caps_med.inference.refinement`; ``"none"``
                 leaves them as the network gives them; None for what the model's card says.
@@ -222,7 +222,7 @@ class Model:
         return replace(found, warnings=warnings, known_certainty=found.certainty)
 
     def refinement(self, asked: RefinementChoice | None = None) -> Refinement | None:
-        """What refines an answer for which this was asked: None asks for the model's own.
+        """The refinement for a requested choice; None requests the one of the model card.
 
         Raises:
             InvalidParameter: an unknown choice.
@@ -232,7 +232,7 @@ class Model:
     def uncertainty(
         self, image: ImageSource, *, disagreement: bool = True, progress: Progress | None = None
     ) -> ImageUncertainty:
-        """How sure the model is of an image, in numbers by which images can be ranked.
+        """How certain the model is about an image, in numbers by which images can be ranked.
 
         Args:
             image, progress: see `segment`.
@@ -246,7 +246,7 @@ class Model:
             return image_uncertainty(self.segmenter, read, disagreement)
 
     def classify(self, image: ImageSource, slice: int | None = None) -> Classification:
-        """What an image shows: the probability of each class, capsule lengths and poses.
+        """Classify an image: the probability of each class, capsule lengths and poses.
 
         Args:
             image: see `segment`.
@@ -259,7 +259,7 @@ class Model:
         return self.classifier(self.read(image, "image"), slice)
 
     def inspect(self, image: ImageSource, slice: int | None = None) -> Inspection:
-        """What the network computes on the way to the classes: kernels, maps, capsules, couplings.
+        """The network's intermediate results: kernels, feature maps, capsules and couplings.
 
         Args:
             image, slice: see `classify`.
@@ -273,7 +273,7 @@ class Model:
         return inspect(classifier.network, shown, self.provenance)
 
     def draw(self, capsule: int | str, poses: Sequence[Pose]) -> Drawing:
-        """The images that poses `[N, A]` of one class capsule stand for; no image is needed.
+        """Reconstruct images from poses `[N, A]` of one class capsule, without an input image.
 
         Args:
             capsule: its number, or its label.
@@ -290,11 +290,11 @@ class Model:
     def synthesize(
         self, labels: ImageSource, seed: int = 0, *, progress: Progress | None = None
     ) -> SyntheticImage:
-        """An image of a label map, the same for the same seed.
+        """Synthesize an image from a label map; the same seed gives the same image.
 
         Args:
             labels, progress: see `segment`.
-            seed: of the noise vector, which all slices of a volume share.
+            seed: the seed of the noise vector, which all slices of a volume share.
 
         Raises:
             WrongTask: this is a segmentation model.
@@ -311,9 +311,9 @@ class Model:
         *,
         progress: Progress | None = None,
     ) -> list[SyntheticImage]:
-        """Images of one label map with the seeds `seed`, `seed + 1`, ...
+        """Synthesize `count` images from one label map, with the seeds `seed`, `seed + 1`, ...
 
-        Args and raises: as of `synthesize`.
+        Arguments and errors are those of `synthesize`.
         """
         synthesizer = self.synthesizer  # before a message about the labels of another task's image
         first = known_seed(seed)
@@ -335,12 +335,13 @@ class Model:
         *,
         progress: Progress | None = None,
     ) -> list[SyntheticImage]:
-        """Images from the one of `seed` to the one of `to_seed`; see `Synthesizer.interpolate`.
+        """Synthesize images on the path from one seed to another; see `Synthesizer.interpolate`.
 
         Args:
             labels, progress: see `segment`.
-            slice: only this slice of a volume, counted along the model's plane, as volumes of one
-                slice; None for the whole. A 2-D network computes no other.
+            slice: index of the only slice of a volume to return, along the model's plane, as
+                volumes of one slice; None for the whole volume. A 2-D network computes only that
+                slice.
 
         Raises:
             What `synthesize` raises. InvalidParameter: fewer than two steps, or no such slice.
@@ -509,11 +510,11 @@ class Model:
         index: int | None = None,
         series: str | None = None,
     ) -> MedicalImage:
-        """The image read from `source` within this model's limits; a `MedicalImage` is checked.
+        """Read an image within this model's limits; a `MedicalImage` is checked against them.
 
         Args:
             source: anything that `read_image` takes; a label map in memory is kept as it is.
-            kind: what it is read as.
+            kind: whether to read an image or a label map.
             index, series: which volume, and which DICOM series, of several; see `read_image`.
 
         Raises:
@@ -526,12 +527,12 @@ class Model:
 
     @property
     def reads(self) -> Kind:
-        """Whether it takes images or label maps."""
+        """Whether the model takes images or label maps."""
         return self.inferer.reads
 
     @cached_property
     def inferer(self) -> AppliedNetwork[Any]:
-        """What applies the network, according to the task.
+        """The object that applies the network, chosen by the task.
 
         Raises:
             InvalidBundle: the network is of another kind.
@@ -545,7 +546,7 @@ class Model:
 
     @property
     def image_reader(self) -> ImageReader[Any]:
-        """What applies the network, of a model that takes images.
+        """The object that applies the network, for a model that takes images.
 
         Raises:
             WrongTask: it takes label maps.
@@ -606,7 +607,7 @@ def load_model(
     Args:
         models: the model repository; None takes ``CAPS_MED_MODELS`` or the user's data folder.
             The built-in models are always there.
-        device: where its network runs; None takes ``CAPS_MED_DEVICE``, or a GPU if there is one.
+        device: where the network runs; None takes ``CAPS_MED_DEVICE``, or a GPU if there is one.
         limits: bounds on the images that it reads, such as ``Limits(max_voxels=2**29)``; None takes
             ``CAPS_MED_MAX_VOXELS`` and so on, see `Limits.of_environment`, or the defaults.
 

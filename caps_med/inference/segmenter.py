@@ -360,7 +360,7 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         return with_channels(image, self.channels)
 
     def check_files(self, count: int) -> None:
-        """Check, before any is read, that an image may come as so many files, one for each channel.
+        """Check that an image may be given as `count` files, one per channel, before any is read.
 
         Raises:
             InvalidInput: the network takes fewer channels.

@@ -1,4 +1,4 @@
-"""Whether an image looks like those that a model was trained on.
+"""Whether an image resembles those that a model was trained on.
 
 A few statistics of the slices as the network takes them are compared with those of the training,
 which the model's card holds. They are coarse on purpose: each is easy to explain, and a warning
@@ -138,7 +138,7 @@ def unlike_training(card: ModelCard, slices: Tensor) -> tuple[str, ...]:
 
 
 def less_certain(card: ModelCard, entropy: float) -> tuple[str, ...]:
-    """A warning if a refined answer is less certain than those to images that suit, or empty.
+    """A warning if a refined answer is less certain than those to suitable images, or empty.
 
     Args:
         card: of the model.
@@ -173,7 +173,7 @@ def _empty(card: ModelCard, slices: Tensor) -> str:
 
 
 def unexplained(pictures: Tensor, reconstructions: Tensor) -> Tensor:
-    """The share ``[B]`` of each picture's variation that its reconstruction lacks.
+    """The share ``[B]`` of each picture's variation that its reconstruction does not explain.
 
     The summed squared error over that of the picture's own mean: 0 for a perfect reconstruction, 1
     for one as good as a single grey. Both are ``[B, C, *S]``.

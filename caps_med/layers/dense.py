@@ -18,7 +18,7 @@ _NATIVE_FROM = 6
 
 
 class DenseVotes(nn.Module):
-    """What fully connected capsule layers share: weights ``[I, J, A, A_in]`` that cast votes.
+    """The base of fully connected capsule layers: weights ``[I, J, A, A_in]`` that cast votes.
 
     Args:
         in_capsules: input capsules I, counted over all positions.

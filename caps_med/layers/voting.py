@@ -1,4 +1,4 @@
-"""What capsule layers share whose votes are many times as large as what they take and give."""
+"""The base of capsule layers whose votes are many times larger than their input and output."""
 
 from __future__ import annotations
 

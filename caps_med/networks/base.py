@@ -99,7 +99,7 @@ class CapsuleNetwork(nn.Module):
 
 
 class SegmentationNetwork(CapsuleNetwork):
-    """Networks from an image to one probability per class and position.
+    """Base of networks that map an image to one probability per class and position.
 
     Called with ``[B, in_channels, *S]`` they return ``[B, out_channels, *S]`` in [0, 1].
 
@@ -129,7 +129,7 @@ class SegmentationNetwork(CapsuleNetwork):
 
 
 class SynthesisNetwork(CapsuleNetwork):
-    """Networks from a label map and a noise vector to an image.
+    """Base of networks that map a label map and a noise vector to an image.
 
     Called with ``[B, label_channels, *S]`` and ``[B, noise_size]`` they return
     ``[B, image_channels, *S]``; the same z gives the same image again.

@@ -1,4 +1,4 @@
-"""The U-Net that capsule networks are compared with, behind the same interface."""
+"""The U-Net baseline, with the interface of the capsule networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch whose answers do not depend on one another, for tensors of any subclass."""
+"""Batches whose answers do not depend on one another, for tensors of any subclass."""
 
 from __future__ import annotations
 

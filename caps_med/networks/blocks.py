@@ -74,7 +74,7 @@ class ConvBlock(nn.Sequential):
 
 
 class PlainCapsule(nn.Module):
-    """What remains of a capsule layer without capsules: a `ConvBlock` of the same width.
+    """The ablation of a capsule layer: a `ConvBlock` of the same width.
 
     Arguments and shapes as for `ConvCapsule`, or, `transposed`, `DeconvCapsule`. Every input
     channel reaches every output channel, so it has `in_types` times the weights.

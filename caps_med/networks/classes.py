@@ -1,4 +1,4 @@
-"""From a network's probabilities to classes, and from classes to channels."""
+"""Convert probabilities to classes, and classes to one-hot channels."""
 
 from __future__ import annotations
 

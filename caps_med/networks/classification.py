@@ -1,4 +1,4 @@
-"""What classification networks have in common: image sizes, the decoder, the decision."""
+"""The base of classification networks: image sizes, the decoder, the decision."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STEM_WIDTH = 32
 
 
 class ClassificationNetwork(CapsuleNetwork):
-    """Networks from an image to one score in [0, 1] a class; several classes may be present.
+    """Base of networks that map an image to a score in [0, 1] per class; several may be present.
 
     Called with ``[B, in_channels, *image_size]`` they answer ``[B, out_channels]``.
 
@@ -66,7 +66,7 @@ class ClassificationNetwork(CapsuleNetwork):
     def classify_together(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """As `classify`, but the batch is computed whole in evaluation mode, too.
 
-        Several times as fast for small images; answers are equal up to rounding.
+        This is several times as fast for small images; the answers are equal up to rounding.
         """
         self.check(image)
         return self._classify(image)
@@ -87,7 +87,7 @@ class ClassificationNetwork(CapsuleNetwork):
         return 0
 
     def reconstruct(self, class_capsules: Tensor, present: Tensor) -> Tensor:
-        """The image ``[B, in_channels, *reconstruction_size]`` in [0, 1] that capsules stand for.
+        """Reconstruct images ``[B, in_channels, *reconstruction_size]`` in [0, 1] from capsules.
 
         Args:
             class_capsules: ``[B, out_channels, A]``.

@@ -1,4 +1,4 @@
-"""Convolutional networks that classification by capsules is compared with, same interface.
+"""Convolutional baselines for classification, with the interface of the capsule networks.
 
 They have no capsules: `classify` returns capsules of zero atoms, and nothing is reconstructed.
 """

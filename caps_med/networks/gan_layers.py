@@ -1,4 +1,4 @@
-"""Capsule layers as CapsPix2Pix has them: input competition, vote bias, no routing bias."""
+"""The capsule layers of CapsPix2Pix: input competition, vote bias, no routing bias."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def deconv_capsule(
 
 
 class PlainLayer(nn.Module):
-    """What remains of a capsule layer without capsules: its convolution, and a leaky rectifier.
+    """The ablation of a capsule layer: its convolution and a leaky rectifier.
 
     Shapes are those of the capsule layer. Every input channel reaches every output channel, so it
     has as many times the weights as there are input types. There is no normalization, as there is

@@ -11,9 +11,9 @@ from caps_med.networks.base import CapsuleNetwork, SegmentationNetwork
 
 
 def padded(network: CapsuleNetwork, maps: Tensor) -> Tensor:
-    """`[N, C, *S]`, with each spatial axis prolonged to a multiple of the network's divisor.
+    """Pad each spatial axis of `[N, C, *S]` to a multiple of the network's divisor.
 
-    Where the network needs more than one position at its coarsest scale, the last axis is prolonged
+    Where the network needs more than one position at its coarsest scale, the last axis is padded
     once more.
 
     Images are continued by their last pixels: zeros would be an edge that is not in the image, and

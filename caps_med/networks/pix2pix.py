@@ -1,4 +1,4 @@
-"""pix2pix: the conditional GAN that CapsPix2Pix is compared with, behind the same interface.
+"""pix2pix: the conditional GAN baseline, with the interface of CapsPix2Pix.
 
 Isola et al. 2017, "Image-to-image translation with conditional adversarial networks" (CVPR),
 appendix 6.1: the U-Net generator of eight levels with skip connections and dropout as its noise.
