@@ -17,6 +17,7 @@ from rich.table import Table
 from caps_med import samples
 from caps_med.images import MedicalImage, SliceStack, read_image, to_uint8
 from caps_med.inference import Segmentation, SyntheticImage, load_model
+from caps_med.printing import print_line
 
 SEGMENTATION, SYNTHESIS = "brain-t1-tissue", "brain-t1-synthesis"
 SEEDS = (1, 2, 3)
@@ -69,7 +70,7 @@ def run_demo(out: Path, models: Path | None = None) -> None:
     console = Console()
     console.print(_tissue_table(tissue, truth))
     console.print(_time_table((segmented, synthesized, explored)))
-    console.print(f"Pictures in [bold]{out}[/bold]: begin with {out / 'overview.png'}")
+    print_line(console, f"Pictures in {out}: begin with {out / 'overview.png'}")
 
 
 def _timed(what: str, call: Callable[[], T]) -> tuple[T, _Timed]:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 from rich.console import Console
 
+from caps_med.printing import print_line
+
 if TYPE_CHECKING:
     from caps_med.bundles import Bundle
 
@@ -109,8 +111,8 @@ def _printed(character: str) -> bytes:
 
 
 def say(text: str, to: Console = console) -> None:
-    """Print one line verbatim: brackets in names are no markup, and paths are not wrapped."""
-    to.print(text, markup=False, highlight=False, soft_wrap=True)
+    """Print one line verbatim, see `print_line`."""
+    print_line(to, text)
 
 
 def say_json(document: object) -> None:

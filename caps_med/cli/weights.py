@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from caps_med.cli.options import InputDescription, License, ModelName, Models, console, errors
+from caps_med.cli.options import (
+    InputDescription,
+    License,
+    ModelName,
+    Models,
+    console,
+    say,
+    say_warnings,
+)
 from caps_med.errors import InvalidParameter
 from caps_med.wording import counted
 
@@ -168,7 +176,7 @@ def import_bundle(
     from caps_med import importers
 
     bundle = importers.import_bundle(folder, _repository(models, name), name)
-    console.print(f"{folder} -> {bundle.reference}, {bundle.metadata.weights.sha256}")
+    say(f"{folder} -> {bundle.reference}, {bundle.metadata.weights.sha256}")
 
 
 def export(
@@ -187,7 +195,7 @@ def export(
     bundle = ModelRepository(models).find(model)
     with console.status(f"exporting {bundle.reference}"):
         export_model(bundle, format, out)
-    console.print(f"{bundle.reference} -> {out}")
+    say(f"{bundle.reference} -> {out}")
 
 
 def _repository(models: Path | None, name: str) -> ModelRepository:
@@ -208,11 +216,10 @@ def _size(text: str) -> tuple[int, int]:
 
 def _report(imported: Imported, bundle: Bundle) -> None:
     count = sum(parameter.numel() for parameter in imported.network.parameters())
-    console.print(f"{imported.file} -> {bundle.reference}: {imported.name}, {count:,} parameters")
+    say(f"{imported.file} -> {bundle.reference}: {imported.name}, {count:,} parameters")
     if imported.unused:
         unused = counted(len(imported.unused), "tensor")
-        console.print(f"unused by the forward pass: {unused}")
+        say(f"unused by the forward pass: {unused}")
         for name, shape in imported.unused.items():
-            console.print(f"  {name} {list(shape)}", highlight=False, markup=False)
-    for warning in imported.warnings:
-        errors.print(f"note: {warning}")
+            say(f"  {name} {list(shape)}")
+    say_warnings(imported.warnings)

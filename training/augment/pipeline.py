@@ -19,6 +19,7 @@ import caps_med
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidInput
 from caps_med.inference import Model
+from caps_med.printing import print_line
 from caps_med.wording import counted
 from training.atomic import write_text
 from training.augment.benefit import Benefit, compare
@@ -63,7 +64,7 @@ def _augment(
     config: AugmentConfig, folder: AugmentFolder, models: Path | None, console: Console
 ) -> Result:
     if folder.open(config):
-        console.print(f"going on in {folder.out}", highlight=False, soft_wrap=True)
+        print_line(console, f"going on in {folder.out}")
     whole = open_dataset(
         config.data, track=lambda cases: progress(cases, "reading", transient=True)
     )
@@ -114,7 +115,7 @@ def _check(dataset: Dataset, console: Console) -> Mapping[str, Any]:
         InvalidInput: there are errors among them.
     """
     for found in dataset.findings:
-        console.print(str(found), markup=False, highlight=False, soft_wrap=True)
+        print_line(console, str(found))
     if not dataset.trainable:
         errors = [found for found in dataset.findings if found.severity == "error"]
         raise InvalidInput(

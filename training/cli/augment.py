@@ -10,6 +10,7 @@ from rich.console import Console
 
 from caps_med.cli.interrupts import INTERRUPTED
 from caps_med.errors import InvalidParameter
+from caps_med.printing import print_line
 from caps_med.wording import counted, reason
 from training.cli.options import (
     Data,
@@ -17,7 +18,6 @@ from training.cli.options import (
     SymmetriesOption,
     Tolerance,
     command_line,
-    print_line,
     print_notes,
     require_outside,
 )

@@ -16,6 +16,7 @@ from caps_med.cli.options import AsJson, say_json
 from caps_med.cli.tables import Cell, print_table
 from caps_med.drafts import filling
 from caps_med.errors import InvalidParameter
+from caps_med.printing import print_line
 from caps_med.wording import counted
 from training.cli.options import (
     Binary,
@@ -26,7 +27,6 @@ from training.cli.options import (
     Tolerance,
     command_line,
     interpretation_of,
-    print_line,
     progress_bar,
     require_outside,
 )
@@ -110,7 +110,7 @@ def phantoms(
     with filling(out):
         for name, phantom in progress_bar(drawn, "drawing", count * repeats):
             write_phantom(out, name, phantom)
-    console.print(f"{counted(count * repeats, 'image')} with label maps in {out}", soft_wrap=True)
+    print_line(console, f"{counted(count * repeats, 'image')} with label maps in {out}")
 
 
 @data.command("labels")
@@ -163,7 +163,7 @@ def labels(
         maker, count, out, command_line(), workers,
         partial(progress_bar, what="drawing", total=count),
     )  # fmt: skip
-    console.print(f"{counted(count, 'label map')} in {out}", highlight=False, soft_wrap=True)
+    print_line(console, f"{counted(count, 'label map')} in {out}")
 
 
 @data.command("patches")
@@ -196,7 +196,7 @@ def patches(
 def _print(dataset: CheckedData) -> None:
     console.print(f"[bold]{escape(dataset.name)}[/bold]: {escape(dataset.layout)}", highlight=False)
     if dataset.error:
-        console.print(dataset.error, markup=False, highlight=False, soft_wrap=True)
+        print_line(console, dataset.error)
     elif dataset.findings:
         _print_findings(dataset)
     if dataset.strangers:

@@ -12,13 +12,13 @@ from rich.console import Console
 from caps_med.cli.options import AsJson, say_json
 from caps_med.cli.tables import print_table
 from caps_med.errors import InvalidParameter
+from caps_med.printing import print_line
 from training.cli.options import (
     Binary,
     Data,
     Instances,
     Models,
     interpretation_of,
-    print_line,
     print_notes,
     progress_bar,
     require_outside,

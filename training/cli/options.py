@@ -13,6 +13,7 @@ from rich.console import Console
 
 from caps_med.cli.options import errors
 from caps_med.errors import InvalidParameter
+from caps_med.printing import print_line
 
 if TYPE_CHECKING:
     from training.data.interpretation import Interpretation
@@ -88,11 +89,6 @@ def progress_bar(items: Iterable[T], what: str, total: float | None = None) -> I
     from rich.progress import track
 
     return track(items, what, total=total, transient=True, console=errors)
-
-
-def print_line(console: Console, text: str) -> None:
-    """Print plain text, neither wrapped nor highlighted."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:

@@ -15,6 +15,7 @@ from rich.console import Console
 from caps_med.cli.interrupts import INTERRUPTED
 from caps_med.cli.options import InputDescription, License
 from caps_med.errors import InvalidParameter
+from caps_med.printing import print_line
 from training.cli.options import (
     Binary,
     Channels,
@@ -23,7 +24,6 @@ from training.cli.options import (
     Labels,
     command_line,
     interpretation_of,
-    print_line,
 )
 
 if TYPE_CHECKING:
@@ -412,8 +412,8 @@ def train_task(task: str, options: Mapping[str, Any]) -> None:
         raise typer.Exit(INTERRUPTED) from None
     if bundle is not None:
         shown = ", ".join(f"{k} {v:g}" for k, v in bundle.card.scores.items())
-        console.print(f"{bundle.reference}: {shown}", highlight=False)
-        console.print(f"in {bundle.path}", highlight=False, soft_wrap=True)
+        print_line(console, f"{bundle.reference}: {shown}")
+        print_line(console, f"in {bundle.path}")
 
 
 def _train_side_by_side(request: TrainRequest, trials: int, cluster: str | None) -> Bundle:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from caps_med.printing import print_line
+
 
 class Bar:
     """A bar of epochs, and lines above it."""
@@ -23,7 +25,7 @@ class Bar:
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        print_line(self._progress.console, text)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from rich.console import Console
 from caps_med.bundles import Bundle
 from caps_med.cli.tables import print_table
 from caps_med.errors import CapsMedError
+from caps_med.printing import print_line
 from caps_med.ray_connection import ClusterError, connected
 from training.cluster.member import RETRIES, Member
 from training.cluster.progress import progress_bar
@@ -228,4 +229,4 @@ def _print(trials: Sequence[Trial], folder: TrialsFolder, console: Console) -> N
     for trial in trials:
         if trial.state == "failed" and (trace := folder.run(trial.number).trace).exists():
             said = f"trial {trial.number} failed unexpectedly: its traceback is in {trace}"
-            console.print(said, markup=False, highlight=False, soft_wrap=True)
+            print_line(console, said)

@@ -15,6 +15,7 @@ from rich.console import Console
 from caps_med.bundles import Bundle, ModelCard, ModelRepository, Statement
 from caps_med.cli.tables import print_table
 from caps_med.errors import InvalidInput, InvalidParameter
+from caps_med.printing import print_line
 from training.data import Dataset
 from training.data.check.check import by_code
 from training.data.interface import TrainingData, TrainingSource
@@ -215,7 +216,7 @@ def _check(dataset: TrainingData, console: Console) -> None:
             if len(found) > _SHOWN:
                 lines.append(f"and {len(found) - _SHOWN} more")
             for line in lines:
-                console.print(line, markup=False, highlight=False, soft_wrap=True)
+                print_line(console, line)
     if not dataset.trainable:
         raise InvalidInput(
             f"{dataset.data}: the data have errors; correct those listed above "
@@ -302,14 +303,14 @@ def _report(
         recipe=bundle.card.provenance.recipe,
         scores=logged,
     )
-    console.print(f"report in {path}", highlight=False, soft_wrap=True)
+    print_line(console, f"report in {path}")
 
 
 def _show_images(source: RandomSource, path: Path, console: Console) -> None:
     """A sheet of the images that training draws."""
     path.parent.mkdir(parents=True, exist_ok=True)
     source.sheet().save(path)
-    console.print(f"some of the random images in {path}", highlight=False, soft_wrap=True)
+    print_line(console, f"some of the random images in {path}")
 
 
 def _print_plan(source: TrainingSource, recipe: Recipe, console: Console) -> None:

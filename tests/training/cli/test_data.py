@@ -88,3 +88,11 @@ def test_nothing_is_written_into_the_data(pictures: Path) -> None:
     answer = run(pictures, "--out", pictures / "report")
     assert isinstance(answer.exception, InvalidParameter)
     assert "lies inside the data" in str(answer.exception)
+
+
+def test_a_folder_with_brackets_is_named_as_it_is(tmp_path: Path) -> None:
+    arguments = ["data", "phantoms", "--kind", "axons", "--count", "1", "--size", "64"]
+    out = tmp_path / "phantoms [old]"
+    answer = CliRunner().invoke(app, [*arguments, "--out", str(out)])
+    assert answer.exit_code == 0, answer.output
+    assert str(out) in answer.output
