@@ -27,7 +27,7 @@ from benchmarks.gpu.networks import measure_classifier, measure_images, measure_
 from benchmarks.gpu.report import against_targets, table
 from benchmarks.gpu.routing import copy_rate, measure_routing
 from benchmarks.options import benchmark_parser
-from benchmarks.routing_speed import RESULTS
+from benchmarks.routing_speed import RESULTS, write
 
 Section = Callable[[Device, dict[str, Any]], Any]
 
@@ -168,13 +168,6 @@ SECTIONS: dict[str, Section] = {
     "serving": serving,
     "routing": routing,
 }
-
-
-def write(results: dict[str, Any], folder: Path) -> None:
-    """Results as JSON, named after the device."""
-    folder.mkdir(parents=True, exist_ok=True)
-    name = "".join(c if c.isalnum() else "-" for c in results["machine"]["device"]).lower()
-    (folder / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
