@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,8 +9,19 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import create_app
+from api.audit import AUDIT
 from api.settings import Settings
 from caps_med.images import MedicalImage, encode_image
+
+
+@pytest.fixture
+def fresh_logging() -> Iterator[None]:
+    """Logging as it was, whatever `configure` does to it."""
+    root, audit = logging.getLogger(), logging.getLogger(AUDIT)
+    before = root.handlers[:], root.level, audit.handlers[:], audit.propagate
+    yield
+    root.handlers[:], audit.handlers[:], audit.propagate = before[0], before[2], before[3]
+    root.setLevel(before[1])
 
 
 @pytest.fixture(scope="session")

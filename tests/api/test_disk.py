@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import json
-import logging
 import shutil
 import sqlite3
 import subprocess
@@ -20,7 +19,6 @@ from pydantic import ValidationError
 
 from api import logs
 from api.app import create_app
-from api.audit import AUDIT
 from api.jobs.archive import ArchiveLimits, unpack
 from api.jobs.store import JobStore
 from api.settings import Settings
@@ -200,15 +198,8 @@ def test_a_promotion_that_cannot_be_written_is_a_503(
     assert str(root) not in answer.text
 
 
+@pytest.mark.usefixtures("fresh_logging")
 class TestAudit:
-    @pytest.fixture(autouse=True)
-    def _logging(self) -> Iterator[None]:
-        root, audit = logging.getLogger(), logging.getLogger(AUDIT)
-        before = root.handlers[:], root.level, audit.handlers[:], audit.propagate
-        yield
-        root.handlers[:], audit.handlers[:], audit.propagate = before[0], before[2], before[3]
-        root.setLevel(before[1])
-
     def test_a_lost_record_is_said(
         self, root: Path, picture: bytes, capfd: pytest.CaptureFixture[str]
     ) -> None:

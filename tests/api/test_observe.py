@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from api import logs, tracing
 from api.access.keys import KeyStore
 from api.app import create_app
-from api.audit import AUDIT
 from api.settings import Settings
 
 SEGMENT = "/v1/models/tiny-segmentation/segment"
-
-
-@pytest.fixture
-def fresh_logging() -> Iterator[None]:
-    """Logging as it was, whatever `configure` does to it."""
-    root, audit = logging.getLogger(), logging.getLogger(AUDIT)
-    before = root.handlers[:], root.level, audit.handlers[:], audit.propagate
-    yield
-    root.handlers[:], audit.handlers[:], audit.propagate = before[0], before[2], before[3]
-    root.setLevel(before[1])
 
 
 @pytest.mark.usefixtures("fresh_logging")
