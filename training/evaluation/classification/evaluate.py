@@ -203,6 +203,22 @@ def _targets(
     return targets
 
 
+def inputs_of(
+    models: Sequence[Model], dataset: ClassifiedDataset, image: ClassifiedImage
+) -> list[torch.Tensor]:
+    """The input ``[1, C, *size]`` of each model's network for one image.
+
+    Raises:
+        InvalidInput: the image cannot be read, or a model does not take it; the message names it.
+    """
+    try:
+        content = dataset.read(image)
+        matched = [model.classifier.match_channels(content) for model in models]
+        return [m.classifier.prepare(one) for m, one in zip(models, matched, strict=True)]
+    except CapsMedError as error:
+        raise InvalidInput(f"{image.image}: {error}") from error
+
+
 def probabilities_of(
     dataset: ClassifiedDataset,
     images: Sequence[ClassifiedImage],
@@ -227,13 +243,9 @@ def probabilities_of(
             pictures.clear()
 
     for image in track(images):
-        try:
-            content = dataset.read(image)
-            for model, pictures in zip(models, waiting, strict=True):
-                matched = model.classifier.match_channels(content)
-                pictures.append(model.classifier.prepare(matched))
-        except CapsMedError as error:
-            raise InvalidInput(f"{image.image}: {error}") from error
+        inputs = inputs_of(models, dataset, image)
+        for pictures, picture in zip(waiting, inputs, strict=True):
+            pictures.append(picture)
         if len(waiting[0]) == BATCH:
             flush()
     if waiting[0]:

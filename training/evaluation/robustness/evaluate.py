@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caps_med.errors import CapsMedError, InvalidInput, InvalidParameter
+from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.inference import Model
 from caps_med.inference.passes import device_of
 from caps_med.networks import ClassificationNetwork
 from training.data.classified import ClassifiedDataset
 from training.evaluation.calibration import Floats
-from training.evaluation.classification.evaluate import Difference, confidence_notes
+from training.evaluation.classification.evaluate import Difference, confidence_notes, inputs_of
 from training.evaluation.robustness import attacks
 from training.evaluation.robustness.asking import answered
 from training.evaluation.robustness.attacks import Attack, gradient, wanted_classes
@@ -173,19 +173,11 @@ def _subjects(
     chosen = [images[k] for k in sorted(order)]
     names = list(models[0].bundle.card.labels.values())
     classes = torch.tensor([names.index(dataset.classes[image.classes[0]]) for image in chosen])
-    pictures: list[list[Tensor]] = [[] for _ in models]
-    for image in chosen:
-        try:
-            content = dataset.read(image)
-            for model, prepared in zip(models, pictures, strict=True):
-                matched = model.classifier.match_channels(content)
-                prepared.append(model.classifier.prepare(matched))
-        except CapsMedError as error:
-            raise InvalidInput(f"{image.image}: {error}") from error
+    inputs = [inputs_of(models, dataset, image) for image in chosen]
     found = []
-    for model, prepared in zip(models, pictures, strict=True):
+    for model, pictures in zip(models, zip(*inputs, strict=True), strict=True):
         device = device_of(model.classifier.network)
-        found.append(_Subject(model, torch.cat(prepared).to(device), classes.to(device)))
+        found.append(_Subject(model, torch.cat(pictures).to(device), classes.to(device)))
     return found, [image.group for image in chosen]
 
 
