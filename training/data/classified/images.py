@@ -78,6 +78,19 @@ class ClassifiedImages:
         return files_at_present(file for path in paths for file in files_of(path))
 
 
+def files_by_part(folder: Path, name: re.Pattern[str]) -> dict[str, dict[str, Path]]:
+    """Part of a data set -> kind of file -> the file in a folder.
+
+    Args:
+        name: matches the names of the files; its groups are ``part`` and ``kind``.
+    """
+    files: dict[str, dict[str, Path]] = {}
+    for path in sorted(folder.iterdir()):
+        if match := name.match(path.name):
+            files.setdefault(match["part"].lower(), {})[match["kind"].lower()] = path
+    return files
+
+
 def collected(
     path: Path,
     layout: str,

@@ -19,7 +19,13 @@ from caps_med.errors import InvalidInput
 from training.data.cases import PARTS, FileRef, Part, Unpaired
 from training.data.classified.arrays import ArrayRef, names_in, read_array
 from training.data.classified.figshare import figshare_tumours
-from training.data.classified.images import ClassifiedImages, Found, collected, natural
+from training.data.classified.images import (
+    ClassifiedImages,
+    Found,
+    collected,
+    files_by_part,
+    natural,
+)
 from training.data.classified.norb import small_norb
 from training.data.layouts.described import (
     GROUP_KEYS,
@@ -63,10 +69,7 @@ def idx_files(folder: Path) -> ClassifiedImages | None:
     """``train-images-idx3-ubyte.gz`` with ``train-labels-idx1-ubyte.gz``, as MNIST is published."""
     if not folder.is_dir():
         return None
-    files: dict[str, dict[str, Path]] = {}
-    for path in sorted(folder.iterdir()):
-        if match := _IDX.match(path.name):
-            files.setdefault(match["part"].lower(), {})[match["kind"].lower()] = path
+    files = files_by_part(folder, _IDX)
     if not any(len(pair) == 2 for pair in files.values()):
         return None
     found: list[Found] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from training.data.cases import PARTS, Unpaired
 from training.data.classified.arrays import ArrayRef, read_array
-from training.data.classified.images import ClassifiedImages, Found, collected
+from training.data.classified.images import ClassifiedImages, Found, collected, files_by_part
 
 CATEGORIES = ("animal", "human", "plane", "truck", "car")
 _NAME = re.compile(
@@ -45,11 +45,7 @@ def small_norb(folder: Path) -> ClassifiedImages | None:
 
 def norb_files(folder: Path) -> dict[str, dict[str, Path]]:
     """``training`` and ``testing`` -> ``dat``, ``cat`` and ``info`` -> the file in a folder."""
-    files: dict[str, dict[str, Path]] = {}
-    for path in sorted(folder.iterdir()):
-        if match := _NAME.match(path.name):
-            files.setdefault(match["part"].lower(), {})[match["kind"].lower()] = path
-    return files
+    return files_by_part(folder, _NAME)
 
 
 def _of_part(part: str, files: dict[str, Path], unusable: list[Unpaired]) -> list[Found]:
