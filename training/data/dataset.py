@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -17,6 +17,7 @@ from training.data.check.findings import Finding
 from training.data.interpretation import Interpretation
 from training.data.layouts import UnknownLayout, discover, label_maps_alone
 from training.data.mni152 import load_mni152
+from training.data.opened import Opened
 from training.data.reading import label_encoding, read_case, read_image_of, read_label
 from training.data.samples import Source
 from training.data.unsupported import UNSUPPORTED
@@ -168,7 +169,7 @@ class Dataset(Cases):
         return chosen
 
 
-_opened: dict[tuple[str, bool], tuple[list[list[str | int]], Dataset]] = {}
+_opened: Opened[Dataset] = Opened(Cases)
 
 
 def open_dataset(
@@ -207,17 +208,15 @@ def open_dataset(
         )
     with quiet_libraries():
         cases = (interpretation or Interpretation()).applied_to(_found(path, images))
-    key, fingerprint = (str(path.absolute()), images), cases.fingerprint()
-    if key in _opened:
-        before, dataset = _opened[key]
-        if before == fingerprint and all(
-            getattr(cases, each.name) == getattr(dataset, each.name) for each in fields(Cases)
-        ):
-            return dataset
+    return _opened.same_or(
+        (str(path.absolute()), images), cases, lambda: _unchecked(cases, str(data), track)
+    )
+
+
+def _unchecked(cases: Cases, data: str, track: Track[Case]) -> Dataset:
     checks = _Pass(cases, track)
-    dataset = Dataset(**vars(cases), data=str(data), _pass=checks)
+    dataset = Dataset(**vars(cases), data=data, _pass=checks)
     checks.whole = dataset
-    _opened[key] = fingerprint, dataset
     return dataset
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from training.data.classified.check import ClassCard, ClassReport, check
 from training.data.classified.images import ClassifiedImage, ClassifiedImages
 from training.data.classified.layouts import LAYOUTS, SUPPORTED, Layout, discover, hint
 from training.data.classified.reading import read
+from training.data.opened import Opened
 from training.data.unsupported import UNSUPPORTED, unsupported
 
 
@@ -83,7 +84,7 @@ class ClassifiedDataset(ClassifiedImages):
         return targets
 
 
-_opened: dict[str, tuple[list[list[str | int]], ClassifiedDataset]] = {}
+_opened: Opened[ClassifiedDataset] = Opened(ClassifiedImages)
 
 
 def find_classified(
@@ -100,17 +101,12 @@ def find_classified(
         found = ClassifiedImages(path.name, path, "unreadable", (), (), error=str(error))
     if found is None:
         return None
-    key, fingerprint = str(path.absolute()), found.fingerprint()
-    if key in _opened:
-        before, known = _opened[key]
-        if before == fingerprint and all(
-            getattr(found, each.name) == getattr(known, each.name)
-            for each in fields(ClassifiedImages)
-        ):
-            return known
-    dataset = ClassifiedDataset(**vars(found), data=str(path), _track=track)
-    _opened[key] = fingerprint, dataset
-    return dataset
+    known = vars(found)
+    return _opened.same_or(
+        str(path.absolute()),
+        found,
+        lambda: ClassifiedDataset(**known, data=str(path), _track=track),
+    )
 
 
 def open_classified(data: str | Path, track: Track[ClassifiedImage] = iter) -> ClassifiedDataset:
