@@ -11,13 +11,8 @@ from typing import Any
 from caps_med.bundles.bundle import CANDIDATE, Bundle
 from caps_med.bundles.drafts import new_draft
 from caps_med.bundles.loading import channels_problem, labels_problem
-from caps_med.bundles.metadata import (
-    NOT_STATED,
-    ModelCard,
-    WeightsSpec,
-    intended_use,
-    monai_metadata,
-)
+from caps_med.bundles.metadata import NOT_STATED, ModelCard, WeightsSpec
+from caps_med.bundles.monai_metadata import intended_use, monai_metadata
 from caps_med.bundles.repository import ModelRepository
 from caps_med.bundles.seeded import SEEDED
 from caps_med.bundles.weights import save_weights
