@@ -463,7 +463,7 @@ class TestOtherOrders:
         expect(told).to_have_text(
             "1 of 3 label maps is saved. disc-1.png: the label map has the size (9, 9), its image "
             "(48, 64): resample it to the image's voxels first. "
-            "other.png: no image is called like it."
+            "other.png: no image has this name."
         )
         expect(rows.filter(has_text="corrected")).to_have_count(1)
         expect(page.locator(STANDING)).to_contain_text("Version 1 by anonymous.")

@@ -245,6 +245,6 @@ def test_what_other_networks_have_and_lack(classified: Callable[[str], Page]) ->
     page.locator("#capsules .network button", has_text="primarycaps").click()
     settled(page, "capsules")
     page.locator("#capsules .pick").click()
-    expect(page.locator("#capsules .here")).to_contain_text("to convcaps1 are not told")
+    expect(page.locator("#capsules .here")).to_contain_text("to convcaps1 are not available")
     page.locator("#capsules .network button", has_text="convcaps2").click()
     expect(page.locator("#capsules .couplings td").first).to_be_visible()

@@ -73,7 +73,7 @@ async function begun(left: Left, signal: AbortSignal): Promise<string> {
       return await idOf(call(JOBS, { headers: keyed(left), signal }));
     } catch (error) {
       if (isLost(error))
-        throw new Problem('the upload was cut off', `The page was reloaded before the service had taken ${left.name}: choose it again.`, (error as Problem).code);
+        throw new Problem('the upload was cut off', `The page was reloaded before ${left.name} was uploaded: choose it again.`, (error as Problem).code);
       if (!isSilence(error) && (error as Problem).code !== 'not_finished') throw error;
     }
     await pause(signal);

@@ -11,7 +11,7 @@ export const ZOOM = 1.15; // of one step
 /** For people. */
 export const HELP: Record<string, [keys: string, what: string][]> = {
   'Pointer': [
-    ['move', 'position and value below the pointer'],
+    ['move', 'position and value under the pointer'],
     ['drag', 'what the chosen tool does: crosshair, window or pan'],
     ['drag, right button', 'window: right for a wider one, up for a brighter image'],
     ['drag, wheel pressed or Shift', 'pan'],

@@ -75,10 +75,10 @@ export class Viewer extends Niivue {
   into = (name: string) => (canvas: HTMLCanvasElement): (() => void) => {
     const lost = (event: Event) => {
       event.preventDefault();
-      this.onLost(noGraphics('The browser has taken the 3-D graphics of this page away.'));
+      this.onLost(noGraphics('The browser has stopped the 3-D graphics of this page.'));
     };
     canvas.addEventListener('webglcontextlost', lost);
-    const beginning = within(this.attachToCanvas(canvas), START, noGraphics('The 3-D graphics of this browser do not begin.'))
+    const beginning = within(this.attachToCanvas(canvas), START, noGraphics('The 3-D graphics of this browser did not start.'))
       .catch((error) => { throw error instanceof Problem ? error : noGraphics('This browser has no 3-D graphics for this page.'); });
     beginning.then(() => { capsMed[name] = this; }, this.onLost);
     this.begin(beginning);
