@@ -24,57 +24,71 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 for a free one.", min=0, max=65535)] = 8000,
+    port: Annotated[
+        int, typer.Option(help="Port to listen on; 0 chooses a free one.", min=0, max=65535)
+    ] = 8000,
     models: Models = None,
     without_keys: Annotated[
         bool,
-        typer.Option("--without-keys", help="Allow other machines to call without keys."),
+        typer.Option("--without-keys", help="Allow requests without keys from other machines."),
     ] = False,
     monai_label: Annotated[
         bool,
-        typer.Option("--monai-label", help="Also speak the MONAI Label protocol: 3D Slicer, OHIF."),
+        typer.Option(
+            "--monai-label", help="Also serve the MONAI Label protocol, for 3D Slicer and OHIF."
+        ),
     ] = False,
     monai_label_project: Annotated[
         str | None,
-        typer.Option(help="Project that is its data store, by name or id.", metavar="PROJECT"),
+        typer.Option(
+            help="Project that is the data store of MONAI Label, by name or id.", metavar="PROJECT"
+        ),
     ] = None,
     monai_label_model: Annotated[
         str | None,
-        typer.Option(help="Model with which a new project of that name starts.", metavar="MODEL"),
+        typer.Option(help="Model that a new project of that name starts with.", metavar="MODEL"),
     ] = None,
     tls_cert: Annotated[
         Path | None, typer.Option(help="PEM file of the certificate chain.", exists=True)
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(help="PEM file of its private key.", exists=True)
+        Path | None, typer.Option(help="PEM file of the certificate's private key.", exists=True)
     ] = None,
     cluster: Annotated[
         bool,
         typer.Option(
             "--cluster",
-            help="Run replicas on a Ray cluster: the one of RAY_ADDRESS, or a new one here.",
+            help="Run replicas on a Ray cluster: the one in RAY_ADDRESS, or a new one on this "
+            "machine.",
         ),
     ] = False,
     min_replicas: Annotated[
-        int | None, typer.Option(help="Replicas with --cluster, at least [1].", min=1)
+        int | None,
+        typer.Option(help="With --cluster: smallest number of replicas; by default 1.", min=1),
     ] = None,
     max_replicas: Annotated[
-        int | None, typer.Option(help="Replicas under load, at most [as --min-replicas].", min=1)
+        int | None,
+        typer.Option(
+            help="With --cluster: largest number of replicas, under load; by default as "
+            "--min-replicas.",
+            min=1,
+        ),
     ] = None,
 ) -> None:
-    """Serve segmentation, synthesis and features over HTTP.
+    """Serve the models over HTTP, together with the web page.
 
     Example: caps-med serve --port 8000, then open http://127.0.0.1:8000/
 
     On many machines: RAY_ADDRESS=head:6379 caps-med serve --cluster --host 0.0.0.0 --max-replicas 8
 
-    The same command with other arguments updates the replicas one by one, while the others answer.
+    To change a running service, give the command again with other options: the replicas are
+    updated one by one while the others keep answering.
     """
     from api.server import run
     from api.startup import prepared, read_settings
 
     if (tls_cert is None) != (tls_key is None):
-        raise InvalidParameter("--tls-cert and --tls-key belong together: give both or neither")
+        raise InvalidParameter("--tls-cert and --tls-key must be given together")
     given = {
         "models": models,
         "monai_label": monai_label or None,
@@ -110,10 +124,13 @@ def _on_cluster(
     from api.cluster.size import read_size
 
     if tls_cert is not None:
-        raise InvalidParameter("--tls-cert: with --cluster, let a proxy in front terminate TLS")
+        raise InvalidParameter(
+            "--tls-cert: cannot be combined with --cluster; terminate TLS in a proxy in front of "
+            "the cluster"
+        )
     if settings.monai_label:
         raise InvalidParameter(
-            "--monai-label has sessions, which replicas lack: serve it without --cluster"
+            "--monai-label: keeps sessions, which replicas cannot share; leave out --cluster"
         )
     given = {"min_replicas": min_replicas, "max_replicas": max_replicas}
     size = read_size({name: value for name, value in given.items() if value is not None})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 #: What commands say of it, after the code ``out_of_memory``.
-OUT_OF_MEMORY = "there is too little memory: crop or downsample the image, or allow more memory"
+OUT_OF_MEMORY = "not enough memory: crop or downsample the image, or allow the program more memory"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

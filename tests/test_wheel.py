@@ -54,7 +54,7 @@ def test_it_installs_one_package(wheel: Path) -> None:
 def test_its_commands_run_beside_others(installed: Path) -> None:
     command = str(installed / "bin" / "caps-med")
     shown = subprocess.run([command, "--help"], check=True, capture_output=True, text=True).stdout
-    assert "Train a model from labelled images" in shown
+    assert "Train a model on labelled images" in shown
     assert "Not installed" not in shown
     subprocess.run([command, "data", "phantoms", "--count", "1", "--out", "axons"], check=True)
     assert len(list(installed.glob("axons/images/*"))) == 1

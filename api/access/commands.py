@@ -10,22 +10,28 @@ import typer
 from caps_med.cli.options import AsJson, console, say_json
 from caps_med.cli.tables import print_table
 
-keys_app = typer.Typer(no_args_is_help=True, help="Create, list and revoke keys of the service.")
+keys_app = typer.Typer(
+    no_args_is_help=True, help="Create, list and revoke API keys of the service."
+)
 
 Keys = Annotated[
     Path | None,
-    typer.Option("--keys", envvar="CAPS_MED_KEYS", help="File of the keys; it holds only hashes."),
+    typer.Option(
+        "--keys", envvar="CAPS_MED_KEYS", help="File of the keys, which contains only their hashes."
+    ),
 ]
 
 
 @keys_app.command("create")
 def create(
-    name: Annotated[str, typer.Option(help="Who uses the key: a gateway, a person.")],
+    name: Annotated[str, typer.Option(help="Who uses the key, such as a gateway or a person.")],
     scope: Annotated[
-        list[str], typer.Option(help="infer, archive, train or admin; may be repeated.")
+        list[str],
+        typer.Option(help="What the key allows: infer, archive, train or admin. May be repeated."),
     ],
     per_minute: Annotated[
-        int | None, typer.Option(help="Requests per minute; default: the service's setting.", min=1)
+        int | None,
+        typer.Option(help="Requests allowed per minute; by default the service's setting.", min=1),
     ] = None,
     keys: Keys = None,
 ) -> None:
@@ -37,13 +43,16 @@ def create(
 
     key, text = KeyStore(keys or default_path()).create(name, scope, per_minute)  # type: ignore[arg-type]  # scopes are checked there
     typer.echo(f"key {key.id} of {key.name}: {', '.join(key.scopes)}", err=True)
-    typer.echo("store it now, it cannot be shown again:", err=True)
+    typer.echo("store it now; it cannot be shown again:", err=True)
     typer.echo(text)
 
 
 @keys_app.command("list")
 def list_keys(as_json: AsJson = False, keys: Keys = None) -> None:
-    """List all keys, without their secrets."""
+    """List all keys, without their secrets.
+
+    Example: caps-med keys list
+    """
     from dataclasses import asdict
 
     from api.access.keys import KeyStore, default_path
@@ -63,10 +72,12 @@ def list_keys(as_json: AsJson = False, keys: Keys = None) -> None:
 
 @keys_app.command("revoke")
 def revoke(
-    identity: Annotated[str, typer.Argument(metavar="ID", help="As shown by `keys list`.")],
+    identity: Annotated[
+        str, typer.Argument(metavar="ID", help="Id of the key, as shown by `caps-med keys list`.")
+    ],
     keys: Keys = None,
 ) -> None:
-    """Revoke a key; a running service refuses it from the next request on.
+    """Revoke a key; a running service rejects it from the next request on.
 
     Example: caps-med keys revoke 3f1c9a0b7d42
     """

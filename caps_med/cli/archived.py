@@ -23,7 +23,8 @@ From: TypeAlias = Annotated[
     typer.Option(
         "--from",
         metavar="dicomweb://ARCHIVE/studies/S/series/T",
-        help="Instead of a file: a series of an archive that CAPS_MED_ARCHIVES names.",
+        help="Series of a DICOMweb archive, instead of a file. CAPS_MED_ARCHIVES defines the "
+        "archives.",
     ),
 ]
 To: TypeAlias = Annotated[
@@ -31,7 +32,8 @@ To: TypeAlias = Annotated[
     typer.Option(
         "--to",
         metavar="dicomweb[://ARCHIVE]",
-        help="Store the answer as DICOM SEG in the archive of --from, or in another one.",
+        help="Store the segmentation as a DICOM SEG in the archive of --from, or in another "
+        "archive.",
     ),
 ]
 
@@ -54,7 +56,7 @@ def check_given(
         return [batch.check_single(files, **batch_only)]
     batch.check_no_batch(**batch_only)
     if files:
-        raise InvalidParameter("--from: name no file beside it")
+        raise InvalidParameter(f"--from: names the input; leave out {', '.join(map(str, files))}")
     return [*_series_of(source)]
 
 
@@ -97,7 +99,9 @@ def read(
     if isinstance(given, list):
         return model.read(given, "image", index=volume, series=series)
     if series is not None:
-        raise InvalidParameter("--series: not with --from, which names a series")
+        raise InvalidParameter(
+            "--series: cannot be combined with --from, which names a series already; leave it out"
+        )
     from caps_med.archives import ArchiveBounds, check_series
 
     bounds = ArchiveBounds(max_bytes=model.limits.max_bytes)

@@ -28,29 +28,32 @@ Inputs: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--input", "-i",
-        help="A folder, a pattern such as 'scans/**/*.nii.gz', s3://bucket/prefix, or a text file "
-        "with one input a line: each image in it is a case, and --out is a folder or s3://. May "
-        "be repeated.",
+        help="Process many images: a folder, a pattern such as 'scans/**/*.nii.gz', "
+        "s3://bucket/prefix, or a text file with one input per line. Each image is a case, "
+        "and --out is a folder or s3:// location. May be repeated.",
     ),
 ]  # fmt: skip
 Files: TypeAlias = Annotated[
     list[Path] | None,
     typer.Argument(
-        help="NIfTI, NRRD, MetaImage, PNG, JPEG, TIFF, BMP, npy, npz, DICOM (file, folder or zip); "
-        "several files are the channels of one image, in the model's order, or the slices of a "
-        "DICOM series. With --input: more inputs.",
+        help="Image in NIfTI, NRRD, MetaImage, PNG, JPEG, TIFF, BMP, npy, npz or DICOM (a file, "
+        "or the folder or zip of a series). Several files are the channels of one image, in "
+        "the model's order, or the slices of a DICOM series. With --input: more inputs.",
     ),
 ]
 OutPath: TypeAlias = Annotated[
     str,
     typer.Option(
         "--out", "-o", metavar="PATH",
-        help="File to write, its suffix sets the format; with --input a folder or s3://.",
+        help="Output file; its suffix determines the format. With --input: a folder or s3:// "
+        "location.",
     ),
 ]  # fmt: skip
 Format: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="With --input: suffix of the outputs, such as nii.gz; default: the input's."),
+    typer.Option(
+        help="With --input: suffix of the outputs, such as nii.gz; by default that of the input."
+    ),
 ]
 Jobs: TypeAlias = Annotated[
     int | None,
@@ -58,12 +61,12 @@ Jobs: TypeAlias = Annotated[
         "--jobs",
         "-j",
         min=1,
-        help="With --input: processes that share the cores; by default 1, on a cluster as many as "
-        "it has room for.",
+        help="With --input: number of processes, which share the cores; by default 1, or on a "
+        "cluster as many as it has room for.",
     ),
 ]
 Resume: TypeAlias = Annotated[
-    bool, typer.Option("--resume", help="With --input: leave out the cases that are done.")
+    bool, typer.Option("--resume", help="With --input: skip the cases that are already done.")
 ]
 
 OnCluster: TypeAlias = Annotated[
@@ -71,8 +74,9 @@ OnCluster: TypeAlias = Annotated[
     typer.Option(
         "--cluster",
         metavar="[ADDRESS]",
-        help="With --input: run on a Ray cluster: HOST:6379, or without an address that of "
-        "RAY_ADDRESS or of this machine; local starts one here.",
+        help="With --input: run on the Ray cluster at this address, such as HOST:6379. Without an "
+        "address: the cluster in RAY_ADDRESS, or the one on this machine. local: start one "
+        "on this machine.",
     ),
 ]
 
@@ -101,7 +105,8 @@ def check_batch(series: str | None) -> None:
     """
     if series is not None:
         raise InvalidParameter(
-            "--series: not with --input, where each DICOM series is a case of its own"
+            "--series: cannot be combined with --input, where each DICOM series is a case of its "
+            "own"
         )
 
 
@@ -113,9 +118,12 @@ def check_single(files: Sequence[Path] | None, **batch_only: object) -> list[Pat
     """
     check_no_batch(**batch_only)
     if not files:
-        raise InvalidParameter("no image is given: name a file, or a folder with --input")
+        raise InvalidParameter("no image given: name a file, or a folder with --input")
     if files[0].is_dir() and len(files) == 1 and not _holds_dicom(files[0]):
-        raise InvalidParameter(f"{files[0]} is a folder: give it with --input, and --out a folder")
+        raise InvalidParameter(
+            f"{files[0]} is a folder without DICOM files: to process all images in it, give it "
+            "with --input, and a folder with --out"
+        )
     return list(files)
 
 
@@ -127,7 +135,9 @@ def check_no_batch(**batch_only: object) -> None:
     """
     for name, value in batch_only.items():
         if value:
-            raise InvalidParameter(f"--{name}: only with --input, for many images")
+            raise InvalidParameter(
+                f"--{name}: only for many images, given with --input; leave it out for a single one"
+            )
 
 
 def _holds_dicom(folder: Path) -> bool:
@@ -175,8 +185,8 @@ def run(
         except KeyboardInterrupt:
             bars.stop()
             say(
-                f"stopped: {counted(listener.done, 'case')} of {listener.total} done in {out}; the "
-                "same command with --resume goes on",
+                f"stopped: {counted(listener.done, 'case')} of {listener.total} done in {out}; to "
+                "continue, give the same command with --resume",
                 errors,
             )
             raise typer.Exit(INTERRUPTED) from None

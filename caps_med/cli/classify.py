@@ -41,7 +41,8 @@ def classify(
             "--out",
             "-o",
             metavar="PATH",
-            help="Write the answer with poses to this .json file; with --input a folder or s3://.",
+            help="JSON file for the result, including the poses of the capsules. With --input: a "
+            "folder or s3:// location.",
         ),
     ] = None,
     source: archived.From = None,
@@ -55,7 +56,7 @@ def classify(
     json_: AsJson = False,
     models: Models = None,
 ) -> None:
-    """Classify an image: the probability of each class, and the length of its capsule.
+    """Classify an image: show the probability of each class and the length of its capsule.
 
     Examples:
       caps-med classify --model my-lesions lesion.png
@@ -66,10 +67,10 @@ def classify(
         from caps_med.batch import ClassifyFiles
 
         if source:
-            raise InvalidParameter("--input: without --from")
+            raise InvalidParameter("--input and --from cannot be combined: leave one out")
         batch.check_batch(series)
         if out is None:
-            raise InvalidParameter("--input: name a folder for the answers with --out")
+            raise InvalidParameter("--input: give --out, the folder for the results")
         action = ClassifyFiles(model, models, slice=slice, volume=volume)
         batch.run(action, inputs, files, out, jobs=jobs, cluster=cluster, resume=resume,
                   overwrite=overwrite, as_json=json_)  # fmt: skip
@@ -78,7 +79,7 @@ def classify(
     file = None if out is None else Path(out)
     if file is not None:
         if file.suffix.lower() != ".json":
-            raise InvalidParameter(f"--out {out}: name a .json file")
+            raise InvalidParameter(f"--out {out}: must be a .json file, such as answer.json")
         check_free([file], overwrite)
     loaded = caps_med.load_model(model, models)
     found = loaded.classify(archived.read(loaded, given, series, volume), slice)

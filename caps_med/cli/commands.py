@@ -30,14 +30,15 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Medical image-to-image with capsule networks: segment, synthesize, see what each capsule "
-    "sees, learn new data.",
+    help="Medical image-to-image with capsule networks: segment images, synthesize them, see what "
+    "each capsule sees, and train on your own data.\n\nFor a first look: caps-med demo --out "
+    "demo",
 )
 
 
 @app.callback(invoke_without_command=True)
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     if version:
         console.print(f"caps_med {__version__}")
@@ -49,7 +50,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the pictures.")] = Path("demo"),
     models: Models = None,
 ) -> None:
-    """Segment a brain slice, synthesize it again, show its capsules.
+    """Segment a brain slice, synthesize images of its labels, and show its capsules.
 
     Example: caps-med demo --out demo
     """
@@ -93,7 +94,7 @@ def _told(error: OSError) -> str:
     told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     if error.errno not in FULL:
         return told
-    return f"{told}; make room, then give the command again, with --resume if it has that option"
+    return f"{told}; free some space, then repeat the command, with --resume if it has that option"
 
 
 def _fail(code: str, message: str) -> NoReturn:

@@ -49,14 +49,19 @@ class DicomBeside:
         }
         for name in (name for name, chosen in given.items() if chosen):
             if batch:
-                raise InvalidParameter(f"{name}: segment one series, without --input")
+                raise InvalidParameter(
+                    f"{name}: only for a single series, not with --input; leave one out"
+                )
             if not (labels and out is not None and _is_dicom(out)):
-                raise InvalidParameter(f"{name} belongs to a DICOM SEG: give --out a name.dcm")
+                raise InvalidParameter(
+                    f"{name}: only for a DICOM SEG; give --out a file that ends in .dcm, and "
+                    "leave out --probabilities"
+                )
         files = [file for file in (self.report, self.preview) if file is not None]
         if len({*files, out}) <= len(files):
-            raise InvalidParameter("--out, --report and --preview: give each a file of its own")
+            raise InvalidParameter("--out, --report and --preview: must be different files")
         if other := next((file for file in files if not _is_dicom(file)), None):
-            raise InvalidParameter(f"{other}: the name of a DICOM file ends in .dcm")
+            raise InvalidParameter(f"{other}: the name must end in .dcm, as this is a DICOM file")
         check_free(files, overwrite)
 
     def write(self, source: MedicalImage, result: Segmentation) -> None:

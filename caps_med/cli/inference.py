@@ -47,14 +47,18 @@ def interpolate(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", help="Picture of the images side by side, or a folder for an image each."
+            "--out",
+            "-o",
+            help="Picture file with the images side by side, or a folder with one file per image.",
         ),
     ],
     seed: Seed = 0,
-    to_seed: Annotated[int, typer.Option(help="Seed of the last image.", min=0)] = 1,
-    steps: Annotated[int, typer.Option(help="Images, first and last included.", min=2)] = 9,
+    to_seed: Annotated[int, typer.Option(help="Random seed of the last image.", min=0)] = 1,
+    steps: Annotated[
+        int, typer.Option(help="Number of images, including the first and the last.", min=2)
+    ] = 9,
     features: Annotated[
-        bool, typer.Option("--features", help="Add rows with the last layer's capsules.")
+        bool, typer.Option("--features", help="Add rows that show the capsules of the last layer.")
     ] = False,
     slice: SliceIndex = None,
     series: SeriesUID = None,
@@ -62,13 +66,13 @@ def interpolate(
     overwrite: Overwrite = False,
     models: Models = None,
 ) -> None:
-    """Interpolate from one seed to another: images side by side in one picture, or one by one.
+    """Interpolate between two seeds: images side by side in one picture, or one file per image.
 
-    Of a volume a picture shows one slice, and no other is computed: the middle one, or --slice. A
-    folder gets the volumes themselves, or with --slice that slice of each.
+    The picture shows one slice of a volume, the middle one or --slice, and only that slice is
+    computed. A folder receives the whole volumes or, with --slice, that slice of each.
 
-    With --features, each image has below it the lengths of the last layer's capsules, and the
-    three of their atoms that change most.
+    With --features, the picture shows below each image the lengths of the last layer's capsules
+    and the three of their atoms that change most.
 
     Examples:
       caps-med interpolate --model brain-t1-synthesis tissue.nii.gz --out strip.png --slice 90
@@ -81,7 +85,9 @@ def interpolate(
     if picture:
         check_picture(out, [labels], overwrite)
     elif features:
-        raise InvalidParameter("--features: give --out a picture, such as strip.png")
+        raise InvalidParameter(
+            "--features: only for a picture, not a folder; give --out a file such as strip.png"
+        )
     loaded = caps_med.load_model(model, models)
     source = loaded.read(labels, "labels", index=volume, series=series)
     plane = loaded.bundle.card.plane
@@ -114,16 +120,21 @@ def manipulate(
     capsule: Annotated[
         str | None,
         typer.Option(
-            help="Class, by its label's name or id; by default the first, of a classification "
-            "model the one it answers."
+            help="Class whose capsule is shifted, by the name or id of its label. By default the "
+            "first class, or the predicted class of a classification model."
         ),
     ] = None,
-    range: Annotated[str, typer.Option(help="Smallest and largest shift.")] = "-0.25,0.25",
+    range: Annotated[
+        str, typer.Option(help="Smallest and largest shift, separated by a comma.")
+    ] = "-0.25,0.25",
     steps: Annotated[
-        int, typer.Option(help="Shifts, smallest and largest included.", min=2, max=33)
+        int,
+        typer.Option(
+            help="Number of shifts, including the smallest and the largest.", min=2, max=33
+        ),
     ] = 7,
     differences: Annotated[
-        bool, typer.Option("--differences", help="Show what changes instead of the image.")
+        bool, typer.Option("--differences", help="Show the changes instead of the changed images.")
     ] = False,
     slice: SliceIndex = None,
     series: SeriesUID = None,
@@ -131,7 +142,7 @@ def manipulate(
     overwrite: Overwrite = False,
     models: Models = None,
 ) -> None:
-    """Shift each atom of a class capsule: one row per atom, one column per shift.
+    """Show what each atom of a class capsule does: one row per atom, one column per shift.
 
     Examples:
       caps-med manipulate --model brain-t1-tissue t1.nii.gz --capsule 'white matter' -o atoms.png
@@ -158,20 +169,23 @@ def features(
             "--out",
             "-o",
             metavar="PATH",
-            help="Folder (with --input also s3://), or FILE.npz for the arrays only.",
+            help="Output folder, or FILE.npz for the arrays only. With --input: a folder or s3:// "
+            "location.",
         ),
     ],
     files: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="IMAGES",
-            help="Image (several files: its channels), or label map for a synthesis model. With "
-            "--input: more inputs.",
+            help="Image, or label map for a synthesis model; several files are the channels of "
+            "one image. With --input: more inputs.",
         ),
     ] = None,
     inputs: batch.Inputs = None,
     archive: archived.From = None,
-    layer: Annotated[str | None, typer.Option(help="Only this capsule layer.")] = None,
+    layer: Annotated[
+        str | None, typer.Option(help="Name of a single capsule layer; by default all layers.")
+    ] = None,
     slice: SliceIndex = None,
     seed: Seed = 0,
     series: SeriesUID = None,
@@ -182,7 +196,7 @@ def features(
     overwrite: Overwrite = False,
     models: Models = None,
 ) -> None:
-    """Show what each capsule sees: arrays per layer and a contact sheet of capsule lengths.
+    """Show what each capsule sees: one array per layer, and a contact sheet of capsule lengths.
 
     Examples:
       caps-med features --model brain-t1-tissue t1.nii.gz --out capsules
@@ -192,7 +206,7 @@ def features(
         from caps_med.batch import FeatureFiles
 
         if archive:
-            raise InvalidParameter("--input: without --from")
+            raise InvalidParameter("--input and --from cannot be combined: leave one out")
         batch.check_batch(series)
         action = FeatureFiles(model, models, layer=layer, slice=slice, seed=seed, volume=volume)
         batch.run(action, inputs, files, out, jobs=jobs, cluster=cluster, resume=resume,
@@ -205,7 +219,9 @@ def features(
     if target.suffix == ".npz":
         check_file(target, archived.files_of(given), overwrite)
     elif target.suffix or target.is_file():
-        raise InvalidParameter(f"--out {out}: name a .npz file, or a folder without a suffix")
+        raise InvalidParameter(
+            f"--out {out}: must be a .npz file, or a folder whose name has no suffix"
+        )
     else:
         check_free([target / name for name in FOLDER_FILES], overwrite)
     loaded = caps_med.load_model(model, models)
@@ -230,5 +246,7 @@ def spread(text: str, count: int) -> list[float]:
     try:
         low, high = (float(part) for part in text.split(","))
     except ValueError as error:
-        raise InvalidParameter(f"--range {text}: give two numbers, as -0.25,0.25") from error
+        raise InvalidParameter(
+            f"--range {text}: must be two numbers, such as -0.25,0.25"
+        ) from error
     return [low + (high - low) * step / (count - 1) for step in range(count)]

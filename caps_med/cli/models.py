@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 models_app = typer.Typer(no_args_is_help=True, help="List, verify and manage models.")
 
-Name: TypeAlias = Annotated[str, typer.Argument(help="Model, or one version of it: name@3.")]
-NewName: TypeAlias = Annotated[str, typer.Argument(help="A name that no model has.")]
+Name: TypeAlias = Annotated[
+    str, typer.Argument(help="Name of the model, or of one version of it: NAME@3.")
+]
+NewName: TypeAlias = Annotated[str, typer.Argument(help="New name; no model may have it yet.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +30,10 @@ def register(app: typer.Typer) -> None:
 
 @models_app.command("list")
 def list_models(as_json: AsJson = False, models: Models = None) -> None:
-    """List the latest version of every model."""
+    """List all models, each in the version that its name refers to.
+
+    Example: caps-med models list
+    """
     from caps_med.bundles import ModelRepository
 
     bundles = ModelRepository(models).list()
@@ -52,11 +57,15 @@ def show_model(
     name: Name,
     as_json: AsJson = False,
     layers: Annotated[
-        bool, typer.Option("--layers", help="All layers with weights, and their parameters.")
+        bool,
+        typer.Option(
+            "--layers",
+            help="Also list all layers that have weights, with their numbers of parameters.",
+        ),
     ] = False,
     models: Models = None,
 ) -> None:
-    """Show what a model takes, its labels, scores, origin and capsule layers.
+    """Show the input, labels, scores, origin and capsule layers of a model.
 
     Examples:
       caps-med models show brain-t1-tissue
@@ -124,12 +133,14 @@ def _shown(model: Model, routing: str) -> dict[str, Any]:
 
 @models_app.command("promote")
 def promote_model(
-    version: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="As name@3.")],
+    version: Annotated[
+        str, typer.Argument(metavar="NAME@VERSION", help="Model and version, such as my-organ@3.")
+    ],
     models: Models = None,
 ) -> None:
-    """Let a model's bare name stand for this version: a candidate, or an earlier one.
+    """Make a model's name refer to this version: a candidate, or an earlier version.
 
-    Newer versions remain available as name@version.
+    Newer versions remain available as NAME@VERSION.
 
     Example: caps-med models promote my-organ@3
     """
@@ -141,7 +152,7 @@ def promote_model(
 
 @models_app.command("verify")
 def verify_model(name: Name, as_json: AsJson = False, models: Models = None) -> None:
-    """Check the checksum of a model, and that its weights match its network.
+    """Verify the checksum of a model, and that its weights match its network.
 
     Example: caps-med models verify brain-t1-tissue
     """
@@ -157,10 +168,10 @@ def verify_model(name: Name, as_json: AsJson = False, models: Models = None) -> 
 @models_app.command("remove")
 def remove(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     models: Models = None,
 ) -> None:
-    """Delete a model with all its versions, or one version of it.
+    """Delete a model with all its versions, or a single version.
 
     Example: caps-med models remove my-organ@1
     """
@@ -177,7 +188,7 @@ def remove(
 
 @models_app.command("rename")
 def rename(name: Name, new_name: NewName, models: Models = None) -> None:
-    """Give a model, with all its versions, another name.
+    """Rename a model with all its versions.
 
     Example: caps-med models rename my-organ liver
     """
@@ -192,7 +203,9 @@ def rename(name: Name, new_name: NewName, models: Models = None) -> None:
 
 @models_app.command("copy")
 def copy(name: Name, new_name: NewName, models: Models = None) -> None:
-    """Copy a model's newest version, or the one that is named, as version 1 of a new name.
+    """Copy the version that a model's name refers to, or NAME@VERSION, to a new model.
+
+    The copy is version 1 of the new model.
 
     Example: caps-med models copy brain-t1-tissue@4 my-tissue
     """

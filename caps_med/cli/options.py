@@ -27,51 +27,59 @@ _BYTES = 0xDC00
 Images: TypeAlias = Annotated[
     list[Path],
     typer.Argument(
-        help="NIfTI, NRRD, MetaImage, PNG, JPEG, TIFF, BMP, npy, npz, DICOM (file, folder or zip); "
-        "several files are the channels of one image, in the model's order, or the slices of a "
-        "DICOM series."
+        help="Image in NIfTI, NRRD, MetaImage, PNG, JPEG, TIFF, BMP, npy, npz or DICOM (a file, "
+        "or the folder or zip of a series). Several files are the channels of one image, in "
+        "the model's order, or the slices of a DICOM series."
     ),
 ]
 Labels: TypeAlias = Annotated[
-    Path, typer.Argument(help="Label map: NIfTI, NRRD, MetaImage, PNG, TIFF, BMP, npy or npz.")
+    Path, typer.Argument(help="Label map in NIfTI, NRRD, MetaImage, PNG, TIFF, BMP, npy or npz.")
 ]
 Out: TypeAlias = Annotated[
-    Path, typer.Option("--out", "-o", help="File to write; its suffix sets the format.")
+    Path, typer.Option("--out", "-o", help="Output file; its suffix determines the format.")
 ]
 Overwrite: TypeAlias = Annotated[
-    bool, typer.Option("--overwrite", help="Replace files that are already there.")
+    bool, typer.Option("--overwrite", help="Overwrite existing files.")
 ]
 ModelName: TypeAlias = Annotated[
-    str, typer.Option("--model", help="Model, or one version of it: name@3.")
+    str, typer.Option("--model", help="Name of the model, or of one version of it: NAME@3.")
 ]
 Models: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         envvar="CAPS_MED_MODELS",
-        help="Model repository; the built-in models are always available.",
+        help="Folder of the model repository; the built-in models are always available.",
     ),
 ]
-Seed: TypeAlias = Annotated[int, typer.Option(help="The same seed gives the same image.", min=0)]
+Seed: TypeAlias = Annotated[
+    int, typer.Option(help="Random seed; the same seed gives the same image.", min=0)
+]
 InputDescription: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="What the model takes, in words: 'T1-weighted MRI, skull-stripped'."),
+    typer.Option(help="Images that the model is for, in words: 'T1-weighted MRI, skull-stripped'."),
 ]
 License: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--license", "--licence", help="Licence of the weights, as SPDX: Apache-2.0, CC-BY-4.0."
+        "--license",
+        "--licence",
+        help="Licence of the weights, as an SPDX identifier such as Apache-2.0 or CC-BY-4.0.",
     ),
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 SliceIndex: TypeAlias = Annotated[
-    int | None, typer.Option("--slice", help="Slice of a volume; by default the middle one.")
+    int | None,
+    typer.Option(
+        "--slice", help="Index of the slice of a volume, from 0; by default the middle one."
+    ),
 ]
 SeriesUID: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--series",
         metavar="UID",
-        help="Series Instance UID, of a folder or zip that holds several DICOM series.",
+        help="Series Instance UID of the series to read, if a folder or zip contains several "
+        "DICOM series.",
     ),
 ]
 VolumeIndex: TypeAlias = Annotated[
@@ -79,8 +87,8 @@ VolumeIndex: TypeAlias = Annotated[
     typer.Option(
         "--volume",
         min=0,
-        help="Of a DICOM series with several volumes (echoes, time points), of a 4-D NIfTI, of a "
-        "cine or a stack of pictures: which one, from 0.",
+        help="Index, from 0, of the volume to read from a DICOM series with several (echoes, time "
+        "points) or from a 4-D NIfTI, or of the picture to read from a cine or a stack.",
     ),
 ]
 
@@ -130,6 +138,6 @@ def say_input(bundle: Bundle) -> None:
     """What the model takes, if that is stated: of other images its answer means nothing."""
     if takes := bundle.card.input_description:
         say(
-            f"note: {bundle.reference} takes {takes}; of others its answer means nothing",
+            f"note: {bundle.reference} is for {takes}; its answer to any other input means nothing",
             errors,
         )

@@ -28,7 +28,7 @@ def check_file(out: Path, sources: Iterable[Path], overwrite: bool) -> None:
     if not out.parent.is_dir():
         raise InvalidParameter(f"--out {out}: there is no folder {out.parent}; create it first")
     if out.exists() and any(source.exists() and out.samefile(source) for source in sources):
-        raise InvalidParameter(f"--out {out}: this is the input; name another file")
+        raise InvalidParameter(f"--out {out}: this is the input itself; name another file")
     check_free([out], overwrite)
 
 
@@ -40,7 +40,7 @@ def check_free(files: Iterable[Path], overwrite: bool) -> None:
     """
     for file in files:
         if not overwrite and file.exists():
-            raise InvalidParameter(f"{file} exists: name another, or add --overwrite")
+            raise InvalidParameter(f"{file} exists: name another file, or add --overwrite")
 
 
 def check_format(out: Path, source: MedicalImage, kind: Kind, channels: int) -> None:

@@ -52,72 +52,84 @@ def segment(
             "--out",
             "-o",
             metavar="PATH",
-            help="File to write, its suffix sets the format; with --input a folder or s3://.",
+            help="Output file; its suffix determines the format. With --input: a folder or s3:// "
+            "location.",
         ),
     ] = None,
     source: archived.From = None,
     to: archived.To = None,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Write one channel per class, not labels.")
+        bool,
+        typer.Option(
+            "--probabilities",
+            help="Write the probabilities, one channel per class, instead of the labels.",
+        ),
     ] = False,
     refine: Annotated[
         str | None,
         typer.Option(
-            help="em: tell the labels apart by the image's own intensities, with the network's "
-            "probabilities as prior; none: do not. By default as the model's card says."
+            help="em: refine the labels by the image's own intensities, with the network's "
+            "probabilities as the prior; none: do not refine. By default as set by the model "
+            "(see `caps-med models show`)."
         ),
     ] = None,
     precision: Annotated[
         str,
         typer.Option(
-            help="fp32, or bf16: convolve in bfloat16, in two thirds of the time where the "
-            "processor has it; about one label in 1000 changes."
+            help="fp32 or bf16. With bf16, convolutions are computed in bfloat16, which takes two "
+            "thirds of the time on processors that support it and changes about one label in "
+            "1000."
         ),
     ] = "fp32",
     confidence: Annotated[
         bool,
         typer.Option(
-            "--confidence", help="Also write the probability of each position's label beside OUT."
+            "--confidence",
+            help="Also write OUT_confidence: the probability of the label of each voxel.",
         ),
     ] = False,
     entropy: Annotated[
         bool,
         typer.Option(
-            "--entropy", help="Also write the entropy of the classes: 0 sure, 1 undecided."
+            "--entropy",
+            help="Also write OUT_entropy: the entropy of the class probabilities, from 0 "
+            "(certain) to 1 (undecided).",
         ),
     ] = False,
     disagreement: Annotated[
         bool,
         typer.Option(
             "--disagreement",
-            help="Segment mirror images and with each network of an ensemble, too; also write "
-            "where they disagree.",
+            help="Also segment mirrored copies of the image, and with each network of an "
+            "ensemble; write where the results differ to OUT_disagreement.",
         ),
     ] = False,
     seg_type: Annotated[
         str,
         typer.Option(
-            help="Of a DICOM SEG: binary, which every program reads, or labelmap, which is newer "
-            "and smaller."
+            help="Type of a DICOM SEG: binary, which every program can read, or labelmap, which "
+            "is newer and smaller."
         ),
     ] = "binary",
     report: Annotated[
         Path | None,
         typer.Option(
-            help="Of a DICOM series: also write the volumes here, as a DICOM structured report "
-            "(TID 1500) that refers to the DICOM SEG."
+            help="For a DICOM series: also write the volumes of the labels to this file, a DICOM "
+            "structured report (TID 1500) that refers to the DICOM SEG."
         ),
     ] = None,
     preview: Annotated[
         Path | None,
         typer.Option(
-            help="Of a DICOM series: also write a picture of slices with labels here, as a DICOM "
-            "secondary capture, for viewers without SEG."
+            help="For a DICOM series: also write a picture of slices with their labels to this "
+            "file, a DICOM secondary capture, for viewers that cannot show a DICOM SEG."
         ),
     ] = None,
     label_file: Annotated[
         Path | None,
-        typer.Option(help="Also write names and colours of the labels here, for ITK-SNAP."),
+        typer.Option(
+            help="Also write the names and colours of the labels to this file, for ITK-SNAP."
+        ),
     ] = None,
     series: SeriesUID = None,
     volume: VolumeIndex = None,
@@ -129,16 +141,16 @@ def segment(
     as_json: AsJson = False,
     models: Models = None,
 ) -> None:
-    """Segment an image into a label map of the same geometry, or all images of a folder.
+    """Segment an image, or all images of a folder, into a label map of the same geometry.
 
-    --confidence, --entropy and --disagreement write OUT_confidence and so on, of volumes as
-    .nii.gz, of pictures as .png, whose 255 stands for 1.
+    --confidence, --entropy and --disagreement write a map beside OUT, such as OUT_entropy: a
+    .nii.gz file for a volume, or a .png file, in which 255 stands for 1, for a picture.
 
-    With --from, the image is a series of an archive, or each image series of a study; --to stores
-    the answer there.
+    With --from, the input is a series of a DICOMweb archive, or each image series of a study; --to
+    stores the segmentation in the archive.
 
-    With --input, cases.csv and cases.json in --out have the measures of each image; a file that
-    cannot be segmented is listed at the end and sets the exit status to 1.
+    With --input, cases.csv and cases.json in --out list the measures of each image. Files that
+    cannot be segmented are listed at the end, and the exit status is 1.
 
     Examples:
       caps-med segment --model brain-t1-tissue t1.nii.gz --out tissue.nii.gz
@@ -164,7 +176,9 @@ def segment(
         from caps_med.batch import SegmentFiles
 
         if out is None or source or to:
-            raise InvalidParameter("--input: name a folder with --out, without --from and --to")
+            raise InvalidParameter(
+                "--input: give the folder for the results with --out, and leave out --from and --to"
+            )
         batch.check_batch(series)
         action = SegmentFiles(
             model,
@@ -218,16 +232,19 @@ def _check_places(
     """
     targets = [archived.target_of(to, one) for one in given]
     if wanted.out is None and to is None:
-        raise InvalidParameter("name a file with --out, or store the answer with --to")
+        raise InvalidParameter(
+            "no place for the result: name a file with --out, or an archive with --to"
+        )
     if wanted.out is not None:
         if len(given) > 1:
             raise InvalidParameter(
-                f"--out: the study has {len(given)} series of images: name one, or store with --to"
+                f"--out {wanted.out}: the study has {len(given)} image series, but one file holds "
+                "one result; name a series in --from, or store all results with --to"
             )
         check_file(wanted.out, archived.files_of(given[0]), wanted.overwrite)
     elif wanted.maps:
         raise InvalidParameter(
-            f"--{wanted.maps[0]}: name a file with --out, beside which it is written"
+            f"--{wanted.maps[0]}: the map is written beside the label map; name a file with --out"
         )
     return targets
 

@@ -33,13 +33,15 @@ def synthesize(
         list[Path] | None,
         typer.Argument(
             metavar="LABELS",
-            help="Label map: NIfTI, NRRD, MetaImage, PNG, BMP, TIFF, npy or npz. With --input: "
+            help="Label map in NIfTI, NRRD, MetaImage, PNG, BMP, TIFF, npy or npz. With --input: "
             "more inputs.",
         ),
     ] = None,
     inputs: Inputs = None,
     seed: Seed = 0,
-    count: Annotated[int, typer.Option(help="Images, with seeds SEED, SEED+1, ...", min=1)] = 1,
+    count: Annotated[
+        int, typer.Option(help="Number of images, with the seeds SEED, SEED+1, ...", min=1)
+    ] = 1,
     series: SeriesUID = None,
     volume: VolumeIndex = None,
     format: Format = None,
@@ -51,7 +53,7 @@ def synthesize(
 ) -> None:
     """Synthesize images from a label map, or from all label maps of a folder.
 
-    With --count, each file name has its seed added: t1-seed7.nii.gz, t1-seed8.nii.gz, ...
+    With --count, the seed is added to each file name: t1-seed7.nii.gz, t1-seed8.nii.gz, ...
 
     Examples:
       caps-med synthesize --model brain-t1-synthesis tissue.nii.gz --out t1.nii.gz --seed 7
@@ -72,7 +74,9 @@ def synthesize(
         files, format=format, jobs=(jobs or 1) > 1, cluster=cluster, resume=resume
     )
     if others:
-        raise InvalidParameter("several label maps: give them with --input, and --out a folder")
+        raise InvalidParameter(
+            f"{len(others) + 1} label maps given: give several as --input, with a folder as --out"
+        )
     seeds = range(seed, seed + count)
     file = Path(out)
     paths = {each: file if count == 1 else seeded_path(file, each) for each in seeds}

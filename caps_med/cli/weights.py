@@ -29,7 +29,9 @@ import_app = typer.Typer(
 )
 
 Name: TypeAlias = Annotated[str, typer.Option(help="Name of the new model.")]
-Foreground: TypeAlias = Annotated[str, typer.Option(help="Name of the one class: lung, axon, ...")]
+Foreground: TypeAlias = Annotated[
+    str, typer.Option(help="Name of the foreground class, such as lung or axon.")
+]
 
 Variant: TypeAlias = Literal["r3", "r1"]
 Noise: TypeAlias = Literal["input", "broadcast", "broadcast_conv", "broadcast_latent", "dropout"]
@@ -47,13 +49,20 @@ def register(app: typer.Typer) -> None:
 def import_segcaps(
     file: Annotated[Path, typer.Argument(help="Keras weights, .h5 or .hdf5.")],
     name: Name,
-    variant: Annotated[Variant, typer.Option(help="Not stored in the file.")] = "r3",
+    variant: Annotated[
+        Variant, typer.Option(help="Variant of SegCaps; the file does not say which.")
+    ] = "r3",
     window: Annotated[
         tuple[float, float],
-        typer.Option(help="Intensities that were scaled to 0 and 1, in Hounsfield units."),
+        typer.Option(
+            help="Intensities, in Hounsfield units, that were scaled to 0 and 1 in training."
+        ),
     ] = (-1024, 3072),
     percentiles: Annotated[
-        bool, typer.Option("--percentiles", help="Scale each image by its percentiles instead.")
+        bool,
+        typer.Option(
+            "--percentiles", help="Scale each image by its own percentiles instead of --window."
+        ),
     ] = False,
     foreground: Foreground = "foreground",
     license: License = None,
@@ -69,7 +78,9 @@ def import_segcaps(
 
     repository = _repository(models, name)
     if not (percentiles or window[0] < window[1]):
-        raise InvalidParameter(f"--window {window[0]:g} {window[1]:g}: the second must be larger")
+        raise InvalidParameter(
+            f"--window {window[0]:g} {window[1]:g}: the second number must be larger than the first"
+        )
     scale = Normalization() if percentiles else Normalization(window=window)
     imported = read_segcaps(file, variant)
     command = f"caps-med import segcaps {file.name} --name {name} --variant {variant}"
@@ -88,18 +99,30 @@ def import_segcaps(
 
 @import_app.command("capspix2pix")
 def import_capspix2pix(
-    file: Annotated[Path, typer.Argument(help="Its state dict: .pt, .pth, .safetensors.")],
+    file: Annotated[
+        Path, typer.Argument(help="State dict of the generator: .pt, .pth or .safetensors.")
+    ],
     name: Name,
     noise_source: Annotated[
-        Noise | None, typer.Option(help="Known from the layers; checked if given.")
+        Noise | None,
+        typer.Option(
+            help="Where the noise enters; inferred from the file's layers, and checked if given."
+        ),
     ] = None,
     noise_size: Annotated[
-        int | None, typer.Option(help="Length of z; only needed for 'broadcast'.", min=1)
+        int | None,
+        typer.Option(help="Length of the noise vector z; only needed for 'broadcast'.", min=1),
     ] = None,
     image_size: Annotated[
-        str | None, typer.Option(help="HEIGHTxWIDTH for 'input', unless square.")
+        str | None,
+        typer.Option(
+            help="Image size as HEIGHTxWIDTH; only needed for 'input', and only if it is not "
+            "square."
+        ),
     ] = None,
-    output: Annotated[Output, typer.Option(help="Last nonlinearity.")] = "sigmoid",
+    output: Annotated[
+        Output, typer.Option(help="Activation function of the last layer.")
+    ] = "sigmoid",
     foreground: Foreground = "foreground",
     license: License = None,
     input_description: InputDescription = None,
@@ -138,10 +161,13 @@ def import_capsnet(
     file: Annotated[Path, typer.Argument(help="Keras weights, .h5 or .hdf5.")],
     name: Name,
     routings: Annotated[
-        int, typer.Option(help="Iterations of routing; not stored in the file.", min=1, max=20)
+        int,
+        typer.Option(
+            help="Number of routing iterations; the file does not store it.", min=1, max=20
+        ),
     ] = 3,
     labels: Annotated[
-        str, typer.Option(help="Names of the classes in their order, with commas between.")
+        str, typer.Option(help="Names of the classes, in order, separated by commas.")
     ] = "0,1,2,3,4,5,6,7,8,9",
     license: License = None,
     input_description: InputDescription = None,
@@ -169,7 +195,7 @@ def import_bundle(
     name: Name,
     models: Models = None,
 ) -> None:
-    """Import an exported bundle folder, with exactly the same weights.
+    """Import an exported bundle folder; the weights stay exactly the same.
 
     Example: caps-med import bundle exported/lung-ct --name lung-ct
     """
@@ -181,8 +207,10 @@ def import_bundle(
 
 def export(
     model: ModelName,
-    format: Annotated[Format, typer.Option(help="MONAI bundle, ONNX or torch.export program.")],
-    out: Annotated[Path, typer.Option(help="Folder (bundle) or file to write.")],
+    format: Annotated[
+        Format, typer.Option(help="MONAI bundle, ONNX model or torch.export program.")
+    ],
+    out: Annotated[Path, typer.Option(help="Output folder (bundle) or file (onnx, torch).")],
     models: Models = None,
 ) -> None:
     """Export a model for other tools: MONAI, ONNX Runtime, torch.export.
@@ -210,7 +238,7 @@ def _repository(models: Path | None, name: str) -> ModelRepository:
 def _size(text: str) -> tuple[int, int]:
     height, _, width = text.partition("x")
     if not (height.isdecimal() and width.isdecimal()):
-        raise InvalidParameter(f"--image-size {text!r}: give HEIGHTxWIDTH, like 256x320")
+        raise InvalidParameter(f"--image-size {text!r}: must be HEIGHTxWIDTH, such as 256x320")
     return int(height), int(width)
 
 

@@ -77,7 +77,7 @@ def test_all_image_series_of_a_study(
         filled.store(file)
     command = f"segment --model tiny-segmentation --from dicomweb://orthanc/studies/{STUDY}"
     assert call(monkeypatch, models, command, "--out", str(tmp_path / "x.nii.gz")) == 2
-    assert "the study has 2 series of images" in capsys.readouterr().err
+    assert "the study has 2 image series" in capsys.readouterr().err
     for _ in range(2):  # what the first left there is no image, and is what the second stores
         assert call(monkeypatch, models, command, "--to", "dicomweb", "--json") == 0
         assert len(stored_series(filled)) == 2
@@ -101,11 +101,14 @@ def test_other_commands(
         (f"--from {SOURCE.replace('orthanc', 'pacs')} --to dicomweb", "known are orthanc"),
         (f"--from {SOURCE} --to dicomweb://pacs", "known are orthanc"),
         (f"--from {SOURCE} --to http://evil.example", "--to: give dicomweb"),
-        (f"--from {SOURCE}/../x --to dicomweb", "no reference to an archive"),
-        (f"--from {SOURCE}", "--out, or store the answer with --to"),
+        (f"--from {SOURCE}/../x --to dicomweb", "not a reference to an archive"),
+        (f"--from {SOURCE}", "name a file with --out, or an archive with --to"),
         (f"--from {SOURCE}.9 --to dicomweb", "no such series"),
-        (f"x.png --from {SOURCE} --to dicomweb", "name no file beside it"),
-        (f"-i x --from {SOURCE} --to dicomweb", "--input: name a folder with --out"),
+        (f"x.png --from {SOURCE} --to dicomweb", "--from: names the input; leave out x.png"),
+        (
+            f"-i x --from {SOURCE} --to dicomweb",
+            "--input: give the folder for the results with --out",
+        ),
         ("--from dicomweb://orthanc/studies/1.2.3 --to dicomweb", "no images of that study"),
     ],
 )

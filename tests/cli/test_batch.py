@@ -92,10 +92,10 @@ def test_the_other_commands(models: Path, scans: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (("--resume",), "--resume: only with --input"),
-        (("--jobs", "2"), "--jobs: only with --input"),
-        (("--format", "png"), "--format: only with --input"),
-        ((), "scans is a folder: give it with --input"),
+        (("--resume",), "--resume: only for many images"),
+        (("--jobs", "2"), "--jobs: only for many images"),
+        (("--format", "png"), "--format: only for many images"),
+        ((), "scans is a folder without DICOM files: to process all images in it, give it"),
     ],
 )
 def test_a_single_image_is_no_batch(
@@ -109,7 +109,7 @@ def test_a_single_image_is_no_batch(
 def test_no_input_at_all(models: Path, tmp_path: Path) -> None:
     arguments = ["segment", "--model", "tiny-segmentation", "--models", str(models)]
     result = CliRunner().invoke(commands.app, [*arguments, "--out", str(tmp_path / "o.png")])
-    assert "no image is given: name a file, or a folder with --input" in str(result.exception)
+    assert "no image given: name a file, or a folder with --input" in str(result.exception)
 
 
 def test_bars_for_all_cases_and_the_one_at_work(
@@ -131,7 +131,7 @@ def test_ctrl_c_says_how_to_go_on(
 
     monkeypatch.setattr(Model, "segment", interrupted)
     printed = segment(130, models, tmp_path / "out", "-i", scans)
-    assert "stopped: 0 cases of 3 done" in printed and "--resume goes on" in printed
+    assert "stopped: 0 cases of 3 done" in printed and "to continue, give" in printed
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_a_signal_ends_processes_and_keeps_the_table(models: Path, tmp_path: Pat
     os.killpg(running.pid, signal.SIGINT)
     said = running.communicate(timeout=60)[1]
     assert running.returncode == 130, said
-    assert "--resume goes on" in said and "Traceback" not in said
+    assert "to continue, give the same command with --resume" in said and "Traceback" not in said
     done = {case["case"] for case in json.loads((out / "cases.json").read_text())["cases"]}
     written = {path.stem for path in out.iterdir() if path.suffix == ".png"}
     assert done == written and 0 < len(done) < 60
@@ -167,7 +167,7 @@ def test_ctrl_c_while_processes_start_leaves_no_traceback(
     os.killpg(running.pid, signal.SIGINT)
     said = running.communicate(timeout=60)[1]
     assert running.returncode == 130, said
-    assert "--resume goes on" in said and "Traceback" not in said
+    assert "to continue, give the same command with --resume" in said and "Traceback" not in said
 
 
 def started_by(process: psutil.Process) -> list[psutil.Process]:

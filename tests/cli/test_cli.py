@@ -87,7 +87,7 @@ def test_too_little_memory_is_one_line(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = told_of(error, monkeypatch, capsys)
-    assert told.startswith("out_of_memory: there is too little memory: crop")
+    assert told.startswith("out_of_memory: not enough memory: crop")
 
 
 @pytest.mark.parametrize(("number", "hint"), [(errno.ENOSPC, True), (errno.EACCES, False)])
@@ -96,7 +96,7 @@ def test_a_full_disk_is_told_with_the_way_out(
 ) -> None:
     told = told_of(OSError(number, os.strerror(number), "o.png"), monkeypatch, capsys)
     assert told.startswith(f"file: o.png: {os.strerror(number)}")
-    assert ("make room, then give the command again" in told) == hint
+    assert ("free some space, then repeat the command" in told) == hint
 
 
 def test_what_the_output_cannot_encode_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +239,7 @@ def test_every_command_explains_itself(all_commands: typer.Typer, command: str) 
 def test_the_terminal_breaks_the_lines_of_a_help() -> None:
     shown = CliRunner().invoke(commands.app, ["segment", "--help"], env={"COLUMNS": "80"}).output
     lines = [line.strip() for line in shown.splitlines()]
-    assert "volumes as .nii.gz, of pictures as .png, whose 255 stands for 1." in lines
+    assert "OUT_entropy: a .nii.gz file for a volume, or a .png file, in which 255 stands" in lines
     assert "caps-med segment --model brain-t1-tissue -i scans -o tissues --jobs 4" in lines
 
 
@@ -313,7 +313,7 @@ def test_nothing_is_overwritten_unasked(
                  "--models", str(models)]  # fmt: skip
     result = CliRunner().invoke(commands.app, arguments)
     assert result.exit_code != 0
-    assert f"{there.name} exists: name another, or add --overwrite" in str(result.exception)
+    assert f"{there.name} exists: name another file, or add --overwrite" in str(result.exception)
     assert there.read_bytes() == b"mine"
     call(*arguments, "--overwrite")
     assert there.read_bytes() != b"mine"
@@ -416,9 +416,9 @@ def test_interpolate_a_volume(models: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(
         commands.app, [*map(str, arguments), str(tmp_path / "n"), "--features"]
     )
-    assert "--features: give --out a picture" in str(result.exception)
+    assert "--features: only for a picture, not a folder" in str(result.exception)
     again = CliRunner().invoke(commands.app, [*map(str, arguments), str(tmp_path / "volumes")])
-    assert "image00.nii.gz exists: name another, or add --overwrite" in str(again.exception)
+    assert "image00.nii.gz exists: name another file, or add --overwrite" in str(again.exception)
 
 
 def test_manipulate(models: Path, image: Path, tmp_path: Path) -> None:
@@ -541,7 +541,7 @@ def test_a_choice_that_there_is_not_is_told_with_those_that_there_are(
         ("segment", "x.xyz", "unsupported_format: x.xyz has no known suffix"),
         ("segment", "nowhere/x.png", "nowhere/x.png: there is no folder"),
         ("features", "nowhere/x.npz", "nowhere/x.npz: there is no folder"),
-        ("features", "x.zip", "x.zip: name a .npz file, or a folder without a suffix"),
+        ("features", "x.zip", "x.zip: must be a .npz file, or a folder whose name has no suffix"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_the_work(
@@ -560,7 +560,7 @@ def test_the_input_is_never_written_over(models: Path, labels: Path, command: st
     before = labels.read_bytes()
     answer = run(command, labels, "--model", "tiny-synthesis", "--out", labels, "--models", models)
     assert (answer.returncode, labels.read_bytes()) == (2, before)
-    assert "this is the input; name another file" in answer.stderr
+    assert "this is the input itself; name another file" in answer.stderr
 
 
 def test_the_input_is_never_written_over_by_one_of_several_seeds(
@@ -569,7 +569,7 @@ def test_the_input_is_never_written_over_by_one_of_several_seeds(
     source = labels.rename(tmp_path / "t-seed1.png")
     answer = run("synthesize", source, "--model", "tiny-synthesis", "--out", tmp_path / "t.png",
                  "--count", "2", "--models", models)  # fmt: skip
-    assert "this is the input; name another file" in answer.stderr
+    assert "this is the input itself; name another file" in answer.stderr
     assert list(tmp_path.iterdir()) == [source]
 
 

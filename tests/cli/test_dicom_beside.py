@@ -25,12 +25,32 @@ def test_what_can_be_written_passes() -> None:
 @pytest.mark.parametrize(
     ("beside", "out", "changed", "message"),
     [
-        (DicomBeside("binary", REPORT, None), "x.nii.gz", {}, "--report belongs to a DICOM SEG"),
-        (DicomBeside("labelmap", None, None), "x.png", {}, "--seg-type labelmap belongs to a"),
-        (DicomBeside("binary", None, PREVIEW), "x.dcm", {"labels": False}, "--preview belongs to"),
-        (DicomBeside("binary", None, PREVIEW), "x.dcm", {"batch": True}, "segment one series"),
-        (DicomBeside("binary", Path("r.txt"), None), "x.dcm", {}, "r.txt: the name of a DICOM"),
-        (DicomBeside("binary", REPORT, REPORT), "x.dcm", {}, "give each a file of its own"),
+        (DicomBeside("binary", REPORT, None), "x.nii.gz", {}, "--report: only for a DICOM SEG"),
+        (
+            DicomBeside("labelmap", None, None),
+            "x.png",
+            {},
+            "--seg-type labelmap: only for a DICOM SEG",
+        ),
+        (
+            DicomBeside("binary", None, PREVIEW),
+            "x.dcm",
+            {"labels": False},
+            "--preview: only for a DICOM SEG",
+        ),
+        (
+            DicomBeside("binary", None, PREVIEW),
+            "x.dcm",
+            {"batch": True},
+            "only for a single series",
+        ),
+        (
+            DicomBeside("binary", Path("r.txt"), None),
+            "x.dcm",
+            {},
+            "r.txt: the name must end in .dcm",
+        ),
+        (DicomBeside("binary", REPORT, REPORT), "x.dcm", {}, "must be different files"),
         (DicomBeside("pixels", None, None), "x.dcm", {}, "pixels: must be binary or labelmap"),
     ],
 )
@@ -44,6 +64,6 @@ def test_what_cannot_is_refused(
 def test_files_that_are_there_are_kept(tmp_path: Path) -> None:
     there = tmp_path / "volumes.dcm"
     there.touch()
-    with pytest.raises(InvalidParameter, match="exists: name another, or add --overwrite"):
+    with pytest.raises(InvalidParameter, match="exists: name another file, or add --overwrite"):
         check(DicomBeside("binary", there, None))
     check(DicomBeside("binary", there, None), overwrite=True)

@@ -38,7 +38,7 @@ COMMAND = Path(sys.executable).parent / "caps-med"
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--monai-label"], "serve it without --cluster"),
+        (["--monai-label"], "leave out --cluster"),
         (["--min-replicas", "3", "--max-replicas", "2"], "CAPS_MED_CLUSTER_MAX_REPLICAS"),
         (["--host", "0.0.0.0"], "there are no keys"),  # noqa: S104 - it is refused
     ],

@@ -172,12 +172,12 @@ def test_nothing_is_written_on_failure(
     refused(InvalidInput, "broken or truncated", "import", "segcaps", cut, *common)
     refused(
         InvalidParameter,
-        "--image-size '256': give HEIGHTxWIDTH",
+        "--image-size '256': must be HEIGHTxWIDTH",
         *("import", "capspix2pix", generator_file, "--image-size", "256", *common),
     )
     refused(
         InvalidParameter,
-        "--window 5 5: the second must be larger",
+        "--window 5 5: the second number must be larger than the first",
         *("import", "segcaps", segcaps_file, "--window", "5", "5", *common),
     )
     refused(

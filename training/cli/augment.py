@@ -35,50 +35,77 @@ def register(app: typer.Typer) -> None:
 
 def augment(
     data: Data,
-    out: Annotated[Path, typer.Option(help="Folder for the result; outside the data.")],
-    count: Annotated[int, typer.Option(help="Synthetic images to keep.", min=1)],
+    out: Annotated[Path, typer.Option(help="Output folder; must be outside the data.")],
+    count: Annotated[int, typer.Option(help="Number of synthetic images to keep.", min=1)],
     model: Annotated[
-        str | None, typer.Option(help="A generator of the repository, instead of a new one.")
+        str | None, typer.Option(help="Synthesis model to use; by default a new one is trained.")
     ] = None,
     judge: Annotated[
-        str | None, typer.Option(help="A segmentation model to judge with, instead of a new one.")
+        str | None,
+        typer.Option(
+            help="Segmentation model that judges the images; by default a new one is trained."
+        ),
     ] = None,
     models: Models = None,
     train_segmenter: Annotated[
         bool,
-        typer.Option("--train-segmenter", help="Measure whether they help a segmenter."),
+        typer.Option(
+            "--train-segmenter",
+            help="Also train a segmenter with and without the synthetic images, to measure whether "
+            "they help.",
+        ),
     ] = False,
     test: Annotated[
-        Path | None, typer.Option(help="Test images for it; else a fifth is set aside.")
+        Path | None,
+        typer.Option(
+            help="Labelled images to test that segmenter on; by default a fifth of the data is set "
+            "aside."
+        ),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs of the generator.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, data and machine: same images.")] = 0,
+    epochs: Annotated[
+        int | None, typer.Option(help="Number of epochs of the generator.", min=1)
+    ] = None,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Random seed; the same seed and data give the same images on the same machine."
+        ),
+    ] = 0,
     threshold: Annotated[
         float | None,
-        typer.Option(help="Lowest Dice of a kept image; else from the judge.", min=0, max=1),
+        typer.Option(
+            help="Lowest Dice of an image that is kept; by default derived from the judge's "
+            "scores.",
+            min=0,
+            max=1,
+        ),
     ] = None,
     tolerance: Tolerance = 0.25,
     symmetries: SymmetriesOption = "auto",
     recipe_file: Annotated[
-        Path | None, typer.Option("--recipe", help="YAML file of values that --set takes.")
+        Path | None, typer.Option("--recipe", help="YAML file of the values that --set takes.")
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="generator.steps=100, judge.epochs=5, segmenter.network=segcaps"
+            "--set",
+            help="Set a value, such as generator.steps=100, judge.epochs=5 or "
+            "segmenter.network=segcaps. May be repeated.",
         ),
     ] = None,
 ) -> None:
     """Make many labelled images from few: train a generator, draw label maps, synthesize, judge.
 
-    Images in which the judge does not find the label map are dropped. An interrupted run continues
-    with the same command.
+    Images in which the judge does not find their label map again are dropped. To continue an
+    interrupted run, give the same command again.
 
     Example: caps-med augment --data DIR --out more --count 100
     """
     require_outside(out, data)
     if test is not None and not train_segmenter:
-        raise InvalidParameter("--test: is for --train-segmenter")
+        raise InvalidParameter(
+            "--test: only used with --train-segmenter; add that option, or leave --test out"
+        )
 
     from pydantic import ValidationError
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from training.data.classified.check import ClassCard
     from training.data.interface import CheckedData
 
-data = typer.Typer(no_args_is_help=True, help="Look at labelled images, or make some.")
+data = typer.Typer(no_args_is_help=True, help="Check labelled images, or create some.")
 console = Console()
 #: Rows shown of findings of one code, and of classes.
 _SHOWN = 10
@@ -50,9 +50,12 @@ def register(app: typer.Typer) -> None:
 
 @data.command("check")
 def check_data(
-    path: Annotated[Path, typer.Argument(metavar="DIR", help="Folder, or .json or .csv list.")],
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Folder of images, or a .json or .csv list of them."),
+    ],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the report; outside the data.")
+        Path | None, typer.Option("--out", help="Folder for the report; must be outside the data.")
     ] = None,
     as_json: AsJson = False,
     binary: Binary = False,
@@ -60,9 +63,10 @@ def check_data(
     labels: Labels = None,
     channels: Channels = "",
 ) -> None:
-    """What is in a folder of labelled or classified images, and all that is wrong with it.
+    """Show what a folder of labelled or classified images contains, and everything wrong with it.
 
-    Reads every file once and changes none. Exit status 1 if training would be wrong.
+    Every file is read once, and none is changed. The exit status is 1 if there are errors, with
+    which a model cannot be trained.
 
     Example: caps-med data check DIR --out report
     """
@@ -89,14 +93,18 @@ def check_data(
 
 @data.command("phantoms")
 def phantoms(
-    count: Annotated[int, typer.Option(help="Label maps to draw.", min=1)],
+    count: Annotated[int, typer.Option(help="Number of label maps to draw.", min=1)],
     out: Annotated[Path, typer.Option(help="Folder for images/ and labels/.")],
-    kind: Annotated[str, typer.Option(help="axons: two-photon images with boutons.")] = "axons",
-    size: Annotated[int, typer.Option(help="Edge in pixels.", min=32, max=2048)] = 128,
-    seed: Annotated[int, typer.Option(help="Same seed, same images.", min=0)] = 0,
-    repeats: Annotated[int, typer.Option(help="Images of each label map.", min=1)] = 1,
+    kind: Annotated[
+        str, typer.Option(help="What to simulate; axons: two-photon images of axons with boutons.")
+    ] = "axons",
+    size: Annotated[int, typer.Option(help="Edge length in pixels.", min=32, max=2048)] = 128,
+    seed: Annotated[
+        int, typer.Option(help="Random seed; the same seed gives the same images.", min=0)
+    ] = 0,
+    repeats: Annotated[int, typer.Option(help="Number of images of each label map.", min=1)] = 1,
 ) -> None:
-    """Simulate labelled images: a data set without any download.
+    """Simulate labelled images, for a data set without a download.
 
     Example: caps-med data phantoms --kind axons --count 24 --out phantoms
     """
@@ -105,7 +113,7 @@ def phantoms(
     if kind != "axons":
         raise InvalidParameter(f"--kind {kind}: must be axons")
     if out.exists() and any(out.iterdir()):
-        raise InvalidParameter(f"--out {out}: is not empty; name another folder")
+        raise InvalidParameter(f"--out {out}: the folder is not empty; name another one")
     drawn = axon_phantoms(count, seed, size, repeats)
     with filling(out):
         for name, phantom in progress_bar(drawn, "drawing", count * repeats):
@@ -115,27 +123,36 @@ def phantoms(
 
 @data.command("labels")
 def labels(
-    count: Annotated[int, typer.Option(help="New label maps.", min=1)],
+    count: Annotated[int, typer.Option(help="Number of new label maps.", min=1)],
     out: Annotated[Path, typer.Option(help="Folder for labels/, manifest.json and sheet.png.")],
     like: Annotated[
         Path | None,
-        typer.Option(help="Data whose label maps they are made of; images are not needed."),
+        typer.Option(
+            help="Data whose label maps the new ones are made from; images are not needed."
+        ),
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option(help="axons: drawn by the phantoms' spline model, in the size of --like."),
+        typer.Option(
+            help="axons: drawn by the spline model of `caps-med data phantoms`, in the size of "
+            "--like."
+        ),
     ] = None,
     size: Annotated[
-        int, typer.Option(help="Edge in pixels, without --like.", min=32, max=2048)
+        int, typer.Option(help="Edge length in pixels, without --like.", min=32, max=2048)
     ] = 128,
-    seed: Annotated[int, typer.Option(help="Same seed, same label maps.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Random seed; the same seed gives the same label maps.", min=0)
+    ] = 0,
     tolerance: Tolerance = 0.25,
     symmetries: SymmetriesOption = "auto",
-    workers: Annotated[int, typer.Option(help="Label maps drawn at once.", min=1)] = 1,
+    workers: Annotated[
+        int, typer.Option(help="Number of label maps that are drawn in parallel.", min=1)
+    ] = 1,
 ) -> None:
-    """New label maps without images: deformed and recombined from labelled data, or drawn anew.
+    """Make new label maps: deformed and recombined from labelled data, or drawn from scratch.
 
-    Each keeps to the shape statistics of the originals; manifest.json tells its origin.
+    Each one stays within the shape statistics of the originals; manifest.json records its origin.
 
     Example: caps-med data labels --like DIR --count 40 --out new
     """
@@ -151,9 +168,9 @@ def labels(
     if symmetries not in get_args(Symmetries):
         raise InvalidParameter(f"--symmetries {symmetries}: must be auto, none or all")
     if like is None and kind is None:
-        raise InvalidParameter("--like DIR is needed, or --kind axons")
+        raise InvalidParameter("give --like DIR, whose label maps are varied, or --kind axons")
     if out.exists() and any(out.iterdir()):
-        raise InvalidParameter(f"--out {out}: is not empty; name another folder")
+        raise InvalidParameter(f"--out {out}: the folder is not empty; name another one")
     if like is None:
         maker = LabelMaker(seed, None, None, size=size)
     else:
@@ -170,12 +187,18 @@ def labels(
 def patches(
     path: Annotated[Path, typer.Option("--data", help="Pictures with label maps.")],
     out: Annotated[Path, typer.Option(help="Folder for the patches and list.json.")],
-    size: Annotated[int, typer.Option(help="Edge in pixels.", min=8, max=1024)] = 32,
-    seed: Annotated[int, typer.Option(help="Same seed, same background.", min=0)] = 0,
+    size: Annotated[int, typer.Option(help="Edge length in pixels.", min=8, max=1024)] = 32,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Random seed; the same seed gives the same patches of background.", min=0
+        ),
+    ] = 0,
 ) -> None:
-    """Images with classes: patches around nuclei that are alone or touch, and of background.
+    """Cut patches with classes from images of nuclei: single nuclei, touching ones, background.
 
-    An object is a connected component of one label. Train classification on what is written.
+    A nucleus is a connected component of one label. The patches are data for
+    `caps-med train classification`.
 
     Example: caps-med data patches --data nuclei --out patches --size 32
     """
@@ -184,7 +207,7 @@ def patches(
     from training.labelmaps.patches import write_patches
 
     if out.exists() and any(out.iterdir()):
-        raise InvalidParameter(f"--out {out}: is not empty; name another folder")
+        raise InvalidParameter(f"--out {out}: the folder is not empty; name another one")
     require_outside(out, path)
     dataset = open_dataset(path, interpretation=Interpretation("classes"))
     track = partial(progress_bar, what="cutting")

@@ -36,25 +36,32 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
-    model: Annotated[str, typer.Option(help="Model, or one version of it: name@3.")],
+    model: Annotated[str, typer.Option(help="Name of the model, or of one version of it: NAME@3.")],
     data: Data,
-    out: Annotated[Path, typer.Option(help="Folder for the report; outside the data.")],
+    out: Annotated[Path, typer.Option(help="Folder for the report; must be outside the data.")],
     against: Annotated[
         str,
         typer.Option(
-            help="Models to compare with: NAME,NAME; unet, pix2pix also find MODEL-unet, ..."
+            help="Models to compare with, separated by commas. The name of a network, such as "
+            "unet or pix2pix, also finds MODEL-unet or MODEL-pix2pix."
         ),
     ] = "",
     segmenter: Annotated[
         str | None,
-        typer.Option(help="For a synthesis model: a good segmentation model, for the geometry."),
+        typer.Option(
+            help="For a synthesis model: a good segmentation model, to measure whether geometry is "
+            "kept."
+        ),
     ] = None,
     images: Annotated[
-        int, typer.Option(help="For a synthesis model: images of each label map.", min=1)
+        int, typer.Option(help="For a synthesis model: number of images of each label map.", min=1)
     ] = 4,
     models: Models = None,
     seed: Annotated[
-        int, typer.Option(help="Of the confidence intervals and of synthetic images.", min=0)
+        int,
+        typer.Option(
+            help="Random seed of the confidence intervals and of synthetic images.", min=0
+        ),
     ] = 0,
     as_json: AsJson = False,
     binary: Binary = False,
@@ -63,19 +70,22 @@ def evaluate(
         bool,
         typer.Option(
             "--robust",
-            help="For a classification model: also ask about images that are turned, noisy, "
+            help="For a classification model: also test it on images that are rotated, noisy, "
             "crowded, ... or attacked.",
         ),
     ] = False,
     robust_images: Annotated[
-        int, typer.Option(help="Of --robust: images that are changed, at random.", min=1)
+        int,
+        typer.Option(
+            help="With --robust: number of images, chosen at random, that are changed.", min=1
+        ),
     ] = 200,
 ) -> None:
-    """Score a model on labelled images, case by case, alone or against others.
+    """Score a model on labelled images, case by case, alone or in comparison with others.
 
-    Writes cases.csv, summary.json and report.html; with --robust also robustness.json. Ids of
-    instances are understood as in the training of the model, unless --binary or --instances say
-    otherwise.
+    Writes cases.csv, summary.json and report.html; with --robust also robustness.json. Label maps
+    with one id per object are understood as in the training of the model, unless --binary or
+    --instances is given.
 
     Examples:
       caps-med evaluate --model my-organ --data test-scans --against unet --out report
@@ -96,7 +106,9 @@ def evaluate(
     loaded = [Model(one, LIMITS) for one in find_models(repository, model, others, baselines)]
     task = TASKS[loaded[0].task]
     if robust and not task.attacked:
-        raise InvalidParameter(f"--robust: {model} does not classify; leave --robust out")
+        raise InvalidParameter(
+            f"--robust: {model} is not a classification model; leave --robust out"
+        )
     known = instances or (None if binary else loaded[0].bundle.card.instances)
     request = Request(
         data=data,

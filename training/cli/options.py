@@ -20,38 +20,55 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Data = Annotated[Path, typer.Option(help="Folder of labelled images, or .json or .csv list.")]
+Data = Annotated[
+    Path, typer.Option(help="Folder of labelled images, or a .json or .csv list of them.")
+]
 Models = Annotated[
     Path | None,
-    typer.Option(envvar="CAPS_MED_MODELS", help="Model repository; built-ins are always there."),
+    typer.Option(
+        envvar="CAPS_MED_MODELS",
+        help="Folder of the model repository; the built-in models are always available.",
+    ),
 ]
 Tolerance = Annotated[
-    float, typer.Option(help="How far new shapes may lie beyond the originals'.", min=0)
+    float,
+    typer.Option(
+        help="How far the shapes of new label maps may differ from those of the originals.", min=0
+    ),
 ]
 SymmetriesOption = Annotated[
-    str, typer.Option(help="What is mirrored: auto (as the originals allow), none or all.")
+    str,
+    typer.Option(
+        help="Whether label maps are mirrored: auto (as the originals allow), none or all."
+    ),
 ]
 
 
-Binary = Annotated[bool, typer.Option("--binary", help="Any label id above 0 is foreground.")]
+Binary = Annotated[
+    bool, typer.Option("--binary", help="Treat every label id above 0 as foreground.")
+]
 Instances = Annotated[
     str | None,
     typer.Option(
-        help="What ids of instances, one for each object, are learned as: binary; borders "
-        "(foreground, and borders between touching objects); classes (as they are)."
+        help="How label maps with one id per object are learned: as binary (foreground), as "
+        "borders (foreground, and borders between touching objects) or as classes (one class "
+        "per id)."
     ),
 ]
 Labels = Annotated[
-    list[str] | None, typer.Option(help="Names of labels: 1=nucleus,2=membrane. May be repeated.")
+    list[str] | None,
+    typer.Option(help="Names of the labels, such as 1=nucleus,2=membrane. May be repeated."),
 ]
 Code = Annotated[
     list[str] | None,
     typer.Option(
-        help="What a label stands for in a DICOM SEG, where its name does not tell: "
+        help="Code of a label in DICOM SEG files, where it does not follow from its name: "
         "1=5366008,SCT,Hippocampus,left. May be repeated."
     ),
 ]
-Channels = Annotated[str, typer.Option(help="Names of the image channels, in order: FLAIR,T1.")]
+Channels = Annotated[
+    str, typer.Option(help="Names of the image channels, in order, such as FLAIR,T1.")
+]
 
 
 def interpretation_of(
@@ -65,7 +82,9 @@ def interpretation_of(
     from training.data.interpretation import Interpretation
 
     if binary and instances not in (None, "binary"):
-        raise InvalidParameter(f"--binary and --instances {instances} exclude each other")
+        raise InvalidParameter(
+            f"--binary and --instances {instances} cannot be combined: leave one out"
+        )
     return Interpretation.parse("binary" if binary else instances, labels or (), channels)
 
 
@@ -81,7 +100,10 @@ def require_outside(out: Path, data: Path) -> None:
         InvalidParameter: `out` lies inside the folder `data`.
     """
     if data.is_dir() and out.resolve().is_relative_to(data.resolve()):
-        raise InvalidParameter(f"--out {out}: lies inside the data, which are never changed")
+        raise InvalidParameter(
+            f"--out {out}: lies inside the data, which are never changed; name a folder outside "
+            f"{data}"
+        )
 
 
 def progress_bar(items: Iterable[T], what: str, total: float | None = None) -> Iterable[T]:

@@ -32,29 +32,42 @@ if TYPE_CHECKING:
 
 train = typer.Typer(
     no_args_is_help=True,
-    help="Train a model from labelled images and put it into the model repository.",
+    help="Train a model on labelled images and add it to the model repository.",
 )
 console = Console()
 
 Data = Annotated[
     str,
-    typer.Option(help="mni152, or a folder or list of labelled images (see `caps-med data`)."),
+    typer.Option(
+        help="Folder or list of labelled images (check it with `caps-med data check`), or mni152."
+    ),
 ]
 Name = Annotated[str, typer.Option(help="Name of the new model: a-z, 0-9 and hyphens.")]
-Models = Annotated[Path | None, typer.Option(help="Model repository.", envvar="CAPS_MED_MODELS")]
+Models = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of the model repository, to which the model is added.",
+        envvar="CAPS_MED_MODELS",
+    ),
+]
 Runs = Annotated[Path, typer.Option(help="Folder for checkpoints.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
 RecipeFile = Annotated[
-    Path | None, typer.Option("--recipe", help="YAML file of recipe values; see recipe.json.")
+    Path | None,
+    typer.Option(
+        "--recipe", help="YAML file of recipe values, named as in the recipe.json of a run."
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Any recipe value: augmentation.noise=0.1. May be repeated."),
+    typer.Option(
+        "--set", help="Set any recipe value, such as augmentation.noise=0.1. May be repeated."
+    ),
 ]
-Epochs = Annotated[int | None, typer.Option(help="Epochs.", min=1)]
+Epochs = Annotated[int | None, typer.Option(help="Number of epochs.", min=1)]
 Steps = Annotated[int | None, typer.Option(help="Optimizer steps per epoch.", min=1)]
-Batch = Annotated[int | None, typer.Option(help="Crops per step.", min=1)]
-Crop = Annotated[int | None, typer.Option(help="Edge of a crop, a multiple of 16.", min=32)]
+Batch = Annotated[int | None, typer.Option(help="Crops per optimizer step.", min=1)]
+Crop = Annotated[int | None, typer.Option(help="Edge length of a crop; a multiple of 16.", min=32)]
 
 
 def _rate(text: str) -> float | str:
@@ -66,37 +79,46 @@ def _rate(text: str) -> float | str:
     if text == "auto":
         return text
     if not 1e-7 <= rate < math.inf:
-        raise typer.BadParameter(f"{text!r} is neither a number from 1e-7 on nor auto")
+        raise typer.BadParameter(f"{text!r}: must be auto or a number of at least 1e-7")
     return rate
 
 
 Rate = Annotated[
     float | None,
     typer.Option(
-        help="Peak learning rate; auto finds one before training.",
+        help="Peak learning rate; auto searches for one before training.",
         parser=_rate,
         metavar="RATE|auto",
     ),
 ]
 StartFrom = Annotated[str | None, typer.Option(help="Model whose weights initialize the network.")]
-Atoms = Annotated[int | None, typer.Option(help="Atoms of the first capsules.", min=1)]
+Atoms = Annotated[int | None, typer.Option(help="Number of atoms of the first capsules.", min=1)]
 Patience = Annotated[
-    int | None, typer.Option(help="Epochs without a better score before stopping early.", min=0)
+    int | None,
+    typer.Option(
+        help="Stop early after this many epochs without a better score; 0 never stops early.", min=0
+    ),
 ]
-Seed = Annotated[int | None, typer.Option(help="Same seed, data and machine: same weights.", min=0)]
-Workers = Annotated[int, typer.Option(help="Processes that prepare crops.", min=0)]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        help="Random seed; the same seed and data give the same weights on the same machine.", min=0
+    ),
+]
+Workers = Annotated[int, typer.Option(help="Number of processes that prepare crops.", min=0)]
 Candidate = Annotated[
     bool,
     typer.Option(
         "--candidate",
-        help="Keep the version that the bare name stands for; see `caps-med models promote`.",
+        help="Add the model as a candidate: its name keeps referring to the current version until "
+        "you run `caps-med models promote`.",
     ),
 ]
 Cluster = Annotated[
     str | None,
     typer.Option(
-        help="Train side by side on a Ray cluster: host:port of its head, auto, or local for this "
-        "machine alone."
+        help="Train folds or trials in parallel on a Ray cluster: HOST:PORT of its head, auto, or "
+        "local for this machine only."
     ),
 ]
 #: Options that are not recipe values.
@@ -126,21 +148,26 @@ def segmentation(
     network: Annotated[
         str | None,
         typer.Option(
-            help="convcaps, ucaps, onlycaps, segcaps, segcaps-normalized; to compare with: unet, "
-            "convcaps-plain, ucaps-plain, onlycaps-plain, segcaps-plain, without capsules."
+            help="convcaps (default), ucaps, onlycaps, segcaps or segcaps-normalized; for "
+            "comparison, without capsules: unet, convcaps-plain, ucaps-plain, onlycaps-plain "
+            "or segcaps-plain."
         ),
     ] = None,
     dims: Annotated[
-        str | None, typer.Option(help="2d, 2.5d (slices with neighbours) or 3d.")
+        str | None, typer.Option(help="2d, 2.5d (slices with their neighbours) or 3d.")
     ] = None,
     folds: Annotated[
-        int, typer.Option(help="Cross-validate and publish the folds as one model.", min=0)
+        int,
+        typer.Option(
+            help="Cross-validate with this many folds, and publish their networks as one model.",
+            min=0,
+        ),
     ] = 0,
     tune: Annotated[
         int,
         typer.Option(
-            help="Try so many values of network, learning rate, loss and crop, and publish the "
-            "best.",
+            help="Train this many trials with other networks, learning rates, losses and crops, "
+            "and publish the best.",
             min=0,
         ),
     ] = 0,
@@ -150,8 +177,9 @@ def segmentation(
         list[str] | None,
         typer.Option(
             "--set",
-            help="Any recipe value: augmentation.noise=0.1; reconstruct_first=0.2 spends the first "
-            "fifth of the steps on reconstructing images, without labels. May be repeated.",
+            help="Set any recipe value, such as augmentation.noise=0.1, or reconstruct_first=0.2 "
+            "to spend the first fifth of the steps on reconstructing images, without labels. "
+            "May be repeated.",
         ),
     ] = None,
     epochs: Epochs = None,
@@ -163,22 +191,31 @@ def segmentation(
     loss: Annotated[
         str | None,
         typer.Option(
-            help="dice_ce, dice, dice_focal, bce, weighted_bce, margin or weighted_margin."
+            help="Loss function: dice_ce, dice, dice_focal, bce, weighted_bce, margin or "
+            "weighted_margin."
         ),
     ] = None,
     atoms: Atoms = None,
-    variant: Annotated[str | None, typer.Option(help="r3 (as published) or r1 (faster).")] = None,
+    variant: Annotated[
+        str | None, typer.Option(help="Variant of SegCaps: r3 (as published) or r1 (faster).")
+    ] = None,
     start_from: StartFrom = None,
     foreground: Annotated[
-        float | None, typer.Option(help="Share of crops around a label.", min=0, max=1)
+        float | None,
+        typer.Option(help="Share of crops that are centred on a labelled pixel.", min=0, max=1),
     ] = None,
     plain: Annotated[
         float | None,
-        typer.Option(help="Share of crops that are only cut and flipped.", min=0, max=1),
+        typer.Option(help="Share of crops that are only cropped and flipped.", min=0, max=1),
     ] = None,
     individuals: Annotated[
         float | None,
-        typer.Option(help="mni152: share of crops drawn as other individuals.", min=0, max=1),
+        typer.Option(
+            help="For mni152: share of crops that show other individuals, sampled from its tissue "
+            "probabilities.",
+            min=0,
+            max=1,
+        ),
     ] = None,
     seed: Seed = None,
     workers: Workers = 0,
@@ -187,8 +224,8 @@ def segmentation(
     labels: Annotated[
         list[str] | None,
         typer.Option(
-            help="Names of labels: 1=nucleus,2=membrane. May be repeated. With --randomize also "
-            "what ids are: a YAML file, or freesurfer-tissue."
+            help="Names of the labels, such as 1=nucleus,2=membrane. May be repeated. With "
+            "--randomize, also what the ids stand for: a YAML file, or freesurfer-tissue."
         ),
     ] = None,
     code: Code = None,
@@ -197,14 +234,14 @@ def segmentation(
         bool,
         typer.Option(
             "--randomize",
-            help="The data are label maps alone: images of random contrast are drawn from them.",
+            help="Train on label maps alone: images of random contrast are generated from them.",
         ),
     ] = False,
     input_description: InputDescription = None,
     license: License = None,
     candidate: Candidate = False,
 ) -> None:
-    """Train a network that segments; values not given are planned from the data and the machine.
+    """Train a segmentation network; what is not given is derived from the data and the machine.
 
     Examples:
       caps-med train segmentation --data my-scans --name my-organ
@@ -224,7 +261,7 @@ def synthesis(
     runs: Runs = Path("runs"),
     resume: Resume = False,
     dims: Annotated[
-        str | None, typer.Option(help="2d, slice by slice, or 3d, for small volumes.")
+        str | None, typer.Option(help="2d (slice by slice) or 3d (for small volumes).")
     ] = None,
     recipe_file: RecipeFile = None,
     settings: Settings = None,
@@ -239,22 +276,29 @@ def synthesis(
     network: Annotated[
         str | None,
         typer.Option(
-            help="capspix2pix; to compare with: pix2pix, spade, or capspix2pix-plain, without "
-            "capsules."
+            help="capspix2pix (default); for comparison, without capsules: pix2pix, spade or "
+            "capspix2pix-plain."
         ),
     ] = None,
     noise_source: Annotated[
         str | None,
-        typer.Option(help="field, input, broadcast, broadcast_conv, broadcast_latent or dropout."),
+        typer.Option(
+            help="Noise: field, input, broadcast, broadcast_conv, broadcast_latent or dropout."
+        ),
     ] = None,
-    noise_size: Annotated[int | None, typer.Option(help="Length of z.", min=2)] = None,
+    noise_size: Annotated[
+        int | None, typer.Option(help="Length of the noise vector z.", min=2)
+    ] = None,
     adversarial_weight: Annotated[
-        float | None, typer.Option(help="Weight of the adversarial loss beside L1.", min=0)
+        float | None,
+        typer.Option(help="Weight of the adversarial loss, which is added to the L1 loss.", min=0),
     ] = None,
     discriminator: Annotated[
-        str | None, typer.Option(help="convolutional, patch, capsule or capsnet.")
+        str | None, typer.Option(help="Discriminator: convolutional, patch, capsule or capsnet.")
     ] = None,
-    adversarial_loss: Annotated[str | None, typer.Option(help="bce, lsgan or hinge.")] = None,
+    adversarial_loss: Annotated[
+        str | None, typer.Option(help="Adversarial loss: bce, lsgan or hinge.")
+    ] = None,
     seed: Seed = None,
     workers: Workers = 0,
     binary: Binary = False,
@@ -277,7 +321,10 @@ def synthesis(
 def classification(
     data: Annotated[
         str,
-        typer.Option(help="A folder per class, a list with classes, IDX files or MedMNIST's npz."),
+        typer.Option(
+            help="Images with classes: a folder per class, a list with classes, IDX files or a "
+            "MedMNIST .npz file."
+        ),
     ],
     name: Name,
     models: Models = None,
@@ -285,10 +332,16 @@ def classification(
     resume: Resume = False,
     network: Annotated[
         str | None,
-        typer.Option(help="efficient, capsnet or matrix; cnn or resnet, to compare with."),
+        typer.Option(
+            help="efficient, capsnet or matrix; for comparison, without capsules: cnn or resnet."
+        ),
     ] = None,
     folds: Annotated[
-        int, typer.Option(help="Cross-validate and publish the folds as one model.", min=0)
+        int,
+        typer.Option(
+            help="Cross-validate with this many folds, and publish their networks as one model.",
+            min=0,
+        ),
     ] = 0,
     cluster: Cluster = None,
     recipe_file: RecipeFile = None,
@@ -296,20 +349,27 @@ def classification(
     epochs: Epochs = None,
     steps: Annotated[
         int | None,
-        typer.Option(help="Optimizer steps per epoch; 0: once through the images.", min=0),
+        typer.Option(help="Optimizer steps per epoch; 0 goes through the images once.", min=0),
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images per step.", min=1)] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Images per optimizer step.", min=1)
+    ] = None,
     image_size: Annotated[
-        int | None, typer.Option(help="Edge to which images are brought.", min=8, max=1024)
+        int | None,
+        typer.Option(help="Edge length, in pixels, to which images are scaled.", min=8, max=1024),
     ] = None,
     learning_rate: Rate = None,
     patience: Patience = None,
-    loss: Annotated[str | None, typer.Option(help="margin, spread or cross_entropy.")] = None,
+    loss: Annotated[
+        str | None, typer.Option(help="Loss function: margin, spread or cross_entropy.")
+    ] = None,
     iterations: Annotated[
-        int | None, typer.Option(help="Of routing: capsnet and matrix.", min=1, max=10)
+        int | None,
+        typer.Option(help="Number of routing iterations of capsnet and matrix.", min=1, max=10),
     ] = None,
     validation: Annotated[
-        float | None, typer.Option(help="Share of the images that is held out.", min=0, max=1)
+        float | None,
+        typer.Option(help="Share of the images that is held out for validation.", min=0, max=1),
     ] = None,
     start_from: StartFrom = None,
     seed: Seed = None,
@@ -318,7 +378,7 @@ def classification(
     license: License = None,
     candidate: Candidate = False,
 ) -> None:
-    """Train a network that tells classes apart; values not given are planned from the data.
+    """Train a classification network; what is not given is derived from the data.
 
     A part of the data that is named test is never used.
 

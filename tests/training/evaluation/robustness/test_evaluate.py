@@ -155,4 +155,4 @@ def test_what_cannot_be_done_is_told(data: Path, repository: Path, tmp_path: Pat
         "--robust",
     )
     assert isinstance(result.exception, InvalidParameter)
-    assert "segmenter does not classify; leave --robust out" in str(result.exception)
+    assert "segmenter is not a classification model; leave --robust out" in str(result.exception)
