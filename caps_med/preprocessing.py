@@ -215,7 +215,7 @@ class PicturePreprocessing(BaseModel):
     @classmethod
     def _has_levels(cls, normalization: Normalization) -> Normalization:
         if normalization.ranks:
-            raise ValueError("ranks are for segmentation: choose percentiles or a window here")
+            raise ValueError("ranks are only for segmentation: choose percentiles or a window")
         return normalization
 
     def __str__(self) -> str:

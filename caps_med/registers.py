@@ -44,7 +44,7 @@ class Register(Mapping[str, T], Generic[T]):
             return cast(T, point.load())
         except Exception as error:  # whatever the other package raises
             raise InvalidPlugin(
-                f"{self.group} {name}: {point.value} cannot be imported ({error}); repair or "
+                f"{self.group} {name}: {point.value} cannot be imported ({error}): repair or "
                 f"uninstall {_package(point)}"
             ) from error
 

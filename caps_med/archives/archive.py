@@ -87,7 +87,7 @@ class Archive:
             ArchiveUnavailable, ArchiveDenied: see `retrieve`.
         """
         if study is None and series is None:
-            raise InvalidParameter("name the study or the series: give its UID")
+            raise InvalidParameter("name a study or a series by its UID")
         wanted = {} if series is None else {"SeriesInstanceUID": check_uid("series", series)}
         if study is not None:
             check_uid("study", study)
@@ -120,7 +120,7 @@ class Archive:
             parts = client.iter_series(reference.study, reference.series)
             content, files = self._zipped(parts)
             if not session.tail.rstrip().endswith(client.end):
-                raise ArchiveUnavailable("the archive's answer was cut: try again later")
+                raise ArchiveUnavailable("the archive's answer ended too early: try again later")
         if files != (expected or files):
             raise ArchiveUnavailable(
                 f"the archive sent {files} of the {expected} files of the series: try again later"
@@ -143,7 +143,7 @@ class Archive:
         with self._exchange(self._bounds.max_listing_bytes) as (client, _):
             answer = client.store_instances(datasets)
         if len(answer.get("FailedSOPSequence", ())):
-            raise ArchiveUnavailable("the archive did not store the result: see its log")
+            raise ArchiveUnavailable("the archive did not store the result: see the archive's log")
 
     def _expected(self, reference: SeriesReference) -> int | None:
         """The number of files of the series, after a check that it is there."""
@@ -262,7 +262,7 @@ def find_archive(
     """
     if name not in configured:
         known = f"known are {', '.join(sorted(configured))}" if configured else f"set {VARIABLE}"
-        raise ArchiveNotFound(f"there is no archive of that name in the settings: {known}")
+        raise ArchiveNotFound(f"the settings define no archive of that name: {known}")
     return Archive(name, configured[name], bounds)
 
 
@@ -277,7 +277,9 @@ def check_series(image: MedicalImage, series: str) -> None:
         ArchiveUnavailable: it is of another series.
     """
     if image.origin is not None and image.origin.attributes["SeriesInstanceUID"] != series:
-        raise ArchiveUnavailable("the archive sent another series than was asked for")
+        raise ArchiveUnavailable(
+            "the archive sent a different series than the one requested: see the archive's log"
+        )
 
 
 def _found(entry: Mapping[str, Any], study: str | None) -> SeriesFound | None:

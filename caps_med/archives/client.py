@@ -35,7 +35,10 @@ class RawClient(DICOMwebClient):
         response = self._http_get(url, params=params, headers={"Accept": _ACCEPT}, stream=stream)
         boundary = _boundary(response.headers.get("Content-Type", ""))
         if not boundary:
-            raise ArchiveUnavailable("the archive does not answer with the files of a series")
+            raise ArchiveUnavailable(
+                "the archive's answer does not contain the files of a series: check the url in "
+                "the settings"
+            )
         self.end = f"--{boundary}--".encode()
         return self._decode_multipart_message(response, stream=stream)
 

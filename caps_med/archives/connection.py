@@ -91,12 +91,15 @@ class BoundedSession(requests.Session):
         if 300 <= response.status_code < 400:
             response.close()
             raise ArchiveUnavailable(
-                "the archive redirects to another address, which is not followed: name the final "
-                "one in the settings"
+                "the archive redirects to another address, and redirects are not followed: give "
+                "the final address in the settings"
             )
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
             response.close()
-            raise ArchiveUnavailable("the archive compresses its answers though it must not")
+            raise ArchiveUnavailable(
+                "the archive compresses its answers although the request rules that out: turn "
+                "compression off"
+            )
         response.raw = _Counted(response.raw, self._count)
         if whole:
             _ = response.content

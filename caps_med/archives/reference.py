@@ -33,8 +33,8 @@ def check_uid(name: str, value: str) -> str:
     """
     if not is_uid(value):
         raise InvalidParameter(
-            f"{name}: no DICOM UID: give numbers separated by dots, none with leading zeros, "
-            f"{_LONGEST_UID} characters at most"
+            f"{name}: not a DICOM UID: give numbers separated by dots, without leading zeros, at "
+            f"most {_LONGEST_UID} characters"
         )
     return value
 
@@ -84,7 +84,7 @@ class SeriesReference(StudyReference):
         """
         reference = parse_reference(text)
         if not isinstance(reference, SeriesReference):
-            raise InvalidParameter(f"name the series, too: {_FORM}")
+            raise InvalidParameter(f"only a study is named: name a series as well, {_FORM}")
         return reference
 
 
@@ -99,7 +99,7 @@ def parse_reference(text: str) -> StudyReference:
     """
     parts = _REFERENCE.fullmatch(text)
     if parts is None:
-        raise InvalidParameter(f"no reference to an archive: give {_FORM}")
+        raise InvalidParameter(f"not a reference to an archive: give {_FORM}")
     if parts["series"] is None:
         return StudyReference(parts["archive"], parts["study"])
     return SeriesReference(parts["archive"], parts["study"], parts["series"])

@@ -54,11 +54,13 @@ class ArchiveSettings(BaseModel):
     def _is_root(cls, url: str) -> str:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("url: give it as https://HOST/PATH")
+            raise ValueError("url: must have the form https://HOST/PATH")
         if "@" in parts.netloc:
-            raise ValueError("url: no credentials in it: give user and password_file")
+            raise ValueError(
+                "url: must not contain credentials: give user and password_file instead"
+            )
         if parts.query or parts.fragment:
-            raise ValueError("url: no query and no fragment: give https://HOST/PATH")
+            raise ValueError("url: must not have a query or a fragment: give https://HOST/PATH")
         return url.rstrip("/")
 
     @model_validator(mode="after")
@@ -66,9 +68,9 @@ class ArchiveSettings(BaseModel):
         passwords = [given for given in (self.password, self.password_file) if given is not None]
         tokens = [given for given in (self.token, self.token_file) if given is not None]
         if len(passwords) + len(tokens) > 1:
-            raise ValueError("give one of password, password_file, token and token_file")
+            raise ValueError("give only one of password, password_file, token and token_file")
         if (self.user is None) != (not passwords):
-            raise ValueError("user and password (or password_file) belong together")
+            raise ValueError("user and password (or password_file) must be given together")
         return self
 
     def basic(self) -> tuple[str, str] | None:

@@ -305,6 +305,9 @@ def _place(folder: Path, name: str) -> Path:
     path = folder / name
     for parent in path.relative_to(folder).parents:
         if (folder / parent).is_symlink() and parent != Path():
-            raise InvalidParameter(f"{folder / parent} is a link: outputs are not written into it")
+            raise InvalidParameter(
+                f"{folder / parent} is a link, through which no outputs are written: replace it "
+                "with a folder, or name another --out"
+            )
     path.parent.mkdir(parents=True, exist_ok=True)
     return path

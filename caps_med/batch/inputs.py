@@ -121,7 +121,7 @@ def _expanded(inputs: Sequence[str | Place], base: Place | None = None) -> list[
         elif matches := matching(path):
             paths += matches
         else:
-            raise InvalidInput(f"{given}: there is no such file or folder")
+            raise InvalidInput(f"{given}: no such file or folder")
     if base is None and len(paths) == 1 and paths[0].suffix.lower() in LIST_SUFFIXES:
         return _expanded(_listed(paths[0]), paths[0].parent)
     return paths
@@ -131,14 +131,16 @@ def _listed(path: Place) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()  # with Notepad's mark or not
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path}: a list of inputs is a text file in UTF-8") from error
+        raise InvalidInput(
+            f"{path}: not a list of inputs, which is a UTF-8 text file with one input per line"
+        ) from error
     return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
 def _common_folder(paths: Sequence[Place]) -> Place:
     """The folder of a single input, else the common folder of all."""
     if not paths:
-        raise InvalidInput("no input is given: name files, folders or patterns")
+        raise InvalidInput("no input given: name files, folders or patterns")
     return common_folder({path if path.is_dir() else path.parent for path in paths})
 
 

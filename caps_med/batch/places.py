@@ -53,7 +53,7 @@ def place_of(text: str | Place) -> Place:
         )
     if "@" in rest.partition("/")[0]:
         raise InvalidParameter(
-            f"{scheme}://: credentials do not belong into a URL, where others see them: set "
+            f"{scheme}://: a URL must not contain credentials, because others can see it: set "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     require_extra("scale", f"{scheme}://")
@@ -122,7 +122,7 @@ def common_folder(folders: Iterable[Place]) -> Place:
     given = list(folders)
     kinds = {_store(one) for one in given}
     if len(kinds) > 1:
-        raise InvalidInput("the inputs lie in several stores: make one batch of each")
+        raise InvalidInput("the inputs are in several stores: run one batch for each")
     if all(isinstance(one, Path) for one in given):
         return Path(os.path.commonpath(cast(list[Path], given)))
     first = cast("UPath", given[0])

@@ -163,13 +163,13 @@ def _check_folder(folder: Place, inputs: Sequence[str | Place], may_hold: bool) 
         raise InvalidParameter(f"{folder} is a file: name a folder for the outputs")
     given = [place_of(one) for one in inputs]
     if any(one.is_dir() and one.resolve() == folder.resolve() for one in given):
-        raise InvalidParameter(f"{folder} is the input: name another folder for the outputs")
+        raise InvalidParameter(f"{folder} is the input folder: name another folder for the outputs")
     if folder.is_dir() and not may_hold:
         held = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
         if held:
             raise InvalidParameter(
-                f"{folder} is not empty: add --resume to go on, --overwrite to start anew, or name "
-                "another folder"
+                f"{folder} is not empty: add --resume to continue, --overwrite to start over, or "
+                "name another folder"
             )
 
 

@@ -73,7 +73,7 @@ def export_model(bundle: Bundle, format: Format, out: Path | str) -> Path:
         raise InvalidParameter(f"format={format!r}: must be one of {get_args(Format)}")
     out = Path(out)
     if out.exists():
-        raise InvalidParameter(f"out={str(out)!r} exists: name a new one, or remove it first")
+        raise InvalidParameter(f"out={str(out)!r} exists: choose another name, or remove it first")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=out.parent) as draft:
         path = Path(draft) / out.name
@@ -103,7 +103,9 @@ def example_inputs(network: CapsuleNetwork) -> Inputs:
         return label, torch.zeros(2, network.noise_size)
     if isinstance(network, (SegmentationNetwork, ClassificationNetwork)):
         return (torch.zeros(2, network.in_channels, *spatial),)
-    raise InvalidParameter(f"network={type(network).__name__}: it cannot be exported")
+    raise InvalidParameter(
+        f"network={type(network).__name__}: networks of this kind cannot be exported"
+    )
 
 
 def _dynamic(network: CapsuleNetwork) -> dict[str, dict[int, Any]]:

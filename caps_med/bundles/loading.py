@@ -63,8 +63,8 @@ def _verified(bundle: Bundle, needed: Mapping[str, Tensor]) -> bytes:
     found = hashlib.sha256(content).hexdigest()
     if found != recorded.sha256:
         raise InvalidBundle(
-            f"{bundle.reference}: the weights have sha256 {found}, the metadata say "
-            f"{recorded.sha256}: the file was changed or damaged; fetch it again"
+            f"{bundle.reference}: the weights have sha256 {found}, but the metadata say "
+            f"{recorded.sha256}: the file was changed or damaged; get a new copy of it"
         )
     return content
 

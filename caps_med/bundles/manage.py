@@ -73,7 +73,10 @@ def rename_model(repository: ModelRepository, name: str, new: str) -> Bundle:
         InvalidParameter: it is built in or is one version, or the new name is not valid or exists.
     """
     if "@" in name:
-        raise InvalidParameter(f"{name}: a model is renamed with all its versions; leave @ out")
+        raise InvalidParameter(
+            f"{name}: a model is renamed with all its versions; give its name without @ and a "
+            "version"
+        )
     versions = _own(_versions(repository, repository.find(name).name))
     _check_new(repository, new)
     with _new_home(repository, new) as home:
@@ -93,7 +96,8 @@ def _own(bundles: Iterable[Bundle]) -> list[Bundle]:
     for bundle in found:
         if bundle.path.is_relative_to(BUILT_IN):
             raise InvalidParameter(
-                f"{bundle.reference} is built in and stays: copy it, or name a version of your own"
+                f"{bundle.reference} is built in and cannot be changed or removed: copy it, or "
+                "name a version of your own"
             )
     return found
 

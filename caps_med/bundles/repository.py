@@ -92,7 +92,10 @@ class ModelRepository:
             return [Bundle(name, version, folders[version]) for version in found]
         if folders:
             there = ", ".join(f"{name}@{version}" for version in sorted(folders))
-            raise ModelNotFound(f"no version of {name} is promoted: there is {there}")
+            raise ModelNotFound(
+                f"no version of {name} is promoted yet: name one of its candidates, {there}, or "
+                "promote it"
+            )
         raise ModelNotFound(f"no model {name!r}: {self._known()}")
 
     def promote(self, reference: str) -> Bundle:
@@ -104,7 +107,7 @@ class ModelRepository:
         """
         bundle = self.find(reference)
         if "@" not in reference:
-            raise InvalidParameter(f"{reference}: name the version, as {bundle.reference}")
+            raise InvalidParameter(f"{reference}: a version is needed, such as {bundle.reference}")
         (bundle.path / CANDIDATE).unlink(missing_ok=True)
         # the newest last: until then it goes on answering, and no third version does
         for version, path in sorted(self._folders(bundle.name).items()):
@@ -142,7 +145,7 @@ class ModelRepository:
         version = int(match["version"])
         if version not in folders:
             there = ", ".join(map(str, sorted(folders)))
-            raise ModelNotFound(f"no version {version} of {name}: there is {there}")
+            raise ModelNotFound(f"no version {version} of {name}: available are {there}")
         return Bundle(name, version, folders[version])
 
     def _folders(self, name: str) -> dict[int, Path]:

@@ -90,7 +90,7 @@ def fill(network: nn.Module, state: Mapping[str, Tensor]) -> None:
     wanted = network.state_dict()
     network.load_state_dict({k: v.to(wanted[k].dtype) for k, v in state.items()})
     if not all(torch.isfinite(v).all() for v in network.state_dict().values()):
-        raise InvalidBundle("the weights hold values that are not finite")
+        raise InvalidBundle("the weights contain values that are not finite (NaN or infinity)")
 
 
 def sha256(path: Path) -> str:

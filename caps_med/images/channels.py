@@ -40,7 +40,7 @@ def with_channels(image: MedicalImage, count: int) -> MedicalImage:
     if count == 1 and image.spatial_dims == 3:
         raise several_volumes(image, "1 channel is needed")
     if count != 1 or not is_colour(image):
-        raise InvalidInput(f"the image has {len(array)} channel(s) where {count} are needed")
+        raise InvalidInput(f"the image has {len(array)} channel(s), but {count} are needed")
     if is_grey(image):
         return image.with_array(array[:1])
     grey = np.tensordot(LUMINANCE, array, 1)[None]
@@ -130,7 +130,7 @@ def stack_channels(images: Sequence[MedicalImage], names: Sequence[str] = ()) ->
             names it.
     """
     if not images:
-        raise InvalidInput("no image is given: give one, or one for each channel")
+        raise InvalidInput("no image given: give one, or one for each channel")
     first, *others = images
     called = [*names, *(f"image {number}" for number in range(len(names) + 1, len(images) + 1))]
     for name, image in zip(called[1:], others, strict=True):

@@ -55,8 +55,8 @@ def dicom_preview(image: MedicalImage, labels: MedicalImage) -> bytes:
     origin = _origin(labels)
     if image.spatial_shape != labels.spatial_shape:
         raise InvalidInput(
-            f"the image has the size {image.spatial_shape}, its labels {labels.spatial_shape}: "
-            "give the image that was segmented"
+            f"the image has the size {image.spatial_shape}, but its labels have "
+            f"{labels.spatial_shape}: give the image that was segmented"
         )
     return capture(image, labels, origin, instance_of(labels, origin, "binary"))
 

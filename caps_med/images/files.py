@@ -87,7 +87,7 @@ def read_image(
     elif isinstance(source, list | tuple) and not is_pair(source):
         image = _listed(source, kind, limits, index, series)
     elif series is not None:
-        raise InvalidInput("an image in memory holds no DICOM series: choose none")
+        raise InvalidInput("series: an image in memory contains no DICOM series; leave series out")
     else:
         image = source if isinstance(source, MedicalImage) else from_object(source, kind)
         image = image if index is None else chosen_volume(image, index)
@@ -149,12 +149,14 @@ def _listed(
         return read_image(sources[0], kind=kind, limits=limits, index=index, series=series)
     if series is not None or index is not None:
         raise InvalidInput(
-            f"one series and volume cannot be chosen of {len(sources)} channels: give each as an "
-            "image that was read with its own"
+            f"a series or volume cannot be chosen for {len(sources)} channels at once: read each "
+            "channel with its own choice, and give the images"
         )
     if kind == "image":
         return read_channels(sources, limits=limits)
-    raise InvalidInput(f"a label map is one image, got a list of {len(sources)}: give one")
+    raise InvalidInput(
+        f"a label map is a single image, got a list of {len(sources)}: give one of them"
+    )
 
 
 def _dicom_contents(sources: Sequence[ImageSource]) -> list[bytes]:
@@ -231,7 +233,7 @@ def _decoded(
     data, codec = _content(source, limits)
     if series is not None:
         if codec.decode_series is None:
-            raise InvalidInput(f"{codec.name}: it holds no DICOM series: choose none")
+            raise InvalidInput(f"{codec.name}: the file contains no DICOM series; leave series out")
         return codec.decode_series(data, kind, limits, series, index)
     if index is None:
         return codec.decode(data, kind, limits)

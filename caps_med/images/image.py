@@ -124,7 +124,7 @@ class MedicalImage:
         import nibabel as nib
 
         if self.spatial_dims == 2:
-            raise InvalidInput("a picture has no geometry: take np.asarray(image)")
+            raise InvalidInput("a picture has no geometry: use np.asarray(image)")
         grid = self.array[0] if len(self.array) == 1 else np.moveaxis(self.array, 0, -1)
         grid = _common_integers(grid)
         header, affine = None, self.affine

@@ -126,15 +126,15 @@ def _dataset(image: MedicalImage) -> Any:  # noqa: ANN401
 def _flat(image: MedicalImage) -> Array:
     """``[K, H, W]`` of a picture."""
     if image.spatial_dims != 2:
-        raise InvalidInput("a volume is no picture: give its source, or take np.asarray(image)")
+        raise InvalidInput("a volume is not a picture: give its source, or use np.asarray(image)")
     return image.array
 
 
 def _same_grid(image: MedicalImage, shape: tuple[int, ...]) -> None:
     if image.spatial_shape != tuple(shape):
         raise InvalidInput(
-            f"the image has the size {image.spatial_shape}, its source {tuple(shape)}: give the "
-            "image that the answer belongs to"
+            f"the image has the size {image.spatial_shape}, but its source has {tuple(shape)}: "
+            "give the image that the answer belongs to"
         )
 
 

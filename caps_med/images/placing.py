@@ -44,7 +44,7 @@ def placed_on(labels: MedicalImage, image: MedicalImage) -> MedicalImage:
     ends = [start + n for start, n in zip(starts, moved.shape, strict=True)]
     if min(starts) < 0 or any(end > size for end, size in zip(ends, sizes, strict=True)):
         raise InvalidInput(
-            "the label map reaches out of the image: give the image that it was drawn on"
+            "the label map extends beyond the image: give the image that it was drawn on"
         )
     array = np.zeros((1, *sizes), labels.array.dtype)
     array[0][tuple(slice(*each) for each in zip(starts, ends, strict=True))] = moved

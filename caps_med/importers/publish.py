@@ -64,7 +64,7 @@ def publish(
     network = imported.network
     if isinstance(network, ClassificationNetwork) and len(labels) != network.out_channels:
         raise InvalidParameter(
-            f"{len(labels)} names for {network.out_channels} classes: give one name a class"
+            f"{len(labels)} names for {network.out_channels} classes: give one name for each class"
         )
     recipe = {
         "file": imported.file,

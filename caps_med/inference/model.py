@@ -553,7 +553,10 @@ class Model:
         """
         inferer = self.inferer
         if not isinstance(inferer, ImageReader):
-            raise WrongTask(f"{self.name} is a {self.task} model: choose one that takes images")
+            raise WrongTask(
+                f"{self.name} is a {self.task} model, which does not take images: choose one that "
+                "does"
+            )
         return inferer
 
     @property
@@ -592,7 +595,8 @@ def default_device() -> torch.device:
         return torch.empty(0, device=named).device
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
         raise InvalidParameter(
-            f"CAPS_MED_DEVICE={named!r}: no such device here; use cpu, or unset it"
+            f"CAPS_MED_DEVICE={named!r}: this machine has no such device; use cpu, or unset the "
+            "variable"
         ) from error
 
 

@@ -281,8 +281,8 @@ def check_whole(network: CapsuleNetwork, maps: Tensor) -> None:
     if _exceeds(WHOLE_POSITIONS, network, sizes):
         whole = size_text(sizes, "voxels" if len(sizes) > 2 else "pixels")
         raise InputTooLarge(
-            f"{whole} cannot be processed whole, as required here: "
-            f"at most {WHOLE_POSITIONS} positions; crop or downsample the image"
+            f"{whole} cannot be processed whole, as required here: at most {WHOLE_POSITIONS} "
+            "positions; crop or downsample the image"
         )
 
 

@@ -96,7 +96,7 @@ class InputRecorder:
         if min(row, column) < 0 or r >= capsules.shape[2] or c >= capsules.shape[3]:
             size = tuple(s * info.stride for s in capsules.shape[2:])
             raise InvalidParameter(
-                f"row={row}, column={column}: outside the slice of {size} pixels"
+                f"row={row}, column={column}: must lie in the slice, which has {size} pixels"
             )
         found: NDArray[np.float32] | None
         if isinstance(self._module, ROUTED_WHOLE):

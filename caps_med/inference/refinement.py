@@ -97,8 +97,8 @@ def refined(image: MedicalImage, answer: Segmentation) -> Segmentation:
     """
     if len(answer.names) < 3:
         raise InvalidParameter(
-            "refine='em' tells labels apart by intensity: the model has only one besides the "
-            "background; leave it out"
+            "refine='em' tells labels apart by their intensity, but this model has only one "
+            "label besides the background: leave it out"
         )
     given = answer.probabilities.array
     classes, found = _classes(given)

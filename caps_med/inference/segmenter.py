@@ -130,7 +130,7 @@ class Segmentation(MedicalImage):
 
     def _kept(self, name: ShownMap) -> MedicalImage:
         if name not in self.maps:
-            raise InvalidParameter(f"the answer keeps no {name}: segment with maps=[{name!r}]")
+            raise InvalidParameter(f"the answer has no {name}: segment with maps=[{name!r}]")
         return self.maps[name]
 
     def _derived(self, name: ShownMap, measure: Callable[[FloatArray], FloatArray]) -> MedicalImage:
@@ -149,7 +149,9 @@ class Segmentation(MedicalImage):
             return self.probabilities
         if name == "disagreement":
             if self.disagreement is None:
-                raise InvalidParameter("no disagreement: segment with disagreement=True")
+                raise InvalidParameter(
+                    "the disagreement was not computed: segment with disagreement=True"
+                )
             return self.disagreement.map
         return self.confidence_map if name == "confidence" else self.entropy_map
 
@@ -345,7 +347,8 @@ class Segmenter(ImageReader[SegmentationNetwork]):
         """
         if image.spatial_dims < self.network.spatial_dims:
             raise InvalidInput(
-                f"the image is a picture: {self.provenance.model} takes volumes; send NIfTI"
+                f"the image is a picture, but {self.provenance.model} takes volumes: give a "
+                "volume, such as a NIfTI file"
             )
         image = self.as_given(image)
         given = len(image.array)

@@ -184,7 +184,8 @@ class Synthesizer(AppliedNetwork[SynthesisNetwork]):
         """
         if labels.spatial_dims < self.network.spatial_dims:
             raise InvalidInput(
-                f"the label map is a picture: {self.provenance.model} takes volumes; send NIfTI"
+                f"the label map is a picture, but {self.provenance.model} takes volumes: give a "
+                "volume, such as a NIfTI file"
             )
         return self.card.match(labels)
 
@@ -237,7 +238,7 @@ def known_seed(seed: int, name: str = "seed") -> int:
     except TypeError:
         whole = -1
     if not 0 <= whole <= LARGEST_SEED:
-        raise InvalidParameter(f"{name}={seed!r}: must be from 0 to {LARGEST_SEED}, a whole number")
+        raise InvalidParameter(f"{name}={seed!r}: must be a whole number from 0 to {LARGEST_SEED}")
     return whole
 
 

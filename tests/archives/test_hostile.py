@@ -143,11 +143,11 @@ def test_redirects_are_not_followed(status: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (body(b"<html>", "text/html"), "does not answer with the files"),
-        (body(b"", "application/dicom+json"), "does not answer with the files"),
+        (body(b"<html>", "text/html"), "does not contain the files"),
+        (body(b"", "application/dicom+json"), "does not contain the files"),
         (body(b"junk", MULTIPART), "does not answer as DICOMweb"),
         (body(parts(b"junk"), MULTIPART), "not DICOM"),
-        (body(parts(FILE, end=b""), MULTIPART), "was cut"),
+        (body(parts(FILE, end=b""), MULTIPART), "ended too early"),
         (body(parts(FILE), MULTIPART, more="Content-Encoding: gzip\r\n"), "compresses"),
         (body(parts(FILE, FILE), MULTIPART), "sent 2 of the 1 files"),
         (body(parts(), MULTIPART), "sent 0 of the 1 files"),

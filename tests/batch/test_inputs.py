@@ -143,16 +143,16 @@ def test_a_list_may_begin_with_the_mark_of_notepad(folder: Path, tmp_path: Path)
 
 
 def test_what_is_not_there(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"nowhere\*: there is no such file or folder"):
+    with pytest.raises(InvalidInput, match=r"nowhere\*: no such file or folder"):
         find_cases([tmp_path / "nowhere*"])
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty/notes.md").write_text("-")
     with pytest.raises(InvalidInput, match="empty: no image found, 1 other files skipped"):
         find_cases([tmp_path / "empty"])
-    with pytest.raises(InvalidInput, match="no input is given"):
+    with pytest.raises(InvalidInput, match="no input given"):
         find_cases([])
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(InvalidInput, match="a list of inputs is a text file in UTF-8"):
+    with pytest.raises(InvalidInput, match="not a list of inputs"):
         find_cases([tmp_path / "binary.txt"])
 
 

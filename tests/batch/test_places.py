@@ -22,7 +22,7 @@ def test_places_that_are_refused() -> None:
     assert place_of("scans") == Path("scans")
     with pytest.raises(InvalidParameter, match=r"ftp://: not supported; .* s3://"):
         place_of("ftp://host/scans")
-    with pytest.raises(InvalidParameter, match="credentials do not belong into a URL") as refused:
+    with pytest.raises(InvalidParameter, match="a URL must not contain credentials") as refused:
         place_of("s3://somebody:hidden@bucket/scans")
     assert "hidden" not in str(refused.value)
 

@@ -174,12 +174,12 @@ def test_a_folder_that_is_not_empty(action: SegmentFiles, scans: Path, tmp_path:
     out = tmp_path / "out"
     out.mkdir()
     (out / "mine.txt").write_text("mine")
-    with pytest.raises(InvalidParameter, match="out is not empty: add --resume to go on"):
+    with pytest.raises(InvalidParameter, match="out is not empty: add --resume to continue"):
         run_batch(action, [scans], out)
     assert files_of(out) == {"mine.txt"}
     run_batch(action, [scans], out, overwrite=True)
     assert files_of(out) == {*OUTPUTS, "mine.txt"}
-    with pytest.raises(InvalidParameter, match="scans is the input: name another folder"):
+    with pytest.raises(InvalidParameter, match="scans is the input folder: name another folder"):
         run_batch(action, [scans], scans, overwrite=True)
     with pytest.raises(InvalidParameter, match="is a file: name a folder"):
         run_batch(action, [scans], out / "mine.txt")
@@ -194,7 +194,7 @@ def test_outputs_are_not_written_through_links(
     (out / "sub").symlink_to(outside)
     run = run_batch(action, [scans], out, overwrite=True)
     assert {result.case for result in run.failed} == {"broken", "sub/v"}
-    assert "is a link: outputs are not written into it" in str(run.failed[1].error)
+    assert "is a link, through which no outputs are written" in str(run.failed[1].error)
     assert list(outside.iterdir()) == []
 
 

@@ -75,7 +75,7 @@ def test_versions_count_up_and_are_found(tmp_path: Path) -> None:
     assert repository.versions("mine") == [1, 2, 3]
     assert repository.find("mine").version == 3
     assert repository.find("mine@2").version == 2
-    with pytest.raises(ModelNotFound, match="no version 9 of mine: there is 1, 2, 3"):
+    with pytest.raises(ModelNotFound, match="no version 9 of mine: available are 1, 2, 3"):
         repository.find("mine@9")
 
 
@@ -95,7 +95,7 @@ def test_a_candidate_answers_under_its_version_alone_until_it_is_promoted(tmp_pa
     assert repository.promote("mine@1").version == 1
     assert repository.find("mine").version == 1
     assert repository.candidates("mine") == [2, 3, 4]
-    with pytest.raises(InvalidParameter, match="mine: name the version, as mine@1"):
+    with pytest.raises(InvalidParameter, match="mine: a version is needed, such as mine@1"):
         repository.promote("mine")
     with pytest.raises(ModelNotFound, match="no version 5 of mine"):
         repository.promote("mine@5")
@@ -128,7 +128,10 @@ def test_a_model_of_candidates_alone_has_no_bare_name(tmp_path: Path) -> None:
     card, repository = tiny_card("segmentation"), ModelRepository(tmp_path)
     network = build_network(card.network.name, card.network.arguments)
     write_bundle(repository, "mine", network, card, candidate=True)
-    with pytest.raises(ModelNotFound, match="no version of mine is promoted: there is mine@1"):
+    with pytest.raises(
+        ModelNotFound,
+        match="no version of mine is promoted yet: name one of its candidates, mine@1",
+    ):
         repository.find("mine")
     assert "mine" not in [bundle.name for bundle in repository.list()]
     repository.promote("mine@1")

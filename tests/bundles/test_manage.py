@@ -60,9 +60,9 @@ def test_built_in_models_are_copied_but_neither_removed_nor_renamed(
     copied = copy_model(repository, name, "copied")
     assert copied.reference == "copied@1" and copied.card == repository.find(name).card
     assert copied.path.is_relative_to(repository.root)
-    with pytest.raises(InvalidParameter, match="is built in and stays"):
+    with pytest.raises(InvalidParameter, match="is built in and cannot be changed or removed"):
         remove_model(repository, name)
-    with pytest.raises(InvalidParameter, match="is built in and stays"):
+    with pytest.raises(InvalidParameter, match="is built in and cannot be changed or removed"):
         rename_model(repository, name, "taken")
     assert repository.versions(name)
 

@@ -122,7 +122,7 @@ def test_dicom_data_sets_become_a_dicom_seg(tmp_path: Path) -> None:
         several(wanted).like(sets)
     one = read_image(sets[0])
     assert one.spatial_shape == (7, 5, 1)
-    with pytest.raises(InvalidInput, match="give one that dcmread has read"):
+    with pytest.raises(InvalidInput, match="give one that was read by dcmread"):
         read_image([pydicom.Dataset()])
 
 
@@ -154,7 +154,7 @@ def test_another_grid_is_refused(source: object) -> None:
 
 def test_other_objects_are_refused() -> None:
     image = replace(MedicalImage(VOXELS[None], OBLIQUE))
-    with pytest.raises(InvalidInput, match="a volume is no picture"):
+    with pytest.raises(InvalidInput, match="a volume is not a picture"):
         image.like(VOXELS[0])
     with pytest.raises(InvalidInput, match="there is no image like a dict"):
         image.like({})

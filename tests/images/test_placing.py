@@ -51,7 +51,7 @@ def test_what_lies_elsewhere_is_refused() -> None:
             placed_on(other, IMAGE)
     moved = OBLIQUE.copy()
     moved[:3, 3] -= OBLIQUE[:3, 0]
-    with pytest.raises(InvalidInput, match="reaches out of the image"):
+    with pytest.raises(InvalidInput, match="extends beyond the image"):
         placed_on(MedicalImage(labels.array, moved, kind="labels"), IMAGE)
     flat = MedicalImage(np.zeros((1, 4, 5), np.uint8), kind="labels")
     with pytest.raises(InvalidInput, match="are not those of the image"):

@@ -122,7 +122,7 @@ def test_grey_and_colour_are_converted(repository: Path) -> None:
     assert grey.classify(picture(channels=3)).warnings
     as_colour = MedicalImage(np.repeat(picture().array, 3, 0), format="png")
     assert colours.classify(picture()).lengths == colours.classify(as_colour).lengths
-    with pytest.raises(InvalidInput, match=r"2 channel\(s\) where 1 are needed"):
+    with pytest.raises(InvalidInput, match=r"2 channel\(s\), but 1 are needed"):
         grey.classify(picture(channels=2))
 
 
@@ -259,9 +259,9 @@ class TestCommand:
         assert [c["probability"] for c in numbers["classes"]] == sorted(
             expected.probabilities.values(), reverse=True
         )
-        with pytest.raises(CapsMedError, match="exists: name another, or add --overwrite"):
+        with pytest.raises(CapsMedError, match="exists: name another file, or add --overwrite"):
             self.run(repository, *given, "--out", str(tmp_path / "answer.json"))
-        with pytest.raises(InvalidParameter, match=r"name a \.json file"):
+        with pytest.raises(InvalidParameter, match=r"must be a \.json file"):
             self.run(repository, *given, "--out", str(tmp_path / "answer.png"))
 
 

@@ -120,11 +120,9 @@ def test_what_an_answer_keeps_changes_neither_labels_nor_maps_nor_numbers(
     lean = model.segment(image, maps=["disagreement"])
     assert lean.numbers() == whole.numbers()
     np.testing.assert_array_equal(lean.array, whole.array)
-    with pytest.raises(
-        InvalidParameter, match=r"keeps no entropy: segment with maps=\['entropy'\]"
-    ):
+    with pytest.raises(InvalidParameter, match=r"has no entropy: segment with maps=\['entropy'\]"):
         _ = lean.entropy_map
-    with pytest.raises(InvalidParameter, match="keeps no probabilities"):
+    with pytest.raises(InvalidParameter, match="has no probabilities"):
         _ = lean.probabilities
     maps: tuple[ShownMap, ...] = ("confidence", "entropy", "disagreement", "probabilities")
     for name in maps:

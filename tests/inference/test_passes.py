@@ -124,10 +124,10 @@ def test_a_large_volume_goes_in_windows(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_picture_is_no_volume(tmp_path: Path) -> None:
     flat = MedicalImage(np.zeros((1, 16, 16), np.uint8), format="png")
     segmentation = written(tmp_path, "segmentation", spatial_dims=3)
-    with pytest.raises(InvalidInput, match="the image is a picture: mine takes volumes"):
+    with pytest.raises(InvalidInput, match="the image is a picture, but mine takes volumes"):
         segmentation.segment(flat)
     synthesis = written(tmp_path / "s", "synthesis", spatial_dims=3)
-    with pytest.raises(InvalidInput, match="the label map is a picture: mine takes volumes"):
+    with pytest.raises(InvalidInput, match="the label map is a picture, but mine takes volumes"):
         synthesis.synthesize(MedicalImage(flat.array, format="png", kind="labels"))
 
 
@@ -210,7 +210,9 @@ def test_a_tanh_generator_uses_its_whole_range(tmp_path: Path) -> None:
 
 def test_a_device_that_is_not_there(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CAPS_MED_DEVICE", "cuda:99")
-    with pytest.raises(InvalidParameter, match="CAPS_MED_DEVICE='cuda:99': no such device"):
+    with pytest.raises(
+        InvalidParameter, match="CAPS_MED_DEVICE='cuda:99': this machine has no such device"
+    ):
         caps_med.load_model("tiny-segmentation", models)
     monkeypatch.setenv("CAPS_MED_DEVICE", "cpu")
     assert passes.device_of(caps_med.load_model("tiny-synthesis", models).network).type == "cpu"

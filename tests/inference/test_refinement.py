@@ -224,7 +224,9 @@ def test_what_cannot_be_refined_is_told() -> None:
         caps_med.load_model("brain-t1-tissue").segment(T1, refine="magic")  # type: ignore[arg-type]
     axons = caps_med.load_model("axon-segmentation")
     picture = MedicalImage(np.zeros((1, 32, 32)), format="png")
-    with pytest.raises(InvalidParameter, match="only one besides the background; leave it out"):
+    with pytest.raises(
+        InvalidParameter, match="only one label besides the background: leave it out"
+    ):
         axons.segment(picture, refine="em")
 
 

@@ -156,7 +156,7 @@ def other_affine(files: list[Path]) -> None:
         (other_affine, r"case_0001\.nii\.gz has another affine than case_0000\.nii\.gz: resample"),
         (lambda files: files.pop(), r"two takes 2 channels: FLAIR, T1; got 1: give one image for"),
         (lambda files: files.append(files[0]), r"two takes 2 channels: FLAIR, T1; got 3"),
-        (lambda files: files.clear(), "no image is given"),
+        (lambda files: files.clear(), "no image given"),
     ],
 )
 def test_what_is_wrong_with_the_channels_is_said(
@@ -188,7 +188,7 @@ def test_slices_and_channels_are_told_apart(model: Model, tmp_path: Path, flair:
 
 def test_a_label_map_is_no_list(files: list[Path]) -> None:
     assert read_image(files[1:], kind="labels").kind == "labels"
-    with pytest.raises(InvalidInput, match="a label map is one image, got a list of 2"):
+    with pytest.raises(InvalidInput, match="a label map is a single image, got a list of 2"):
         read_image(files, kind="labels")
 
 

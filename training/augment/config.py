@@ -94,7 +94,9 @@ class AugmentFolder:
         wanted = config.model_dump(mode="json")
         if not file.exists():
             if self.out.exists() and any(p for p in self.out.iterdir() if p != self.work):
-                raise InvalidParameter(f"--out {self.out}: is not empty; name another folder")
+                raise InvalidParameter(
+                    f"--out {self.out}: the folder is not empty; name another one"
+                )
             write_text(file, json.dumps(wanted, indent=2) + "\n")
             return False
         before = json.loads(file.read_text(encoding="utf-8"))

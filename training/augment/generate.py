@@ -172,8 +172,8 @@ def scale_of(parts: Parts, generator: Model) -> Scale:
     generated = int(generator.network.image_channels)  # type: ignore[arg-type]  # of a generator
     if channels != generated:
         raise InvalidInput(
-            f"{generator.bundle.reference} makes images of {generated} channels, the data have "
-            f"{channels}: take another --model, or leave it out to train one"
+            f"{generator.bundle.reference} makes images of {generated} channels, but the data "
+            f"have {channels}: choose another --model, or leave it out to train one"
         )
     return Scale.of(images, generator.bundle.card.normalization)
 

@@ -84,7 +84,7 @@ def run_command(
             trainer.fit()
         except Exception as error:
             if not refused.exists():
-                raise RuntimeError(f"the processes of the training failed: {error}") from error
+                raise RuntimeError(f"the training processes failed: {error}") from error
     if refused.exists():
         raise Refused(**json.loads(refused.read_text()))
 

@@ -191,7 +191,7 @@ def best_of(trials: Sequence[Trial]) -> Trial:
     trained = [trial for trial in trials if trial.state == "trained"]
     if not trained:
         reason = next((trial.error for trial in trials if trial.error), "all were stopped")
-        raise ClusterError(f"no trial was trained to the end: {reason}")
+        raise ClusterError(f"no trial was completed: {reason}")
     return max(trained, key=lambda trial: (trial.score or 0.0, -trial.number))
 
 

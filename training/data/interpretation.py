@@ -52,7 +52,9 @@ class Interpretation:
         pairs = (part for text in labels for part in text.split(",") if part.strip())
         names = tuple(name.strip() for name in channels.split(",")) if channels.strip() else ()
         if "" in names:
-            raise InvalidParameter(f"channels={channels}: a name is empty; give them as FLAIR,T1")
+            raise InvalidParameter(
+                f"channels={channels}: a name is empty; give them in the form FLAIR,T1"
+            )
         named: dict[int, str] = {}
         for number, name in map(_label, pairs):
             if named.setdefault(number, name) != name:
@@ -99,5 +101,5 @@ def _label(text: str) -> tuple[int, str]:
     number, equals, name = text.partition("=")
     number, name = number.strip(), name.strip()
     if not (equals and name and number.isdecimal() and int(number) <= _LARGEST_ID):
-        raise InvalidParameter(f"labels={text}: give an id and its name, as 1=nucleus")
+        raise InvalidParameter(f"labels={text}: give an id and its name, such as 1=nucleus")
     return int(number), name

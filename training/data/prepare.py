@@ -266,9 +266,11 @@ def _with_spacing(preparation: Preparation, first: MedicalImage) -> Preparation:
 
 def _check_alike(first: MedicalImage, image: MedicalImage) -> None:
     if image.array.shape[0] != first.array.shape[0]:
-        raise InvalidInput("some images are grey and some are in colour: convert them to one")
+        raise InvalidInput(
+            "some images are grey and some are in colour: convert all of them to one kind"
+        )
     if image.spatial_dims != first.spatial_dims:
-        raise InvalidInput("some images are pictures and some are volumes: train on one kind")
+        raise InvalidInput("some images are pictures and some are volumes: train on one kind only")
 
 
 def _entries(

@@ -35,7 +35,9 @@ def read_overrides(recipe_file: Path | None, settings: Sequence[str]) -> dict[st
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
-            raise InvalidParameter(f"--set {setting}: name=value is needed")
+            raise InvalidParameter(
+                f"--set {setting}: must be NAME=VALUE, such as augmentation.noise=0.1"
+            )
         try:
             value: Any = yaml.safe_load(text)
         except yaml.YAMLError as error:
@@ -52,5 +54,5 @@ def _read_yaml(file: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InvalidInput(f"--recipe {file}: cannot be read as YAML: {error}") from error
     if not isinstance(values, dict):
-        raise InvalidInput(f"--recipe {file}: a mapping of names to values is needed")
+        raise InvalidInput(f"--recipe {file}: must be a mapping of names to values")
     return values

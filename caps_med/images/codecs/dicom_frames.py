@@ -197,7 +197,7 @@ def _checked_shape(
 ) -> tuple[int, int, int, int]:
     """(frames, rows, columns, channels), once bounds and lengths are right."""
     if layout.pixels is None and layout.fragments == 0:
-        raise dicom_kinds.NoPixels("DICOM: it holds no picture (no Pixel Data)")
+        raise dicom_kinds.NoPixels("DICOM: the file contains no picture (no Pixel Data)")
     layouts.check_syntax(layout)
     frames = _whole(header, "NumberOfFrames", 1)
     rows, columns = _whole(header, "Rows"), _whole(header, "Columns")
@@ -206,15 +206,26 @@ def _checked_shape(
     if min(frames, rows, columns) < 1:
         raise InvalidInput(f"DICOM: no picture of {rows} x {columns} pixels, {frames} frames")
     if colours not in {1: _GREY, 3: _COLOURS}.get(channels, ()):
-        raise UnsupportedFormat("DICOM: grey and RGB pictures are read, no palettes: convert it")
+        raise UnsupportedFormat(
+            "DICOM: only grey and RGB pictures can be read, not palettes: convert the file to "
+            "one of them"
+        )
     if bits not in (8, 16, 32) or (channels == 3 and bits != 8):
-        raise UnsupportedFormat("DICOM: samples of 8, 16 or 32 bits are read, of colours 8")
+        raise UnsupportedFormat(
+            "DICOM: only samples of 8, 16 or 32 bits can be read, in colour of 8 bits: convert "
+            "the file"
+        )
     if "ModalityLUTSequence" in header:
-        raise UnsupportedFormat("DICOM: a table of values (Modality LUT) is not read: rescale it")
+        raise UnsupportedFormat(
+            "DICOM: a table of values (Modality LUT) cannot be read: convert it to Rescale Slope "
+            "and Intercept"
+        )
     size = channels * bits // 8
     expected = frames * rows * columns * size
     if colours == "YBR_FULL_422" and layout.pixels is not None:
-        raise UnsupportedFormat("DICOM: subsampled colours are read from JPEG alone")
+        raise UnsupportedFormat(
+            "DICOM: subsampled colours can only be read from JPEG: save the picture as RGB"
+        )
     padding = 0 if layout.pixels is None else layout.pixels - expected
     if padding < 0 or padding > max(1, expected // frames - 1):
         raise InvalidInput(

@@ -79,7 +79,9 @@ def read_layout(data: bytes, limits: Limits) -> DicomLayout:
         InputTooLarge: the deflated part is over the bounds.
     """
     if data.startswith(_EXECUTABLES):
-        raise InvalidInput("DICOM: its preamble holds a program: have the file checked")
+        raise InvalidInput(
+            "DICOM: the preamble contains a program: do not open the file, and have it checked"
+        )
     syntax, start = _file_header(data)
     body = data[start:]
     if syntax == _DEFLATED:
@@ -103,7 +105,7 @@ def check_syntax(layout: DicomLayout) -> None:
             "the file with `gdcmconv --raw IN OUT` of python-gdcm"
         )
     if (layout.pixels is None) != (layout.syntax in COMPRESSED):
-        raise InvalidInput("DICOM: the pixel data is not of the transfer syntax that it declares")
+        raise InvalidInput("DICOM: the pixel data does not match the transfer syntax in the header")
 
 
 def _file_header(data: bytes) -> tuple[str, int]:

@@ -94,7 +94,9 @@ def report(image: MedicalImage, origin: DicomOrigin, kind: SegType = "binary") -
             specific_character_set="ISO_IR 192",
         )
     except (ValueError, TypeError, AttributeError, LookupError) as error:  # highdicom's own checks
-        raise UnsupportedFormat("no DICOM report can refer to this series: use --json") from error
+        raise UnsupportedFormat(
+            "a DICOM report cannot refer to this series: use --json instead"
+        ) from error
     return saved(found, origin)
 
 

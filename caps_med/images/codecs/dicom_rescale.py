@@ -23,7 +23,10 @@ def rescaled(header: Dataset, array: Array) -> Array:
     if array.ndim == 4:
         return array
     if "ModalityLUTSequence" in header:
-        raise UnsupportedFormat("DICOM: a table of values (Modality LUT) is not read: rescale it")
+        raise UnsupportedFormat(
+            "DICOM: a table of values (Modality LUT) cannot be read: convert it to Rescale Slope "
+            "and Intercept"
+        )
     transformations = _transformations(header, len(array))
     if not np.isfinite(transformations).all() or (transformations[:, 0] == 0).any():
         raise InvalidInput("DICOM: Rescale Slope and Intercept must be finite, the slope not 0")

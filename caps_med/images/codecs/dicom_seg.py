@@ -92,7 +92,9 @@ def segmentation_dataset(
             specific_character_set="ISO_IR 192",
         )
     except (ValueError, TypeError, AttributeError, LookupError) as error:  # highdicom's own checks
-        raise UnsupportedFormat("no DICOM SEG can refer to this series: use nifti") from error
+        raise UnsupportedFormat(
+            "a DICOM SEG cannot refer to this series: write nifti instead"
+        ) from error
     seg.ContentCreatorName = "caps_med^"  # a family name, as PN has it since 1993
     if len(origin.slices) == 1:  # which has no neighbour, so that highdicom says 1 mm
         (measures,) = seg.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence

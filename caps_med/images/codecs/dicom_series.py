@@ -168,7 +168,7 @@ def dicom_content(dataset: Any) -> bytes:  # noqa: ANN401 - pydicom's, which has
             made.save_as(file, enforce_file_format=True)
     except Exception as error:  # pydicom raises many types; they quote values
         raise InvalidInput(
-            "the pydicom data set cannot be written as a file: give one that dcmread has read"
+            "the pydicom data set cannot be written to a file: give one that was read by dcmread"
         ) from error
     return file.getvalue()
 
@@ -204,8 +204,8 @@ def files_of_zip(data: bytes, limits: Limits, series: str | None = None) -> list
     found = _found(contents, limits, "max_inflated_bytes", series)
     if not found.counts:
         raise UnsupportedFormat(
-            "zip: it holds no DICOM picture: zips are read if they hold a series, or one image (of "
-            "another format: its one file, or .mhd and .raw)"
+            "zip: contains no DICOM picture: a zip must contain a DICOM series or one image (a single "
+            "file of another format, or .mhd and .raw)"
         )
     return _one_series(found, "the zip", series)
 
@@ -234,7 +234,10 @@ def _one_segmentation(
 
     found = [content for _, content in contents if holds_segments(content, limits)]
     if len(found) > 1:
-        raise InvalidInput(f"{place} holds several DICOM SEG: keep each apart, or name its file")
+        raise InvalidInput(
+            f"{place} contains several DICOM SEG: name the file of one, or put each in a folder "
+            "of its own"
+        )
     return read_segments(found[0], limits)
 
 
@@ -343,9 +346,11 @@ def _one_series(found: _Found, place: str, series: str | None) -> list[Frames]:
     if wanted in found.refused:
         raise found.refused[wanted]
     if not found.files:
-        raise InvalidInput(f"{place} holds no DICOM series {series}: there is {listed}")
+        raise InvalidInput(f"{place} contains no DICOM series {series}: it contains {listed}")
     if len({file.patient for file in found.files}) > 1:
-        raise InvalidInput(f"{place} holds files of several patients: keep each apart")
+        raise InvalidInput(
+            f"{place} contains files of several patients: give the files of one patient"
+        )
     return _without_copies(found.files)
 
 

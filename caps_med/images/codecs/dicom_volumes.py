@@ -136,7 +136,7 @@ def _decoded(
     notes: dict[str, None] = {}
     owners = _owners(files, wanted)
     if len({files[owner].shape[1:] for owner in owners}) > 1:
-        raise InvalidInput("DICOM: slices of one series must have one size")
+        raise InvalidInput("DICOM: all slices of a series must have the same size")
     first = files[min(owners)]
     widest = max(files[owner].sample_bytes for owner in owners)
     limits.check_array((len(wanted), *first.shape[1:3]), first.shape[3] * widest)

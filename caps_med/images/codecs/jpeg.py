@@ -28,7 +28,10 @@ _NOT_READ = ("Unsupported", "tjDecompressHeader3(): Could not determine subsampl
 def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     """A picture, never labels: JPEG blurs ids into others."""
     if kind == "labels":
-        raise UnsupportedFormat("JPEG: labels are not read from it, it blurs ids: save them as PNG")
+        raise UnsupportedFormat(
+            "JPEG: labels are not read from JPEG files, whose compression blurs ids: save them "
+            "as PNG"
+        )
     frame = frame_of(data)
     limits.check_array((frame.height, frame.width), frame.channels)
     check_undamaged(data)
@@ -42,7 +45,9 @@ def encode(image: MedicalImage) -> bytes:
         UnsupportedFormat: a label map, whose ids JPEG would blur.
     """
     if image.kind == "labels":
-        raise UnsupportedFormat("labels cannot be written as jpeg, it blurs ids: use png")
+        raise UnsupportedFormat(
+            "labels cannot be written as jpeg, whose compression blurs ids: use png"
+        )
     plane = np.ascontiguousarray(checked_uint8(plane_of(image, "jpeg"), "jpeg"))
     return to_bytes(Image.fromarray(plane), "JPEG", quality=95, subsampling=0)
 
@@ -99,7 +104,9 @@ def frame_of(data: bytes) -> Frame:
     if len(frames) != 1 or _END not in data[position:]:
         raise _broken()
     if (scans := data.count(_SCAN, position)) > _MAX_SCANS:
-        raise InvalidInput(f"JPEG: {scans} scans, at most {_MAX_SCANS} are read: save it again")
+        raise InvalidInput(
+            f"JPEG: {scans} scans, but at most {_MAX_SCANS} are allowed: save the picture again"
+        )
     return frames.pop()
 
 

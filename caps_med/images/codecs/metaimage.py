@@ -131,7 +131,9 @@ def _header(data: bytes) -> tuple[Mapping[str, str], int]:
     for line in data[: last.start()].decode("utf-8", "replace").split("\n"):
         name, equals, value = line.partition("=")
         if not equals and line.strip():
-            raise InvalidInput("MetaImage: a line of the header is not a field")
+            raise InvalidInput(
+                "MetaImage: a line of the header does not have the form NAME = VALUE"
+            )
         if name.strip() in fields:
             raise InvalidInput("MetaImage: a field of the header is given twice")
         fields[name.strip()] = value.strip()

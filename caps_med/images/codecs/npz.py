@@ -65,12 +65,19 @@ def _opened(data: bytes) -> zipfile.ZipFile:
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     entries = archive.infolist()
     if not 1 <= len(entries) <= _MAX_ARRAYS:
-        raise InvalidInput(f"npz: 1 to {_MAX_ARRAYS} arrays are read, it holds {len(entries)}")
+        raise InvalidInput(
+            f"npz: the file contains {len(entries)} arrays, but must contain 1 to {_MAX_ARRAYS}"
+        )
     for entry in entries:
         if not entry.filename.endswith(".npy"):
-            raise UnsupportedFormat("npz: a zip with other than .npy files in it is not read")
+            raise UnsupportedFormat(
+                "npz: a file that is not .npy is in it: save the arrays with numpy.savez"
+            )
         if not zips.is_bounded(entry) or zips.is_encrypted(entry):
-            raise UnsupportedFormat("npz: only stored and deflated arrays are read, no passwords")
+            raise UnsupportedFormat(
+                "npz: only stored and deflated arrays without a password can be read: save it "
+                "with numpy.savez"
+            )
     members = {entry.filename.removesuffix(".npy"): entry for entry in entries}
     if len(members) != len(entries):
         raise InvalidInput("npz: two arrays have the same name")
@@ -82,7 +89,9 @@ def _chosen(members: dict[str, zipfile.ZipInfo], kind: Kind) -> str:
         return kind
     others = [name for name in members if name != "affine"]
     if len(others) != 1:
-        raise InvalidInput(f"npz: it holds {len(others)} arrays: name the one to read {kind!r}")
+        raise InvalidInput(
+            f"npz: the file contains {len(others)} arrays: give the one to read the name {kind!r}"
+        )
     return others[0]
 
 

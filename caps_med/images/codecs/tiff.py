@@ -72,7 +72,8 @@ def encode(image: MedicalImage) -> bytes:
     spacing = image.spacing or ()
     if not np.allclose(image.affine, _affine(spacing), atol=1e-6):
         raise UnsupportedFormat(
-            "a volume cannot be written as tiff, its geometry would be lost: use nifti or nrrd"
+            "a volume cannot be written as tiff, because its geometry would be lost: use nifti "
+            "or nrrd"
         )
     planes = np.ascontiguousarray(image.array.transpose(0, 3, 2, 1))
     if channels > 1:

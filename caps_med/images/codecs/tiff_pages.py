@@ -309,7 +309,10 @@ def _picture(page: Any, kind: Kind) -> MedicalImage:  # noqa: ANN401
     if page.photometric not in _COLOURS or len(array) not in (1, _COLOURS[page.photometric]):
         several = kind == "image" and page.photometric in _PLAIN_LIGHT
         if len(array) != 3 and not several:
-            raise UnsupportedFormat("TIFF: grey and RGB are read, with alpha at most: convert it")
+            raise UnsupportedFormat(
+                "TIFF: only grey and RGB pictures, with or without alpha, can be read: convert "
+                "the file to one of them"
+            )
     elif page.photometric == _PALETTE:
         palette = (page.colormap >> 8).astype(np.uint8).T
         if kind == "image":
@@ -327,7 +330,10 @@ def _levels(array: Array, page: Any, kind: Kind) -> Array:  # noqa: ANN401
     top = 2**page.bitspersample - 1
     if page.photometric == _WHITE_IS_ZERO:
         if array.dtype.kind != "u":
-            raise UnsupportedFormat("TIFF: signed and float samples where white is 0 are not read")
+            raise UnsupportedFormat(
+                "TIFF: signed and float samples in which white is 0 cannot be read: save the "
+                "picture with black as 0"
+            )
         array = array.dtype.type(top) - array
     return array * np.uint8(255 // top) if kind == "image" and top in (1, 3, 15) else array
 

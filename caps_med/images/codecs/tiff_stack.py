@@ -130,8 +130,8 @@ def _pages_of(lengths: Mapping[str, int], pages: Pages, parts: Sequence[str]) ->
 def _check_count(planes: int, pages: Pages) -> None:
     if planes != pages.count:
         raise UnsupportedFormat(
-            f"TIFF: its description tells of {planes} pages, it has {pages.count}: some are "
-            "missing, or lie in other files; save all in one"
+            f"TIFF: the description lists {planes} pages, but the file has {pages.count}: some "
+            "are missing or in other files; save all of them in one file"
         )
 
 

@@ -82,7 +82,7 @@ def test_a_jpeg_of_very_many_scans_is_refused(wrapped: Callable[[bytes], bytes])
     whole = compressed(progressive=True)
     last = whole.rindex(b"\xff\xda")
     scan = whole[last : -len(END)]
-    with pytest.raises(InvalidInput, match="scans, at most 100 are read"):
+    with pytest.raises(InvalidInput, match="scans, but at most 100 are allowed"):
         read_image(wrapped(whole[:-2] + scan * 300 + END))
 
 

@@ -27,7 +27,7 @@ RIGHT = (
 #: No images, with the way out.
 REFUSED = {
     "rtdose.dcm": "plastimatch", "rtdose_rle.dcm": "plastimatch",
-    "liver_1frame.dcm": 'kind="labels"', "examples_palette.dcm": "no palettes",
+    "liver_1frame.dcm": 'kind="labels"', "examples_palette.dcm": "not palettes",
 }  # fmt: skip
 
 

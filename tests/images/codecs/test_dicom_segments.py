@@ -81,7 +81,7 @@ def test_a_folder_or_zip_of_one_is_that_one(tmp_path: Path) -> None:
     (tmp_path / "seg" / "notes.txt").write_text("no image")
     for source in (tmp_path / "seg", zip_of(("s/a.dcm", content))):
         np.testing.assert_array_equal(read_labels(source).array, wanted.array)
-    with pytest.raises(InvalidInput, match="the zip holds several DICOM SEG"):
+    with pytest.raises(InvalidInput, match="the zip contains several DICOM SEG"):
         read_labels(zip_of(("a.dcm", content), ("b.dcm", content)))
     with pytest.raises(UnsupportedFormat, match="a segmentation is no image"):
         read_image(tmp_path / "seg")

@@ -364,7 +364,7 @@ class TestStudy:
 
     def test_there_is_no_such_series(self, study: Path) -> None:
         for source in self.sources(study):
-            with pytest.raises(InvalidInput, match=rf"no DICOM series 1.2: there is {self.T1}"):
+            with pytest.raises(InvalidInput, match=rf"no DICOM series 1.2: it contains {self.T1}"):
                 read_image(source, series="1.2")
 
     def test_the_other_series_do_not_count(self, study: Path) -> None:
@@ -376,16 +376,16 @@ class TestStudy:
     def test_of_a_file_it_must_be_its_own(self, study: Path) -> None:
         file = study / "T1-0.dcm"
         assert read_image(file, series=self.T1).array.shape == (1, 7, 5, 1)
-        with pytest.raises(InvalidInput, match="the file holds no DICOM series"):
+        with pytest.raises(InvalidInput, match="the file contains no DICOM series"):
             read_image(file, series=self.T2)
 
     def test_of_other_files_and_images_none_is_chosen(self, study: Path) -> None:
         image = read_image(study, series=self.T1)
-        with pytest.raises(InvalidInput, match="nifti: it holds no DICOM series"):
+        with pytest.raises(InvalidInput, match="nifti: the file contains no DICOM series"):
             read_image(encode_image(image, "nifti"), series=self.T1)
-        with pytest.raises(InvalidInput, match="an image in memory holds no DICOM series"):
+        with pytest.raises(InvalidInput, match="an image in memory contains no DICOM series"):
             read_image(image, series=self.T1)
-        with pytest.raises(InvalidInput, match="cannot be chosen of 2 channels"):
+        with pytest.raises(InvalidInput, match="cannot be chosen for 2 channels"):
             read_image([image, image], index=0)
 
     def test_a_description_is_one_short_line(self, study: Path) -> None:

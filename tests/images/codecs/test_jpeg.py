@@ -22,7 +22,7 @@ class TestJpeg(FormatContract):
 
 
 def test_labels_are_neither_read_nor_written() -> None:
-    with pytest.raises(UnsupportedFormat, match="labels are not read from it"):
+    with pytest.raises(UnsupportedFormat, match="labels are not read from JPEG"):
         read_image(encode_image(picture("u1"), "jpeg"), kind="labels")
     labels = MedicalImage(np.zeros((1, 4, 4), np.uint8), kind="labels")
     with pytest.raises(UnsupportedFormat, match="labels cannot be written as jpeg"):

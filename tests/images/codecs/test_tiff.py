@@ -150,7 +150,7 @@ def test_bilevel_and_packed_pages() -> None:
 def test_white_is_zero() -> None:
     pixels = np.array([[0, 55, 255]], np.uint8)
     assert read_image(saved(pixels, photometric="miniswhite")).array.tolist() == [[[255, 200, 0]]]
-    with pytest.raises(UnsupportedFormat, match="where white is 0 are not read"):
+    with pytest.raises(UnsupportedFormat, match="in which white is 0 cannot be read"):
         read_image(saved(pixels.astype("f4"), photometric="miniswhite"))
 
 
@@ -214,7 +214,7 @@ def test_transparency_is_laid_over_black_with_a_warning() -> None:
 @pytest.mark.parametrize(
     ("array", "options", "message"),
     [
-        (np.zeros((4, 4, 4), np.uint8), {"photometric": "separated"}, "grey and RGB are read"),
+        (np.zeros((4, 4, 4), np.uint8), {"photometric": "separated"}, "only grey and RGB pictures"),
         (np.zeros((4, 4), np.complex64), {}, "samples of 64 bits in this form are not read"),
         (np.zeros((16, 16), np.uint8), {"compression": "jpeg2000"}, "compression is not read"),
         (np.zeros((16, 16, 3), np.uint8), {"photometric": "ycbcr"}, "read from JPEG alone"),
@@ -349,7 +349,9 @@ def test_pages_that_ome_lists_in_another_order() -> None:
 
 def test_a_part_of_a_stack_is_not_taken_for_the_whole() -> None:
     pages = np.zeros((3, 4, 5), np.uint8)
-    with pytest.raises(UnsupportedFormat, match="tells of 6 pages, it has 3: some are missing"):
+    with pytest.raises(
+        UnsupportedFormat, match="lists 6 pages, but the file has 3: some are missing"
+    ):
         read_image(ome_pages(pages, 'SizeC="2" SizeZ="3"', "<TiffData/>"))
 
 
@@ -361,7 +363,7 @@ def test_samples_of_a_pixel_may_be_channels(planar: str, count: int) -> None:
     options = {"photometric": "minisblack", "planarconfig": planar, "metadata": None}
     data = saved(array, **options, extrasamples=[0] * (count - 1))
     np.testing.assert_array_equal(read_image(data).array, image)
-    with pytest.raises(CapsMedError, match="grey and RGB are read"):
+    with pytest.raises(CapsMedError, match="only grey and RGB pictures"):
         read_image(data, kind="labels")
 
 
@@ -413,7 +415,9 @@ def test_other_files_that_ome_names_are_not_opened(
     monkeypatch.chdir(tmp_path)
     assert tifffile.imread("a.tif").shape == (2, 4, 5)  # it does follow them
     for source in (data, tmp_path / "a.tif"):
-        with pytest.raises(UnsupportedFormat, match="tells of 2 pages, it has 1: some are missing"):
+        with pytest.raises(
+            UnsupportedFormat, match="lists 2 pages, but the file has 1: some are missing"
+        ):
             read_image(source)
         np.testing.assert_array_equal(read_image(source, index=0).array[0], plane)
 

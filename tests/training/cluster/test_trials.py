@@ -64,7 +64,7 @@ def test_the_best_is_one_that_was_trained_to_the_end() -> None:
         Trial(5, {}, "failed", 2, 0.95, "the loss is nan"),
     ]
     assert best_of(trials).number == 3, "of equal ones the first"
-    with pytest.raises(ClusterError, match="no trial was trained to the end: the loss is nan"):
+    with pytest.raises(ClusterError, match="no trial was completed: the loss is nan"):
         best_of([trials[4], trials[1]])
     assert trials[4].row["error"] == "the loss is nan"
 

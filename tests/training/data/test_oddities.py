@@ -247,7 +247,7 @@ def test_labels_and_channels_may_be_named(tmp_path: Path, store: Path) -> None:
     ("options", "message"),
     [
         ({"instances": "borderz"}, "instances=borderz: must be one of classes, binary, borders"),
-        ({"labels": ["nucleus"]}, "labels=nucleus: give an id and its name, as 1=nucleus"),
+        ({"labels": ["nucleus"]}, "labels=nucleus: give an id and its name, such as 1=nucleus"),
         ({"labels": ["1="]}, "labels=1=: give an id"),
         ({"labels": ["99999=x"]}, "labels=99999=x: give an id"),
         ({"labels": ["1=a,1=b"]}, "labels: 1 is called a and b"),

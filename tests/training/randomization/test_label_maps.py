@@ -138,7 +138,7 @@ def test_what_holds_no_label_maps_is_refused(tmp_path: Path) -> None:
     folder = write_pictures(tmp_path)
     with pytest.raises(InvalidInput, match=re.escape("a.yaml and b.yaml: give one scheme")):
         open_label_maps(folder, ["a.yaml", "b.yaml"])
-    with pytest.raises(InvalidParameter, match="give an id and its name, as 1=nucleus"):
+    with pytest.raises(InvalidParameter, match="give an id and its name, such as 1=nucleus"):
         open_label_maps(folder, ["x=cortex"])
 
 

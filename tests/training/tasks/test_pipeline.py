@@ -284,12 +284,12 @@ def test_a_wrong_value_is_named(values: dict[str, object], message: str) -> None
 
 
 def test_overrides_are_read_from_file_and_settings(tmp_path: Path) -> None:
-    with pytest.raises(InvalidParameter, match="--set epochs: name=value is needed"):
+    with pytest.raises(InvalidParameter, match="--set epochs: must be NAME=VALUE"):
         read_overrides(None, ["epochs"])
     with pytest.raises(InvalidInput, match="No such file"):
         read_overrides(tmp_path / "none.yaml", [])
     (tmp_path / "list.yaml").write_text("- a\n")
-    with pytest.raises(InvalidInput, match="a mapping of names to values is needed"):
+    with pytest.raises(InvalidInput, match="must be a mapping of names to values"):
         read_overrides(tmp_path / "list.yaml", [])
     (tmp_path / "picture.yaml").write_bytes(b"\x89PNG\xff")
     with pytest.raises(InvalidInput, match="cannot be read as YAML"):

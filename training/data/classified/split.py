@@ -58,8 +58,8 @@ def hold_out_share(
         numbers = group_numbers(groups)
         if not numbers.any():  # all have the first number
             raise InvalidParameter(
-                "all images are of one patient, so that none can be held out: add those of another "
-                "patient, or a validation part, or leave the patient away"
+                "all images are of one patient, so none can be held out: add images of another "
+                "patient, add a validation part, or leave out the patients"
             )
         most = _most_folds(strata, numbers)
         if most < 2:
