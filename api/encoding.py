@@ -57,7 +57,7 @@ def negotiate(asked: str | None, accept: str | None, offered: Sequence[str]) -> 
             if media_type.endswith("/*") and MEDIA_TYPES[form].startswith(media_type[:-1]):
                 return form
     listed = ", ".join(f"{MEDIA_TYPES[form]} ({form})" for form in offered)
-    raise HTTPException(406, f"Accept asks for none of what there is: {listed}")
+    raise HTTPException(406, f"no format in the Accept header is available: {listed}")
 
 
 def _preferred(accept: str | None) -> list[str]:

@@ -221,7 +221,7 @@ def _told(error: Mapping[str, Any]) -> str:
     """What is wrong with one parameter."""
     where = [str(place) for place in error["loc"][1:]]
     if "Expected UploadFile" in error["msg"] and isinstance(error["input"], str):
-        return f"{where[0]}: is text, not a file: send `-F {where[0]}=@FILE`"
+        return f"{where[0]}: must be a file, got text: send it with `-F {where[0]}=@FILE`"
     return f"{'.'.join(where)}: {reason(error)}"
 
 
@@ -254,8 +254,10 @@ async def _disk(_: Request, error: Exception) -> JSONResponse:
         raise error
     log.error("the disk refuses: %s: %s", type(error).__name__, error)
     if number in FULL or kind == sqlite3.SQLITE_FULL:
-        return problem(DISK_FULL, "the disk of the service is full: its operator must make room")
-    detail = "the service cannot use its disk: its operator must look into the log"
+        return problem(
+            DISK_FULL, "the disk of the service is full: its operator must free some space"
+        )
+    detail = "the service cannot use its disk: its operator finds the reason in the log"
     return problem(STORAGE, detail, {"Retry-After": "60"})
 
 

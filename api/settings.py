@@ -187,7 +187,10 @@ class Settings(BaseSettings):
     @classmethod
     def _no_wildcard(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         if any("*" in origin for origin in origins):
-            raise ValueError("name each site, as https://viewer.example: '*' would admit all")
+            raise ValueError(
+                "name each site, such as https://viewer.example; '*', which allows every site, "
+                "is not accepted"
+            )
         return origins
 
     @field_validator("trusted_proxies")
@@ -207,7 +210,8 @@ class Settings(BaseSettings):
     def _has_sessions(self) -> Self:
         if self.inference_only and self.monai_label:
             raise ValueError(
-                "MONAI Label keeps sessions: serve it by one process, without inference_only"
+                "MONAI Label keeps sessions, for which one process is needed: leave out "
+                "inference_only"
             )
         return self
 

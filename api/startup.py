@@ -36,7 +36,9 @@ def read_settings(given: dict[str, Any]) -> Settings:
     except SettingsError as error:
         field = re.search(r'field "(\w+)"', str(error))
         name = field[1].upper() if field else "..."
-        raise InvalidParameter(f'CAPS_MED_{name}: give a JSON list, as ["one", "two"]') from error
+        raise InvalidParameter(
+            f'CAPS_MED_{name}: must be a JSON list, such as ["one", "two"]'
+        ) from error
 
 
 def checked(settings: Settings, host: str, without_keys: bool) -> Settings:

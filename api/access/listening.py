@@ -30,7 +30,7 @@ def is_loopback(host: str) -> bool:
     try:
         found = {info[4][0] for info in socket.getaddrinfo(host or _EVERYWHERE, None)}
     except OSError as error:
-        raise InvalidParameter(f"--host {host}: no such address") from error
+        raise InvalidParameter(f"--host {host}: this machine has no such address") from error
     addresses = [ipaddress.ip_address(str(address).split("%")[0]) for address in found]
     return bool(host) and all(address.is_loopback for address in addresses)
 

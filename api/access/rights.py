@@ -23,4 +23,7 @@ def require_scope(scope: str) -> None:
     """
     key = _key.get()
     if key is not None and not key.may(scope):
-        raise Refusal(FORBIDDEN, f"this key lacks the scope {scope!r}")
+        raise Refusal(
+            FORBIDDEN,
+            f"this request needs a key with the scope {scope!r}, which yours does not have",
+        )

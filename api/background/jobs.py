@@ -187,8 +187,8 @@ class InferenceJobs:
     def _check_room(self, owner: str | None, size: int) -> None:
         if size > self._inputs.share:
             raise InputTooLarge(
-                f"the image has {size} bytes, and a job at most {self._inputs.share}: send it "
-                "without respond-async"
+                f"the image has {size} bytes, but a job takes at most {self._inputs.share}: send "
+                "it without respond-async"
             )
         if self._count.fits(owner, 1) and self._inputs.fits(owner, size):
             return

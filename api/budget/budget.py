@@ -96,14 +96,17 @@ class Budget:
         alone = claim.held + claim.working
         if alone > self.total:
             raise InputTooLarge(
-                f"this request would take about {alone} bytes of memory, allowed are {self.total}: "
-                "crop or downsample the image, or ask for less at once"
+                f"this request would need about {alone} bytes of memory, but only {self.total} "
+                "are allowed: crop or downsample the image, or request less at once"
             )
         if self.used > self.total:
-            raise NoRoom("other requests take up the memory at the moment: try again later")
+            raise NoRoom("other requests are using the memory at the moment: try again later")
         own = [each.held for each in self._claims if each.client == claim.client]
         if claim.limited and len(own) > 1 and sum(own) > LARGEST_SHARE * self.total:
-            raise NoRoom("other requests of this key take up its memory: wait for their answers")
+            raise NoRoom(
+                "other requests with this key are using its share of the memory: wait for their "
+                "answers"
+            )
 
 
 class Claim:

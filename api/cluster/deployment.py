@@ -54,7 +54,7 @@ def deploy(settings: Settings, host: str, port: int, without_keys: bool, size: S
     try:
         serve.run(app, name=APPLICATION, route_prefix="/")
     except RuntimeError as error:
-        raise InvalidParameter(f"the replicas do not start: {_reason()}") from error
+        raise InvalidParameter(f"the replicas could not be started: {_reason()}") from error
     return f"http://{options.host}:{options.port}"
 
 

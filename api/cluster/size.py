@@ -34,7 +34,7 @@ class Size(BaseSettings):
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
         if self.min_replicas > self.most:
-            raise ValueError(f"{self.most} are fewer than min_replicas={self.min_replicas}")
+            raise ValueError(f"{self.most}: must be at least min_replicas={self.min_replicas}")
         return self
 
     @property

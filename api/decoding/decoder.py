@@ -87,14 +87,14 @@ class Decoder:
                 start_new_session=True,
             )
         except OSError as error:  # too many processes or open files
-            raise NoDecoder("a decoder cannot be started") from error
+            raise NoDecoder("the decoding process cannot be started") from error
         self.files = 0
         try:
             with self._within(START_SECONDS):
                 wire.receive_line(self._answers)
         except (EOFError, OSError, wire.Garbled) as error:
             self.kill()
-            raise NoDecoder("a decoder does not start") from error
+            raise NoDecoder("the decoding process does not start") from error
 
     @property
     def pid(self) -> int:
@@ -138,13 +138,14 @@ class Decoder:
             self.kill()
             if deadline.expired or processors.used_up(self._process.returncode):
                 raise DecodeTimeout(
-                    f"not decoded within {seconds:g} s, of a small file less: send a smaller or "
-                    "simpler file"
+                    f"the file was not decoded within {seconds:g} s (less for a small file): send "
+                    "a smaller or simpler file"
                 ) from error
             log.warning("a decoder died (%s)", self._process.returncode)
             raise DecoderDied(
-                "the process that decoded the file died: the file is broken or needs too much, or "
-                "the system ended it; try once more, then save the file anew"
+                "the process that decoded the file ended unexpectedly: the file is broken or "
+                "needs too much memory, or the system ended the process; try again once, then "
+                "save the file again"
             ) from error
 
     def kill(self) -> None:

@@ -161,7 +161,8 @@ def _tar_members(file: Readable, limits: ArchiveLimits) -> Iterator[tuple[str, I
         archive = tarfile.open(fileobj=bounded, mode="r:")  # noqa: SIM115 - closed below
     except tarfile.ReadError as error:
         raise UnsupportedFormat(
-            "there is no tar in it: pack the images and label maps as zip, tar, tar.gz or tar.bz2"
+            "the archive contains no tar: pack the images and label maps as zip, tar, tar.gz or "
+            "tar.bz2"
         ) from error
     with archive:
         for count, info in enumerate(archive):
@@ -222,7 +223,7 @@ def checked(name: str) -> str | None:
     if not name.isprintable():
         raise InvalidInput(f"{told} has a name that is not printable: rename it")
     if len(parts) > DEEPEST:
-        raise InvalidInput(f"{told} is too deep: put it into at most {DEEPEST - 1} folders")
+        raise InvalidInput(f"{told} lies in too many nested folders: use at most {DEEPEST - 1}")
     if any(len(part.encode()) > LONGEST_NAME for part in parts):
         raise InvalidInput(f"{told} has a name of over {LONGEST_NAME} bytes: shorten it")
     if not parts or any(part in IGNORED or part.startswith("._") for part in parts):

@@ -118,9 +118,9 @@ class RayExecutor(FolderExecutor):
             raise
         except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
             raise ClusterUnavailable(
-                f"what answers at {self._address} does not answer as Ray's dashboard does "
-                f"({type(error).__name__}): is CAPS_MED_JOBS_RAY its address, and is the Ray of "
-                "the cluster that of the service?",
+                f"what answers at {self._address} is not a Ray dashboard "
+                f"({type(error).__name__}): check that CAPS_MED_JOBS_RAY is its address, and that "
+                "cluster and service have the same version of Ray",
                 _OK,
             ) from error
 
@@ -250,7 +250,8 @@ def _client(address: str) -> JobSubmissionClient:
             except requests.RequestException as error:
                 what = f"the Ray cluster at {address} does not answer ({type(error).__name__})"
                 raise ClusterUnavailable(
-                    f"{what}: is it running, and is CAPS_MED_JOBS_RAY its dashboard's address?"
+                    f"{what}: check that it is running, and that CAPS_MED_JOBS_RAY is the address "
+                    "of its dashboard"
                 ) from error
             except AuthenticationError as error:
                 raise ClusterUnavailable(

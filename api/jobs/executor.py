@@ -169,7 +169,7 @@ class LocalExecutor(FolderExecutor):
         """See `Executor.submit`."""
         lock = FileLock(self.files(job).lock)
         if not lock.lend():
-            raise StartRefused("its folder is in use by another process")
+            raise StartRefused("another process is using its folder")
         try:
             process = self._started(job, lock)
         finally:

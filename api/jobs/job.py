@@ -102,12 +102,12 @@ class Options(BaseModel):
                 raise InvalidParameter(f"{name}: {task} has no such option")
             if choices is not None and value not in choices:
                 listed = ", ".join(choices)
-                raise InvalidParameter(f"{name}={value!r}: {task} knows {listed}")
+                raise InvalidParameter(f"{name}={value!r}: must be one of {listed} for {task}")
 
     def _check_randomized(self) -> None:
         for name in ("instances", "channels", "plain", "individuals"):
             if getattr(self, name) is not None:
-                raise InvalidParameter(f"{name}: of no use with randomize; leave it out")
+                raise InvalidParameter(f"{name}: not used with randomize; leave it out")
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,7 @@ class Jobs:
             raise InvalidParameter("send the part 'archive', or the name of a data set as 'data'")
         if data is not None and data not in (known := self.data_sets_for(task)):
             what = f"data={data!r}: no such data set for {task}"
-            raise InvalidParameter(f"{what}; known are {', '.join(known) or 'none'}")
+            raise InvalidParameter(f"{what}; available are {', '.join(known) or 'none'}")
         await to_thread.run_sync(self.names.check, name, owner, admin)
         async with self._new_folder() as files:
             where = await self._take_data(files, task, name, data, archive, options)
@@ -372,7 +372,7 @@ class Jobs:
             Refusal: there is none of this name (404).
         """
         if name not in self.pictures(job):
-            raise Refusal(PICTURE_NOT_FOUND, "this job has no such picture")
+            raise Refusal(PICTURE_NOT_FOUND, "this job has no picture of that name")
         return (JobFiles(self.root / job.id).run(job) / "pictures" / name).read_bytes()
 
     def has_report(self, job: Job) -> bool:

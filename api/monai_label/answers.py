@@ -26,7 +26,9 @@ def label_file(result: Segmentation, asked: InferParameters, *, compress: bool) 
     largest = int(result.array.max())
     dtype = np.dtype(asked.result_dtype or np.min_scalar_type(largest))
     if largest > np.iinfo(dtype).max:
-        raise InvalidParameter(f"params.result_dtype: the id {largest} needs more")
+        raise InvalidParameter(
+            f"params.result_dtype: too small for the id {largest}; choose a larger type"
+        )
     labels = result.with_array(result.array.astype(dtype))
     if asked.result_extension.endswith(".nrrd"):
         if asked.result_compress is not None:

@@ -159,7 +159,7 @@ class Datastore:
         """
         found = await self.find(request, image)
         if found is None:
-            raise Refusal(IMAGE_NOT_FOUND, "there is no image of this id: send it first")
+            raise Refusal(IMAGE_NOT_FOUND, "there is no image with this id: send it first")
         return found
 
     async def add(self, request: Request, name: str, content: bytes, author: str) -> Image:
@@ -182,8 +182,8 @@ class Datastore:
     async def _created(self, request: Request) -> Project:
         if _ID.fullmatch(self._name):
             raise InvalidParameter(
-                "CAPS_MED_MONAI_LABEL_PROJECT names a project that is not there: its operator must "
-                "name another"
+                "CAPS_MED_MONAI_LABEL_PROJECT names a project that does not exist: the operator "
+                "of the service must name another"
             )
         return await self.projects.create(Caller.of(request), self._name, self._model)
 

@@ -98,5 +98,7 @@ async def json_body(request: Request) -> bytes:
     async for piece in request.stream():
         content += piece
         if len(content) > MOST_BYTES:
-            raise InputTooLarge(f"the parameters are over {MOST_BYTES} bytes")
+            raise InputTooLarge(
+                f"the parameters are too long: at most {MOST_BYTES} bytes are allowed"
+            )
     return bytes(content)

@@ -73,8 +73,8 @@ class Sessions:
         """
         if len(content) > self._bytes.share:
             raise InputTooLarge(
-                f"the image has {len(content)} bytes, sessions hold {self._bytes.share}: send it "
-                "with each call"
+                f"the image has {len(content)} bytes, but sessions hold only {self._bytes.share}: "
+                "send it with each call"
             )
         while not self._fits(owner, len(content)):
             own = next((each for each in self._sessions.values() if each.owner == owner), None)

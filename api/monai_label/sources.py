@@ -69,7 +69,7 @@ async def source_of(
     if is_uid(image) and engine.archives.names:
         reference = await archived(engine, image)
         return Source(await archived_image(engine, reference, fitting=fitting))
-    raise Refusal(IMAGE_NOT_FOUND, "there is no image of this id: send it first")
+    raise Refusal(IMAGE_NOT_FOUND, "there is no image with this id: send it first")
 
 
 async def archived(engine: Engine, series: str) -> SeriesReference:

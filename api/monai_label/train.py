@@ -73,7 +73,7 @@ async def _started(
 
 def _check_trainer(project: Project, model: str | None) -> None:
     if model not in (None, project.trained_name):
-        raise ModelNotFound(f"there is no such trainer: there is {project.trained_name}")
+        raise ModelNotFound(f"there is no such trainer: the only one is {project.trained_name}")
 
 
 @router.delete("/", summary="Stop the training", responses=problems(404, 422, 503))

@@ -39,7 +39,7 @@ def check_exportable(store: ProjectStore, project: Project, layout: Layout) -> N
     """
     kinds = store.kinds(project.id)
     if not kinds:
-        raise Refusal(DATA_NOT_FIT, "no image is corrected yet")
+        raise Refusal(DATA_NOT_FIT, "no image has been corrected yet: correct some, then export")
     if layout != "nnunet":
         return
     if len({axes for axes, _ in kinds}) > 1:

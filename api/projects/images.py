@@ -207,8 +207,8 @@ def _paired(images: Sequence[Upload], labels: Sequence[Upload]) -> dict[str, Upl
     for upload in labels:
         if stems.count(upload.stem) != 1 or upload.stem in found:
             raise InvalidParameter(
-                f"labels: {upload.shown_name} belongs to no image of this request: call it like "
-                "its image, and send one label map for an image"
+                f"labels: {upload.shown_name} belongs to no image of this request: give it the "
+                "name of its image, and send one label map per image"
             )
         found[upload.stem] = upload
     return found

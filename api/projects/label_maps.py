@@ -71,8 +71,8 @@ def fitted(labels: MedicalImage, image: Image, names: Mapping[int, str]) -> Medi
     affine = image.geometry
     if affine is not None and np.abs(labels.affine - affine).max() > AFFINE_TOLERANCE:
         raise InvalidInput(
-            "the label map has another affine than its image: resample it, or copy the image's "
-            "header if they are aligned"
+            "the label map and its image have different affines: resample the label map, or copy "
+            "the image's header if they are aligned"
         )
     return match_labels(labels, names, binary=set(names) == {0, 1})
 

@@ -72,7 +72,7 @@ class Learning:
         if self._jobs is None:
             raise Refusal(TRAINING_UNAVAILABLE, "this service trains no models")
         if project.id in self._starting:
-            raise Refusal(LEARNING, "a round of this project is beginning: wait, or cancel it")
+            raise Refusal(LEARNING, "a round of this project is just starting: wait, or cancel it")
         self._starting.add(project.id)
         try:
             if await to_thread.run_sync(self._store.open_round, project.id):
@@ -123,7 +123,9 @@ class Learning:
             await to_thread.run_sync(self._store.add_round, new, held_out)
         except (sqlite3.IntegrityError, Refusal) as error:  # deleted, or learning elsewhere
             await to_thread.run_sync(jobs.cancel, job.id)
-            raise Refusal(LEARNING, "the project is learning already, or deleted") from error
+            raise Refusal(
+                LEARNING, "the project is already learning, or has been deleted"
+            ) from error
         return new
 
     def _corrected(self, project: Project) -> list[Image]:

@@ -122,7 +122,7 @@ class Projects:
             InvalidParameter: the name is not printable, or `labels` has other ids.
         """
         if not name.strip() or not name.isprintable():
-            raise InvalidParameter("name: use printable characters")
+            raise InvalidParameter("name: must contain only printable characters")
         bundle = await self._engine.bundle(model)
         if bundle.card.task != "segmentation":
             raise WrongTask(f"{model} is a {bundle.card.task} model: choose one that segments")

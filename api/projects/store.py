@@ -53,7 +53,9 @@ class ProjectStore:
             query = "SELECT COUNT(*) FROM projects WHERE owner IS ?"
             (count,) = connection.execute(query, (project.owner,)).fetchone()
             if count >= MOST_PROJECTS:
-                raise Refusal(QUOTA, f"a key may have {MOST_PROJECTS} projects: delete some")
+                raise Refusal(
+                    QUOTA, f"a key may have at most {MOST_PROJECTS} projects: delete some"
+                )
             _insert(connection, "projects", asdict(project))
         return self._known_project(project.id)
 
@@ -308,9 +310,11 @@ class ProjectStore:
         query = "SELECT TOTAL(bytes), TOTAL(bytes) FILTER (WHERE owner IS ?) FROM projects"
         total, own = connection.execute(query, (owner,)).fetchone()
         if total > self._quota:
-            raise Refusal(QUOTA, "the disk quota of all projects is used up: delete some")
+            raise Refusal(QUOTA, "the disk quota for all projects is used up: delete some")
         if owner is not None and own > self._quota // 2:
-            raise Refusal(QUOTA, "the projects of this key take up its share: delete some")
+            raise Refusal(
+                QUOTA, "the projects of this key have used up its share of the disk: delete some"
+            )
 
     def _number(self, where: str, *values: object) -> int:
         with self.database.connection() as connection:

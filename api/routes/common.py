@@ -67,7 +67,7 @@ def _check_names(
             hint = f"; {name!r} is a {other}" if name in others else ""
             raise InvalidParameter(f"there is no {kind} {name!r}: known are {listed}{hint}")
         if count > 1 and not known[name]:
-            raise InvalidParameter(f"{name}: given {count} times, and there may be one")
+            raise InvalidParameter(f"{name}: given {count} times, but only one is allowed")
 
 
 async def _check_form(request: Request, parts: _Names) -> None:
@@ -86,7 +86,7 @@ async def _check_form(request: Request, parts: _Names) -> None:
     command = upload(document, path, address)
     hint = "" if command is None else f", as `{command}` does (not --data-binary)"
     raise UnsupportedFormat(
-        f"the body is not a form: send files as parts of a multipart form{hint}"
+        f"the body is not a form: send each file as a part of a multipart form{hint}"
     )
 
 

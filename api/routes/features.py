@@ -90,7 +90,7 @@ def _pixel(layer: str | None, row: int | None, column: int | None) -> tuple[str,
     if row is None and column is None:
         return None
     if layer is None or row is None or column is None:
-        raise InvalidParameter("row and column: give both, and the layer")
+        raise InvalidParameter("row and column: must be given together, and with the layer")
     return layer, row, column
 
 

@@ -102,10 +102,10 @@ async def _drawn(
     """The images that poses of a class capsule stand for."""
     asked.form_of(["npz", "png"])
     if source or capsule is None:
-        raise InvalidParameter("poses: give 'capsule' beside them, and no image")
+        raise InvalidParameter("poses: give 'capsule' as well, and no image")
     vectors = [_numbers(pose, "poses", "0.1,-0.2;0.3,0") for pose in poses.split(";")]
     if len({len(vector) for vector in vectors}) > 1:
-        raise InvalidParameter("poses: all need the same number of atoms")
+        raise InvalidParameter("poses: all must have the same number of atoms")
     loaded = await engine.load(model)
     work: Apply[Drawing] = Apply(
         lambda model: model.draw(capsule, vectors),

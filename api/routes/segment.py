@@ -105,7 +105,9 @@ async def segment(
     loaded = await engine.load(model)
     decoded = await source.decoded(engine, loaded)
     if report and not store:
-        raise InvalidParameter("report: only with store; ask for the report itself as format=sr")
+        raise InvalidParameter(
+            "report: only used with store; to get the report as the answer, use format=sr"
+        )
     then = _storing(engine, source, decoded, report) if store else None
     beside = [] if decoded.origin is None or map else [*_OF_DICOM]
     forms = [*_formats(loaded, decoded, map), *beside, "npz", "zip", "json"]
@@ -143,7 +145,7 @@ def _storing(
         UnsupportedFormat: no DICOM SEG can refer to it.
     """
     if source.reference is None:
-        raise InvalidParameter("store: only with archive, study and series")
+        raise InvalidParameter("store: only used with archive, study and series")
     check_writable(image, "labels", 1, "dicom")
     archive = source.reference.archive
     note(stored=archive)

@@ -77,9 +77,9 @@ async def optional_source(
     if not named:
         return Source(image, None, choice) if image else None
     if image:
-        raise InvalidParameter("image: send it, or name a series of an archive, not both")
+        raise InvalidParameter("image: send a file or name a series of an archive, not both")
     if archive is None or study is None or series is None:
-        raise InvalidParameter("archive, study and series: name all three")
+        raise InvalidParameter("archive, study and series: must be given together")
     return Source((), SeriesReference(archive, study, series), Choice(volume=choice.volume))
 
 

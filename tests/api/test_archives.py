@@ -130,10 +130,10 @@ class TestRequests:
         [
             ({"archive": "http://evil.example"}, 404, "archive_not_found", "known are orthanc"),
             ({"archive": "../orthanc"}, 404, "archive_not_found", "known are orthanc"),
-            ({"series": "1.2/../../../patients"}, 422, "invalid_parameter", "no DICOM UID"),
-            ({"series": "1.2%2f..%2f3"}, 422, "invalid_parameter", "no DICOM UID"),
-            ({"study": "1.2?x=1"}, 422, "invalid_parameter", "no DICOM UID"),
-            ({"study": "http://evil.example"}, 422, "invalid_parameter", "no DICOM UID"),
+            ({"series": "1.2/../../../patients"}, 422, "invalid_parameter", "not a DICOM UID"),
+            ({"series": "1.2%2f..%2f3"}, 422, "invalid_parameter", "not a DICOM UID"),
+            ({"study": "1.2?x=1"}, 422, "invalid_parameter", "not a DICOM UID"),
+            ({"study": "http://evil.example"}, 422, "invalid_parameter", "not a DICOM UID"),
             ({"series": "1." * 33}, 422, "invalid_parameter", "at most 64"),
             ({"series": "1.2.3"}, 404, "series_not_found", "no such series"),
         ],
@@ -149,10 +149,10 @@ class TestRequests:
         path = f"{service.address}/v1/models/tiny-segmentation/segment"
         image, series = {"image": zipped()}, {"archive": "orthanc", "study": STUDY}
         for files, data, said in (
-            (image, {"store": "true"}, "store: only with archive"),
-            (image, {"report": "true"}, "report: only with store"),
+            (image, {"store": "true"}, "store: only used with archive"),
+            (image, {"report": "true"}, "report: only used with store"),
             (image, {**series, "series": SERIES}, "not both"),
-            (None, series, "name all three"),
+            (None, series, "must be given together"),
         ):
             answer = http.post(path, files=files, data=data)
             assert answer.status_code == 422 and said in answer.json()["detail"], said

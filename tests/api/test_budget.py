@@ -38,7 +38,9 @@ class TestBudget:
     def test_what_could_never_fit_is_another_error(self) -> None:
         with Budget(100).claim() as claim:
             claim.add(90)
-            with pytest.raises(InputTooLarge, match="about 101 bytes of memory, allowed are 100"):
+            with pytest.raises(
+                InputTooLarge, match="about 101 bytes of memory, but only 100 are allowed"
+            ):
                 claim.add(6, 5)
             claim.add(10)
 
@@ -68,7 +70,7 @@ class TestBudget:
         budget = Budget(100)
         with budget.claim("key", limited=True) as first, budget.claim("key", limited=True) as more:
             first.add(45)
-            with pytest.raises(NoRoom, match="of this key"):
+            with pytest.raises(NoRoom, match="with this key"):
                 more.add(10)
             with budget.claim("other", limited=True) as other:
                 other.add(55)  # alone it may
@@ -120,7 +122,7 @@ def test_what_could_never_fit_is_refused_before_the_work(server: Running, form: 
     with server.held(NAME):  # no network runs: the answer comes at once all the same
         answer = post(server, flat(2048, 2048), f"features?format={form}")
     assert (answer.status_code, answer.json()["code"]) == (413, "input_too_large")
-    assert "crop or downsample the image, or ask for less" in answer.json()["detail"]
+    assert "crop or downsample the image, or request less" in answer.json()["detail"]
 
 
 def test_a_decoded_image_is_refused_before_it_is_read(models: Path) -> None:

@@ -187,7 +187,7 @@ def test_poses_are_drawn_without_an_image(
 @pytest.mark.parametrize(
     ("form", "said"),
     [
-        ({"poses": "0"}, "give 'capsule' beside them"),
+        ({"poses": "0"}, "give 'capsule' as well"),
         ({"poses": "0", "capsule": "0"}, "a pose of 1 atoms: the capsules have 16"),
         ({"poses": "nan" + 15 * ",0", "capsule": "0"}, "each atom must be from -1000 to 1000"),
         ({"poses": "inf" + 15 * ",0", "capsule": "0"}, "each atom must be from -1000 to 1000"),

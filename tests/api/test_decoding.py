@@ -158,7 +158,9 @@ def test_a_process_that_is_killed_over_a_file_is_one_error(picture: bytes) -> No
                 os.kill(pid, signal.SIGKILL)
 
         async def fails() -> None:
-            with pytest.raises(DecoderDied, match="the process that decoded the file died"):
+            with pytest.raises(
+                DecoderDied, match="the process that decoded the file ended unexpectedly"
+            ):
                 await pool.decode(picture, "image")
 
         run_async(both())

@@ -249,7 +249,7 @@ def test_bad_requests(client: Client, discs: Path) -> None:
     assert "segmentation has no such option" in str(error)
     wrong = {"data": "mni152"}  # it has label maps, not classes
     error = refused(lambda: train("classification", "x", **wrong), 422, "invalid_parameter")
-    assert "no such data set for classification; known are discs" in str(error)
+    assert "no such data set for classification; available are discs" in str(error)
     bound = {"data": "discs", "noise_size": "1000000000"}
     refused(lambda: train("synthesis", "x", **bound), 422, "invalid_parameter")
     refused(lambda: train("segmentation", "x", data="nope"), 422, "invalid_parameter")

@@ -120,7 +120,7 @@ def test_label_maps_alone_train_a_model_for_any_contrast(
             {"labels": "/etc/passwd"},
             "labels='/etc/passwd': give names (1=cortex), one of freesurfer-tissue",
         ),
-        ({"channels": "FLAIR"}, "channels: of no use with randomize; leave it out"),
+        ({"channels": "FLAIR"}, "channels: not used with randomize; leave it out"),
         (
             {"task": "synthesis", "network": "capspix2pix"},
             "randomize: synthesis has no such option",

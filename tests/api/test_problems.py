@@ -32,7 +32,7 @@ def test_unknown_model(client: TestClient, picture: bytes) -> None:
     detail = post(client, "/v1/models/nope/segment", 404, "model_not_found", files=files)
     assert "there is axon-segmentation" in detail
     path = "/v1/models/tiny-segmentation@9/segment"
-    assert "there is 1" in post(client, path, 404, "model_not_found", files=files)
+    assert "available are 1" in post(client, path, 404, "model_not_found", files=files)
     post(client, "/v1/models/..%2f..%2fetc/segment", 404, "not_found", files=files)
     for name in ("a" * 300, "%00"):
         post(client, f"/v1/models/{name}/segment", 404, "model_not_found", files=files)
@@ -49,10 +49,10 @@ def test_what_is_given_twice(client: TestClient, picture: bytes, labels: bytes) 
     path, part = "/v1/models/tiny-synthesis/synthesize", ("labels", labels)
     for twice in ([part, part], [part, ("seed", (None, "1")), ("seed", (None, "2"))]):
         detail = post(client, path, 422, "invalid_parameter", files=twice)
-        assert detail == f"{twice[-1][0]}: given 2 times, and there may be one"
+        assert detail == f"{twice[-1][0]}: given 2 times, but only one is allowed"
     asked = f"{path}?format=png&format=json"
     detail = post(client, asked, 422, "invalid_parameter", files=[part])
-    assert detail == "format: given 2 times, and there may be one"
+    assert detail == "format: given 2 times, but only one is allowed"
     path, channels = "/v1/models/tiny-segmentation/segment", [("image", picture)] * 2
     assert "channel" in client.post(path, files=channels).json()["detail"]
 
@@ -122,7 +122,7 @@ def test_a_missing_part_is_named(client: TestClient) -> None:
 
 def test_text_in_place_of_a_file_is_told(client: TestClient) -> None:
     detail = post(client, SEGMENT, 422, "invalid_parameter", files={"image": (None, "t1.nii.gz")})
-    assert detail == "image: is text, not a file: send `-F image=@FILE`"
+    assert detail == "image: must be a file, got text: send it with `-F image=@FILE`"
 
 
 def test_a_bare_file_that_claims_to_be_a_form_is_told(client: TestClient, volume: bytes) -> None:

@@ -58,7 +58,9 @@ def test_the_client_that_waits_gets_its_answer(replica: TestClient, picture: byt
 
 
 def test_monai_label_needs_one_process() -> None:
-    with pytest.raises(ValueError, match="MONAI Label keeps sessions: serve it by one process"):
+    with pytest.raises(
+        ValueError, match="MONAI Label keeps sessions, for which one process is needed"
+    ):
         Settings(inference_only=True, monai_label=True)
 
 

@@ -68,9 +68,13 @@ def test_it_is_ready_and_counts(address: str) -> None:
     ("name", "value", "message"),
     [
         ("CAPS_MED_WORKERS", "abc", "CAPS_MED_WORKERS: "),
-        ("CAPS_MED_PRELOAD", "brain-t1-tissue", "CAPS_MED_PRELOAD: give a JSON list"),
+        ("CAPS_MED_PRELOAD", "brain-t1-tissue", "CAPS_MED_PRELOAD: must be a JSON list"),
         ("CAPS_MED_KEYS", __file__, "is not a file of API keys"),
-        ("CAPS_MED_DEVICE", "cuda:99", "CAPS_MED_DEVICE='cuda:99': no such device here"),
+        (
+            "CAPS_MED_DEVICE",
+            "cuda:99",
+            "CAPS_MED_DEVICE='cuda:99': this machine has no such device",
+        ),
         ("CAPS_MED_ROUTING", "fast", "CAPS_MED_ROUTING: routing backend 'fast': must be one of"),
     ],
 )

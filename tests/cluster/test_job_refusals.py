@@ -121,9 +121,7 @@ def test_a_job_that_did_not_start_for_a_reason_that_is_not_told(tmp_path: Path) 
 def test_what_is_no_ray_cluster_refuses_a_job(version: str, tmp_path: Path) -> None:
     with head((200, "{}"), version=version) as address:
         place = Place(tmp_path, address, "")
-        with pytest.raises(
-            StartRefused, match=r"as Ray's dashboard does .*CAPS_MED_JOBS"
-        ) as raised:
+        with pytest.raises(StartRefused, match=r"is not a Ray dashboard .*CAPS_MED_JOBS") as raised:
             place.executor.submit(place.job)
     assert not raised.value.permanent
 
@@ -135,14 +133,14 @@ def test_what_is_said_of_a_job_in_other_words_tells_nothing_of_it(
     with head((200, '{"job_id": "x", "submission_id": "x"}'), job) as address:
         place = Place(tmp_path, address, "")
         place.executor.submit(place.job)
-        with pytest.raises(ClusterUnavailable, match="as Ray's dashboard does") as raised:
+        with pytest.raises(ClusterUnavailable, match="is not a Ray dashboard") as raised:
             place.executor.alive(place.job)
     assert not raised.value.for_all
 
 
 def test_without_an_answer_it_is_not_known_whether_the_job_starts(tmp_path: Path) -> None:
     with pytest.raises(
-        ClusterUnavailable, match="is it running, and is CAPS_MED_JOBS_RAY"
+        ClusterUnavailable, match="check that it is running, and that CAPS_MED_JOBS_RAY"
     ) as raised:
         place = Place(tmp_path, "http://127.0.0.1:9", "")
         place.executor.submit(place.job)

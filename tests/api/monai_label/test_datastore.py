@@ -173,7 +173,7 @@ def test_label_maps_that_do_not_fit(client: Client, tmp_path: Path) -> None:
         client.save_label("a", str(large), params=segments("nucleus"))
     moved = tmp_path / "moved.nii.gz"
     write_image(MedicalImage(np.zeros(SHAPE, np.uint8), np.eye(4), kind="labels"), moved)
-    with pytest.raises(Exception, match=r"Status: 422; .*another affine"):
+    with pytest.raises(Exception, match=r"Status: 422; .*different affines"):
         client.save_label("a", str(moved))
     file = label_file(tmp_path, {3: slice(0, 2)})
     with pytest.raises(Exception, match=r"Status: 422; .*no segment 3 is named"):
@@ -201,9 +201,9 @@ def test_other_models_are_asked_but_their_answers_not_kept(
 @pytest.mark.parametrize("image", ["../../x", "/etc/passwd", "0" * 32, "a\0b", "%", "'; --"])
 def test_ids_that_are_none(client: Client, tmp_path: Path, image: str) -> None:
     client.upload_image(volume_file(tmp_path), "a")
-    with pytest.raises(Exception, match=r"Status: 404; .*no image of this id"):
+    with pytest.raises(Exception, match=r"Status: 404; .*no image with this id"):
         client.infer(MODEL, image, {})
-    with pytest.raises(Exception, match=r"Status: 404; .*no image of this id"):
+    with pytest.raises(Exception, match=r"Status: 404; .*no image with this id"):
         client.save_label(image, label_file(tmp_path, {}))
     with pytest.raises(Exception, match="Status: 404"):
         client.download_label(image, "final")

@@ -232,7 +232,7 @@ def test_poses_count_towards_the_memory_of_a_request(store: ProjectStore) -> Non
     with Budget(10**6).claim() as claim:
         assert choice.next(project.id, "diversity", "anna") is not None
         assert claim.held > 3 * 4 * len(pose)
-    with Budget(10_000).claim(), pytest.raises(InputTooLarge, match="would take about"):
+    with Budget(10_000).claim(), pytest.raises(InputTooLarge, match="would need about"):
         choice.next(project.id, "diversity", "anna")
 
 

@@ -111,7 +111,7 @@ def test_a_volume_keeps_its_geometry(client: httpx.Client, create: Create, volum
     moved[0, 3] += 1
     array = np.zeros((1, 20, 28, 3), np.uint8)
     wrong = {
-        "another affine": MedicalImage(array, moved, kind="labels"),
+        "different affines": MedicalImage(array, moved, kind="labels"),
         "the size": MedicalImage(array[:, :10], source.affine, kind="labels"),
         "the ids 9": MedicalImage(array + 9, source.affine, kind="labels"),
     }
