@@ -228,7 +228,7 @@ def test_a_model_that_means_the_same_by_the_labels(opened: Callable[..., Page]) 
     expect(model).to_have_value("axon-synthesis")
     expect(mistaken).to_have_count(0)
     model.select_option("brain-t1-synthesis")
-    expect(mistaken).to_contain_text("in which 1 is axon; brain-t1-synthesis reads it as cerebrospi")
+    expect(mistaken).to_contain_text("in which 1 is axon; brain-t1-synthesis reads it as cere")
 
 
 #: The first pictures are decoded when `letGo` is called, and then `late` is true.
