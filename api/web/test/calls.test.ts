@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { later } from '../src/background.js';
-import { call, Problem, post, service } from '../src/service.svelte.js';
+import { call, type Problem, post, service } from '../src/service.svelte.js';
 
 afterEach(() => {
   vi.unstubAllGlobals();
@@ -14,7 +14,10 @@ describe('a job', () => {
     const said: string[] = [];
     let posts = 0;
     const answer = (path: string, method: string): Response => {
-      if (method === 'POST') return Response.json({ id: `${(posts += 1)}` });
+      if (method === 'POST') {
+        posts += 1;
+        return Response.json({ id: String(posts) });
+      }
       if (Number(/jobs\/(\d+)/.exec(path)?.[1]) <= lost) return Response.json(LOST, { status: 404 });
       if (path.endsWith('/result')) return new Response('the label map');
       return Response.json({ state: 'succeeded', progress: { done: 1, total: 1 } });

@@ -204,8 +204,8 @@ def files_of_zip(data: bytes, limits: Limits, series: str | None = None) -> list
     found = _found(contents, limits, "max_inflated_bytes", series)
     if not found.counts:
         raise UnsupportedFormat(
-            "zip: contains no DICOM picture: a zip must contain a DICOM series or one image (a single "
-            "file of another format, or .mhd and .raw)"
+            "zip: contains no DICOM picture: a zip must contain a DICOM series or one image (a "
+            "single file of another format, or .mhd and .raw)"
         )
     return _one_series(found, "the zip", series)
 

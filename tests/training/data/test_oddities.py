@@ -293,10 +293,10 @@ def test_arrays_of_a_single_slice_are_not_turned(
             write_array(mask, tmp_path / "labels" / f"{number}.npy", label_axis)  # type: ignore[arg-type]
     dataset = open_dataset(tmp_path)
     for flat in (True, False):
-        image, label = dataset.read(dataset.cases[0], flat=flat)
-        np.testing.assert_array_equal(image.array.squeeze(), pixels)
+        read, label = dataset.read(dataset.cases[0], flat=flat)
+        np.testing.assert_array_equal(read.array.squeeze(), pixels)
         np.testing.assert_array_equal(label.array.squeeze(), mask)
-        assert image.spatial_shape == label.spatial_shape
+        assert read.spatial_shape == label.spatial_shape
 
 
 def write_array(picture: NDArray[np.generic], path: Path, axis: int | None) -> None:

@@ -89,7 +89,7 @@ def test_what_could_not_be_written_whole_is_not_left(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
     """A part of the patches would be in the way of the next attempt, or be trained on."""
-    out, written = tmp_path / "out", []
+    out, written = tmp_path / "out", list[Path]()
     if there:
         out.mkdir()
 

@@ -426,8 +426,8 @@ def test_pictures_of_floats_are_not_taken_for_bytes(
             ("labels", shares[..., 0] > 0.5),
         ):
             (tmp_path / kind).mkdir(exist_ok=True)
-            array = values.squeeze().astype(dtype if kind == "images" else np.uint8)
-            np.save(tmp_path / kind / f"{number}.npy", array)
+            stored = np.dtype(dtype if kind == "images" else np.uint8)
+            np.save(tmp_path / kind / f"{number}.npy", values.squeeze().astype(stored))
     card = open_dataset(tmp_path).card
     assert card is not None
     assert plan_synthesis(card, CPU)["preparation"].normalization.window == window
