@@ -92,7 +92,7 @@ class ImageGenerator:
         rng = np.random.default_rng([self.seed, number, 0, 3])
         seed, like = int(rng.integers(2**31)), int(rng.integers(len(self.scale.levels)))
         made = self.generator.synthesize(new.label, seed)
-        image = new.label.with_array(self.scale.restore(made.array, like), kind="image")
+        image = self.scale.image(new.label, made.array, like)
         card = self.judge.bundle.card
         found = self.judge.segment(image)
         dice = mean_dice(found.array, card.match(new.label).array, list(card.labels)[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ class Scale(BaseModel):
         levels: of each real image, the intensities that became 0 and 1.
         dtype: of the real images.
         masked: whether everything but the subject is exactly 0 in them.
+        white: of all of them, see `MedicalImage.white`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -28,6 +30,7 @@ class Scale(BaseModel):
     levels: tuple[tuple[float, float], ...]
     dtype: str
     masked: bool
+    white: int | None = None
 
     @classmethod
     def of(cls, images: Sequence[MedicalImage], normalization: Normalization) -> Scale:
@@ -37,7 +40,18 @@ class Scale(BaseModel):
             levels=levels,
             dtype=np.result_type(*(image.array.dtype for image in images)).name,
             masked=normalization.foreground_only,
+            white=images[0].white if len({image.white for image in images}) == 1 else None,
         )
+
+    def image(self, label: MedicalImage, pixels: NDArray[np.floating], like: int) -> MedicalImage:
+        """A synthetic image of a label map as it is when it is read from its file.
+
+        Args:
+            label: ``[1, *S]``.
+            pixels, like: as of `restore`; ``[C, *S]``.
+        """
+        made = label.with_array(self.restore(pixels, like), kind="image")
+        return replace(made, white=self.white)
 
     def restore(self, pixels: NDArray[np.floating], like: int) -> NDArray[np.generic]:
         """Pixels in [0, 1] in the intensities of one of the real images.

@@ -411,6 +411,17 @@ def test_the_threshold_follows_from_the_held_out_scores() -> None:
     assert threshold_of([0.9, 0.1]) == pytest.approx(0.25)
 
 
+def test_a_judge_of_8_bits_sees_synthetic_images_of_16_bits_as_real_ones() -> None:
+    """White is 65535 in them: on a scale up to 255 nearly all of them would be white."""
+    real = MedicalImage(np.full((1, 4, 4), 30_000, np.uint16), format="png", white=65535)
+    judge = Normalization(window=(0, 255))
+    label = MedicalImage(np.ones((1, 4, 4), np.uint8), format="png", kind="labels")
+    made = Scale.of([real, real], judge).image(label, np.full((1, 4, 4), 0.5, np.float32), 0)
+    assert made.array.dtype == np.uint16
+    seen = judge.for_white(made.white).apply(made.array)
+    np.testing.assert_allclose(seen, 0.5, atol=1e-4)
+
+
 def test_intensities_are_those_of_the_files() -> None:
     rng = np.random.default_rng(0)
     image = read_image(_tiff(rng.integers(200, 5000, (32, 32)).astype(np.uint16)))
