@@ -97,6 +97,7 @@ def test_a_model_whose_card_says_so_refines_unless_it_is_unticked(
 ) -> None:
     page, model = opened("segment"), caps_med.load_model("brain-tissue")
     tick, provenance = page.locator("#segment .refine"), page.locator("#segment .provenance")
+    page.locator("#segment .model").select_option("hippocampus")
     expect(tick).not_to_be_checked()
     page.locator("#segment .model").select_option("brain-tissue")
     expect(tick).to_be_checked()
@@ -173,7 +174,9 @@ def test_a_dicom_series_comes_back_as_dicom_seg(
 def test_a_volume_is_cancelled(opened: Callable[..., Page]) -> None:
     page = opened("segment")
     name = f"{'sub-01_ses-02_acq-highres_' * 6}T1w.nii.gz"  # pushes nothing out of reach
-    content = samples.COLIN27.read_bytes()
+    head = read_image(samples.COLIN27)
+    long = MedicalImage(np.repeat(head.array, 8, -1), head.affine)  # not done before the click
+    content = encode_image(long, "nifti")
     file = FilePayload(name=name, mimeType="application/gzip", buffer=content)
     page.locator("#segment input[type=file]").set_input_files(file)
     expect(page.locator("#segment .busy")).to_contain_text(re.compile(r"\d+ of \d+ done"))
