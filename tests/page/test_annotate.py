@@ -233,6 +233,10 @@ def test_a_volume_is_corrected_by_keyboard(
     expect(page.locator(SAID)).to_contain_text("Saved as version 2")
     expect(page.locator(STANDING)).to_contain_text("Not saved, but kept in this tab")
     assert int((labels(page, image, 2) == 1).sum()) == 4 * 21
+    brush = page.locator(f"{VIEW} .brush-box")
+    expect(brush).to_contain_text("5 pixels, 10 mm")
+    page.locator(f"{VIEW} .planes").select_option("Sagittal")
+    expect(brush).to_contain_text("5 pixels, 10 to 15 mm")
     canvas.press("?")
     expect(page.locator("#help")).to_contain_text("interpolate between the slices")
 
@@ -422,6 +426,37 @@ class TestOtherOrders:
         for route in held:
             route.continue_()
         expect(rows.filter(has_text="corrected")).to_have_count(2)
+
+    def test_an_upload_goes_on_when_its_project_is_left(
+        self, page: Page, request: pytest.FixtureRequest
+    ) -> None:
+        held = held_requests(page, re.compile(r"/images$"), "POST")
+        page.locator(f"{VIEW} .drop input").set_input_files(pictures())
+        upload = sent(page, held, 0)
+        page.locator(f"{VIEW} .leave").click()
+        row = page.locator(f"{VIEW} .projects tr", has_text=request.node.name)
+        expect(row).to_contain_text("Uploading 2 images")
+        lists = held_requests(page, re.compile(r"/images\?"), "GET")
+        row.locator(".open").click()
+        expect(page.locator(f"{VIEW} .project")).to_contain_text("0 of 2 corrected")
+        for route in lists:
+            route.continue_()
+        page.unroute(re.compile(r"/images\?"))
+        expect(page.locator(f"{VIEW} .busy")).to_contain_text("Uploading 2 images")
+        rows = page.locator(f"{VIEW} .images tr")
+        expect(rows).to_have_count(2)
+        page.locator(f"{VIEW} .leave").click()
+        upload.continue_()
+        expect(row.locator("td").nth(3)).to_have_text("4")
+        expect(row).not_to_contain_text("Uploading")
+        row.locator(".open").click()
+        expect(rows).to_have_count(4)
+
+    def test_the_image_that_is_opened_is_in_sight(self, page: Page) -> None:
+        """On a phone the list of images lies far below."""
+        page.set_viewport_size({"width": 390, "height": 700})
+        self.open(page, "disc-1.png")
+        expect(page.locator(CANVAS)).to_be_in_viewport(ratio=0.9)
 
     def test_what_was_doubtful_about_an_image_is_told(self, page: Page) -> None:
         part = FilePayload(name="ct.dcm", mimeType="application/dicom", buffer=ct(-2000))

@@ -47,6 +47,9 @@ async function all<T>(path: string, name: string, signal?: AbortSignal): Promise
   return found;
 }
 
+/** How many images a project has. */
+export const sizeOf = ({ counts }: Project): number => Object.values(counts).reduce((sum, count) => sum + count, 0);
+
 export const projects = (): Promise<Project[]> => all('v1/projects', 'projects');
 export const project = (id: string): Promise<Project> => json(at(id));
 export const images = (id: string): Promise<Image[]> => all(at(id, '/images'), 'images');
