@@ -120,3 +120,9 @@ export const when = (time: string): string => new Date(time).toLocaleString('en'
 /** A number as people read it. */
 export const formatted = (value: number, maximumSignificantDigits = 3): string =>
   value.toLocaleString('en', { maximumSignificantDigits });
+
+/** A score, with as many digits as tell it from a perfect one. */
+export const scoreText = (value: number): string => {
+  const digits = value < 1 ? Math.max(3, Math.ceil(-Math.log10(1 - value))) : 3;
+  return formatted(value, Math.min(digits, 9));
+};

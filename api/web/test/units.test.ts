@@ -2,7 +2,7 @@ import { zipSync } from 'fflate';
 import { describe, expect, it, vi } from 'vitest';
 import { leftBehind, standing } from '../src/background.js';
 import { choose, offered, withChoices, withOffer } from '../src/choices.js';
-import { capsuleNames, type Detail, inOrder, type Model, toBeginWith } from '../src/catalog.svelte.js';
+import { capsuleNames, type Detail, inOrder, type Model, scoreText, toBeginWith } from '../src/catalog.svelte.js';
 import { meanCouplings, meanLengths } from '../src/couplings.js';
 import { compare, translation } from '../src/compare.js';
 import { BOX, chart, ticks } from '../src/curve.js';
@@ -411,6 +411,12 @@ describe('colours', () => {
 describe('a position', () => {
   it('names its anatomical directions', () => {
     expect(position([12, -3.46, 0])).toBe('R 12.0 · P 3.5 · S 0.0 mm');
+  });
+});
+
+describe('a score', () => {
+  it('is not rounded to a perfect one', () => {
+    expect([0, 0.8614, 0.9997, 0.99996, 1, 37.25].map(scoreText)).toEqual(['0', '0.861', '0.9997', '0.99996', '1', '37.3']);
   });
 });
 
