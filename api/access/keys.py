@@ -116,7 +116,9 @@ class KeyStore:
         if not _NAME.fullmatch(name):
             raise InvalidParameter(f"name {name!r}: use 1 to 64 letters, digits, '.', '_', '-'")
         if not scopes or not set(scopes) <= set(SCOPES):
-            raise InvalidParameter(f"scope: must be one or more of {', '.join(SCOPES)}")
+            raise InvalidParameter(
+                f"scope {', '.join(scopes)!r}: must be one or more of {', '.join(SCOPES)}"
+            )
         identity, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
         listed = " ".join(scope for scope in SCOPES if scope in scopes)
         created = _now()

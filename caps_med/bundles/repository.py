@@ -164,7 +164,7 @@ class ModelRepository:
 
     def _known(self) -> str:
         names = self.names()
-        known = f"there is {', '.join(names)}" if names else "there is none"
+        known = f"available are {', '.join(names)}" if names else "there are none"
         return known if self.root.is_dir() else f"{known} (no folder {self.root})"
 
 

@@ -30,7 +30,7 @@ def post(client: TestClient, path: str, status: int, code: str, **request: Any) 
 def test_unknown_model(client: TestClient, picture: bytes) -> None:
     files = {"image": picture}
     detail = post(client, "/v1/models/nope/segment", 404, "model_not_found", files=files)
-    assert "there is axon-segmentation" in detail
+    assert "available are axon-segmentation" in detail
     path = "/v1/models/tiny-segmentation@9/segment"
     assert "available are 1" in post(client, path, 404, "model_not_found", files=files)
     post(client, "/v1/models/..%2f..%2fetc/segment", 404, "not_found", files=files)

@@ -347,7 +347,7 @@ def test_each_model_does_its_own_task(segmentation: Model, synthesis: Model) -> 
 
 
 def test_unknown_model_is_named(models: Path) -> None:
-    with pytest.raises(ModelNotFound, match=r"no model 'nope': there is .*tiny-segmentation"):
+    with pytest.raises(ModelNotFound, match=r"no model 'nope': available are .*tiny-segmentation"):
         caps_med.load_model("nope", models)
 
 

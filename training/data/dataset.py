@@ -206,7 +206,7 @@ def open_dataset(
     path = Path(data)
     if not path.exists():
         raise InvalidInput(
-            f"{data}: there is no such folder or list of labelled images, nor is it "
+            f"{data}: no such folder or list of labelled images; the only data set with a name is "
             f"{' or '.join(REGISTERED)}"
         )
     with quiet_libraries():

@@ -105,7 +105,9 @@ def load_samples(dataset: Dataset, store: Path, recipe: CropRecipe) -> Source:
 
 def _registered(dataset: Dataset, dims: str | None) -> dict[str, Any]:
     if dims not in (None, "2d"):
-        raise InvalidParameter(f"--dims {dims}: {dataset.name} consists of single slices")
+        raise InvalidParameter(
+            f"--dims {dims}: {dataset.name} consists of single slices; leave --dims out, or give 2d"
+        )
     return {}
 
 

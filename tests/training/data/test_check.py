@@ -304,7 +304,8 @@ def test_a_folder_without_a_supported_layout_is_a_finding(tmp_path: Path) -> Non
     assert codes(report) == [("layout", "")]
     assert "images/a.png" in report.findings[0].fix
     with pytest.raises(
-        InvalidInput, match="no such folder or list of labelled images, nor is it mni152"
+        InvalidInput,
+        match="no such folder or list of labelled images; the only data set with a name is mni152",
     ):
         open_dataset(tmp_path / "nowhere")
 

@@ -104,7 +104,7 @@ def test_other_spacings_are_resampled_to_the_first(tmp_path: Path, store: Path) 
 
 
 def test_missing_folder_is_named(tmp_path: Path, store: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"no such folder or list .* nor is it mni152"):
+    with pytest.raises(InvalidInput, match=r"no such folder or list .* name is mni152"):
         load_source(open_dataset(tmp_path / "nowhere"), store)
     with pytest.raises(InvalidInput, match=r"Found: nothing\.\n.*label maps:\n  images/a.png"):
         load_source(open_dataset(tmp_path), store)
