@@ -86,7 +86,7 @@ async def _check_form(request: Request, parts: _Names) -> None:
     command = upload(document, path, address)
     hint = "" if command is None else f", as `{command}` does (not --data-binary)"
     raise UnsupportedFormat(
-        f"the body is not a form: send each file as a part of a multipart form{hint}"
+        f"the body is not a form: send files as parts of a multipart form{hint}"
     )
 
 
