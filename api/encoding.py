@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from fastapi import Response
@@ -48,11 +48,11 @@ def negotiate(asked: str | None, accept: str | None, offered: Sequence[str]) -> 
         if asked in offered:
             return asked
         raise HTTPException(406, f"format={asked}: must be one of {', '.join(offered)}")
-    for media_type in _preferred(accept):
-        if media_type in ("*/*", ""):
-            return offered[0]
-        for form in offered:
-            if MEDIA_TYPES[form] == media_type or ALIASES.get(media_type) == form:
+    wanted, refused = _preferred(accept)
+    left = [form for form in offered if not _is_refused(MEDIA_TYPES[form], wanted, refused)]
+    for media_type in wanted:
+        for form in left:
+            if media_type in ("*/*", "", MEDIA_TYPES[form]) or ALIASES.get(media_type) == form:
                 return form
             if media_type.endswith("/*") and MEDIA_TYPES[form].startswith(media_type[:-1]):
                 return form
@@ -60,11 +60,11 @@ def negotiate(asked: str | None, accept: str | None, offered: Sequence[str]) -> 
     raise HTTPException(406, f"no format in the Accept header is available: {listed}")
 
 
-def _preferred(accept: str | None) -> list[str]:
-    """Media types of an Accept header, the most wanted first."""
+def _preferred(accept: str | None) -> tuple[list[str], set[str]]:
+    """Media types of an Accept header, the most wanted first; and those with a weight of 0."""
     if not accept:
-        return ["*/*"]
-    weighed = []
+        return ["*/*"], set()
+    weighed, refused = [], set()
     for part in accept.split(","):
         media_type, *parameters = (piece.strip().lower() for piece in part.split(";"))
         quality = next((p[2:] for p in parameters if p.startswith("q=")), "1")
@@ -74,7 +74,15 @@ def _preferred(accept: str | None) -> list[str]:
             weight = 0.0
         if weight > 0:
             weighed.append((weight, media_type))
-    return [media_type for _, media_type in sorted(weighed, key=lambda w: -w[0])]
+        else:
+            refused.add(media_type)
+    return [media_type for _, media_type in sorted(weighed, key=lambda w: -w[0])], refused
+
+
+def _is_refused(media_type: str, wanted: Sequence[str], refused: Collection[str]) -> bool:
+    """Whether it has a weight of 0, by its own name before that of its family."""
+    family = f"{media_type.partition('/')[0]}/*"
+    return media_type in refused or (family in refused and media_type not in wanted)
 
 
 def file_response(content: bytes, form: str, provenance: AnswerProvenance, stem: str) -> Response:

@@ -16,9 +16,11 @@ import pydicom
 import pytest
 from fastapi.testclient import TestClient
 from httpx import Response
+from starlette.exceptions import HTTPException
 
 import caps_med
 from api.app import create_app
+from api.encoding import negotiate
 from api.settings import Settings
 from caps_med.bundles import ImageStatistics
 from caps_med.images import MedicalImage, encode_image, read_image
@@ -248,6 +250,27 @@ def test_a_dicom_series_comes_back_as_dicom_seg(
     ) as archive:
         names = ["segmentation.dcm", "segmentation.nii.gz", "report.dcm", "answer.json"]
         assert archive.namelist() == names
+
+
+@pytest.mark.parametrize(
+    ("accept", "form"),
+    [
+        ("*/*", "png"),
+        ("image/png;q=0, */*", "nifti"),
+        ("image/*;q=0, */*;q=0.1", "nifti"),
+        ("image/*;q=0, image/png", "png"),
+        ("application/json;q=0.5, image/png;q=0.4", "json"),
+        ("text/html, application/*", "nifti"),
+        ("image/png;q=0", None),
+    ],
+)
+def test_what_a_client_accepts(accept: str, form: str | None) -> None:
+    offered = ["png", "nifti", "json"]
+    if form is None:
+        with pytest.raises(HTTPException, match="Accept asks for none"):
+            negotiate(None, accept, offered)
+    else:
+        assert negotiate(None, accept, offered) == form
 
 
 def test_forms_of_a_segmentation(client: TestClient, picture: bytes, models: Path) -> None:
