@@ -1,6 +1,7 @@
 """NRRD in one file (.nrrd), raw or gzip. Fields: https://teem.sourceforge.net/nrrd/format.html.
 
-A detached header, whose voxels lie in another file, is refused: the name in it is a stranger's.
+Voxels in another file are refused in what comes as bytes: the name in it is a stranger's. Of a path
+`x.nhdr` the file `x.raw` or `x.raw.gz` beside it is read, and no other; of a zip what is in it.
 Of key/value pairs only the names of 3D Slicer's segments are read, for label maps: others may hold
 anything, a patient's DICOM tags included.
 """
@@ -27,7 +28,8 @@ T = TypeVar("T")
 
 _MAGIC = re.compile(rb"NRRD000[1-5]\r?\n")
 _MAX_HEADER = 2**16
-_DETACHED = re.compile(rb"^data ?file *:(?!=)", re.IGNORECASE | re.MULTILINE)
+_DETACHED = re.compile(rb"^data ?file *:(?!=)([^\n]*)\n?", re.IGNORECASE | re.MULTILINE)
+_END = re.compile(rb"\r?\n\r?\n")
 _WHOLE = re.compile(r"\s*[0-9]{1,9}(\s+[0-9]{1,9})*\s*")
 _FIELDS = frozenset(
     ("type", "dimension", "sizes", "kinds", "encoding", "endian", "space", "space directions",
@@ -126,6 +128,25 @@ def encode(image: MedicalImage, *, compress: bool = True) -> bytes:
     return head + (gzip.compress(voxels, 6, mtime=0) if compress else voxels)
 
 
+def detached(header: bytes) -> str | None:
+    """The name of the file that a header says its voxels are in; None if they follow it."""
+    found = _DETACHED.search(_fields_of(header))
+    return None if found is None else found[1].strip().decode("utf-8", "replace")
+
+
+def attached(header: bytes, voxels: bytes) -> bytes:
+    """The content of one file, from a header in a file of its own and its voxels."""
+    fields = _DETACHED.sub(b"", _fields_of(header))
+    return fields.rstrip(b"\r\n") + b"\n\n" + voxels
+
+
+def _fields_of(header: bytes) -> bytes:
+    """The header up to its empty line, which that in a file of its own may lack."""
+    head = header[:_MAX_HEADER]
+    end = _END.search(head)
+    return head[: end.start()] if end else head
+
+
 def _geometry(image: MedicalImage) -> list[str]:
     channels = len(image.array)
     if image.spatial_dims == 2:
@@ -155,13 +176,13 @@ def _vector(values: Array) -> str:
 
 def _header(data: bytes) -> tuple[Mapping[str, Any], int, dict[int, str]]:
     """The fields that are used, as pynrrd reads them, where the voxels begin, and names of ids."""
-    head = data[:_MAX_HEADER]
-    end = re.search(rb"\r?\n\r?\n", head)
-    if _DETACHED.search(head[: end.start()] if end else head):  # which may lack the empty line
+    if detached(data) is not None:
         raise InvalidInput(
             "NRRD: its voxels lie in another file (data file), which is not opened: save it as one "
-            ".nrrd file"
+            ".nrrd file, or put both files into a zip"
         )
+    head = data[:_MAX_HEADER]
+    end = _END.search(head)
     if end is None:
         raise InvalidInput(f"NRRD: no empty line ends the header within {_MAX_HEADER} bytes")
     magic, *lines = head[: end.start()].decode("utf-8", "replace").splitlines()
@@ -323,4 +344,7 @@ def _recognises(data: bytes) -> bool:
     return _MAGIC.match(data) is not None
 
 
-CODEC = Codec("nrrd", (".nrrd",), "application/x-nrrd", _recognises, decode, encode)
+CODEC = Codec(
+    "nrrd", (".nrrd", ".nhdr"), "application/x-nrrd", _recognises, decode, encode,
+    detached=detached, attached=attached, beside={".nhdr": (".raw", ".raw.gz")},
+)  # fmt: skip

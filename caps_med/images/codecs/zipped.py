@@ -1,4 +1,4 @@
-"""A zip of one image: a file of any format, or a header and its voxels, as .mhd and .raw."""
+"""A zip of one image: a file of any format, or a header and its voxels, as .mhd and .raw are."""
 
 from __future__ import annotations
 

@@ -35,11 +35,19 @@ def test_a_header_and_its_voxels(folder: str) -> None:
     assert count_pictures(data) == 1
 
 
-def test_what_simpleitk_writes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["x.mhd", "x.nhdr"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_what_simpleitk_writes(tmp_path: Path, name: str, compressed: bool) -> None:
     sitk = pytest.importorskip("SimpleITK")
-    sitk.WriteImage(sitk.GetImageFromArray(VOXELS[0]), str(tmp_path / "x.mhd"), True)
+    image = sitk.GetImageFromArray(VOXELS[0])
+    image.SetSpacing((1, 2, 3))
+    sitk.WriteImage(image, str(tmp_path / name), compressed)
     files = [(path.name, path.read_bytes()) for path in sorted(tmp_path.iterdir())]
-    np.testing.assert_array_equal(read_image(zip_of(*files)).array[0], VOXELS[0].T)
+    assert len(files) == 2
+    for source in (tmp_path / name, zip_of(*files)):
+        read = read_image(source)
+        np.testing.assert_array_equal(read.array[0], VOXELS[0].T)
+        assert read.spacing == (1.0, 2.0, 3.0)
 
 
 @pytest.mark.parametrize("format", ["nifti", "nrrd", "metaimage", "npy"])

@@ -20,7 +20,7 @@ SUFFIXES = tuple(
 #: Formats of images that are not read; files of any other kind are no images.
 _UNREAD = (
     ".gif", ".webp", ".heic", ".jp2", ".j2k", ".pgm", ".ppm", ".pnm",
-    ".img", ".hdr", ".img.gz", ".mgz", ".mgh", ".mnc", ".nhdr", ".vtk", ".vti", ".czi", ".nd2",
+    ".img", ".hdr", ".img.gz", ".mgz", ".mgh", ".mnc", ".vtk", ".vti", ".czi", ".nd2",
     ".lif", ".oib", ".oif", ".lsm", ".svs", ".ndpi", ".mrxs", ".scn", ".vsi", ".h5", ".hdf5",
     ".mat",
 )  # fmt: skip
