@@ -18,10 +18,12 @@ def read_at_most(file: IO[bytes], most: int) -> bytes:
 
     ``file.read(most)`` takes memory for all of them at once, however short the file is.
     """
-    content = file.read(min(most, _size(file) + 1))
-    while len(content) < most and (more := file.read(min(most - len(content), _PIECE))):
-        content += more
-    return content
+    pieces, left = [file.read(min(most, _size(file) + 1))], most
+    while left := left - len(pieces[-1]):
+        if not (more := file.read(min(left, _PIECE))):
+            break
+        pieces.append(more)
+    return b"".join(pieces)
 
 
 def file_content(path: Path, limits: Limits, called: str | None = None) -> bytes:

@@ -31,10 +31,10 @@ def unpacked(data: bytes, limits: Limits) -> bytes:
         members = [one for one in archive.infolist() if _is_meant(one)]
         if len(members) > _MOST_FILES:
             return data
+        size = sum(one.file_size for one in members)  # which no file of a zip exceeds
+        limits.check_decoded("the zip", size, _HEADER_ROOM)
         for one in members:
-            content = zips.content(archive, one, limits.max_inflated_bytes + _HEADER_ROOM)
-            contents[PurePosixPath(one.filename)] = content
-            limits.check_decoded("the zip", sum(map(len, contents.values())), _HEADER_ROOM)
+            contents[PurePosixPath(one.filename)] = zips.content(archive, one)
     if any(dicom_layout.recognises(content) for content in contents.values()):
         return data
     for name, content in contents.items():

@@ -62,7 +62,7 @@ def member(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> Iterator[IO[bytes]
         yield file
 
 
-def content(archive: zipfile.ZipFile, one: zipfile.ZipInfo, most: int) -> bytes:
-    """The content of one file of a zip, of a larger one `most` bytes and one."""
+def content(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> bytes:
+    """The content of one file of a zip, of no more bytes than its directory says."""
     with member(archive, one) as file:
-        return read_at_most(file, most + 1)
+        return read_at_most(file, one.file_size)
