@@ -54,6 +54,11 @@ class Bundle:
             raise InvalidBundle(f"{self.reference}: metadata.json cannot be read") from error
         except ValidationError as error:
             first = error.errors()[0]
+            if first["type"] == "missing" and first["loc"] == ("caps_med",):
+                raise InvalidBundle(
+                    f"{self.reference}: metadata.json has no section caps_med: it is a MONAI "
+                    "bundle of another project, whose network MONAI runs, not caps_med"
+                ) from error
             where = ".".join(str(part) for part in first["loc"])
             raise InvalidBundle(
                 f"{self.reference}: metadata.json, {where}: {reason(first)}"

@@ -316,4 +316,4 @@ def test_a_damaged_model_does_not_hide_the_others(
     edit(copy, lambda m: m.pop("caps_med"))
     names = [bundle.name for bundle in copy.list()]
     assert names == [*BUILT_IN_NAMES, "tiny-synthesis"]
-    assert "not listed: tiny-segmentation@1: metadata.json, caps_med: Field required" in caplog.text
+    assert "not listed: tiny-segmentation@1: metadata.json has no section" in caplog.text

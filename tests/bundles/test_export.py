@@ -199,6 +199,17 @@ def test_export_and_import_keep_every_bit(tmp_path: Path, half: bool) -> None:
     assert again.card == bundle.card and again.metadata.weights == bundle.metadata.weights
 
 
+def test_a_bundle_of_another_project_is_told(generator: Bundle, tmp_path: Path) -> None:
+    folder = export_model(generator, "bundle", tmp_path / "exported")
+    file = folder / "configs" / "metadata.json"
+    told = json.loads(file.read_text())
+    file.write_text(
+        json.dumps({key: told[key] for key in told if key not in ("caps_med", "weights")})
+    )
+    with pytest.raises(InvalidBundle, match="a MONAI bundle of another project"):
+        import_bundle(folder, ModelRepository(tmp_path / "other"), "axons")
+
+
 def test_an_exported_folder_copied_into_a_repository_is_a_model(
     generator: Bundle, tmp_path: Path
 ) -> None:
