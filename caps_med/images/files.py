@@ -275,8 +275,8 @@ def _voxels_beside(path: Path, named: str, codec: Codec, limits: Limits) -> byte
     inside = beside.resolve().is_relative_to(path.parent.resolve())
     if not inside and not path.is_symlink():  # of a folder of links both are some
         raise InvalidInput(
-            f"{beside}, the voxels of {path.name}, is a link out of its folder, which is not "
-            "followed: copy the file itself"
+            f"{beside}, the voxels of {path.name}, is a link to another folder, which is "
+            "not followed: copy the file itself"
         )
     return file_content(beside, limits, f"{beside}, the voxels of {path.name}")
 

@@ -226,11 +226,11 @@ def test_jobs_take_the_options_of_the_command(task: str) -> None:
     [
         ("segmentation", {"noise_size": 8}, "noise_size: segmentation has no such option"),
         ("synthesis", {"loss": "dice"}, "loss: synthesis has no such option"),
-        ("segmentation", {"loss": "nonsense"}, "segmentation knows dice_ce, dice"),
-        ("segmentation", {"dims": "4d"}, "segmentation knows 2d, 2.5d, 3d"),
+        ("segmentation", {"loss": "nonsense"}, "must be one of dice_ce, dice"),
+        ("segmentation", {"dims": "4d"}, "must be one of 2d, 2.5d, 3d"),
         ("segmentation", {"image_size": 32}, "image_size: segmentation has no such option"),
         ("classification", {"crop": 64}, "crop: classification has no such option"),
-        ("classification", {"loss": "dice"}, "classification knows margin, spread, cross_entropy"),
+        ("classification", {"loss": "dice"}, "must be one of margin, spread, cross_entropy"),
     ],
 )
 def test_options_of_another_task_are_refused(task: str, option: dict[str, Any], named: str) -> None:

@@ -249,11 +249,11 @@ def test_aliases_are_further_ids_of_labels(synthesis: Model) -> None:
 
 
 def test_bad_seed_is_refused(synthesis: Model) -> None:
-    with pytest.raises(InvalidParameter, match="seed=-1: must be from 0"):
+    with pytest.raises(InvalidParameter, match="seed=-1: must be a whole number from 0"):
         synthesis.synthesize(label_map(), seed=-1)
-    with pytest.raises(InvalidParameter, match=r"seed=1\.5: must be .* a whole number"):
+    with pytest.raises(InvalidParameter, match=r"seed=1\.5: must be a whole number"):
         synthesis.synthesize(label_map(), seed=1.5)  # type: ignore[arg-type]
-    with pytest.raises(InvalidParameter, match=r"seed=None: must be .* a whole number"):
+    with pytest.raises(InvalidParameter, match="seed=None: must be a whole number"):
         synthesis.synthesize(label_map(), seed=None)  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="to_seed='2': must be"):
         synthesis.interpolate(label_map(), to_seed="2")  # type: ignore[arg-type]

@@ -57,7 +57,9 @@ def member(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> Iterator[IO[bytes]
         UnsupportedFormat: it is packed in a way that is not read.
     """
     if not is_bounded(one) or is_encrypted(one):
-        raise UnsupportedFormat("zip: stored and deflated files are read, no passwords")
+        raise UnsupportedFormat(
+            "zip: only stored and deflated files without a password can be read: make it again"
+        )
     with archive.open(one) as file:
         yield file
 

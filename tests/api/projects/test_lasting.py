@@ -203,7 +203,7 @@ def test_projects_that_pile_up(store: ProjectStore, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(store_module, "MOST_PROJECTS", 2)
     first = project_of(store, "a", "anna 1")
     project_of(store, "b", "anna 1")
-    with pytest.raises(Refusal, match="may have 2 projects"):
+    with pytest.raises(Refusal, match="may have at most 2 projects"):
         project_of(store, "c", "anna 1")
     project_of(store, "c", "ben 2")
     store.delete_project(first.id)

@@ -89,5 +89,5 @@ def test_instances_from_the_check_to_the_evaluation(app: typer.Typer, tmp_path: 
     assert summary["labels"] == {"1": "nucleus"} and summary["cases"] == 5
     with pytest.raises(InvalidParameter, match=r"was started with another recipe .*instances"):
         run(app, "train", "segmentation", *options, "--instances", "classes", "--resume")
-    with pytest.raises(InvalidParameter, match="--binary and --instances borders exclude"):
+    with pytest.raises(InvalidParameter, match="--binary and --instances borders cannot be"):
         run(app, "data", "check", data, "--binary", "--instances", "borders")

@@ -102,7 +102,7 @@ def test_of_few_patients_one_is_held_out() -> None:
     held_out = hold_out_share(strata, groups, 0.1, 0)
     assert held_out.sum() == 10
     assert len({group for group, out in zip(groups, held_out, strict=True) if out}) == 1
-    with pytest.raises(InvalidParameter, match=r"all images are of one patient.*add those of"):
+    with pytest.raises(InvalidParameter, match=r"of one patient, .*add images of another"):
         hold_out_share(strata, ["one"] * 30, 0.1, 0)
 
 
