@@ -59,7 +59,8 @@ def _image(
         return None
     named = codec.detached(content) if codec.detached else None
     if named is None or codec.attached is None or len(contents) == 1:
-        return content if len(contents) == 1 and not zips.recognises(content) else None
+        nested = zips.recognises(content) and not npz.recognises(content)
+        return content if len(contents) == 1 and not nested else None
     if (voxels := contents.get(name.parent / named)) is None:
         raise InvalidInput(
             "zip: the header names another file for its voxels than the one beside it: call that "

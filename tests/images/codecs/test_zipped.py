@@ -50,7 +50,7 @@ def test_what_simpleitk_writes(tmp_path: Path, name: str, compressed: bool) -> N
         assert read.spacing == (1.0, 2.0, 3.0)
 
 
-@pytest.mark.parametrize("format", ["nifti", "nrrd", "metaimage", "npy"])
+@pytest.mark.parametrize("format", ["nifti", "nrrd", "metaimage", "npy", "npz"])
 def test_one_file(tmp_path: Path, format: str) -> None:
     content = encode_image(IMAGE, format)
     (tmp_path / "x.zip").write_bytes(zip_of((f"{PATIENT}.x", content)))
