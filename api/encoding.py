@@ -75,14 +75,19 @@ def _preferred(accept: str | None) -> tuple[list[str], set[str]]:
         if weight > 0:
             weighed.append((weight, media_type))
         else:
-            refused.add(media_type)
+            refused.add(MEDIA_TYPES.get(ALIASES.get(media_type, ""), media_type))
     return [media_type for _, media_type in sorted(weighed, key=lambda w: -w[0])], refused
 
 
 def _is_refused(media_type: str, wanted: Sequence[str], refused: Collection[str]) -> bool:
     """Whether it has a weight of 0, by its own name before that of its family."""
     family = f"{media_type.partition('/')[0]}/*"
-    return media_type in refused or (family in refused and media_type not in wanted)
+    for name in (media_type, family, "*/*"):
+        if name in refused:
+            return True
+        if name in wanted:
+            return False
+    return False
 
 
 def file_response(content: bytes, form: str, provenance: AnswerProvenance, stem: str) -> Response:

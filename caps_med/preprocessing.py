@@ -378,6 +378,15 @@ def single_slice(image: MedicalImage) -> SliceStack | None:
     return SliceStack.from_image(image, plane, copy=False)
 
 
+def picture_of(image: MedicalImage) -> MedicalImage:
+    """A volume of a single slice as a picture in display orientation; anything else unchanged."""
+    stack = single_slice(image)
+    if stack is None:
+        return image
+    array = np.ascontiguousarray(stack.array[0])
+    return replace(image, array=array, affine=np.eye(4), header=None, origin=None)
+
+
 def _upright(shape: Sequence[int]) -> NDArray[np.float64]:
     """The affine of an array of a single slice of which the axial slice is the picture as it is."""
     across = shape.index(1)

@@ -27,7 +27,8 @@ _UNHELD = (
     "state <> 'corrected' "
     "AND (holder = :author OR held_until NOT BETWEEN :now AND :now + 2 * :lease)"
 )
-_FREE = f"project = :project AND {_UNHELD} AND id NOT IN (SELECT value FROM json_each(:skip))"  # noqa: S608 - our own texts
+#: Images that may be given to :author.
+FREE = f"project = :project AND {_UNHELD} AND id NOT IN (SELECT value FROM json_each(:skip))"  # noqa: S608 - our own texts
 
 #: What a query is told.
 _Values = dict[str, object]
@@ -87,14 +88,14 @@ class Choice:
         return self._first(free, "ORDER BY draw"), "random"
 
     def _first(self, free: _Values, order: str) -> str | None:
-        query = f"SELECT id FROM images WHERE {_FREE} {order} LIMIT 1"  # noqa: S608 - our own texts
+        query = f"SELECT id FROM images WHERE {FREE} {order} LIMIT 1"  # noqa: S608 - our own texts
         with self._database.connection() as connection:
             row = connection.execute(query, free).fetchone()
         return None if row is None else str(row[0])
 
     def _unlike(self, free: _Values) -> str | None:
         """The image that is least like the corrected ones."""
-        which = f"{_FREE} AND pose IS NOT NULL ORDER BY draw LIMIT :most"
+        which = f"{FREE} AND pose IS NOT NULL ORDER BY draw LIMIT :most"
         known = (
             "project = :project AND state = 'corrected' AND pose IS NOT NULL "
             "ORDER BY draw LIMIT :most"

@@ -24,6 +24,7 @@ from api.projects.store import ProjectStore
 from api.projects.strategies import place_in_order
 from caps_med.errors import CapsMedError, InvalidParameter
 from caps_med.images import CODECS, MedicalImage, encode_image
+from caps_med.images.codecs import zipped
 from caps_med.images.codecs.registry import codec_of_content
 from caps_med.inference import Model
 
@@ -113,8 +114,9 @@ class ProjectImages:
             matched = await to_thread.run_sync(model.image_reader.match_channels, decoded)
         except CapsMedError as error:
             raise _about(upload, error) from error
+        limits = self._engine.settings.limits
         form, content = await self._engine.run(
-            "encode", lambda: _as_kept(upload.content, decoded, choice)
+            "encode", lambda: _as_kept(zipped.unpacked(upload.content, limits), decoded, choice)
         )
         affine = None if decoded.spacing is None else tuple(map(float, decoded.affine.ravel()))
         image = Image(

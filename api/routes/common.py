@@ -22,7 +22,7 @@ from caps_med.errors import InvalidParameter, UnsupportedFormat
 from caps_med.images import Kind, MedicalImage, Region, cropped, encode_image
 from caps_med.inference import AnswerProvenance, Model
 from caps_med.inference.synthesizer import LARGEST_SEED
-from caps_med.preprocessing import single_slice_plane
+from caps_med.preprocessing import picture_of, single_slice_plane
 
 
 async def engine_of(request: Request) -> Engine:
@@ -199,6 +199,7 @@ def looked_at(
     if region is None:
         return image, slice
     card = model.bundle.card
+    image = image if card.spacing_mm else picture_of(image)
     pictures = card.classification and card.classification.pictures
     plane = single_slice_plane(image) or (pictures.plane if pictures else card.plane)
     return cropped(image, Region.parse(region), slice, plane), None

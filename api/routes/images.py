@@ -21,7 +21,8 @@ from caps_med.images import (
     slice_count,
     with_channels,
 )
-from caps_med.images.channels import is_colour
+from caps_med.images.channels import is_colour, is_plain_volume
+from caps_med.preprocessing import picture_of
 
 router = APIRouter(prefix="/v1/images", tags=["images"])
 
@@ -70,6 +71,8 @@ async def convert(
     decoded = await engine.decode([content], kind, fitting, choice)
     if card is not None and kind == "labels":
         decoded = decoded.with_array(decoded.array, palette=card.palette)
+    if form == "png" and is_plain_volume(decoded) and not (card and card.spacing_mm):
+        decoded = picture_of(decoded)
     if form == "nifti" and slice is None and _is_gzipped_nifti(content, decoded):
         answer = content
     else:

@@ -204,7 +204,7 @@ def _look(file: Place, given: Place) -> _Look:
     """One look at a file: of a store, one request.
 
     An image is known by its suffix, as DICOM whatever its name, or if it was named, by its content
-    (and a zip, for a series).
+    (and a zip, for a series or one image).
 
     Args:
         given: the folder in which it was found, or the file itself if it was named.

@@ -246,9 +246,10 @@ def _content(source: str | PathLike[str] | bytes, limits: Limits) -> tuple[bytes
     """The content of one file, and its format; of a zip of one image, that image's."""
     data = source if isinstance(source, bytes) else file_content(Path(source), limits)
     limits.check_file(len(data))
-    data = zipped.unpacked(data, limits)
+    whole = zipped.unpacked(data, limits)
+    within, data = whole is not data, whole
     codec = codec_of_content(data)
-    if not isinstance(source, bytes) and codec.detached and codec.attached:
+    if not (within or isinstance(source, bytes)) and codec.detached and codec.attached:
         named = codec.detached(data)
         if named is not None:
             data = codec.attached(data, _voxels_beside(Path(source), named, codec, limits))

@@ -6,7 +6,7 @@ A name is looked up in pydicom's copy of DICOM's context groups (PS3.16): no cod
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, get_args
@@ -152,6 +152,12 @@ def names_a_side(name: str) -> bool:
     words = _words(_CAMEL.sub(" ", name)).split()
     ends = {words[0], words[-1]} if len(words) > 1 else set()
     return any(_SIDES.get(word) in ("left", "right") for word in words) or bool(ends & {"l", "r"})
+
+
+def have_sides(names: Iterable[str], codes: Iterable[LabelCode]) -> bool:
+    """Whether any label is on one side of the body: mirrored, it would be that of the other."""
+    coded = any(code.laterality in ("left", "right") for code in codes)
+    return coded or any(map(names_a_side, names))
 
 
 def _known(words: str) -> LabelCode | None:

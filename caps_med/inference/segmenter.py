@@ -16,6 +16,7 @@ from caps_med.errors import InvalidInput, InvalidParameter
 from caps_med.images import MedicalImage, with_channels
 from caps_med.images.blocks import blocks
 from caps_med.images.channels import COLOURS, as_picture, is_colour, several_volumes
+from caps_med.images.label_codes import have_sides
 from caps_med.inference.applied import ImageReader, Shown
 from caps_med.inference.assembling import assembled
 from caps_med.inference.certainty import Certainty
@@ -246,19 +247,26 @@ class Segmenter(ImageReader[SegmentationNetwork]):
     def views(self) -> int:
         """How many passes over an image its disagreement takes, the answer's own among them."""
         members = len(self.network.members) if isinstance(self.network, Ensemble) else 0
-        return 1 + len(FLIPS) + members
+        return 1 + len(self._flips) + members
+
+    @property
+    def _flips(self) -> tuple[tuple[int, ...], ...]:
+        """The axes of each mirror image; not left to right where that swaps labels."""
+        card = self.card
+        sides = have_sides(card.labels.values(), card.codes.values())
+        return tuple(axes for axes in FLIPS if not (sides and 3 in axes))
 
     def _flipped(self, slices: Tensor, classes: Tensor) -> Iterator[Tensor]:
         """Classes `[D, 1, H, W]` of an image, which are known, and of its mirror images."""
         yield classes
-        for index, axes in enumerate(FLIPS, start=1):
+        for index, axes in enumerate(self._flips, start=1):
             with part_of(self.views, index):
                 mirrored = self._classes(self.network, slices.flip(axes))
             yield mirrored.flip(axes)
 
     def _by_members(self, network: Ensemble, slices: Tensor) -> Iterator[Tensor]:
         """Classes `[D, 1, H, W]` by each network of an ensemble."""
-        for index, member in enumerate(network.networks, start=1 + len(FLIPS)):
+        for index, member in enumerate(network.networks, start=1 + len(self._flips)):
             with part_of(self.views, index):
                 yield self._classes(member, slices)
 

@@ -262,6 +262,9 @@ def test_a_dicom_series_comes_back_as_dicom_seg(
         ("application/json;q=0.5, image/png;q=0.4", "json"),
         ("text/html, application/*", "nifti"),
         ("image/png;q=0", None),
+        ("application/x-nifti;q=0, application/*", "json"),
+        ("*/*;q=0, application/json", "json"),
+        ("*/*;q=0, application/*", "nifti"),
     ],
 )
 def test_what_a_client_accepts(accept: str, form: str | None) -> None:

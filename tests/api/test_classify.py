@@ -10,6 +10,7 @@ import httpx
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from numpy.typing import NDArray
 
 import caps_med
 from api.app import create_app
@@ -165,6 +166,27 @@ def test_a_region_is_a_picture_of_its_own(
         sent["data"] = {"region": region}
         refused = service.post("/v1/models/tiny-efficient/classify", **sent)
         assert (refused.status_code, refused.json()["code"]) == (422, "invalid_parameter"), region
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_a_region_of_an_array_of_one_slice_is_of_the_picture_that_it_holds(
+    service: TestClient, axis: int
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (20, 30), np.uint8)
+
+    def npy(array: NDArray[np.uint8]) -> bytes:
+        np.save(stored := io.BytesIO(), array)
+        return stored.getvalue()
+
+    def classes(array: NDArray[np.uint8], **form: str) -> object:
+        files = {"image": ("a.npy", npy(array))}
+        answer = service.post("/v1/models/tiny-efficient/classify", files=files, data=form)
+        return answer.json()["classes"]
+
+    whole = np.expand_dims(pixels, axis)
+    assert classes(whole, region="0,20,5,9") == classes(pixels[:5, 20:29])
+    shown = service.post("/v1/images?format=png", files={"image": ("a.npy", npy(whole))})
+    np.testing.assert_allclose(caps_med.read_image(shown.content).array[0], pixels, atol=3)
 
 
 def test_poses_are_drawn_without_an_image(

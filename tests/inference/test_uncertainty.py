@@ -109,6 +109,18 @@ def test_flips_agree_exactly_where_the_network_is_equivariant(
     np.testing.assert_array_equal(found.map.array, np.full((1, 16, 32), share))
 
 
+def test_labels_of_one_side_are_not_mirrored_to_the_other(tmp_path: Path) -> None:
+    """They would be those of the other side, and the network would seem to contradict itself."""
+    sided = {0: "background", 1: "left lung", 2: "right lung"}
+    write_tiny(tmp_path, "sided", tiny_card("segmentation", labels=sided))
+    model = caps_med.load_model("sided", tmp_path)
+    assert model.segmenter.views == 2
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(model.network), "forward", lambda _, image: LeftHalf()(image))
+        found = model.segment(picture(16, 32), disagreement=True).disagreement
+    assert found is not None and found.flips == 0
+
+
 def test_disagreement_changes_no_answer(model: Model) -> None:
     for image in (picture(), volume(9, 14, 5)):
         plain, asked = model.segment(image), model.segment(image, disagreement=True)

@@ -11,7 +11,7 @@ from caps_med.errors import CapsMedError, InvalidInput, NotFinite
 from caps_med.images import Kind, MedicalImage, placed_on, stack_channels
 from caps_med.images.channels import AFFINE_TOLERANCE, as_picture, is_plain_volume
 from caps_med.images.labels import smallest_unsigned
-from caps_med.preprocessing import single_slice
+from caps_med.preprocessing import picture_of, single_slice
 from training.data.cases import Case, Cases, FileRef, Instances
 from training.data.instances import as_classes
 from training.data.stacks import read_reference
@@ -105,8 +105,8 @@ def read_case(
         label = _placed(case.label, label, channels[0][1])
     channels = [(ref, _as_slice_of(label, one)) for ref, one in channels]
     label = _as_slice_of(channels[0][1], label)
-    image = _joined([(ref, _flat(one)) for ref, one in channels])
-    label = _flat(label)
+    image = _joined([(ref, picture_of(one)) for ref, one in channels])
+    label = picture_of(label)
     if label.spatial_dims == 2:
         image = as_picture(image, size=label.spatial_shape)
     _check_fit(case.images[0], image, case.label, label, "its label map")
@@ -123,7 +123,7 @@ def read_image_of(case: Case) -> MedicalImage:
     Raises:
         BrokenCase: a file is unreadable, or two channels do not match.
     """
-    return _joined([(ref, _flat(_read(ref, "image"))) for ref in case.images])
+    return _joined([(ref, picture_of(_read(ref, "image"))) for ref in case.images])
 
 
 def read_label(
@@ -136,7 +136,7 @@ def read_label(
     Raises:
         BrokenCase: the file is unreadable, or an id is beyond `MAX_ID`.
     """
-    return with_ids(_learned(case.label, _flat(_read_label(case)), instances), label_values)
+    return with_ids(_learned(case.label, picture_of(_read_label(case)), instances), label_values)
 
 
 def _learned(reference: FileRef, label: MedicalImage, instances: Instances | None) -> MedicalImage:
@@ -200,15 +200,6 @@ def _is_picture(reference: FileRef) -> bool:
     except CapsMedError:
         return False
     return True
-
-
-def _flat(image: MedicalImage) -> MedicalImage:
-    """Turn a volume of a single slice into a picture in display orientation."""
-    stack = single_slice(image)
-    if stack is None:
-        return image
-    array = np.ascontiguousarray(stack.array[0])
-    return replace(image, array=array, affine=np.eye(4), header=None, origin=None)
 
 
 def _as_slice_of(known: MedicalImage, image: MedicalImage) -> MedicalImage:

@@ -17,6 +17,7 @@ import ignite.distributed as idist
 from ignite.engine import Engine, Events
 
 _STDERR = 2
+_STEP = "after this step"
 _STOPPING = "stopping {}; Ctrl-C again stops at once\n"
 
 
@@ -60,6 +61,7 @@ def interrupts_between_steps(trainer: Engine) -> Iterator[None]:
         return
     pressed: list[int] = []
     fetching: list[bool] = []
+    awaited = [_STEP]
 
     def note(number: int, frame: FrameType | None) -> None:
         if os.getpid() != process:  # it prepares batches, until this one ends it
@@ -71,12 +73,21 @@ def interrupts_between_steps(trainer: Engine) -> Iterator[None]:
         below_the_bar = b"\n" if os.isatty(_STDERR) else b""
         with suppress(OSError):
             # print may be what was interrupted
-            os.write(_STDERR, below_the_bar + _STOPPING.format(_awaited(trainer)).encode())
+            os.write(_STDERR, below_the_bar + _STOPPING.format(*awaited).encode())
 
     def stop() -> None:
         if pressed:
             raise KeyboardInterrupt
 
+    def await_step() -> None:
+        awaited[:] = [_STEP]
+
+    def await_epoch() -> None:
+        if trainer.state.iteration % (trainer.state.epoch_length or 1) == 0:
+            awaited[:] = [f"once epoch {trainer.state.epoch} is validated and saved"]
+
+    trainer.add_event_handler(Events.EPOCH_STARTED, await_step)
+    trainer.add_event_handler(Events.ITERATION_STARTED, await_epoch)
     trainer.add_event_handler(Events.GET_BATCH_STARTED, stop)
     trainer.add_event_handler(Events.GET_BATCH_STARTED, lambda: fetching.append(True))
     trainer.add_event_handler(Events.GET_BATCH_COMPLETED, fetching.clear)
@@ -86,14 +97,6 @@ def interrupts_between_steps(trainer: Engine) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, usual)
         stop()  # also where a step failed: a training that begins again would forget it
-
-
-def _awaited(trainer: Engine) -> str:
-    """When the training stops: after its step, or after what follows the last one of an epoch."""
-    steps = trainer.state.epoch_length
-    if steps and trainer.state.iteration and trainer.state.iteration % steps == 0:
-        return f"once epoch {trainer.state.epoch} is validated and saved"
-    return "after this step"
 
 
 def _in_main_thread() -> bool:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import caps_med
+from caps_med.drafts import filling
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, write_image
 from training.atomic import write_text
@@ -160,9 +161,23 @@ def write_labels(
 ) -> None:
     """Write ``labels/``, ``manifest.json`` (the origin of each) and ``sheet.png`` into `out`.
 
+    After an error nothing of it is left in `out`.
+
     Raises:
-        ImplausibleShapes: a map could not be drawn; maps already written remain.
+        ImplausibleShapes: a map could not be drawn.
     """
+    with filling(out):
+        _write_labels(maker, count, out, command, workers, track)
+
+
+def _write_labels(
+    maker: LabelMaker,
+    count: int,
+    out: Path,
+    command: str,
+    workers: int,
+    track: Callable[[Iterable[NewLabel]], Iterable[NewLabel]],
+) -> None:
     (out / "labels").mkdir(parents=True, exist_ok=True)
     listed: list[dict[str, Any]] = []
     cells = [

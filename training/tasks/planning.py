@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from caps_med.errors import InvalidParameter
-from caps_med.images import LabelCode, Normalization
-from caps_med.images.label_codes import names_a_side
+from caps_med.images import Normalization
+from caps_med.images.label_codes import have_sides
 from training.data import Dataset, Preparation, Source, load_source
 from training.data.check.card import Channel, DataCard, Intensities
 from training.engine.recipe import CropRecipe
@@ -74,7 +74,8 @@ def plan_for(
         return plan_random(dataset, device, dims)
     if not dataset.card:
         return _registered(dataset, dims)
-    return plan(dataset.card, device, dims, sides=_have_sides(dataset.labels, dataset.codes))
+    sides = have_sides(dataset.labels.values(), dataset.codes.values())
+    return plan(dataset.card, device, dims, sides=sides)
 
 
 def plan_synthesis_for(
@@ -109,12 +110,6 @@ def _registered(dataset: Dataset, dims: str | None) -> dict[str, Any]:
             f"--dims {dims}: {dataset.name} consists of single slices; leave --dims out, or give 2d"
         )
     return {}
-
-
-def _have_sides(labels: Mapping[int, str], codes: Mapping[int, LabelCode]) -> bool:
-    """Whether any label is on one side of the body: mirrored, it would be that of the other."""
-    sides = [code.laterality for code in codes.values()]
-    return any(map(names_a_side, labels.values())) or "left" in sides or "right" in sides
 
 
 def plan(
@@ -174,7 +169,7 @@ def plan_random(
     smallest = LARGER_CROP if spatial == 2 else SMALLEST_CROP[3]
     crop = _crop_within(min(edges[-spatial:]), device, spatial, smallest)
     epochs, steps = LENGTH[device.type]
-    sides = _have_sides(data.scheme.names, data.codes)
+    sides = have_sides(data.scheme.names.values(), data.codes.values())
     return {
         "preparation": Preparation(
             normalization=RANDOM_NORMALIZATION,

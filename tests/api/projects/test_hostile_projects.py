@@ -22,7 +22,7 @@ from api.jobs.names import ModelNames
 from api.jobs.store import JobStore
 from api.problems import Refusal
 from api.projects import files as files_module
-from api.projects.choice import Choice
+from api.projects.choice import FREE, Choice
 from api.projects.files import ProjectFiles, sweep
 from api.projects.records import Image, Project, Round
 from api.projects.store import ProjectStore
@@ -223,16 +223,17 @@ def test_a_million_images_are_listed_page_by_page(tmp_path: Path) -> None:
     chosen = Choice(store.database).next(project.id, "uncertainty", "a")
     assert chosen is not None and chosen[0].uncertainty == max(i % 97 for i in range(97)) / 97.0
     queries = [
-        "images WHERE project = 'a' AND number > 5 ORDER BY number LIMIT 5",
-        "images WHERE project = 'a' AND state = 'corrected' AND number > 5 ORDER BY number LIMIT 5",
-        "images WHERE project = 'a' AND scored = 0 ORDER BY number LIMIT 1",
-        "images WHERE project = 'a' AND state <> 'corrected' AND held_until <= 5 ORDER BY draw",
-        "images WHERE project = 'a' AND state <> 'corrected' AND uncertainty IS NOT NULL "
-        "ORDER BY uncertainty DESC LIMIT 1",
+        "images WHERE project = :project AND number > 5 ORDER BY number LIMIT 5",
+        "images WHERE project = :project AND state = 'corrected' AND number > 5 "
+        "ORDER BY number LIMIT 5",
+        "images WHERE project = :project AND scored = 0 ORDER BY number LIMIT 1",
+        f"images WHERE {FREE} ORDER BY draw LIMIT 1",
+        f"images WHERE {FREE} AND uncertainty IS NOT NULL ORDER BY uncertainty DESC LIMIT 1",
     ]
+    free = {"project": project.id, "author": "a", "now": 5, "lease": 600, "skip": "[]"}
     with store.database.connection() as connection:
         for query in queries:
-            rows = connection.execute(f"EXPLAIN QUERY PLAN SELECT id FROM {query}").fetchall()  # noqa: S608 - ours
+            rows = connection.execute(f"EXPLAIN QUERY PLAN SELECT id FROM {query}", free).fetchall()  # noqa: S608 - ours
             plan = " ".join(row[3] for row in rows)
             assert "SEARCH images USING" in plan and "TEMP B-TREE" not in plan, (query, plan)
 

@@ -22,6 +22,7 @@ from tests.images.dicom_files import (
     zipped_study,
 )
 from tests.waiting import until
+from tests.zips import zip_of
 
 
 def test_a_label_is_not_called_as_another(client: httpx.Client) -> None:
@@ -152,6 +153,13 @@ def test_dicom_is_kept_exactly_and_without_its_tags(
     assert PATIENT.encode() not in file
     kept, given = read_image(file), read_image(content)
     assert (kept.array == given.array).all() and np.allclose(kept.affine, given.affine)
+
+
+def test_a_picture_in_a_zip_is_kept_as_it_is(client: httpx.Client, create: Create) -> None:
+    """As another format, its 16 bits would not say what white is."""
+    content = png(np.random.default_rng(0).integers(0, 65535, (40, 40), np.uint16))
+    (image,) = add(client, create(), {"a.zip": zip_of(("a.png", content))})
+    assert client.get(image).content == content
 
 
 def test_what_a_reader_doubts_stays_with_the_image(client: httpx.Client, create: Create) -> None:

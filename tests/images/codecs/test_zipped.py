@@ -95,6 +95,13 @@ def test_what_is_not_one_image(data: bytes, error: type[CapsMedError], told: str
     assert PATIENT not in str(raised.value)
 
 
+def test_a_header_alone_in_a_zip_takes_no_voxels_from_beside_the_zip(tmp_path: Path) -> None:
+    (tmp_path / "t1.raw").write_bytes(RAW)
+    (tmp_path / "t1.zip").write_bytes(zip_of(("t1.mhd", HEADER)))
+    with pytest.raises(InvalidInput, match="put both files into a zip"):
+        read_image(tmp_path / "t1.zip")
+
+
 def test_it_is_inflated_within_bounds() -> None:
     data = zip_of(("t1.mhd", HEADER), ("t1.raw", bytes(2**24)))
     with pytest.raises(InputTooLarge, match="max_inflated_bytes"):

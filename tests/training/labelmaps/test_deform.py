@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ from training.labelmaps.deform import (
     deform,
     join,
 )
-from training.labelmaps.generator import LabelMaker
+from training.labelmaps.generator import LabelMaker, write_labels
 from training.labelmaps.originals import read_originals
 from training.labelmaps.phantoms import axon_phantom, axon_phantoms
 from training.labelmaps.shapes import Labels, Shapes
@@ -149,6 +150,18 @@ def test_shapes_that_cannot_be_met_are_named() -> None:
     noise = {str(k): (rng.uniform(size=(32, 32)) < 0.5).astype(np.uint8) for k in range(3)}
     with pytest.raises(ImplausibleShapes, match=r"new label map 0: .*label 1: .*times, allowed"):
         LabelMapSampler(noise, tolerance=0.0).draw(0)
+
+
+def test_after_an_error_nothing_is_left_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("training.labelmaps.generator.write_image", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_labels(LabelMaker(5, None, None, size=64), 2, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_spline_model_draws_no_phantom_of_the_same_seed(folder: Path) -> None:
