@@ -147,7 +147,7 @@ def test_built_in_models_are_always_there(tmp_path: Path) -> None:
 def test_a_name_is_no_path(models: Path, name: str) -> None:
     repository = ModelRepository(models)
     for find in (repository.find, repository.newest_first):
-        with pytest.raises(ModelNotFound, match=r"there is .*tiny-segmentation"):
+        with pytest.raises(ModelNotFound, match=r"available are .*tiny-segmentation"):
             find(name)
 
 

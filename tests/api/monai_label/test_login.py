@@ -77,7 +77,7 @@ def test_a_token_has_the_scopes_of_its_key(
     guarded: Running, connect: Connect, keys: KeyStore
 ) -> None:
     client = logged_in(connect(guarded), keys.create("trainer", ["train"])[1])
-    with pytest.raises(Exception, match=r"Status: 403; .* needs a key with the scope"):
+    with pytest.raises(Exception, match=r"Status: 403; .*this key lacks the scope"):
         client.info()
 
 

@@ -52,7 +52,7 @@ def test_trainings(client: Client, tmp_path: Path) -> None:
         client.train_start("", {})
     corrected(client, tmp_path, 2)
     (trainer,) = client.info()["trainers"]
-    with pytest.raises(Exception, match=rf"Status: 404; .*there is {trainer}"):
+    with pytest.raises(Exception, match=rf"Status: 404; .*the only one is {trainer}"):
         client.train_start("another", {})
     with pytest.raises(Exception, match=r"Status: 422; .*params.epochs"):
         client.train_start(trainer, {"epochs": -1})

@@ -173,7 +173,8 @@ def test_what_is_no_rate_is_refused_by_the_command(given: str) -> None:
     arguments = ["segmentation", "--data=x", "--name=x", f"--learning-rate={given}"]
     answer = CliRunner().invoke(train_app, arguments)
     assert answer.exit_code == 2
-    assert "must be auto or a number of at least" in answer.output
+    told = " ".join(answer.output.replace("│", " ").split())
+    assert "must be auto or a number of at least 1e-7" in told
 
 
 def test_the_command_takes_auto(discs: Path, tmp_path: Path) -> None:
