@@ -130,7 +130,7 @@ def test_a_reload_before_the_file_has_arrived_says_so(
     page = opened("segment")
     asked_in_vain(page, slab, sends=False)
     page.reload()
-    expect(page.locator("#segment .problem")).to_contain_text("slab.nii.gz: choose it again")
+    expect(page.locator("#segment .problem")).to_contain_text("slab.nii.gz was uploaded")
     page.reload()
     expect(page.locator("#segment .sample").first).to_be_visible()
     expect(page.locator("#segment .problem")).to_have_count(0)
