@@ -219,6 +219,16 @@ def test_a_folder_of_slices_is_dropped(opened: Callable[..., Page], tmp_path: Pa
     check_shown(page, caps_med.load_model("brain-t1-tissue").segment(wanted))
 
 
+def test_a_header_is_dropped_with_its_voxels(opened: Callable[..., Page], tmp_path: Path) -> None:
+    whole = encode_image(read_image(samples.T1), "metaimage")
+    header, voxels = whole.split(b"ElementDataFile = LOCAL\n")
+    (tmp_path / "t1.mhd").write_bytes(header + b"ElementDataFile = t1.raw\n")
+    (tmp_path / "t1.raw").write_bytes(voxels)
+    page = opened("segment")
+    drop(page, tmp_path / "t1.raw", tmp_path / "t1.mhd")
+    check_shown(page, caps_med.load_model("brain-t1-tissue").segment(tmp_path / "t1.mhd"))
+
+
 class TestRefused:
     @pytest.fixture
     def refusals(self) -> bool:
