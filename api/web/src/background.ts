@@ -44,7 +44,7 @@ export async function later(path: string, fields: object, what: Pick<Left, 'name
   }
 }
 
-const isLost = (error: unknown): boolean => error instanceof Problem && error.code === 'job_not_found';
+const isLost = (error: unknown): error is Problem => error instanceof Problem && error.code === 'job_not_found';
 
 async function begunAndFollowed(path: string, fields: object, what: Pick<Left, 'name' | 'model'>, signal: AbortSignal, say: Say): Promise<Response> {
   const left: Left = { ...what, token: newToken() };
@@ -73,7 +73,7 @@ async function begun(left: Left, signal: AbortSignal): Promise<string> {
       return await idOf(call(JOBS, { headers: keyed(left), signal }));
     } catch (error) {
       if (isLost(error))
-        throw new Problem('the upload was cut off', `The page was reloaded before ${left.name} was uploaded: choose it again.`, (error as Problem).code);
+        throw new Problem('the upload was cut off', `The page was reloaded before ${left.name} was uploaded: choose it again.`, error.code);
       if (!isSilence(error) && (error as Problem).code !== 'not_finished') throw error;
     }
     await pause(signal);
