@@ -38,13 +38,14 @@ def draft_of(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def filling(folder: Path) -> Iterator[None]:
-    """Fill a folder that is empty, or not there yet; after an error it is that again."""
+    """Add to a folder, which need not be there yet; after an error what was added is gone."""
     there = folder.is_dir()
     folder.mkdir(parents=True, exist_ok=True)
+    before = set(folder.iterdir())
     try:
         yield
     except BaseException:
-        for each in folder.iterdir():
+        for each in set(folder.iterdir()) - before:
             _remove(each)
         if not there:
             folder.rmdir()

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from caps_med.drafts import draft_of
+from caps_med.drafts import draft_of, filling
 from caps_med.images import MedicalImage
 from training.atomic import write_text
 
@@ -59,3 +59,17 @@ def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space") as told, draft_of(tmp_path / "result.png"):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert told.value.filename == str(tmp_path / "result.png")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_after_an_error_only_what_was_added_to_a_folder_is_gone(
+    tmp_path: Path, there: bool
+) -> None:
+    folder = tmp_path / "out"
+    if there:
+        (folder / "mine").mkdir(parents=True)
+    with pytest.raises(KeyboardInterrupt), filling(folder):
+        (folder / "new").mkdir()
+        (folder / "new" / "file").write_text("x")
+        raise KeyboardInterrupt
+    assert list(tmp_path.rglob("*")) == ([folder, folder / "mine"] if there else [])

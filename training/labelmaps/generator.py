@@ -166,43 +166,32 @@ def write_labels(
     Raises:
         ImplausibleShapes: a map could not be drawn.
     """
-    with filling(out):
-        _write_labels(maker, count, out, command, workers, track)
-
-
-def _write_labels(
-    maker: LabelMaker,
-    count: int,
-    out: Path,
-    command: str,
-    workers: int,
-    track: Callable[[Iterable[NewLabel]], Iterable[NewLabel]],
-) -> None:
-    (out / "labels").mkdir(parents=True, exist_ok=True)
     listed: list[dict[str, Any]] = []
     cells = [
         Cell(one.case.name, (_pixels(one.label),))
         for one in (maker.originals.maps[:_SHOWN_ORIGINALS] if maker.originals else ())
     ]
     cells += [Cell("", (np.zeros((1, 1, 3), np.uint8),))] * (-len(cells) % _COLUMNS)
-    for new in track(maker.many(count, workers)):
-        file = f"labels/{new.name}{new.suffix}"
-        encoded = maker.originals.in_file_values(new.label) if maker.originals else new.label
-        write_image(encoded, out / file)
-        listed.append({"file": file, **new.origin.model_dump(mode="json")})
-        if len(listed) <= _SHOWN:
-            cells.append(Cell(f"{new.name} {new.origin.how}", (_pixels(new.label),)))
-    manifest = {
-        "caps_med": caps_med.__version__,
-        "command": command,
-        "seed": maker.seed,
-        "like": maker.originals.dataset.name if maker.originals else None,
-        "ranges": dict(maker.sampler.shapes.ranges) if maker.sampler else None,
-        "mirrorings": [str(m) for m in maker.sampler.mirrorings] if maker.sampler else None,
-        "label_maps": listed,
-    }
-    write_text(out / "manifest.json", json.dumps(manifest, indent=2) + "\n")
-    sheet(cells, _COLUMNS).save(out / "sheet.png")
+    with filling(out):
+        (out / "labels").mkdir(exist_ok=True)
+        for new in track(maker.many(count, workers)):
+            file = f"labels/{new.name}{new.suffix}"
+            encoded = maker.originals.in_file_values(new.label) if maker.originals else new.label
+            write_image(encoded, out / file)
+            listed.append({"file": file, **new.origin.model_dump(mode="json")})
+            if len(listed) <= _SHOWN:
+                cells.append(Cell(f"{new.name} {new.origin.how}", (_pixels(new.label),)))
+        manifest = {
+            "caps_med": caps_med.__version__,
+            "command": command,
+            "seed": maker.seed,
+            "like": maker.originals.dataset.name if maker.originals else None,
+            "ranges": dict(maker.sampler.shapes.ranges) if maker.sampler else None,
+            "mirrorings": [str(m) for m in maker.sampler.mirrorings] if maker.sampler else None,
+            "label_maps": listed,
+        }
+        write_text(out / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+        sheet(cells, _COLUMNS).save(out / "sheet.png")
 
 
 def _pixels(label: MedicalImage) -> Any:  # noqa: ANN401 - an array
