@@ -246,15 +246,15 @@ def _content(source: str | PathLike[str] | bytes, limits: Limits) -> tuple[bytes
     """The content of one file, and its format; of a zip of one image, that image's."""
     data = source if isinstance(source, bytes) else file_content(Path(source), limits)
     limits.check_file(len(data))
-    whole = zipped.unpacked(data, limits)
-    within, data = whole is not data, whole
-    codec = codec_of_content(data)
-    if not (within or isinstance(source, bytes)) and codec.detached and codec.attached:
-        named = codec.detached(data)
-        if named is not None:
-            data = codec.attached(data, _voxels_beside(Path(source), named, codec, limits))
-            limits.check_file(len(data))
-    return data, codec
+    content = zipped.unpacked(data, limits)
+    codec = codec_of_content(content)
+    if content is not data or isinstance(source, bytes):  # there is nothing beside it
+        return content, codec
+    named = codec.detached(content) if codec.detached else None
+    if named is not None and codec.attached:
+        content = codec.attached(content, _voxels_beside(Path(source), named, codec, limits))
+        limits.check_file(len(content))
+    return content, codec
 
 
 def _voxels_beside(path: Path, named: str, codec: Codec, limits: Limits) -> bytes:

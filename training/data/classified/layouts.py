@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -138,7 +137,7 @@ def class_list(path: Path) -> ClassifiedImages | None:
 
 def list_inside(folder: Path) -> ClassifiedImages | None:
     """A folder with one list of classes whose images exist, such as ``labels.csv``."""
-    lists = _lists_inside(folder)
+    lists, _ = _lists_inside(folder)
     if len(lists) != 1:
         return None
     (listed,) = lists
@@ -147,25 +146,19 @@ def list_inside(folder: Path) -> ClassifiedImages | None:
     )
 
 
-def _lists_inside(folder: Path) -> list[ClassifiedImages]:
-    """The lists of classes in a folder; other tables, and those that cannot be read, are not."""
-    found = []
+def _lists_inside(folder: Path) -> tuple[list[ClassifiedImages], list[InvalidInput]]:
+    """The lists of classes in a folder, and why others cannot be read; other tables are not."""
+    found: list[ClassifiedImages] = []
+    failed: list[InvalidInput] = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        with suppress(InvalidInput):
-            listed = class_list(path)
-            if listed is not None and listed.images:
-                found.append(listed)
-    return found
-
-
-def _unreadable_list(folder: Path) -> str:
-    """Why a table in a folder cannot be read, in a sentence; empty if all can be."""
-    for path in sorted(folder.iterdir()):
         try:
-            class_list(path)
+            listed = class_list(path)
         except InvalidInput as error:
-            return f"{error}."
-    return ""
+            failed.append(error)
+            continue
+        if listed is not None and listed.images:
+            found.append(listed)
+    return found, failed
 
 
 def class_folders(folder: Path) -> ClassifiedImages | None:
@@ -207,11 +200,12 @@ def hint(path: Path) -> str:
     """What is amiss where no layout applies, if that can be told; else empty."""
     if not path.is_dir():
         return ""
-    if len(lists := _lists_inside(path)) > 1:
+    lists, failed = _lists_inside(path)
+    if len(lists) > 1:
         names = ", ".join(listed.root.name for listed in lists)
         return f"There are several lists of classes, {names}: give the path of one."
-    if unreadable := _unreadable_list(path):
-        return unreadable
+    if failed:
+        return f"{failed[0]}."
     folders = [folder for folder in _folders(path) if entries(folder)[0]]
     if len(folders) == 1 or (not folders and entries(path, deep=False)[0]):
         where = f"in {folders[0].name}/" if folders else "in no folder of a class"
