@@ -20,7 +20,8 @@ def until(
 ) -> float:
     """Wait until a condition holds; returns how many seconds that took.
 
-    At most half of the time is spent on checking the condition, which may be expensive.
+    It is checked again and again, as other processes and services give no signal that could be
+    waited for; that takes half of the time at most, as the condition may be expensive.
 
     Args:
         true: the condition.

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, Error, Page, Playwright, Route, expect, sync_playwright
 
 from api.routes.page import STATIC
 from benchmarks.page import FLAGS
-from caps_med.images import MedicalImage, read_image
+from caps_med import samples
+from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.serving import Served, serving
 
 PATIENCE_MS = 60_000
@@ -160,6 +162,13 @@ class Watched:
                 yield f"{what}: {look()}"
             except Error as error:  # a page that answers no more
                 yield f"{what}: {error}"
+
+
+@pytest.fixture(scope="session")
+def long_head() -> bytes:
+    """A volume as NIfTI whose segmentation is not done before a click on *Cancel*."""
+    head = read_image(samples.COLIN27)
+    return encode_image(MedicalImage(np.repeat(head.array, 8, -1), head.affine), "nifti")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -138,11 +137,9 @@ def test_a_reload_before_the_file_has_arrived_says_so(
 
 
 def test_cancelling_ends_the_job(
-    opened: Callable[..., Page], server: Served, tmp_path: Path
+    opened: Callable[..., Page], server: Served, long_head: bytes, tmp_path: Path
 ) -> None:
-    head = read_image(samples.COLIN27)
-    long = MedicalImage(np.repeat(head.array, 8, -1), head.affine)  # not done before the click
-    (tmp_path / "head.nii.gz").write_bytes(encode_image(long, "nifti"))
+    (tmp_path / "head.nii.gz").write_bytes(long_head)
     page = opened("segment")
     job = begun(page, tmp_path / "head.nii.gz")
     with page.expect_response(lambda answer: answer.request.method == "DELETE") as deleted:

@@ -171,13 +171,10 @@ def test_a_dicom_series_comes_back_as_dicom_seg(
     page.locator("#synthesize .gallery canvas").first.wait_for()
 
 
-def test_a_volume_is_cancelled(opened: Callable[..., Page]) -> None:
+def test_a_volume_is_cancelled(opened: Callable[..., Page], long_head: bytes) -> None:
     page = opened("segment")
     name = f"{'sub-01_ses-02_acq-highres_' * 6}T1w.nii.gz"  # pushes nothing out of reach
-    head = read_image(samples.COLIN27)
-    long = MedicalImage(np.repeat(head.array, 8, -1), head.affine)  # not done before the click
-    content = encode_image(long, "nifti")
-    file = FilePayload(name=name, mimeType="application/gzip", buffer=content)
+    file = FilePayload(name=name, mimeType="application/gzip", buffer=long_head)
     page.locator("#segment input[type=file]").set_input_files(file)
     expect(page.locator("#segment .busy")).to_contain_text(re.compile(r"\d+ of \d+ done"))
     with page.expect_request(lambda sent: sent.method == "DELETE") as forgotten:
