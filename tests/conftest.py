@@ -34,6 +34,12 @@ def _ctrl_c_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_xdist_auto_num_workers() -> int | None:
+    """With ``-n auto`` three processes for two cores, as tests of services wait for answers."""
+    asked = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")  # xdist's own, which it then obeys
+    return None if asked else max(1, (os.cpu_count() or 1) * 3 // 2)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In parallel, files of slow tests come first: begun last, one would end long after the rest.
 
