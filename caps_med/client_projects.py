@@ -8,6 +8,8 @@ with Client("http://127.0.0.1:8000") as client:
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import httpx
 
+    from caps_med.batch.cases import Case
+    from caps_med.batch.places import Place
     from caps_med.client import Content
 
 _PATH = "/v1/projects"
@@ -84,15 +88,15 @@ class Projects:
         """Add images, all or none.
 
         Args:
-            images: their paths; the names of the files are sent to the service.
+            images: their paths; the names of the files are sent to the service. The files of a
+                DICOM series are one image, called like their folder. Of a folder all images are
+                taken, and those of the folders in it. A header such as x.mhd is sent with its
+                voxels.
             labels: label maps of some of them, called like their images.
             author: of the label maps.
         """
-        parts = [
-            (part, (Path(path).name, Path(path).read_bytes()))
-            for part, paths in (("images", images), ("labels", labels))
-            for path in paths
-        ]
+        parts = [("images", part) for part in _parts([Path(path) for path in images])]
+        parts += [("labels", (Path(path).name, Path(path).read_bytes())) for path in labels]
         path = f"{_PATH}/{project}/images"
         added = self._document("POST", path, files=parts, params=_given(author=author))
         found: list[dict[str, Any]] = added["images"]
@@ -206,6 +210,46 @@ class Projects:
     def _document(self, method: str, path: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401
         found: dict[str, Any] = self._send(method, path, **request).json()
         return found
+
+
+def _parts(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each image, as a service takes it."""
+    from caps_med.batch import find_cases
+    from caps_med.batch.places import absolute
+    from caps_med.batch.series import is_dicom
+
+    given = [absolute(path) for path in paths]
+    dicom = [path for path in given if path.is_file() and is_dicom(path)]
+    cases = find_cases(dicom).cases if len(dicom) > 1 else ()
+    series = {file: case for case in cases if len(case.files) > 1 for file in case.files}
+    for path in given:
+        if path.is_dir():
+            for case in find_cases([path]).cases:
+                yield _part(_called(case), case.files)
+        elif path not in series:
+            yield _part(path.name, [path])
+        elif path == series[path].files[0]:
+            yield _part(_called(series[path]), series[path].files)
+
+
+def _called(case: Case) -> str:
+    """The name of a case as that of one file."""
+    return case.name.replace("/", "-") + (case.suffix or ".dcm")
+
+
+def _part(name: str, files: Sequence[Place]) -> tuple[str, bytes]:
+    """Files of one image under its name: several, and a header with its voxels, as a zip."""
+    from caps_med.images import names_beside
+
+    beside = [file.with_name(other) for file in files for other in names_beside(file.name)]
+    files = [*files, *(file for file in beside if file.is_file())]
+    if len(files) == 1:
+        return name, files[0].read_bytes()
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for file in files:
+            archive.writestr(file.name, file.read_bytes())
+    return name, content.getvalue()
 
 
 def _given(**parameters: str | int | Sequence[str] | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, ClassVar, TypeAlias, cast
+from typing import Any, BinaryIO, ClassVar, TypeAlias, TypeVar, cast
 
 from api.decoding import processors, wire
 from api.decoding.choice import NOTHING, Choice
@@ -17,6 +17,8 @@ from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.images import Kind, Limits, MedicalImage
 
 log = logging.getLogger("caps_med.api")
+
+T = TypeVar("T")
 
 #: Called with the bytes of a decoded image; raises if there is no room for them.
 Admit: TypeAlias = Callable[[int], None]
@@ -128,12 +130,44 @@ class Decoder:
             DecodeTimeout, DecoderDied: the process has ended.
             CapsMedError: what is wrong with the file.
         """
+        bounds = (limits.max_bytes, limits.max_inflated_bytes, limits.max_voxels)
+        request = {"series_only": False, "kind": kind, "limits": bounds, **vars(choice)}
+        return self._answered(
+            content, seconds, request, "image", lambda line: self._image(line, limits, admit)
+        )
+
+    def files_of_images(self, content: bytes, seconds: float) -> wire.FilesOfImages:
+        """How the DICOM files of a zip form images.
+
+        Raises: as `decode`.
+        """
+        return self._answered(
+            content,
+            seconds,
+            {"series_only": True},
+            "series",
+            lambda size: wire.receive_series(self._answers, size),
+        )
+
+    def _answered(
+        self,
+        content: bytes,
+        seconds: float,
+        request: dict[str, Any],
+        wanted: str,
+        read: Callable[[Any], T],
+    ) -> T:
+        """What `read` makes of what is `wanted` in the answer to a request about `content`."""
         self.files += 1
         deadline = self._within(seconds)
         processors.allow(self.pid, processor_seconds(len(content), seconds))
         try:
             with deadline:
-                return self._ask(content, kind, limits, admit, choice)
+                wire.send(self._requests, {"size": len(content), **request}, content)
+                answer = wire.receive_line(self._answers)
+                if wanted not in answer:
+                    raise _refused(answer)
+                return read(answer[wanted])
         except (EOFError, OSError, wire.Garbled) as error:
             self.kill()
             if deadline.expired or processors.used_up(self._process.returncode):
@@ -159,22 +193,6 @@ class Decoder:
                     continue
         self._process.wait()
 
-    def _ask(
-        self, content: bytes, kind: Kind, limits: Limits, admit: Admit, choice: Choice
-    ) -> MedicalImage:
-        bounds = (limits.max_bytes, limits.max_inflated_bytes, limits.max_voxels)
-        request = {"size": len(content), "kind": kind, "limits": bounds, **vars(choice)}
-        wire.send(self._requests, request, content)
-        answer = wire.receive_line(self._answers)
-        if "image" in answer:
-            return self._image(answer["image"], limits, admit)
-        if "unforeseen" in answer:
-            log.warning("unforeseen while decoding: %s", str(answer["unforeseen"])[:80])
-            raise InvalidInput(str(answer["message"]))
-        if answer.get("error") not in _ERRORS:
-            raise wire.Garbled("no answer")
-        raise refusal(answer)
-
     def _image(self, line: Any, limits: Limits, admit: Admit) -> MedicalImage:  # noqa: ANN401
         # rescaled integers may become twice as large as they were
         size = wire.announced_bytes(line, 8 * limits.max_inflated_bytes)
@@ -196,6 +214,15 @@ class Decoder:
 
     def _within(self, seconds: float) -> _Deadline:
         return _Deadline(seconds, self._process)
+
+
+def _refused(answer: dict[str, Any]) -> CapsMedError:
+    if "unforeseen" in answer:
+        log.warning("unforeseen while decoding: %s", str(answer["unforeseen"])[:80])
+        return InvalidInput(str(answer["message"]))
+    if answer.get("error") not in _ERRORS:
+        raise wire.Garbled("no answer")
+    return refusal(answer)
 
 
 def refusal(answer: dict[str, Any]) -> CapsMedError:

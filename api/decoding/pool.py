@@ -13,7 +13,8 @@ from anyio import to_thread
 
 from api.budget import Claim, pinned
 from api.decoding.choice import NOTHING, Choice
-from api.decoding.decoder import Admit, Decoder, NoDecoder
+from api.decoding.decoder import Decoder, NoDecoder
+from api.decoding.wire import FilesOfImages
 from api.turns import Turns
 from caps_med.images import Kind, Limits, MedicalImage
 
@@ -68,26 +69,50 @@ class DecodePool:
             InputTooLarge, NoRoom: the decoded image does not fit, see `api.budget`.
             Busy: too many files wait.
         """
-        self._limits.check_file(len(content))
 
         def admit(size: int) -> None:
             if claim is not None:
                 claim.add(size)
 
-        def decoded() -> MedicalImage:
+        return await self._in_turn(
+            content,
+            claim,
+            lambda decoder: decoder.decode(
+                content, kind, self._limits, self._seconds, admit, choice
+            ),
+        )
+
+    async def files_of_images(self, content: bytes, claim: Claim | None = None) -> FilesOfImages:
+        """How the DICOM files of a zip form images.
+
+        Raises:
+            CapsMedError: as `caps_med.images.series.series_of_zip`; `DecodeTimeout`, `DecoderDied`.
+            Busy: too many files wait.
+        """
+        return await self._in_turn(
+            content, claim, lambda decoder: decoder.files_of_images(content, self._seconds)
+        )
+
+    async def _in_turn(
+        self, content: bytes, claim: Claim | None, work: Callable[[Decoder], T]
+    ) -> T:
+        """Let a decoder work on a file, once its turn has come."""
+        self._limits.check_file(len(content))
+
+        def worked() -> T:
             with pinned(claim):
-                return self._decode(content, kind, admit, choice)
+                return self._with_decoder(work)
 
         turn = await self._turns.take(claim.client if claim else "", len(content))
-        work = asyncio.ensure_future(self._in_thread(decoded))
+        working = asyncio.ensure_future(self._in_thread(worked))
 
-        def ended(done: asyncio.Future[MedicalImage]) -> None:
+        def ended(done: asyncio.Future[T]) -> None:
             self._turns.give(turn)
             if not done.cancelled():
                 done.exception()  # which nobody waits for if the client has left
 
-        work.add_done_callback(ended)
-        return await asyncio.shield(work)  # a client that leaves still occupies its decoder
+        working.add_done_callback(ended)
+        return await asyncio.shield(working)  # a client that leaves still occupies its decoder
 
     def pids(self) -> list[int]:
         """The processes that are alive now."""
@@ -104,10 +129,10 @@ class DecodePool:
             self._limiter = anyio.CapacityLimiter(self._decoders)
         return await to_thread.run_sync(work, limiter=self._limiter)
 
-    def _decode(self, content: bytes, kind: Kind, admit: Admit, choice: Choice) -> MedicalImage:
+    def _with_decoder(self, work: Callable[[Decoder], T]) -> T:
         decoder = self._take()
         try:
-            return decoder.decode(content, kind, self._limits, self._seconds, admit, choice)
+            return work(decoder)
         finally:
             self._give(decoder)
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, get_args
 
 import numpy as np
@@ -16,14 +19,30 @@ from caps_med.images import FORMATS, MedicalImage
 from caps_med.images.dicom_origin import DicomOrigin
 from caps_med.images.image import Array
 from caps_med.images.label_codes import Coding, LabelCode, Laterality
+from caps_med.images.series import Series
 
 if TYPE_CHECKING:
     import nibabel as nib
 
 _LONGEST_LINE = 2**20
+#: Bytes of the names of all files of a zip.
+_LONGEST_SERIES = 2**24
 _DTYPES = frozenset("uifb")
 #: What a malformed message raises in its reader.
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+@dataclass(frozen=True)
+class FilesOfImages:
+    """How the DICOM files of a zip form images.
+
+    Attributes:
+        images: of each what tells it from others in its folder, and the names of its files.
+        left_out: files that are no images, with the reason.
+    """
+
+    images: tuple[tuple[str, tuple[str, ...]], ...]
+    left_out: tuple[tuple[str, str], ...]
 
 
 class Garbled(Exception):
@@ -77,6 +96,36 @@ def receive_bytes(stream: BinaryIO, size: int) -> bytearray:
             raise EOFError
         got += more
     return content
+
+
+def send_series(
+    stream: BinaryIO,
+    series: Sequence[Series[PurePosixPath]],
+    skipped: Sequence[tuple[PurePosixPath, str]],
+) -> None:
+    """Write what `series_of_zip` has found."""
+    images = [[one.label, [str(file) for file in one.files]] for one in series]
+    left_out = [[str(file), reason] for file, reason in skipped]
+    content = json.dumps({"images": images, "left_out": left_out}).encode()
+    send(stream, {"series": len(content)}, content)
+
+
+def receive_series(stream: BinaryIO, size: Any) -> FilesOfImages:  # noqa: ANN401
+    """Read the `size` bytes of what `send_series` writes.
+
+    Raises:
+        EOFError: the other side has gone. Garbled: it is something else.
+    """
+    try:
+        if not 0 < int(size) <= _LONGEST_SERIES:
+            raise Garbled("impossible series")
+        found = json.loads(receive_bytes(stream, int(size)))
+        return FilesOfImages(
+            tuple((str(label), tuple(map(str, files))) for label, files in found["images"]),
+            tuple((str(file), str(reason)) for file, reason in found["left_out"]),
+        )
+    except MALFORMED as error:
+        raise Garbled("impossible series") from error
 
 
 def announce_image(stream: BinaryIO, image: MedicalImage) -> None:

@@ -14,7 +14,7 @@ import os
 import sys
 from contextlib import suppress
 from importlib import import_module
-from typing import BinaryIO, get_args
+from typing import Any, BinaryIO, get_args
 
 import numpy as np
 from PIL import Image
@@ -24,6 +24,7 @@ from api.confinement import confine, end_with
 from api.decoding import wire
 from caps_med.errors import CapsMedError, InputTooLarge, UnsupportedFormat
 from caps_med.images import CODECS, Kind, Limits, MedicalImage, encode_image, read_image
+from caps_med.images.series import series_of_zip
 
 #: The message about a file that made its decoder fail unexpectedly.
 BROKEN = "the file is cut or broken in a way that its format does not allow: copy or save it again"
@@ -82,13 +83,7 @@ def answer(source: BinaryIO, answers: BinaryIO) -> None:
     asked = wire.receive_line(source)
     content = bytes(wire.receive_bytes(source, asked["size"]))
     try:
-        image = read_image(
-            content,
-            kind=asked["kind"],
-            limits=Limits(*asked["limits"]),
-            index=asked["volume"],
-            series=asked["series"],
-        )
+        found = series_of_zip(content) if asked["series_only"] else _image(content, asked)
     except CapsMedError as error:
         wire.send(answers, {"error": error.code, "message": str(error), "members": error.members})
     except MemoryError:
@@ -97,9 +92,22 @@ def answer(source: BinaryIO, answers: BinaryIO) -> None:
     except Exception as error:
         wire.send(answers, {"unforeseen": type(error).__name__, "message": BROKEN})
     else:
-        wire.announce_image(answers, image)
+        if not isinstance(found, MedicalImage):
+            wire.send_series(answers, *found)
+            return
+        wire.announce_image(answers, found)
         if wire.receive_line(source)["wanted"]:
-            wire.send_array(answers, image.array)
+            wire.send_array(answers, found.array)
+
+
+def _image(content: bytes, asked: dict[str, Any]) -> MedicalImage:
+    return read_image(
+        content,
+        kind=asked["kind"],
+        limits=Limits(*asked["limits"]),
+        index=asked["volume"],
+        series=asked["series"],
+    )
 
 
 def bound(memory: int) -> None:

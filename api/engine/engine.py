@@ -15,6 +15,7 @@ from api.archives.archives import Archives
 from api.budget import Budget, Cost, NoRoom, current, pinned
 from api.decoding.choice import NOTHING, Choice
 from api.decoding.pool import DecodePool
+from api.decoding.wire import FilesOfImages
 from api.engine.calls import ModelCall
 from api.engine.devices import batches_exactly, use_threads
 from api.engine.pool import ModelPool
@@ -235,6 +236,15 @@ class Engine:
             claim.add(image.array.nbytes)
         note_warnings(image.warnings)
         return image
+
+    async def files_of_images(self, content: bytes) -> FilesOfImages:
+        """How the DICOM files of a zip form images, of which the beginnings are enough.
+
+        Raises:
+            CapsMedError: it is no zip, or cannot be read.
+        """
+        with span("decode"), self.metrics.seconds.labels("decode").time():
+            return await self.decoders.files_of_images(content, current())
 
     async def run(self, stage: str, work: Callable[[], T]) -> T:
         """Run blocking work that needs no network in a thread, timed as `stage`.

@@ -7,9 +7,17 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from fastapi import APIRouter, File, Form, Response, UploadFile
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field
 
 from api.encoding import MEDIA_TYPES, negotiate
-from api.routes.common import Accept, ChoiceDependency, EngineDependency, Format, answers
+from api.routes.common import (
+    Accept,
+    ChoiceDependency,
+    EngineDependency,
+    Format,
+    answers,
+    problems,
+)
 from api.uploads import read_upload
 from caps_med.images import (
     MedicalImage,
@@ -82,6 +90,55 @@ async def convert(
         "Caps-Med-Geometry": "no" if decoded.spacing is None else "yes",
     }
     return Response(answer, headers=headers, media_type=MEDIA_TYPES[form])
+
+
+class ImageFiles(BaseModel):
+    """The files that form an image."""
+
+    label: str = Field(
+        description="Tells a series from the others of its folder; nothing of the patient.",
+        examples=["series3"],
+    )
+    files: list[str] = Field(description="Their names in the zip.", examples=[["a/1.dcm"]])
+
+
+class LeftOut(BaseModel):
+    """A DICOM file that is no image."""
+
+    file: str = Field(description="Its name in the zip.", examples=["DICOMDIR"])
+    reason: str = Field(examples=["DICOM without a picture"])
+
+
+class ImagesOfFiles(BaseModel):
+    """How DICOM files form images."""
+
+    images: list[ImageFiles]
+    left_out: list[LeftOut]
+
+
+@router.post(
+    "/series",
+    summary="Which DICOM files form an image together",
+    responses=problems(400, 413, 415, 422, 503, 504),
+)
+async def series(
+    archive: Annotated[
+        UploadFile,
+        File(
+            description="A zip of DICOM files; of each the first 16 KiB are nearly always enough."
+        ),
+    ],
+    engine: EngineDependency,
+) -> ImagesOfFiles:
+    """The files of a series in a folder are one image, as a zip of them is to the other routes. A
+    file whose picture has no position is an image by itself, and so is one that cannot be read.
+    Files of other formats are not listed.
+    """
+    found = await engine.files_of_images(await read_upload(archive))
+    return ImagesOfFiles(
+        images=[ImageFiles(label=label, files=list(files)) for label, files in found.images],
+        left_out=[LeftOut(file=file, reason=reason) for file, reason in found.left_out],
+    )
 
 
 def encode(image: MedicalImage, form: str, slice: int | None, plane: Plane) -> bytes:

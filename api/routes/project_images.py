@@ -47,7 +47,9 @@ async def add(
     projects: ProjectsDependency,
     author: Author,
     choice: ChoiceDependency,
-    images: Annotated[list[UploadFile], File(description="A volume or picture each.")],
+    images: Annotated[
+        list[UploadFile], File(description="A volume or picture each; a DICOM series as a zip.")
+    ],
     labels: Annotated[
         list[UploadFile] | None,
         File(

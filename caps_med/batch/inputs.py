@@ -20,9 +20,10 @@ from caps_med.batch.places import (
     objects_below,
     place_of,
 )
-from caps_med.batch.series import Header, Series, header_of, series_of
+from caps_med.batch.series import header_of
 from caps_med.errors import InvalidInput
 from caps_med.images import CODECS, Kind, names_beside
+from caps_med.images.series import Header, Series, series_of
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -268,7 +269,7 @@ def _case(file: Place, files: tuple[Place, ...], root: Place) -> Case:
     return Case(name, files, _below(root, files[0]), suffix)
 
 
-def _series_cases(series: Sequence[Series], root: Place) -> Iterator[Case]:
+def _series_cases(series: Sequence[Series[Place]], root: Place) -> Iterator[Case]:
     """A series that is alone in its folder is named like that; one of several by its number."""
     in_folder = Counter(one.folder for one in series)
     for one in series:

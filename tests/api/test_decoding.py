@@ -364,6 +364,24 @@ def test_what_a_decoder_says_of_an_origin_is_not_trusted(changed: dict[str, Any]
         received(stream, line)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no json",
+        b"[1]",
+        b'{"images": [], "left_out": [1]}',
+        b'{"images": [["a", 1]], "left_out": []}',
+    ],
+)
+def test_what_a_decoder_says_of_series_is_not_trusted(content: bytes) -> None:
+    with pytest.raises(wire.Garbled):
+        wire.receive_series(io.BufferedReader(io.BytesIO(content)), len(content))
+    sizes: tuple[Any, ...] = (0, -1, 2**40, "x", None)
+    for size in sizes:
+        with pytest.raises(wire.Garbled):
+            wire.receive_series(io.BufferedReader(io.BytesIO(content)), size)
+
+
 def test_what_a_format_calls_white_comes_along() -> None:
     deep = read_image(encode_image(MedicalImage(np.full((1, 3, 4), 7, np.uint16)), "png"))
     stream = sent(deep)

@@ -15,6 +15,8 @@ from PIL import Image
 from api.routes import page
 from caps_med.images import MedicalImage, SliceStack, encode_image, read_image
 from caps_med.samples import SAMPLES
+from tests.images.dicom_files import zipped_study
+from tests.zips import zip_of
 
 IMAGES = "/v1/images"
 
@@ -114,6 +116,22 @@ def test_all_that_a_viewer_needs_at_once(client: TestClient, picture: bytes) -> 
         json.loads(files["answer.json"])
         == client.post(f"{url}?format=json", files={"image": picture}).json()
     )
+
+
+def test_which_files_form_an_image(client: TestClient) -> None:
+    url = f"{IMAGES}/series"
+    answer = client.post(url, files={"archive": zipped_study()})
+    assert answer.json() == {
+        "images": [
+            {"label": "series", "files": [f"t1/{n}.dcm" for n in (1, 2, 3)]},
+            {"label": "series", "files": [f"echoes/{n}.dcm" for n in range(4)]},
+        ],
+        "left_out": [],
+    }
+    empty = client.post(url, files={"archive": zip_of(("a.txt", b"text"))})
+    assert empty.json() == {"images": [], "left_out": []}
+    refused = client.post(url, files={"archive": b"PK\3\4"})
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
 
 
 def test_seeds_side_by_side(client: TestClient, labels: bytes) -> None:

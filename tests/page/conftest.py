@@ -296,6 +296,20 @@ def sample(page: Page, view: str, title: str) -> None:
     page.locator(f"#{view} .sample", has_text=title).click()
 
 
+def drop(page: Page, selector: str, *paths: Path) -> None:
+    """Drop files or folders on an element as a person does."""
+    box = page.locator(selector).bounding_box()
+    assert box is not None
+    session = page.context.new_cdp_session(page)
+    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+    place = {
+        "x": box["x"] + min(100, box["width"] / 2),
+        "y": box["y"] + min(100, box["height"] / 2),
+    }
+    for kind in ("dragEnter", "dragOver", "drop"):
+        session.send("Input.dispatchDragEvent", {"type": kind, **place, "data": data})
+
+
 def saved(page: Page, selector: str, folder: Path) -> Path:
     """The file that a button offers."""
     with page.expect_download() as download:

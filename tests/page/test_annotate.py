@@ -16,9 +16,11 @@ from playwright.sync_api import FilePayload, Page, Route, expect
 from caps_med.images import MedicalImage, encode_image, read_image
 from tests.api.projects.conftest import png
 from tests.api.serving import Served
+from tests.archives import series
 from tests.conftest import tiny_binary, write_tiny
 from tests.images.codecs.test_dicom_padding import ct
-from tests.page.conftest import PATIENCE_MS, check_accessible, held_requests, saved
+from tests.images.dicom_files import SERIES, placed
+from tests.page.conftest import PATIENCE_MS, check_accessible, drop, held_requests, saved
 
 VIEW = "#annotate"
 CANVAS = f"{VIEW} canvas[tabindex]"
@@ -478,6 +480,41 @@ class TestOtherOrders:
         page.locator(f"{VIEW} .predicts").check()
         self.open(page, "disc-0.png")
         expect(told).to_have_text("The image is unlike.")
+
+    def test_the_slices_of_each_series_that_is_dropped_are_one_image(
+        self, page: Page, tmp_path: Path
+    ) -> None:
+        files = {f"head/{n}.dcm": one for n, one in enumerate(series.slices())}
+        for number in (4, 5):
+            made = series.slices(f"{SERIES}.{number}", SeriesNumber=number, Modality="MR")
+            files |= {f"both/{number}{n}": one for n, one in enumerate(made)}
+        unplaced: dict[str, Any] = dict.fromkeys(placed(0.0))
+        files |= {f"both/x{n}.dcm": one for n, one in enumerate(series.slices(**unplaced)[:2])}
+        study = tmp_path / "study"
+        for name, content in files.items():
+            (study / name).parent.mkdir(parents=True, exist_ok=True)
+            (study / name).write_bytes(content)
+        (study / "both" / "disc.png").write_bytes(pictures()[0]["buffer"])
+        drop(page, f"{VIEW} .drop", study)
+        rows = page.locator(f"{VIEW} .images tr")
+        expect(rows).to_have_count(2 + 6)
+        added = get(page, f"{self.project}/images")["images"][2:]
+        kept = {
+            one["name"]: read_image(page.request.get(f"{self.project}/images/{one['id']}").body())
+            for one in added
+        }
+        wanted = {
+            "head.dcm": study.glob("head/*"),
+            "both-series4.dcm": study.glob("both/4*"),
+            "both-series5.dcm": study.glob("both/5*"),
+            "x0.dcm": [study / "both" / "x0.dcm"],
+            "x1.dcm": [study / "both" / "x1.dcm"],
+            "disc.png": [study / "both" / "disc.png"],
+        }
+        assert kept.keys() == wanted.keys()
+        for name, image in kept.items():
+            given = read_image([*wanted[name]])
+            assert (image.array == given.array).all() and np.allclose(image.affine, given.affine)
 
     @pytest.mark.parametrize("refusals", [True])
     def test_label_maps_that_there_are_are_added_and_images_deleted(

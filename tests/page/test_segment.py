@@ -25,8 +25,9 @@ from tests.images.dicom_files import (
     series_file,
     zipped_study,
 )
-from tests.page.conftest import check_accessible, counts, sample, saved, slide
+from tests.page.conftest import check_accessible, counts, drop, sample, saved, slide
 
+STAGE = "#segment .stage"
 #: Of each volume: its size, and how many voxels have each value, 0 to 3.
 SHOWN = """() => capsMed.segment.volumes.map(v => ({
     dims: [...v.hdr.dims], counts: [0, 1, 2, 3].map(id => v.img.reduce((n, x) => n + (x === id), 0))
@@ -184,21 +185,10 @@ def test_a_volume_is_cancelled(opened: Callable[..., Page], long_head: bytes) ->
     expect(page.locator("#segment .answer")).to_have_count(0)
 
 
-def drop(page: Page, *paths: Path) -> None:
-    """Drop files or folders on the picture as a person does."""
-    page.locator("#segment .sample").first.wait_for()
-    box = page.locator("#segment .stage").bounding_box()
-    assert box is not None
-    session = page.context.new_cdp_session(page)
-    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
-    place = {"x": box["x"] + 100, "y": box["y"] + 100}
-    for kind in ("dragEnter", "dragOver", "drop"):
-        session.send("Input.dispatchDragEvent", {"type": kind, **place, "data": data})
-
-
 def test_a_file_that_is_really_dropped(opened: Callable[..., Page]) -> None:
     page = opened("segment")
-    drop(page, samples.T1)
+    page.locator("#segment .sample").first.wait_for()
+    drop(page, STAGE, samples.T1)
     wait_for_answer(page)
     shape = np.array(read_image(samples.T1).spatial_shape)
     assert page.evaluate(SHOWN)[0]["dims"][1:4] == shape.tolist()
@@ -211,7 +201,8 @@ def test_a_folder_of_slices_is_dropped(opened: Callable[..., Page], tmp_path: Pa
     for number, z in enumerate((0.0, 2.5, 5.0), start=1):
         (folder / f"{number}.dcm").write_bytes(series_file(number, z))
     page = opened("segment")
-    drop(page, folder.parent)
+    page.locator("#segment .sample").first.wait_for()
+    drop(page, STAGE, folder.parent)
     wanted = read_image([*folder.glob("*.dcm")])
     check_shown(page, caps_med.load_model("brain-t1-tissue").segment(wanted))
 
@@ -222,7 +213,8 @@ def test_a_header_is_dropped_with_its_voxels(opened: Callable[..., Page], tmp_pa
     (tmp_path / "t1.mhd").write_bytes(header + b"ElementDataFile = t1.raw\n")
     (tmp_path / "t1.raw").write_bytes(voxels)
     page = opened("segment")
-    drop(page, tmp_path / "t1.raw", tmp_path / "t1.mhd")
+    page.locator("#segment .sample").first.wait_for()
+    drop(page, STAGE, tmp_path / "t1.raw", tmp_path / "t1.mhd")
     check_shown(page, caps_med.load_model("brain-t1-tissue").segment(tmp_path / "t1.mhd"))
 
 

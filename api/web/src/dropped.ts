@@ -1,5 +1,11 @@
 /** What was dropped on the page. */
 
+/** The folders of files that were dropped in one. */
+const folders = new WeakMap<File, string>();
+
+/** The folder that a file was dropped in, as a path; empty if nobody knows. */
+export const folderOf = (file: File): string => folders.get(file) ?? '';
+
 /** The files that were dropped, those of folders in place of these; hidden ones of folders are left out. */
 export async function filesOf({ files, items }: DataTransfer): Promise<File[]> {
   const entries = [...items].map((item) => item.webkitGetAsEntry?.()); // now: they are gone once the event is over
@@ -11,7 +17,11 @@ const isFolder = (entry: FileSystemEntry): entry is FileSystemDirectoryEntry => 
 const isFile = (entry: FileSystemEntry): entry is FileSystemFileEntry => entry.isFile;
 
 async function within(entry: FileSystemEntry): Promise<File[]> {
-  if (isFile(entry)) return [await new Promise<File>((found, failed) => entry.file(found, failed))];
+  if (isFile(entry)) {
+    const file = await new Promise<File>((found, failed) => entry.file(found, failed));
+    folders.set(file, entry.fullPath.replace(/\/[^/]*$/, ''));
+    return [file];
+  }
   if (!isFolder(entry)) return [];
   const reader = entry.createReader();
   const found: File[] = [];

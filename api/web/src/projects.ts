@@ -1,5 +1,6 @@
 /** Projects of the service: images that are annotated, and what is learned from them. */
 import type { Point } from './curve.js';
+import { type Image as Dropped, imagesOf, sentOf } from './dicom.js';
 import type { Color } from './palette.js';
 import { call, json, Problem, post } from './service.svelte.js';
 
@@ -56,23 +57,28 @@ export const images = (id: string): Promise<Image[]> => all(at(id, '/images'), '
 export const remove = (id: string): Promise<Response> => call(at(id), { method: 'DELETE' });
 export const create = async (fields: object): Promise<Project> => (await post('v1/projects', fields)).json();
 
-/** Add images, a few at a time; `told`: how many are done. Says what keeps some from being added; the others are. */
-export async function upload(id: string, files: File[], signal: AbortSignal, told: (done: number) => void): Promise<string[]> {
-  const refused: string[] = [];
-  const send = async (some: File[]): Promise<void> => {
+/** Add the images of some files, a few at a time; `told`: how many are done, of how many. Says what keeps some from being added; the others are. */
+export async function upload(id: string, files: readonly File[], signal: AbortSignal, told: (done: number, all: number) => void): Promise<{ all: number; not: string[] }> {
+  told(0, files.length);
+  const { images, not } = await imagesOf(files, signal);
+  const all = images.length + not.length;
+  const send = async (some: Dropped[]): Promise<void> => {
     try {
-      await post(at(id, '/images'), { images: some }, signal);
+      await post(at(id, '/images'), { images: await Promise.all(some.map(sentOf)) }, signal);
     } catch (error) {
-      if (files.length === 1 || !(error instanceof Problem && error.ofFile)) throw error;
-      if (some.length === 1) refused.push(error.message);
+      if (all === 1 || !(error instanceof Problem && error.ofFile)) throw error;
+      if (some.length === 1) not.push(error.message);
       else for (const one of some) await send([one]); // the service takes all of them or none
     }
   };
-  for (let done = 0; done < files.length; done += MOST_FILES) {
-    told(done);
-    await send(files.slice(done, done + MOST_FILES));
+  for (let done = 0, some: Dropped[] = []; done < images.length; done += some.length) {
+    told(done, all);
+    const next = images.slice(done, done + MOST_FILES);
+    const series = next.findIndex((one) => one.files.length > 1); // which is sent by itself
+    some = series < 0 ? next : next.slice(0, series || 1);
+    await send(some);
   }
-  return refused;
+  return { all, not };
 }
 
 /** The image to look at next, none of `skip`; undefined if all are corrected, or others have them. */

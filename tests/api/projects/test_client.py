@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from caps_med.client import Client, ServiceError
-from caps_med.images import read_image
+from caps_med.images import encode_image, read_image
 from tests.api.projects.conftest import discs
 from tests.api.running import Running
+from tests.archives.series import slices
+from tests.images.dicom_files import SERIES
 
 
 def test_a_project_from_python(server: Running, tmp_path: Path) -> None:
@@ -60,3 +63,35 @@ def test_a_project_from_python(server: Running, tmp_path: Path) -> None:
         projects.delete(project)
         with pytest.raises(ServiceError, match="project_not_found"):
             projects.get(project)
+
+
+def test_a_series_and_a_header_with_its_voxels_are_an_image_each(
+    server: Running, tmp_path: Path
+) -> None:
+    scans = tmp_path / "scans"
+    for folder in ("head", "both"):
+        (scans / folder).mkdir(parents=True)
+    for number, content in enumerate(slices()):
+        (scans / "head" / f"{number}.dcm").write_bytes(content)
+        (scans / "both" / f"a{number}").write_bytes(content)
+    for number, content in enumerate(slices(f"{SERIES}.5", SeriesNumber=5)):
+        (scans / "both" / f"b{number}").write_bytes(content)
+    image = read_image([*scans.glob("head/*")])
+    header, voxels = encode_image(image, "metaimage").split(b"LOCAL\n")
+    (scans / "x.mhd").write_bytes(header + b"x.raw\n")
+    (scans / "x.raw").write_bytes(voxels)
+    picture = tmp_path / "a.png"
+    picture.write_bytes(discs(1)[0][0])
+    with Client(server.address) as client:
+        project = client.projects.create("scans", "discs")["id"]
+        files = [picture, *scans.glob("head/*"), scans / "x.mhd"]
+        added = client.projects.add(project, files)
+        assert [one["name"] for one in added] == ["a.png", "head.dcm", "x.mhd"]
+        for one in added[1:]:
+            kept = read_image(client.projects.image(project, one["id"]))
+            assert (kept.array == image.array).all() and np.allclose(kept.affine, image.affine)
+        added = client.projects.add(project, [scans])
+        names = ["both-series.dcm", "both-series5.dcm", "head.dcm", "x.mhd"]
+        assert [one["name"] for one in added] == names
+        (only,) = client.projects.add(project, [scans / "both" / "b1"])
+        assert only["name"] == "b1"

@@ -1,0 +1,148 @@
+"""Which DICOM files form a series, told from the beginnings of the files."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO, Generic, Protocol, Self, TypeAlias, TypeVar
+
+from caps_med.errors import InputTooLarge
+from caps_med.images.codecs import dicom_layout, zips
+from caps_med.images.image import Kind
+from caps_med.images.reading import read_at_most
+
+_TAGS = (
+    "SOPClassUID",
+    "Modality",
+    "SeriesInstanceUID",
+    "SeriesNumber",
+    "ImagePositionPatient",
+    "Rows",
+)
+#: Files of a zip, and bytes of each that are looked at.
+_MOST_FILES, _MOST_BYTES = 20_000, 2**20
+#: Digits of a series' number: more are not a number that a person gave.
+_DIGITS = 12
+
+#: Those of `_TAGS` that a file has, by name; none of a file that cannot be parsed.
+Header: TypeAlias = dict[str, Any]
+
+
+class Named(Protocol):
+    """A path, of whatever kind."""
+
+    @property
+    def parent(self) -> Self:
+        """The folder."""
+
+    @property
+    def stem(self) -> str:
+        """The name without its suffix."""
+
+
+FileT = TypeVar("FileT", bound=Named)
+
+
+@dataclass(frozen=True)
+class Series(Generic[FileT]):
+    """The files of one series in one folder, or one picture that has no place in a volume.
+
+    Attributes:
+        folder: that they lie in.
+        files: in the order in which they were given.
+        label: tells it from other series of the folder; holds nothing of the patient.
+    """
+
+    folder: FileT
+    files: tuple[FileT, ...]
+    label: str
+
+
+def header_in(content: BinaryIO, whole: bool) -> Header | None:
+    """The elements of a DICOM file that tell to which series it belongs.
+
+    Args:
+        content: the file, or its beginning.
+        whole: whether it is the whole file.
+
+    Returns:
+        None if they cannot be parsed, or do not all come before the end of a beginning.
+    """
+    from pydicom.filereader import read_partial
+    from pydicom.tag import BaseTag, Tag
+
+    tags = [Tag(name) for name in _TAGS]
+    past = False
+
+    def is_past(tag: BaseTag, *_: object) -> bool:
+        nonlocal past
+        past = past or tag > max(tags)
+        return past
+
+    try:
+        read = read_partial(content, is_past, specific_tags=list(tags))
+        found = {name: read.get(name) for name in _TAGS if name in read}
+    except Exception:  # pydicom raises several types for broken files
+        return None
+    if not (past or whole):
+        return None
+    number = re.sub(r"[^0-9]", "", str(found.get("SeriesNumber", "")))[:_DIGITS]
+    return {**found, "SeriesNumber": number}
+
+
+def series_of(
+    files: Sequence[tuple[FileT, Header]], kind: Kind
+) -> tuple[list[Series[FileT]], list[tuple[FileT, str]]]:
+    """DICOM files by folder and series, and those that are skipped with the reason.
+
+    Pictures without a position, such as radiographs, are no volume together: each is by itself. So
+    is a file that cannot be read, whose error its case then shows.
+    """
+    groups: dict[tuple[FileT, str], list[FileT]] = defaultdict(list)
+    labels: dict[tuple[FileT, str], str] = {}
+    single: list[Series[FileT]] = []
+    skipped: list[tuple[FileT, str]] = []
+    for file, header in files:
+        if "SOPClassUID" not in header:
+            single.append(Series(file.parent, (file,), file.stem))
+        elif "Rows" not in header:
+            skipped.append((file, "DICOM without a picture"))
+        elif header.get("Modality") == "SEG" and kind == "image":
+            skipped.append((file, "a DICOM segmentation"))
+        elif "ImagePositionPatient" not in header:
+            single.append(Series(file.parent, (file,), file.stem))
+        else:
+            key = (file.parent, str(header.get("SeriesInstanceUID", "")))
+            groups[key].append(file)
+            labels[key] = f"series{header.get('SeriesNumber', '')}"
+    series = [
+        Series(folder, tuple(group), labels[folder, uid]) for (folder, uid), group in groups.items()
+    ]
+    return [*series, *single], skipped
+
+
+def series_of_zip(
+    data: bytes, kind: Kind = "image"
+) -> tuple[list[Series[PurePosixPath]], list[tuple[PurePosixPath, str]]]:
+    """`series_of` the DICOM files in a zip, of which the beginnings are enough.
+
+    Raises:
+        InvalidInput, UnsupportedFormat: the zip is broken, or packed in a way that is not read.
+        InputTooLarge: it has too many files.
+    """
+    found: dict[PurePosixPath, Header] = {}
+    with zips.opened(data) as archive:
+        members = [one for one in archive.infolist() if not one.is_dir()]
+        if len(members) > _MOST_FILES:
+            raise InputTooLarge(f"zip: more than {_MOST_FILES} files: split it")
+        for one in members:
+            with zips.member(archive, one) as file:
+                start = read_at_most(file, _MOST_BYTES)
+            if dicom_layout.recognises(start):
+                header = header_in(io.BytesIO(start), whole=False)
+                found[PurePosixPath(one.filename)] = header or {}
+    return series_of(list(found.items()), kind)

@@ -1,0 +1,61 @@
+"""Which DICOM files form a series, told from their beginnings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from caps_med.errors import InputTooLarge, InvalidInput
+from caps_med.images import series
+from caps_med.images.series import series_of_zip
+from tests.archives.series import slices
+from tests.images.dicom_files import SERIES, placed
+from tests.zips import zip_of
+
+PIXELS = 24 * 28 * 2
+
+
+def found(*members: tuple[str, bytes]) -> tuple[list[tuple[str, list[str]]], dict[str, str]]:
+    """Label and files of each image of a zip, and what is left out."""
+    images, skipped = series_of_zip(zip_of(*members))
+    named = [(one.label, [str(file) for file in one.files]) for one in images]
+    return named, {str(file): reason for file, reason in skipped}
+
+
+def test_the_beginnings_of_files_tell_their_series() -> None:
+    first, second = (slices(f"{SERIES}.{n}", SeriesNumber=n) for n in (4, 5))
+    files = [(f"a/{n}", one[:-PIXELS]) for n, one in enumerate(first)]
+    files += [(f"a/{n}.dcm", one[:-PIXELS]) for n, one in enumerate(second)]
+    files += [(f"b/{n}", one[:-PIXELS]) for n, one in enumerate(first)]  # in another folder
+    images, left_out = found(*files, ("a/README", b"text"), ("a/", b""))
+    assert images == [
+        ("series4", ["a/0", "a/1", "a/2"]),
+        ("series5", ["a/0.dcm", "a/1.dcm", "a/2.dcm"]),
+        ("series4", ["b/0", "b/1", "b/2"]),
+    ]
+    assert left_out == {}
+
+
+def test_what_has_no_place_in_a_series_is_an_image_by_itself_or_none() -> None:
+    """A beginning that ends too early does not say that there is no picture."""
+    unplaced: dict[str, Any] = dict.fromkeys(placed(0.0))
+    radiographs = slices(**unplaced)[:2]
+    (cut, *_) = slices()
+    (segments, *_) = slices(Modality="SEG")
+    (report, *_) = slices(Rows=None, Columns=None)
+    files = [("x0.dcm", radiographs[0]), ("x1.dcm", radiographs[1]), ("cut", cut[:400])]
+    images, left_out = found(*files, ("seg.dcm", segments), ("report", report))
+    assert images == [("x0", ["x0.dcm"]), ("x1", ["x1.dcm"]), ("cut", ["cut"])]
+    assert left_out == {"seg.dcm": "a DICOM segmentation", "report": "DICOM without a picture"}
+
+
+def test_a_zip_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInput, match="cut or broken"):
+        series_of_zip(b"no zip")
+    files = [(str(n), one) for n, one in enumerate(slices())]
+    monkeypatch.setattr(series, "_MOST_BYTES", 200)  # of each
+    assert [len(one) for _, one in found(*files)[0]] == [1, 1, 1]
+    monkeypatch.setattr(series, "_MOST_FILES", 2)
+    with pytest.raises(InputTooLarge, match="more than 2 files: split it"):
+        found(*files)
