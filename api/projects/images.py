@@ -54,7 +54,7 @@ class Upload:
     def stem(self) -> str:
         """`shown_name` without the suffixes of image files."""
         name = self.shown_name
-        suffixes = (suffix for codec in CODECS.values() for suffix in codec.suffixes)
+        suffixes = (suffix for codec in CODECS.values() for suffix in codec.read_suffixes)
         found = [suffix for suffix in suffixes if name.lower().endswith(suffix)]
         return name[: len(name) - max(map(len, found), default=0)]
 

@@ -124,7 +124,7 @@ Accept = Annotated[str | None, Header(include_in_schema=False)]
 #: What a part with an image may hold.
 IMAGE_FILES = (
     "NIfTI, NRRD, MetaImage, DICOM (a file, or a zip of a series), PNG, JPEG, TIFF, BMP or npy, or "
-    "a zip of one such file, or of .mhd and .raw. "
+    "a zip of one such file, or of a header and its voxels, as .mhd and .raw. "
     "Several parts are the channels of one image, in the model's order."
 )
 LabelsFile = Annotated[

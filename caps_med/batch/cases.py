@@ -67,7 +67,7 @@ def split_suffix(name: str) -> tuple[str, str]:
     >>> split_suffix("t1.NII.GZ"), split_suffix("README.txt")
     (('t1', '.nii.gz'), ('README.txt', ''))
     """
-    suffixes = (suffix for codec in CODECS.values() for suffix in codec.suffixes)
+    suffixes = (suffix for codec in CODECS.values() for suffix in codec.read_suffixes)
     for suffix in sorted(suffixes, key=len, reverse=True):
         if name.lower().endswith(suffix) and len(name) > len(suffix):
             return name[: -len(suffix)], suffix

@@ -17,7 +17,13 @@ from caps_med.errors import InvalidInput, InvalidParameter, NotFinite
 from caps_med.images.channels import chosen_volume, stack_channels
 from caps_med.images.codecs import dicom_layout, zipped
 from caps_med.images.codecs.codec import Codec
-from caps_med.images.codecs.registry import CODECS, codec_of_content, codec_of_name, codec_of_path
+from caps_med.images.codecs.registry import (
+    CODECS,
+    codec_of_content,
+    codec_of_name,
+    codec_of_path,
+    names_beside,
+)
 from caps_med.images.image import Kind, MedicalImage, save_with
 from caps_med.images.labels import as_labels, smallest_unsigned
 from caps_med.images.limits import DEFAULT_LIMITS, Limits
@@ -261,11 +267,16 @@ def _voxels_beside(path: Path, named: str, codec: Codec, limits: Limits) -> byte
     """The voxels of a header in a file of its own: of `x.mhd` they are in `x.raw` or `x.zraw` in
     the same folder, as ITK writes them.
 
+    Args:
+        named: the file that the header names; empty for the first of these that is there.
+
     Raises:
         InvalidInput: the header names any other file, or that file cannot be read or is a link out
             of the folder.
     """
-    read = [path.stem + end for end in chain(*codec.beside.values())]
+    read = names_beside(path.name) or [path.stem + end for end in chain(*codec.beside.values())]
+    if not named:
+        named = next((name for name in read if path.with_name(name).exists()), read[0])
     if named not in read:
         raise InvalidInput(
             f"{path.name}: its voxels lie in another file than {' or '.join(read)} beside it, "

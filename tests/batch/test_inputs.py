@@ -63,12 +63,13 @@ def test_a_folder_with_strangers(folder: Path) -> None:
 
 
 def test_voxels_beside_a_header_belong_to_its_case(tmp_path: Path) -> None:
-    for name in ("x.mhd", "x.raw", "y.mhd", "y.zraw", "z.raw"):
+    files = ("p.hdr", "p.img", "q.hdr.gz", "q.img.gz", "x.mhd", "x.raw", "y.mhd", "y.zraw", "z.raw")
+    for name in files:
         (tmp_path / name).write_bytes(b"NDims = 2")
     found = find_cases([tmp_path])
-    assert names(found) == ["x", "y"]
+    assert names(found) == ["p", "q", "x", "y"]
     assert [one.path for one in found.skipped] == ["z.raw"]
-    case = found.cases[0]
+    case = found.cases[2]
     before = case.fingerprint()
     (tmp_path / "x.raw").write_bytes(b"other voxels")
     assert case.fingerprint() != before

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import numpy as np
 import pytest
 from playwright.sync_api import FilePayload, Page, Route, expect
@@ -481,7 +482,7 @@ class TestOtherOrders:
         self.open(page, "disc-0.png")
         expect(told).to_have_text("The image is unlike.")
 
-    def test_the_slices_of_each_series_that_is_dropped_are_one_image(
+    def test_files_that_are_dropped_together_are_one_image_where_they_belong_together(
         self, page: Page, tmp_path: Path
     ) -> None:
         files = {f"head/{n}.dcm": one for n, one in enumerate(series.slices())}
@@ -495,9 +496,11 @@ class TestOtherOrders:
             (study / name).parent.mkdir(parents=True, exist_ok=True)
             (study / name).write_bytes(content)
         (study / "both" / "disc.png").write_bytes(pictures()[0]["buffer"])
+        scan = read_image([*study.glob("head/*")])
+        nib.save(nib.Nifti1Pair(scan.array[0], scan.affine), study / "both" / "scan.img")
         drop(page, f"{VIEW} .drop", study)
         rows = page.locator(f"{VIEW} .images tr")
-        expect(rows).to_have_count(2 + 6)
+        expect(rows).to_have_count(2 + 7)
         added = get(page, f"{self.project}/images")["images"][2:]
         kept = {
             one["name"]: read_image(page.request.get(f"{self.project}/images/{one['id']}").body())
@@ -510,6 +513,7 @@ class TestOtherOrders:
             "x0.dcm": [study / "both" / "x0.dcm"],
             "x1.dcm": [study / "both" / "x1.dcm"],
             "disc.png": [study / "both" / "disc.png"],
+            "scan.hdr": [study / "both" / "scan.hdr"],
         }
         assert kept.keys() == wanted.keys()
         for name, image in kept.items():

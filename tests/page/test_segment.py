@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import highdicom
+import nibabel as nib
 import numpy as np
 import pytest
 from playwright.sync_api import FilePayload, Page, expect
@@ -216,6 +217,10 @@ def test_a_header_is_dropped_with_its_voxels(opened: Callable[..., Page], tmp_pa
     page.locator("#segment .sample").first.wait_for()
     drop(page, STAGE, tmp_path / "t1.raw", tmp_path / "t1.mhd")
     check_shown(page, caps_med.load_model("brain-t1-tissue").segment(tmp_path / "t1.mhd"))
+    half = nib.load(samples.T1).slicer[:64]
+    nib.save(nib.Nifti1Pair(half.dataobj, half.affine), tmp_path / "t1.img")
+    drop(page, STAGE, tmp_path / "t1.img", tmp_path / "t1.hdr")
+    check_shown(page, caps_med.load_model("brain-t1-tissue").segment(tmp_path / "t1.hdr"))
 
 
 class TestRefused:

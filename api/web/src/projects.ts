@@ -1,8 +1,8 @@
 /** Projects of the service: images that are annotated, and what is learned from them. */
 import type { Point } from './curve.js';
-import { type Image as Dropped, imagesOf, sentOf } from './dicom.js';
 import type { Color } from './palette.js';
 import { call, json, Problem, post } from './service.svelte.js';
+import { type Image as Dropped, imagesOf, sentOf } from './together.js';
 
 export type State = 'unlabelled' | 'predicted' | 'corrected';
 export interface Project {

@@ -18,6 +18,7 @@ class Codec:
     Attributes:
         name: the value of `MedicalImage.format`.
         suffixes: of file names, lower case, the usual one first.
+        only_read: suffixes of file names that are read, but not written.
         media_type: of the encoded bytes, as `encode_image` gives them.
         recognises: whether bytes begin like this format.
         decode: bytes to an image of kind "image"; the kind asked for only says whether palette
@@ -29,7 +30,8 @@ class Codec:
         decode_series: of a format whose files may hold several series, the one of an identifier;
             of several volumes one.
         detached: of a format whose header may lie in a file of its own, from its content: the name
-            of the file that holds the voxels; None if they follow it.
+            of the file that holds the voxels, empty if it is called like the header's; None if they
+            follow it.
         attached: of such a format, from header and voxels: the content of one file of both.
         beside: of such a format, by the suffix of a header: those of the files beside it that may
             hold the voxels.
@@ -41,6 +43,7 @@ class Codec:
     recognises: Callable[[bytes], bool]
     decode: Callable[[bytes, Kind, Limits], MedicalImage]
     encode: Callable[[MedicalImage], bytes]
+    only_read: tuple[str, ...] = ()
     gzipped: bool = False
     count: Callable[[bytes, Limits], int] | None = None
     decode_one: Callable[[bytes, Kind, Limits, int], MedicalImage] | None = None
@@ -48,6 +51,11 @@ class Codec:
     detached: Callable[[bytes], str | None] | None = None
     attached: Callable[[bytes, bytes], bytes] | None = None
     beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def read_suffixes(self) -> tuple[str, ...]:
+        """Those of file names that are read."""
+        return self.suffixes + self.only_read
 
 
 def with_common_dtype(array: Array) -> Array:

@@ -205,7 +205,7 @@ def files_of_zip(data: bytes, limits: Limits, series: str | None = None) -> list
     if not found.counts:
         raise UnsupportedFormat(
             "zip: contains no DICOM picture: a zip must contain a DICOM series or one image (a "
-            "single file of another format, or .mhd and .raw)"
+            "single file of another format, or a header and its voxels, as .mhd and .raw)"
         )
     return _one_series(found, "the zip", series)
 

@@ -1,4 +1,5 @@
-"""NIfTI-1 and -2 in one file, .nii or .nii.gz.
+"""NIfTI-1 and -2 in one file, .nii or .nii.gz, or a pair: of a path `x.hdr` the file `x.img` beside
+it is read, of a zip what is in it.
 
 Of the two affines the sform wins where its code is above 0, then the qform; with neither, the
 voxel sizes alone. A warning says when both are set and disagree, or neither is. Lengths in
@@ -8,6 +9,7 @@ a patient's DICOM tags included.
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import math
 from typing import TYPE_CHECKING, Any
@@ -71,6 +73,27 @@ def decode(data: bytes, kind: Kind, limits: Limits) -> MedicalImage:
     return MedicalImage(array, affine, "nifti", header=header.fields, warnings=warnings)
 
 
+def detached(data: bytes) -> str | None:
+    """Empty of the header of a pair, which names no other file; None of one with its voxels."""
+    start = _start(data)
+    return "" if nifti_header.recognises(start) and nifti_header.is_detached(start) else None
+
+
+def attached(header: bytes, voxels: bytes) -> bytes:
+    """The content of one file, from a header in a file of its own and its voxels."""
+    start = nifti_header.attached(_start(header))
+    if voxels.startswith(GZIP_MAGIC):
+        start = gzip.compress(start, mtime=0)  # members of one stream
+    return start + voxels
+
+
+def _start(data: bytes) -> bytes:
+    """The beginning of a file with its header, inflated."""
+    if data.startswith(GZIP_MAGIC):
+        return peek_gzip(data, nifti_header.LONGEST, nifti_header.PEEK)
+    return data
+
+
 def encode(image: MedicalImage) -> bytes:
     """One .nii file, not compressed.
 
@@ -103,7 +126,7 @@ def _set_intent(header: Nifti1Header, kind: Kind) -> None:
 
 def _checked(data: bytes, limits: Limits) -> tuple[bytes, CheckedHeader]:
     compressed = data.startswith(GZIP_MAGIC)
-    start = peek_gzip(data, nifti_header.LONGEST, nifti_header.PEEK) if compressed else data
+    start = _start(data)
     if not nifti_header.recognises(start):
         raise UnsupportedFormat("gzip: only NIfTI is read from it (.nii.gz)")
     header = nifti_header.read_header(start)
@@ -172,9 +195,13 @@ def _header_for(image: MedicalImage, grid: Array, affine: Array) -> Nifti1Header
 CODEC = Codec(
     name="nifti",
     suffixes=(".nii.gz", ".nii"),
+    only_read=(".hdr", ".hdr.gz"),
     media_type="application/gzip",
     recognises=recognises,
     decode=decode,
     encode=encode,
     gzipped=True,
+    detached=detached,
+    attached=attached,
+    beside=dict.fromkeys((".hdr", ".hdr.gz"), (".img", ".img.gz")),
 )

@@ -63,15 +63,10 @@ def read_header(data: bytes) -> CheckedHeader:
         UnsupportedFormat: a detached header, Analyze, or both time points and channels.
         InvalidInput: an impossible field, or voxels that are not real numbers.
     """
-    import nibabel as nib
     from nibabel.spatialimages import HeaderDataError
 
-    order = _byte_order(data)
-    size = int.from_bytes(data[:4], order)
-    if len(data) < size:
-        raise InvalidInput(f"NIfTI: {len(data)} bytes, shorter than the header of {size}")
-    header = nib.Nifti2Header if size == LONGEST else nib.Nifti1Header
-    fields = header(data[:size], endianness="<" if order == "little" else ">", check=False)
+    fields = _fields(data)
+    size = int(fields.sizeof_hdr)
     _check_magic(fields)
     shape, channels = _shape([int(length) for length in fields["dim"]])
     dtype, offset = _dtype(fields), _voxel_offset(fields["vox_offset"].item(), size + 4)
@@ -85,6 +80,21 @@ def read_header(data: bytes) -> CheckedHeader:
     return CheckedHeader(fields, shape, channels, dtype, offset, unsized)
 
 
+def is_detached(data: bytes) -> bool:
+    """Whether this is the header of a pair of files."""
+    magic = data[4:8] if int.from_bytes(data[:4], _byte_order(data)) == LONGEST else data[344:348]
+    return magic in (b"ni1\0", b"ni2\0")
+
+
+def attached(data: bytes) -> bytes:
+    """What precedes the file of the voxels in one file of both, from the header of a pair."""
+    fields = _fields(data)
+    single = type(fields)(endianness=fields.endianness)
+    fields["magic"] = single["magic"]
+    fields["vox_offset"] = fields["vox_offset"] + single.single_vox_offset
+    return bytes(fields.binaryblock).ljust(single.single_vox_offset, b"\0")
+
+
 def _check_scaling(fields: Nifti1Header) -> None:
     """nibabel takes a slope of NaN for none; a slope of 0 is none by the standard."""
     slope, intercept = float(fields["scl_slope"]), float(fields["scl_inter"])
@@ -95,6 +105,17 @@ def _check_scaling(fields: Nifti1Header) -> None:
         )
 
 
+def _fields(data: bytes) -> Nifti1Header:
+    import nibabel as nib
+
+    order = _byte_order(data)
+    size = int.from_bytes(data[:4], order)
+    if len(data) < size:
+        raise InvalidInput(f"NIfTI: {len(data)} bytes, shorter than the header of {size}")
+    header = nib.Nifti2Header if size == LONGEST else nib.Nifti1Header
+    return header(data[:size], endianness="<" if order == "little" else ">", check=False)
+
+
 def _byte_order(data: bytes) -> Literal["little", "big"]:
     return "little" if data[:1] != b"\0" else "big"
 
@@ -102,10 +123,17 @@ def _byte_order(data: bytes) -> Literal["little", "big"]:
 def _check_magic(fields: Nifti1Header) -> None:
     magic = fields["magic"].item()
     if magic in (b"ni1", b"ni2"):
-        raise UnsupportedFormat("NIfTI: voxels in a detached .img file; save it as one .nii file")
+        raise UnsupportedFormat(
+            "NIfTI: its voxels lie in another file (.img), which is not opened: save it as one "
+            ".nii file, or put both files into a zip"
+        )
     second = fields.sizeof_hdr == LONGEST
     if magic != (b"n+2" if second else b"n+1"):
-        raise UnsupportedFormat("Analyze 7.5 has no orientation; convert it to NIfTI")
+        raise UnsupportedFormat(
+            "Analyze 7.5 does not say where left and right are: convert it to NIfTI with the "
+            "program that wrote it, or with nibabel (nib.save(nib.load('x.hdr'), 'x.nii.gz')), and "
+            "check the sides"
+        )
     if second and fields["eol_check"].tolist() != _LINE_ENDS:
         raise UnsupportedFormat("NIfTI: the file was transferred as text; copy it as binary")
 

@@ -27,9 +27,9 @@ def codec_of_name(name: str) -> Codec:
 
 def names_beside(name: str) -> tuple[str, ...]:
     """The files that belong to an image file, if they exist: to `x.mhd` `x.raw` and `x.zraw`."""
-    path = Path(name)
-    ends = (codec.beside.get(path.suffix.lower(), ()) for codec in CODECS.values())
-    return tuple(path.stem + end for end in chain(*ends))
+    beside = chain(*(codec.beside.items() for codec in CODECS.values()))
+    found = ((suffix, ends) for suffix, ends in beside if name.lower().endswith(suffix))
+    return tuple(name[: -len(suffix)] + end for suffix, ends in found for end in ends)
 
 
 def codec_of_content(data: bytes) -> Codec:

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from caps_med.errors import InvalidInput, UnsupportedFormat
 from caps_med.images.codecs import dicom_layout, npz, zips
-from caps_med.images.codecs.registry import codec_of_content
+from caps_med.images.codecs.registry import codec_of_content, names_beside
 from caps_med.images.limits import Limits
 
 #: A header and its voxels.
@@ -61,9 +61,11 @@ def _image(
     if named is None or codec.attached is None or len(contents) == 1:
         nested = zips.recognises(content) and not npz.recognises(content)
         return content if len(contents) == 1 and not nested else None
-    if (voxels := contents.get(name.parent / named)) is None:
+    wanted = [named] if named else names_beside(name.name)
+    voxels = (contents[file] for one in wanted if (file := name.parent / one) in contents)
+    if (found := next(voxels, None)) is None:
         raise InvalidInput(
             "zip: the header names another file for its voxels than the one beside it: call that "
-            "file as the header says"
+            "file as the header says (of x.hdr x.img)"
         )
-    return codec.attached(content, voxels)
+    return codec.attached(content, found)

@@ -19,6 +19,7 @@ from caps_med.images import Limits, MedicalImage, SliceStack, encode_image, read
 from caps_med.images.codecs import streams
 from caps_med.images.image import Array
 from tests.contract.formats import FormatContract, picture
+from tests.zips import zip_of
 
 OBLIQUE = np.array(
     [
@@ -253,9 +254,9 @@ def test_broken_headers(
     ("data", "message"),
     [
         (nifti(np.zeros((2, 2, 2, 3, 2), np.int16)), r"this file has \[2, 2, 2, 3, 2\]"),
-        (nifti(magic=b"ni1"), "detached .img"),
-        (nifti(version=2, magic=b"ni2\0\r\n\x1a\n"), "detached .img"),
-        (nifti(magic=b""), "Analyze 7.5 has no orientation"),
+        (nifti(magic=b"ni1"), "put both files into a zip"),
+        (nifti(version=2, magic=b"ni2\0\r\n\x1a\n"), "put both files into a zip"),
+        (nifti(magic=b""), "Analyze 7.5 does not say where left and right are: convert it"),
         (deflated(b"hello" * 200), "gzip: only NIfTI"),
     ],
 )
@@ -370,6 +371,57 @@ def test_trailing_bytes_without_gzip() -> None:
 def test_voxels_over_the_bound_are_told_before_decoding() -> None:
     with pytest.raises(InputTooLarge, match="3 x 4 x 5 are 60 voxels, allowed are 59"):
         read_image(nifti(), limits=Limits(max_voxels=59))
+
+
+@pytest.mark.parametrize("kind", [nib.Nifti1Pair, nib.Nifti2Pair])
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("end", [".img", ".img.gz"])
+def test_pairs_of_files(tmp_path: Path, kind: Any, order: str, end: str) -> None:  # noqa: ANN401
+    single = nib.Nifti1Image if kind is nib.Nifti1Pair else nib.Nifti2Image
+    scaled = np.linspace(-7, 9, 60, dtype=np.float32).reshape(3, 4, 5)
+    for array, dtype in ((VOXELS, np.int16), (scaled, np.int16)):
+        header = kind.header_class(endianness=order)
+        header.set_data_dtype(dtype)
+        nib.save(kind(array, OBLIQUE, header), tmp_path / f"x{end}")
+        whole = single.from_image(nib.load(tmp_path / f"x{end}")).get_fdata()
+        files = sorted(tmp_path.iterdir())
+        assert [path.name for path in files] == [f"x{end}".replace("img", "hdr"), f"x{end}"]
+        for source in (files[0], zip_of(*((f"a/{p.name}", p.read_bytes()) for p in files))):
+            read = read_image(source)
+            np.testing.assert_allclose(read.array[0], whole, rtol=1e-6)
+            np.testing.assert_allclose(read.affine, OBLIQUE, atol=1e-6)
+            assert read.format == "nifti" and read.warnings == ()
+            again = read_image(encode_image(read, "nifti"))
+            np.testing.assert_array_equal(again.array, read.array)
+            np.testing.assert_array_equal(again.affine, read.affine)
+
+
+def test_voxels_of_a_pair_may_begin_anywhere_and_are_bounded(tmp_path: Path) -> None:
+    header, voxels = nifti(magic=b"ni1", vox_offset=16)[:348], VOXELS.tobytes(order="F")
+    path, beside = tmp_path / "x.hdr", tmp_path / "x.img"
+    path.write_bytes(header)
+    with pytest.raises(InvalidInput, match=r"cannot read .*x\.img, the voxels of x\.hdr"):
+        read_image(path)
+    beside.write_bytes(bytes(16) + voxels)
+    np.testing.assert_array_equal(read_image(path).array[0], VOXELS)
+    with pytest.raises(InputTooLarge, match="max_bytes"):
+        read_image(path, limits=Limits(max_bytes=480))
+    with pytest.raises(InputTooLarge, match="60 voxels, allowed are 59"):
+        read_image(path, limits=Limits(max_voxels=59))
+    beside.write_bytes(bytes(15) + voxels)
+    with pytest.raises(InvalidInput, match="it is cut or its header wrong"):
+        read_image(path)
+    for offset in (np.nan, -1.0, 0.5, np.inf):
+        path.write_bytes(nifti(magic=b"ni1", vox_offset=offset)[:348])
+        with pytest.raises(InvalidInput, match="vox_offset must be at least"):
+            read_image(path)
+    with pytest.raises(InvalidInput, match="call that file as the header says"):
+        read_image(zip_of(("x.hdr", header), ("y.img", voxels)))
+    path.write_bytes(nifti(magic=b""))
+    with pytest.raises(UnsupportedFormat, match="Analyze"):
+        read_image(path)
+    with pytest.raises(UnsupportedFormat, match=r"x\.hdr has no known suffix"):
+        MedicalImage(VOXELS[None]).save(path)
 
 
 def test_a_pair_header_with_the_size_alone() -> None:

@@ -135,6 +135,21 @@ def test_voxels_beside_a_header_belong_to_its_image(tmp_path: Path) -> None:
     assert dataset.fingerprint() != before
 
 
+def test_pairs_of_nifti_files_are_images(tmp_path: Path) -> None:
+    save_cases(tmp_path, [nuclei(12, i) for i in range(4)])
+    for picture in tmp_path.glob("*/*"):
+        pair = nibabel.Nifti1Pair(read_image(picture).array.T, np.eye(4))
+        nibabel.save(pair, picture.with_suffix(".img"))
+        picture.unlink()
+    dataset = open_dataset(tmp_path)
+    assert len(dataset.cases) == 4 and list(dataset.strangers) == []
+    assert "unpaired" not in [code for code, _ in codes(dataset)]
+    assert written_suffix(tmp_path / "labels" / "0.hdr") == ".nii.gz"
+    (tmp_path / "labels" / "0.hdr").unlink()
+    alone = [f"{folder}/0.{end}" for folder, end in (("images", "hdr"), ("labels", "img"))]
+    assert [file for code, file in codes(open_dataset(tmp_path)) if code == "unpaired"] == alone
+
+
 def test_a_map_of_ids_among_masks_is_named(tmp_path: Path) -> None:
     maps: list[NDArray[np.integer]] = [(nuclei(12, i) > 0) * np.uint8(255) for i in range(7)]
     maps[3] = nuclei(12, 3)

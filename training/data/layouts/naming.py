@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from caps_med.images import CODECS
+from caps_med.images import CODECS, names_beside
 from training.data.cases import Unpaired
 
 #: Suffixes of the supported formats, longest first.
 SUFFIXES = tuple(
-    sorted({s for codec in CODECS.values() for s in codec.suffixes}, key=len, reverse=True)
+    sorted({s for codec in CODECS.values() for s in codec.read_suffixes}, key=len, reverse=True)
 )
 #: Formats of images that are not read; files of any other kind are no images.
 _UNREAD = (
     ".gif", ".webp", ".heic", ".jp2", ".j2k", ".pgm", ".ppm", ".pnm",
-    ".img", ".hdr", ".img.gz", ".mgz", ".mgh", ".mnc", ".vtk", ".vti", ".czi", ".nd2",
+    ".img", ".img.gz", ".mgz", ".mgh", ".mnc", ".vtk", ".vti", ".czi", ".nd2",
     ".lif", ".oib", ".oif", ".lsm", ".svs", ".ndpi", ".mrxs", ".scn", ".vsi", ".h5", ".hdf5",
     ".mat",
 )  # fmt: skip
@@ -56,10 +56,16 @@ def stem_of(path: Path) -> str:
 
 
 def written_suffix(path: Path) -> str:
-    """The suffix for new files like an original: the same, but PNG for JPEG and NIfTI for DICOM."""
+    """The suffix for new files like an original: the same, but PNG for JPEG and NIfTI for DICOM.
+
+    A pair of files becomes one.
+    """
     suffix = composed(path.name)[len(stem_of(path)) :].lower()
     if path.is_dir() or suffix in CODECS["dicom"].suffixes or _is_dicom(path):
         return ".nii.gz"
+    for codec in CODECS.values():
+        if suffix in codec.only_read:
+            return codec.suffixes[0]
     return ".png" if suffix in ("", ".jpg", ".jpeg") else suffix
 
 
@@ -96,7 +102,8 @@ def entries(folder: Path, *, deep: bool = True) -> tuple[list[Entry], list[Unpai
             elif path.name.lower().endswith(_UNREAD):
                 what = f"is not in a supported format ({', '.join(CODECS)})"
                 unusable.append(Unpaired(path, what, "convert it or remove it from the folder"))
-    return found, unusable
+    beside = {e.path.with_name(name) for e in found for name in names_beside(e.path.name)}
+    return found, [one for one in unusable if one.path not in beside]
 
 
 def is_label_name(stem: str) -> bool:
