@@ -25,6 +25,7 @@ from api.projects.strategies import place_in_order
 from caps_med.errors import CapsMedError, InvalidParameter
 from caps_med.images import CODECS, MedicalImage, encode_image
 from caps_med.images.codecs import zipped
+from caps_med.images.codecs.nifti import has_one_member
 from caps_med.images.codecs.registry import codec_of_content
 from caps_med.inference import Model
 
@@ -232,6 +233,9 @@ def _as_kept(content: bytes, decoded: MedicalImage, choice: Choice) -> tuple[str
         return form, encode_image(decoded, form)
     if form == "nifti" and not content.startswith(_GZIP):
         return form, gzip.compress(content, _GZIP_LEVEL, mtime=0)
+    header = decoded.header
+    if form == "nifti" and header is not None and not has_one_member(content, header):
+        return form, gzip.compress(gzip.decompress(content), _GZIP_LEVEL, mtime=0)
     return form, content
 
 

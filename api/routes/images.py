@@ -30,6 +30,7 @@ from caps_med.images import (
     with_channels,
 )
 from caps_med.images.channels import is_colour, is_plain_volume
+from caps_med.images.codecs.nifti import has_one_member
 from caps_med.preprocessing import picture_of
 
 router = APIRouter(prefix="/v1/images", tags=["images"])
@@ -166,8 +167,10 @@ def _in_colour(image: MedicalImage) -> MedicalImage:
 
 def _is_gzipped_nifti(content: bytes, decoded: MedicalImage) -> bool:
     """Whether the upload can be sent back as it is."""
-    whole = decoded.header is not None and int(decoded.header["dim"][0]) <= decoded.spatial_dims
-    return whole and decoded.format == "nifti" and content.startswith(_GZIP)
+    header = decoded.header
+    if header is None or decoded.format != "nifti" or not content.startswith(_GZIP):
+        return False
+    return int(header["dim"][0]) <= decoded.spatial_dims and has_one_member(content, header)
 
 
 def _shown(pixels: NDArray[Any], image: MedicalImage) -> NDArray[np.uint8]:

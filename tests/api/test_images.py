@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import zipfile
+import zlib
 from io import BytesIO
 from pathlib import Path
 
@@ -26,6 +28,16 @@ def test_a_nifti_file_comes_back_as_it_is(client: TestClient, volume: bytes) -> 
     assert (answer.status_code, answer.content) == (200, volume)
     assert answer.headers["caps-med-slices"] == "3"
     assert answer.headers["caps-med-geometry"] == "yes"
+
+
+def test_a_browser_gets_gzip_of_one_member(client: TestClient, volume: bytes) -> None:
+    """As bgzip writes it, it has several, of which browsers read none."""
+    plain = gzip.decompress(volume)
+    members = gzip.compress(plain[:500]) + gzip.compress(plain[500:])
+    content = client.post(IMAGES, files={"image": members}).content
+    stream = zlib.decompressobj(wbits=31)
+    assert read_image(stream.decompress(content)).array.shape == (1, 20, 28, 3)
+    assert stream.eof and not stream.unused_data
 
 
 def test_a_picture_becomes_a_slice_the_same_way_up(client: TestClient, picture: bytes) -> None:

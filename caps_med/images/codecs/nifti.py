@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import math
+import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,6 +93,17 @@ def _start(data: bytes) -> bytes:
     if data.startswith(GZIP_MAGIC):
         return peek_gzip(data, nifti_header.LONGEST, nifti_header.PEEK)
     return data
+
+
+def has_one_member(data: bytes, header: Nifti1Header) -> bool:
+    """Whether a gzip stream has a single member: browsers and some programs read no more.
+
+    Args:
+        header: of the NIfTI file in it, which has been read.
+    """
+    voxels = math.prod(header.get_data_shape()) * header.get_data_dtype().itemsize
+    offset = int(header["vox_offset"]) or header.single_vox_offset
+    return data.endswith(struct.pack("<I", (offset + voxels) & 0xFFFFFFFF))  # of the last member
 
 
 def encode(image: MedicalImage) -> bytes:

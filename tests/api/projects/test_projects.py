@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from pathlib import Path
 from typing import Any
 
 import httpx
+import nibabel as nib
 import numpy as np
 import pytest
 
@@ -160,6 +163,22 @@ def test_a_picture_in_a_zip_is_kept_as_it_is(client: httpx.Client, create: Creat
     content = png(np.random.default_rng(0).integers(0, 65535, (40, 40), np.uint16))
     (image,) = add(client, create(), {"a.zip": zip_of(("a.png", content))})
     assert client.get(image).content == content
+
+
+def test_a_pair_in_a_zip_is_kept_as_one_file(client: httpx.Client, create: Create) -> None:
+    """Of one gzip member, since browsers read no more."""
+    voxels = np.random.default_rng(0).integers(0, 99, (20, 28, 3)).astype(np.int16)
+    header = nib.Nifti1Pair(voxels, np.diag([2.0, 3, 4, 1])).header
+    header.set_slope_inter(1, 0)
+    data = zip_of(
+        ("x.hdr", header.binaryblock), ("x.img.gz", gzip.compress(voxels.tobytes(order="F")))
+    )
+    (image,) = add(client, create(), {"x.zip": data})
+    content = client.get(image).content
+    stream = zlib.decompressobj(wbits=31)
+    kept = read_image(stream.decompress(content))
+    assert stream.eof and not stream.unused_data
+    assert (kept.array[0] == voxels).all() and kept.spacing == (2.0, 3.0, 4.0)
 
 
 def test_what_a_reader_doubts_stays_with_the_image(client: httpx.Client, create: Create) -> None:
