@@ -25,7 +25,7 @@ from api.projects.service import Projects
 from api.record import note
 from caps_med.errors import InvalidParameter
 from caps_med.images import MedicalImage
-from caps_med.images.channels import AFFINE_TOLERANCE
+from caps_med.images.placing import on_one_grid
 from caps_med.inference import Model, Segmentation
 
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -192,8 +192,8 @@ class Datastore:
         kept = await self.projects.images.decoded(image)
 
         def same() -> bool:
-            near = np.abs(given.affine - kept.affine).max() <= AFFINE_TOLERANCE
-            return bool(near and np.array_equal(given.array, kept.array))
+            near = on_one_grid(given.affine, kept.affine)
+            return near and np.array_equal(given.array, kept.array)
 
         if not await self._engine.run("compare", same):
             detail = "another image has this name: give this one another, in Slicer its volume"

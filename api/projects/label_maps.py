@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from api.projects.records import Image
 from caps_med.errors import InvalidInput
 from caps_med.images import MedicalImage, encode_image, label_palette, match_labels
-from caps_med.images.channels import AFFINE_TOLERANCE
+from caps_med.images.placing import on_one_grid
 from caps_med.images.slices import SliceStack, slice_count
 
 
@@ -69,7 +69,7 @@ def fitted(labels: MedicalImage, image: Image, names: Mapping[int, str]) -> Medi
             "image's voxels first"
         )
     affine = image.geometry
-    if affine is not None and np.abs(labels.affine - affine).max() > AFFINE_TOLERANCE:
+    if affine is not None and not on_one_grid(labels.affine, affine):
         raise InvalidInput(
             "the label map and its image have different affines: resample the label map, or copy "
             "the image's header if they are aligned"

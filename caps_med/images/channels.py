@@ -9,14 +9,13 @@ import numpy as np
 
 from caps_med.errors import InvalidInput, SeveralVolumes
 from caps_med.images.image import MedicalImage
+from caps_med.images.placing import on_one_grid
 from caps_med.wording import choose_one
 
 #: Shares of red, green and blue in what a colour picture looks like in grey (ITU-R BT.601).
 LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 #: Channels of a colour picture.
 COLOURS = 3
-#: Largest difference (mm) between entries of the affines of images that lie on one grid.
-AFFINE_TOLERANCE = 1e-3
 
 
 def with_channels(image: MedicalImage, count: int) -> MedicalImage:
@@ -155,7 +154,7 @@ def _grid_problem(first: str, image: MedicalImage, name: str, other: MedicalImag
             f"{name} has the size {sizes[1]}, {first} {sizes[0]}: the channels of an image have "
             "one size; resample them to one grid"
         )
-    if np.abs(image.affine - other.affine).max() > AFFINE_TOLERANCE:
+    if not on_one_grid(image.affine, other.affine):
         return (
             f"{name} has another affine than {first}: resample the channels to one grid, or copy "
             "the header if they are aligned"

@@ -1,4 +1,4 @@
-"""Place a label map that covers a part of an image's grid on the whole grid."""
+"""Where the voxels of two images lie: on one grid, or on a part of it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,28 @@ from caps_med.images.image import Array, MedicalImage
 
 #: Voxels may lie this share of a voxel away from the image's own.
 TOLERANCE = 0.05
+#: Largest difference between the affines of images that lie on one grid: in mm, and of the steps
+#: between voxels and of the first voxel's place as a share of the smallest step.
+AFFINE_TOLERANCE, STEP_TOLERANCE = 1e-3, 0.01
+
+
+def on_one_grid(affine: Array, other: Array) -> bool:
+    """Whether two affines of images of one size differ only by what headers round.
+
+    The tolerance in mm is larger than a voxel of a micrometre, so that voxels below 0.1 mm are
+    compared on their own scale.
+
+    >>> on_one_grid(np.diag([1.0006, 1, 1, 1]), np.eye(4))
+    True
+    >>> on_one_grid(np.diag([0.0011, 0.001, 0.001, 1]), np.diag([0.001, 0.001, 0.001, 1]))
+    False
+    """
+    apart = np.abs(affine - other)[:3]
+    voxel = np.linalg.norm(affine[:3, :3], axis=0).min()
+    return bool(
+        apart[:, :3].max() <= min(AFFINE_TOLERANCE, STEP_TOLERANCE * voxel)
+        and apart[:, 3].max() <= min(AFFINE_TOLERANCE, TOLERANCE * voxel)
+    )
 
 
 def placed_on(labels: MedicalImage, image: MedicalImage) -> MedicalImage:

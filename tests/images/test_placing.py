@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import SimpleITK
 from nibabel.orientations import apply_orientation, axcodes2ornt, inv_ornt_aff, ornt_transform
 from numpy.typing import NDArray
 
 from caps_med.errors import InvalidInput
-from caps_med.images import MedicalImage, placed_on
+from caps_med.images import MedicalImage, placed_on, stack_channels
 
 #: Oblique, with the first axis flipped.
 OBLIQUE = np.array(
@@ -56,3 +57,46 @@ def test_what_lies_elsewhere_is_refused() -> None:
     flat = MedicalImage(np.zeros((1, 4, 5), np.uint8), kind="labels")
     with pytest.raises(InvalidInput, match="are not those of the image"):
         placed_on(flat, IMAGE)
+
+
+@pytest.mark.parametrize("voxel", [1.0, 1e-3, 4e-6])
+def test_grids_are_told_apart_whatever_the_size_of_their_voxels(voxel: float) -> None:
+    """As SimpleITK does, which refuses to compare images that lie elsewhere."""
+
+    def accepted(other: NDArray[np.float64]) -> tuple[bool, bool]:
+        images = [MedicalImage(LABELS[None], one) for one in (affine, other)]
+        try:
+            stack_channels(images)
+        except InvalidInput as error:
+            assert "another affine" in str(error)
+            return False, _compared_by_itk(images)
+        return True, _compared_by_itk(images)
+
+    affine = OBLIQUE.copy()
+    affine[:3, :3] = np.linalg.qr(OBLIQUE[:3, :3])[0] * (1, 1.5, 3)
+    affine[:3] *= voxel
+    rounded = affine.astype(np.float32).astype(np.float64)
+    wider, between = affine @ np.diag([1.0, 1, 1.1, 1]), affine.copy()
+    between[:3, 3] += affine[:3, 0] / 2
+    assert [accepted(one) for one in (affine, rounded, wider, between)] == [
+        (True, True),
+        (True, True),
+        (False, False),
+        (False, False),
+    ]
+
+
+def _compared_by_itk(images: list[MedicalImage]) -> bool:
+    found = []
+    for image in images:
+        one = SimpleITK.GetImageFromArray(image.array[0].T)
+        one.SetSpacing(image.spacing)
+        one.SetDirection((image.affine[:3, :3] / image.spacing).ravel())
+        one.SetOrigin(image.affine[:3, 3])
+        found.append(one)
+    try:
+        SimpleITK.LabelOverlapMeasuresImageFilter().Execute(*found)
+    except RuntimeError as error:
+        assert "same physical space" in str(error)
+        return False
+    return True

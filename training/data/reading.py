@@ -9,8 +9,9 @@ import numpy as np
 
 from caps_med.errors import CapsMedError, InvalidInput, NotFinite
 from caps_med.images import Kind, MedicalImage, placed_on, stack_channels
-from caps_med.images.channels import AFFINE_TOLERANCE, as_picture, is_plain_volume
+from caps_med.images.channels import as_picture, is_plain_volume
 from caps_med.images.labels import smallest_unsigned
+from caps_med.images.placing import on_one_grid
 from caps_med.preprocessing import picture_of, single_slice
 from training.data.cases import Case, Cases, FileRef, Instances
 from training.data.instances import as_classes
@@ -241,7 +242,7 @@ def _check_fit(
             f"has size {image.spatial_shape}, {name} {other.spatial_shape}",
             "the sizes must be equal",
         )
-    if np.abs(image.affine - other.affine).max() > AFFINE_TOLERANCE:
+    if not on_one_grid(image.affine, other.affine):
         raise BrokenCase(
             "affine_mismatch",
             reference,

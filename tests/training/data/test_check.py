@@ -178,6 +178,14 @@ def rescale(root: Path, name: str, factors: tuple[float, float, float]) -> None:
         save_volume(np.asarray(file.dataobj), other, Path(file.get_filename()))
 
 
+def moved_by_micrometres(root: Path) -> None:
+    for name in "abcd":
+        rescale(root, name, (1e-3, 1e-3, 1e-3))
+    labels = nibabel.load(root / "labels" / "b.nii.gz")
+    elsewhere = labels.affine @ np.diag([1, 1, 1.1, 1])
+    save_volume(np.asarray(labels.dataobj), elsewhere, Path(labels.get_filename()))
+
+
 def a_picture(root: Path) -> None:
     write(PAIRS["axon-00"][0], root / "images" / "e.png")
     write(PAIRS["axon-00"][1], root / "labels" / "e.png", "labels")
@@ -199,6 +207,8 @@ BROKEN_VOLUMES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a cut volume": (
         lambda d: cut(d / "images" / "b.nii.gz"), "unreadable", "images/b.nii.gz"),
     "a label map elsewhere": (moved, "affine_mismatch", "images/b.nii.gz"),
+    "a label map elsewhere, of small voxels": (
+        moved_by_micrometres, "affine_mismatch", "images/b.nii.gz"),
     "a picture among volumes": (a_picture, "mixed_dimensions", "images/e.png"),
     "a channel missing": (half_a_channel, "mixed_channels", "imagesTr/b_0000.nii.gz"),
 }  # fmt: skip
