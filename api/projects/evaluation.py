@@ -12,7 +12,8 @@ from api.projects.annotations import Annotations
 from api.projects.images import ProjectImages
 from api.projects.patience import patiently
 from api.projects.records import Image
-from training.evaluation.statistics import rounded, spread_of
+from training.evaluation.statistics import spread_of
+from training.rounding import rounded
 
 #: The mean over the labels, beside the names of these.
 MEAN = "mean"

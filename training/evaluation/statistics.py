@@ -9,20 +9,21 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Literal, overload
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from training.data.groups import group_numbers
+from training.rounding import LAST_DECIMAL, rounded
 
 #: Confidence level of the intervals; bootstrap resamples of a mean, and of other measures.
 CONFIDENCE, RESAMPLES, MEASURED_RESAMPLES = 0.95, 9999, 500
-#: Decimals kept: more than any score deserves, fewer than machines differ in.
-_DIGITS = 6
 #: Decimals shown.
 DECIMALS = 3
+#: Means of groups that differ by less, as a share of the largest, are equal.
+_EQUAL = 1e-12
 
 #: With fewer independent cases all differences have one sign by chance in over 5 % of data sets:
 #: an interval would claim too much.
@@ -59,12 +60,12 @@ class Spread(BaseModel):
     def decimals(self) -> int:
         """Decimals that are shown: `DECIMALS`, more where these would leave one digit at most.
 
-        Such are distances in mm between voxels of micrometres.
+        Such are distances in mm between voxels of micrometres or nanometres.
         """
         largest = max(abs(value) for value in (self.mean, self.sd or 0, *(self.interval or ())))
         if not 0 < largest < 10 ** (1 - DECIMALS):
             return DECIMALS
-        return min(DECIMALS - 1 - math.floor(math.log10(largest)), _DIGITS)
+        return min(DECIMALS - 1 - math.floor(math.log10(largest)), LAST_DECIMAL)
 
     def text(self, digits: int | None = None, *, sd: bool = False, interval: bool = False) -> str:
         """Such as ``0.912 ± 0.031 [0.898, 0.925]``, without what is None or not wanted.
@@ -122,15 +123,6 @@ def spread_of(values: Sequence[float], groups: Sequence[str], seed: int = 0) -> 
         sd=rounded(array.std(ddof=1)) if len(array) > 1 else None,
         interval=None if low_high is None else (rounded(low_high[0]), rounded(low_high[1])),
     )
-
-
-@overload
-def rounded(value: float | np.floating) -> float: ...
-@overload
-def rounded(value: float | None) -> float | None: ...
-def rounded(value: float | np.floating | None) -> float | None:
-    """A score to the digits that are kept."""
-    return None if value is None else round(float(value), _DIGITS)
 
 
 def verdict(difference: Spread, more_is_better: bool) -> Verdict:
@@ -204,8 +196,9 @@ def _interval(values: Floats, groups: Sequence[str], seed: int) -> tuple[float, 
     sums, counts = np.bincount(member, values), np.bincount(member).astype(np.float64)
     if len(sums) < 2:
         return None
-    if np.ptp(values) == 0:  # all resamples are equal, for which BCa is undefined
-        return float(values[0]), float(values[0])
+    means = sums / counts
+    if np.ptp(means) <= _EQUAL * np.abs(means).max():  # so are all resamples: BCa is undefined
+        return float(means[0]), float(means[0])
     from scipy import stats  # takes a second to import, and a service needs it late if at all
 
     with warnings.catch_warnings():

@@ -18,10 +18,10 @@ from training.evaluation.statistics import (
     Spread,
     Verdict,
     excludes_zero,
-    rounded,
     spread_of,
     verdict,
 )
+from training.rounding import rounded
 
 #: The row of a summary that holds, of each case, the mean over its classes.
 OVER_CLASSES = "mean over classes"

@@ -32,7 +32,7 @@ from training.evaluation.metrics import (
 )
 from training.evaluation.metrics.artefacts import border, grid, slice_correlation
 from training.evaluation.metrics.overlap import score_case
-from training.evaluation.statistics import ENOUGH, rounded
+from training.evaluation.statistics import ENOUGH
 from training.evaluation.summary import (
     PAIRED,
     ArtefactScore,
@@ -43,6 +43,7 @@ from training.evaluation.summary import (
     compare,
     spreads,
 )
+from training.rounding import rounded
 
 Floats = NDArray[np.float32]
 #: Cases that share a label map.

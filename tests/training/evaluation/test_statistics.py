@@ -54,6 +54,31 @@ def test_equal_cases() -> None:
     assert found.interval == (0.4, 0.4)
 
 
+def test_equal_groups_of_different_cases() -> None:
+    """Every resample has the same mean, as numpy finds; there are no fewer groups for that."""
+    values, groups = [0.8, 0.9, 0.7] * 6, [f"p{i // 3}" for i in range(18)]
+    found = spread_of(values, groups)
+    assert found is not None
+    drawn = np.random.default_rng(0).integers(0, 6, (500, 6))
+    means = np.reshape(values, (6, 3))[drawn].mean((1, 2))
+    assert found.interval == pytest.approx(np.quantile(means, [0.025, 0.975]))
+    assert verdict(found, more_is_better=True) == "better"
+
+
+def test_distances_of_nanometres_are_not_rounded_away() -> None:
+    """In mm, between voxels of 5 nm; MONAI's distances of them are of this size."""
+    values = np.random.default_rng(0).uniform(2e-7, 9e-7, 12)
+    found = spread_of(values.tolist(), names(12))
+    assert found is not None and found.interval is not None
+    assert (found.mean, found.median, found.sd) == pytest.approx(
+        (values.mean(), np.median(values), values.std(ddof=1)), rel=1e-3
+    )
+    reference = stats.bootstrap((values,), np.mean, rng=np.random.default_rng(1))
+    ends = reference.confidence_interval
+    assert found.interval == pytest.approx((ends.low, ends.high), rel=0.02)
+    assert verdict(found, more_is_better=False) == "worse"
+
+
 @pytest.mark.parametrize(
     ("values", "shown"),
     [
@@ -63,7 +88,8 @@ def test_equal_cases() -> None:
         ([-0.0004, -0.0006], "-0.000500 ± 0.000141 [-0.000600, -0.000400]"),
         ([-0.04, 0.0401], "0.000 ± 0.057 [-0.040, 0.040]"),
         ([0.0, 0.0], "0.000 ± 0.000 [0.000, 0.000]"),
-        ([0.000002], "0.000002"),
+        ([0.000002], "0.00000200"),  # of nanometres
+        ([1e-17, -1e-17], "0.000 ± 0.000 [0.000, 0.000]"),  # rounding errors
     ],
 )
 def test_small_distances_keep_their_digits(values: list[float], shown: str) -> None:

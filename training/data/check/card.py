@@ -11,9 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from caps_med.images import MedicalImage, is_grey
 from training.data.check.histogram import Histogram
-
-#: Decimal places kept of spacings, means and standard deviations.
-_DIGITS = 6
+from training.rounding import rounded
 
 
 class _Model(BaseModel):
@@ -60,8 +58,8 @@ class Intensities(_Model):
             p99=histogram.percentile(99),
             p99_5=histogram.percentile(99.5),
             maximum=histogram.percentile(100),
-            mean=round(mean, _DIGITS),
-            std=round(std, _DIGITS),
+            mean=rounded(mean),
+            std=rounded(std),
         )
 
 
@@ -126,7 +124,7 @@ def display_geometry(image: MedicalImage) -> tuple[tuple[int, ...], tuple[float,
     display = orientations.axcodes2ornt(("S", "P", "L"))
     there = orientations.ornt_transform(orientations.io_orientation(image.affine), display)
     order = np.argsort(there[:, 0]).astype(int)
-    spacing = tuple(round(image.spacing[axis], _DIGITS) for axis in order)
+    spacing = tuple(rounded(image.spacing[axis]) for axis in order)
     return tuple(image.spatial_shape[axis] for axis in order), spacing
 
 

@@ -1,0 +1,31 @@
+"""Numbers in files, rounded so that they do not differ between machines."""
+
+from __future__ import annotations
+
+import math
+from typing import overload
+
+import numpy as np
+
+#: Decimals kept: more than any score deserves. Of a small number, such as a distance in mm between
+#: voxels of nanometres, so many digits are kept, down to the last decimal, which rounding errors of
+#: larger numbers do not reach.
+_DECIMALS, _DIGITS, LAST_DECIMAL = 6, 4, 12
+
+
+@overload
+def rounded(value: float | np.floating) -> float: ...
+@overload
+def rounded(value: float | None) -> float | None: ...
+def rounded(value: float | np.floating | None) -> float | None:
+    """A number to the digits that are kept.
+
+    >>> rounded(0.91234567), rounded(0.00000123456), rounded(1e-16)
+    (0.912346, 1.235e-06, 0.0)
+    """
+    if value is None:
+        return None
+    number, decimals = float(value), _DECIMALS
+    if 0 < abs(number) < 10 ** (_DIGITS - 1 - _DECIMALS):
+        decimals = min(_DIGITS - 1 - math.floor(math.log10(abs(number))), LAST_DECIMAL)
+    return round(number, decimals) + 0.0  # no negative zero
