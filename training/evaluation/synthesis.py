@@ -173,6 +173,7 @@ class SynthesisEvaluator(Evaluator[Repeats]):
         _check_labels(models[0], segmenter)
         self._images, self._segmenter = images, segmenter
         self._maps = repeats_of(self.dataset, models[0])
+        self._groups = {case.group for case in dataset.cases}
         self._number = 0
         self._rows: list[SynthesisRow] = []
         self._found = {reference: _Images() for reference in self.references}
@@ -236,7 +237,7 @@ class SynthesisEvaluator(Evaluator[Repeats]):
                 SynthesisRow(
                     model=reference,
                     case=case.name,
-                    group=case.group or f"label map {self._number}",
+                    group=self._group_of(case),
                     label_map=self._number,
                     ssim=float(np.mean([ssim(a, b) for a, b in pairs])),
                     psnr=float(np.mean([psnr(a, b) for a, b in pairs])),
@@ -245,6 +246,10 @@ class SynthesisEvaluator(Evaluator[Repeats]):
                 )
             )
         return [stack[len(chosen) // 2] for stack in fake[:SHOWN_SYNTHETIC]]
+
+    def _group_of(self, case: Case) -> str:
+        """That of the case; of one on its own, the label map that it shares with its repeats."""
+        return case.grouped if case.grouped in self._groups else f"label map {self._number}"
 
     def _geometry(self, label: MedicalImage, images: Sequence[MedicalImage]) -> float | None:
         """Mean Dice of the segmenter's answers, over images and classes."""

@@ -200,6 +200,24 @@ def test_parts_of_one_whole_are_one_group(tmp_path: Path) -> None:
     assert [case.grouped for case in cases] == ["0", "0", "P1", "3"]
 
 
+def test_cases_of_one_name_are_told_apart_and_stay_with_their_patient(tmp_path: Path) -> None:
+    """Also where another case has the name that they would get, or the patient that of a case."""
+    names = ["s1/a", "s2/a", "s1/a-1", "s1/a-1-1", "s2/p_slice1", "s2/p_slice2"]
+    two_folders("images", "labels")(tmp_path, dict(zip(names, PAIRS.values(), strict=False)))
+    patients = ["x", "y", "", "", "p_slice1", "p_slice1"]
+    rows = [f"images/{n}.png,labels/{n}.png,{p}" for n, p in zip(names, patients, strict=True)]
+    (tmp_path / "list.csv").write_text("\n".join(["image,label,patient", *rows]))
+    cases = discover(tmp_path / "list.csv").cases
+    assert [(case.name, case.grouped) for case in cases] == [
+        ("a-1", "a-1"),
+        ("a-1-1", "a-1-1"),
+        ("a-2", "x"),
+        ("a-3", "y"),
+        ("p_slice1", "p_slice1"),
+        ("p_slice2", "p_slice1"),
+    ]
+
+
 def test_pages_of_one_stack_are_one_group_among_several_stacks(tmp_path: Path) -> None:
     images = [image for image, _ in PAIRS.values()]
     masks = [mask for _, mask in PAIRS.values()]

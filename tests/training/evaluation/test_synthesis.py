@@ -136,6 +136,20 @@ def test_cases_that_show_one_label_map_are_its_repeats(phantoms: Path, repositor
     ]
 
 
+def test_a_patient_may_have_the_name_of_its_first_image(
+    phantoms: Path, repository: Path, tmp_path: Path
+) -> None:
+    for kind in ("images", "labels"):
+        shutil.copytree(phantoms / kind, tmp_path / kind)
+        for file in (tmp_path / kind).glob("*-look0.png"):
+            file.rename(file.with_name(file.name.replace("-look0", "")))
+    model = caps_med.load_model("axons", repository)
+    found = evaluate_synthesis(open_dataset(tmp_path), [model], images=1)
+    assert [row.group for row in found.rows] == ["axons0"] * 2 + ["axons1"] * 2 + ["axons2"] * 2
+    (scores,) = found.summary.scores
+    assert scores.ssim is not None and (scores.ssim.cases, scores.ssim.groups) == (6, 3)
+
+
 def test_what_cannot_be_measured_is_said(phantoms: Path, repository: Path, tmp_path: Path) -> None:
     for kind in ("images", "labels"):
         shutil.copytree(phantoms / kind, tmp_path / kind)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from itertools import islice
+from itertools import count, islice
 from typing import NamedTuple
 
 from training.data.cases import Case, FileRef, Unpaired
@@ -137,24 +137,33 @@ def _unmatched(images: Sequence[Entry], labels: Sequence[Entry]) -> list[Unpaire
 
 def finished(cases: Sequence[Case]) -> tuple[Case, ...]:
     """Cases with unique names, sorted by name, parts of one whole in one group."""
-    counted = by_key(cases, lambda case: case.name)
-    unique = [
-        replace(case, name=case.name if len(same) == 1 else f"{case.name}-{number}")
-        for same in counted.values()
-        for number, case in enumerate(same, 1)
-    ]
-    return tuple(sorted(_grouped(unique), key=lambda case: case.name))
+    return tuple(sorted(_grouped(list(_numbered(cases))), key=lambda case: case.name))
+
+
+def _numbered(cases: Sequence[Case]) -> Iterator[Case]:
+    """Cases of one name get the next numbers that no other case has in its name."""
+    counted = Counter(case.name for case in cases)
+    used, numbers = set(counted), {name: count(1) for name in counted}
+    for case in cases:
+        name = case.name
+        if counted[name] > 1:
+            possible = (f"{name}-{number}" for number in numbers[name])
+            name = next(one for one in possible if one not in used)
+            used.add(name)
+        yield replace(case, name=name)
 
 
 def _grouped(cases: list[Case]) -> list[Case]:
-    """Groups from folders and names such as ``p1_slice03``, unless that gives only one group."""
+    """Groups that are given; else those from folders and names such as ``p1_slice03``, unless all
+    cases would be in one.
+    """
     parents = by_key(cases, lambda case: case.name.rpartition("/")[0])
     shared = {parent for parent, members in parents.items() if parent and len(members) > 1}
     guessed = []
     for case in cases:
         parent = case.name.rpartition("/")[0]
-        group = case.group or (parent if parent in shared else _PART.sub("", case.name))
-        guessed.append(replace(case, group="" if group == case.name else group))
+        group = parent if parent in shared else _PART.sub("", case.name)
+        guessed.append(replace(case, group=case.group or ("" if group == case.name else group)))
     if len({case.grouped for case in guessed}) > 1 or any(case.group for case in cases):
         return guessed
     return cases
