@@ -62,8 +62,11 @@ def test_mean_pairwise_distance_of_three_flat_images() -> None:
 
 
 def test_diversity_is_synthetic_over_real_and_skips_maps_without_repeats() -> None:
+    """A map with little in it, whose images differ little, is not compared with others."""
     found = Diversity.of([0.1, 0.3], [0.4, None])
-    assert [found.synthetic, found.real, found.ratio] == pytest.approx([0.2, 0.4, 0.5])
+    assert [found.synthetic, found.real, found.ratio] == pytest.approx([0.2, 0.4, 0.25])
+    found = Diversity.of([0.1, 0.3, None], [0.1, 0.3, 9.0])
+    assert [found.synthetic, found.ratio] == pytest.approx([0.2, 1.0])
     assert Diversity.of([0.1], [None]).ratio is None
     assert Diversity.of([None], [0.4]).ratio is None
     assert Diversity.of([0.1], [0.0]).ratio is None

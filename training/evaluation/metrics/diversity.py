@@ -42,22 +42,22 @@ class Diversity:
     Attributes:
         synthetic: of the images synthesized from a label map; None with a single one per map.
         real: of the real images of a label map; None with a single one per map.
+        ratio: synthetic over real, 1 for real diversity, of the label maps with several of both;
+            None if undefined.
     """
 
     synthetic: float | None
     real: float | None
-
-    @property
-    def ratio(self) -> float | None:
-        """Synthetic over real, 1 for real diversity; None if undefined."""
-        if self.synthetic is None or not self.real:
-            return None
-        return self.synthetic / self.real
+    ratio: float | None
 
     @classmethod
     def of(cls, synthetic: Sequence[float | None], real: Sequence[float | None]) -> Diversity:
-        """From the mean pairwise distance of every label map."""
-        return cls(_mean(synthetic), _mean(real))
+        """From the mean pairwise distance of every label map, in the same order."""
+        pairs = zip(synthetic, real, strict=True)
+        both = [(made, own) for made, own in pairs if made is not None and own is not None]
+        total = sum(own for _, own in both)
+        ratio = sum(made for made, _ in both) / total if total else None
+        return cls(_mean(synthetic), _mean(real), ratio)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
