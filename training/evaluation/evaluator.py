@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic, Self, TypeVar
@@ -13,6 +13,7 @@ import numpy as np
 from caps_med.bundles import ModelCard
 from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.images import MedicalImage
+from caps_med.images.labels import same_name
 from caps_med.inference import Model
 from training.data import Dataset
 from training.data.cases import Case, FileRef, Track
@@ -59,7 +60,7 @@ class Evaluator(ABC, Generic[Unit]):
         return read_matched(case, self.dataset, self.models)
 
     def notes(self) -> Iterator[str]:
-        """Models that may have seen the data in training."""
+        """Models that may have seen the data in training, and labels that they name differently."""
         for model in self.models:
             trained_on = model.bundle.card.provenance.recipe.get("data")
             if trained_on and Path(str(trained_on)).resolve() == self.dataset.root.resolve():
@@ -67,6 +68,37 @@ class Evaluator(ABC, Generic[Unit]):
                     f"{model.bundle.reference} was trained on these data: scores on cases it has "
                     "seen say little about new ones"
                 )
+        first, *others = self.models
+        for model in self.models:
+            yield from _renamed("the data call", self._numbered(model), model)
+        for model in others:
+            reference = model.bundle.reference
+            yield from _renamed(f"{reference} calls", model.bundle.card.labels, first)
+
+    def _numbered(self, model: Model) -> Mapping[int, str]:
+        """The labels of the data that a model knows by their numbers.
+
+        Segments with names that it knows are matched by these, see `ModelCard.match`.
+        """
+        if not any(case.segments for case in self.dataset.cases):
+            return self.dataset.labels
+        known = set(map(same_name, model.bundle.card.labels.values()))
+        return {i: n for i, n in self.dataset.labels.items() if same_name(n) not in known}
+
+
+def _renamed(who_calls: str, labels: Mapping[int, str], model: Model) -> Iterator[str]:
+    """A note if labels have other names than those of a model."""
+    known = model.bundle.card.labels
+    differing = {
+        i: name
+        for i, name in labels.items()
+        if i in known and same_name(name) != same_name(known[i])
+    }
+    if differing:
+        yield (
+            f"{who_calls} {list_labels(differing)} what {model.bundle.reference} calls "
+            f"{list_labels({i: known[i] for i in differing})}; labels are matched by number"
+        )
 
 
 def read_matched(

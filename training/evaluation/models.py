@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from caps_med.bundles import Bundle, ModelRepository
 from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, WrongTask
+from caps_med.images.labels import same_name
 
 
 def find_models(
@@ -25,7 +26,7 @@ def find_models(
         ModelNotFound: one is missing; for a baseline the message says how to train it.
         WrongTask: one has another task than the first.
         InvalidParameter: one is named twice.
-        InvalidInput: their labels differ.
+        InvalidInput: their labels differ, or are numbered differently.
     """
     first = repository.find(reference)
     bundles = [first, *(_find_other(repository, first, other, baselines) for other in against)]
@@ -38,7 +39,7 @@ def find_models(
     for one, other in itertools.combinations(bundles, 2):
         if one.reference == other.reference:
             raise InvalidParameter(f"--against: {one.reference} is named twice")
-        if _compared_labels(one) != _compared_labels(other):
+        if not same_labels(one, other):
             raise InvalidInput(
                 f"{one.reference} knows the labels {list_labels(one.card.labels)}, "
                 f"{other.reference} {list_labels(other.card.labels)}: compare models of the same "
@@ -47,10 +48,19 @@ def find_models(
     return bundles
 
 
-def _compared_labels(bundle: Bundle) -> list[int] | list[str]:
-    """The ids of a label map; of a classification model, which has none, the names."""
-    labels = bundle.card.labels
-    return list(labels.values()) if bundle.card.classification else list(labels)
+def same_labels(one: Bundle, other: Bundle) -> bool:
+    """Whether two models have the same labels, so that their answers may be compared.
+
+    Those of label maps are matched by number: a name must not have another number. Models of
+    classes, whose answers are no label maps, have the same names in the same order.
+    """
+    labels, others = one.card.labels, other.card.labels
+    if one.card.classification:
+        return list(labels.values()) == list(others.values())
+    ids = {same_name(name): i for i, name in labels.items()}
+    return list(labels) == list(others) and all(
+        ids.get(same_name(name), i) == i for i, name in others.items()
+    )
 
 
 def list_labels(labels: Mapping[int, str]) -> str:

@@ -17,7 +17,6 @@ from training.data.check.card import CardBuilder, DataCard
 from training.data.check.check import SHOWN
 from training.evaluation.evaluator import Evaluator, evenly_spaced, naming
 from training.evaluation.metrics.overlap import score_case, unit_of
-from training.evaluation.models import list_labels
 from training.evaluation.segmentation_calibration import CalibrationRecord
 from training.evaluation.statistics import ENOUGH
 from training.evaluation.summary import (
@@ -155,19 +154,3 @@ class SegmentationEvaluator(Evaluator[Case]):
                 f"{counted(card.groups, 'independent case')}: confidence intervals are "
                 "rough, and too few to tell models apart"
             )
-
-    def notes(self) -> Iterator[str]:
-        """Of every evaluation, and labels that are named differently."""
-        yield from super().notes()
-        for model in self.models:
-            known = model.bundle.card.labels
-            differing = {
-                i: name
-                for i, name in self.dataset.labels.items()
-                if i in known and name.casefold() != known[i].casefold()
-            }
-            if differing:
-                yield (
-                    f"the data call {list_labels(differing)} what {model.bundle.reference} calls "
-                    f"{list_labels({i: known[i] for i in differing})}; labels are matched by number"
-                )

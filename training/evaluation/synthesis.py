@@ -32,6 +32,7 @@ from training.evaluation.metrics import (
 )
 from training.evaluation.metrics.artefacts import border, grid, slice_correlation
 from training.evaluation.metrics.overlap import score_case
+from training.evaluation.models import list_labels, same_labels
 from training.evaluation.statistics import ENOUGH
 from training.evaluation.summary import (
     PAIRED,
@@ -344,13 +345,11 @@ class SynthesisEvaluator(Evaluator[Repeats]):
 
 
 def _check_labels(model: Model, segmenter: Model | None) -> None:
-    if segmenter is None:
-        return
-    known = [list(m.bundle.card.labels) for m in (model, segmenter)]
-    if known[0] != known[1]:
+    if segmenter is not None and not same_labels(model.bundle, segmenter.bundle):
+        known, other = (list_labels(m.bundle.card.labels) for m in (segmenter, model))
         raise InvalidInput(
-            f"--segmenter {segmenter.bundle.reference} knows the labels {known[1]}, "
-            f"{model.bundle.reference} {known[0]}: geometry needs the same"
+            f"--segmenter {segmenter.bundle.reference} knows the labels {known}, "
+            f"{model.bundle.reference} {other}: geometry needs the same"
         )
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ from caps_med import samples
 from caps_med.bundles import ModelRepository
 from caps_med.errors import InvalidInput, InvalidParameter, ModelNotFound, WrongTask
 from caps_med.images import MedicalImage, SliceStack, read_image, write_image
+from caps_med.inference import Model
 from caps_med.preprocessing import single_slice_plane
 from tests.conftest import tiny_binary, tiny_card, write_tiny
+from tests.images.codecs.test_dicom_seg import series
 from tests.training.evaluation.command import run
 from training.data import open_dataset
 from training.evaluation.metrics.overlap import score_case
@@ -163,6 +166,45 @@ def test_models_that_cannot_be_compared(repository: Path, models: Path) -> None:
         find_models(ModelRepository(repository), "tiny", ["other"])
     with pytest.raises(InvalidParameter, match="tiny@1 is named twice"):
         find_models(ModelRepository(repository), "tiny", ["tiny@1"])
+
+
+def test_models_that_number_their_labels_differently(repository: Path, discs: Path) -> None:
+    """By number, the grey matter of one would be compared with the white matter of the other."""
+    names = ("background", "grey matter", "white matter")
+    for name, order in (("own", (0, 1, 2)), ("same", (0, 1, 2)), ("swapped", (0, 2, 1))):
+        labels = {i: names[k] for i, k in enumerate(order)}
+        if name == "same":
+            labels = {0: "background", 1: "Gray_matter", 2: "fibres"}
+        write_tiny(repository, name, tiny_card("segmentation", None, labels=labels))
+    known = ModelRepository(repository)
+    with pytest.raises(InvalidInput, match="1 white matter, 2 grey matter: compare models of the"):
+        find_models(known, "own", ["swapped"])
+    models = [Model(bundle) for bundle in find_models(known, "own", ["same"])]
+    notes = evaluate(open_dataset(discs), models).summary.notes
+    assert [note for note in notes if "calls" in note] == [
+        "same@1 calls 2 fibres what own@1 calls 2 white matter; labels are matched by number"
+    ]
+
+
+def test_segments_are_compared_by_their_names(repository: Path, tmp_path: Path) -> None:
+    """The segments of the file have other numbers than the model's labels."""
+    labels = {0: "background", 1: "tumor", 2: "liver"}
+    write_tiny(repository, "organs", tiny_card("segmentation", None, labels=labels))
+    folder = tmp_path / "images" / "a"
+    folder.mkdir(parents=True)
+    image = read_image(series(folder))
+    ids = np.zeros(image.array.shape, np.uint8)
+    ids[0, 1:4, 0:3, 1], ids[0, 4:, 3:, 1] = 1, 2
+    (tmp_path / "labels").mkdir()
+    segments = replace(image.with_array(ids, kind="labels"), names={1: "liver", 2: "Tumor"})
+    segments.save(tmp_path / "labels" / "a.dcm")
+    model = caps_med.load_model("organs", repository)
+    found = evaluate(open_dataset(tmp_path), [model])
+    truth = image.with_array(np.array([0, 2, 1], np.uint8)[ids], kind="labels")
+    assert [row.scores for row in found.rows] == list(
+        score_case(model.segment(folder), truth, [1, 2])
+    )
+    assert not any("matched by number" in note for note in found.summary.notes)
 
 
 def test_labels_that_the_model_does_not_know(discs: Path, models: Path) -> None:
