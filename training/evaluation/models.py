@@ -26,7 +26,8 @@ def find_models(
         ModelNotFound: one is missing; for a baseline the message says how to train it.
         WrongTask: one has another task than the first.
         InvalidParameter: one is named twice.
-        InvalidInput: their labels differ, or are numbered differently.
+        InvalidInput: their labels differ, or are numbered differently; or one tells exactly one
+            class of each image, the other any number.
     """
     first = repository.find(reference)
     bundles = [first, *(_find_other(repository, first, other, baselines) for other in against)]
@@ -39,6 +40,12 @@ def find_models(
     for one, other in itertools.combinations(bundles, 2):
         if one.reference == other.reference:
             raise InvalidParameter(f"--against: {one.reference} is named twice")
+        if _tells_one(one) != _tells_one(other):
+            raise InvalidInput(
+                f"one of {one.reference} and {other.reference} tells exactly one class of each "
+                "image, the other any number, so that their scores differ in meaning: compare "
+                "models of one kind"
+            )
         if not same_labels(one, other):
             raise InvalidInput(
                 f"{one.reference} knows the labels {list_labels(one.card.labels)}, "
@@ -46,6 +53,12 @@ def find_models(
                 "labels"
             )
     return bundles
+
+
+def _tells_one(bundle: Bundle) -> bool:
+    """Whether a classification model tells exactly one class of each image."""
+    spec = bundle.card.classification
+    return spec is not None and spec.exclusive
 
 
 def same_labels(one: Bundle, other: Bundle) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import accuracy_score, average_precision_score, roc_auc_score
 from typer.testing import CliRunner
 
 import caps_med
@@ -27,6 +27,7 @@ from training.evaluation.classification.measures import (
     measured,
 )
 from training.evaluation.classification.ranking import ranked
+from training.evaluation.robustness.evaluate import evaluate_robustness
 from training.evaluation.statistics import estimate, resamples
 from training.reports.classification import classification_report
 
@@ -230,6 +231,26 @@ def test_classes_that_the_model_does_not_know_are_told(tmp_path: Path, repositor
         )
 
 
+@pytest.mark.parametrize("classes", [(), (1, 2)])
+def test_images_of_several_classes_or_none_are_not_scored_as_of_one(
+    classes: tuple[int, ...], data: Path, repository: Path
+) -> None:
+    """They counted as of the first class; scikit-learn refuses to mix the two kinds of answers."""
+    dataset = open_classified(data)
+    test = dataset.of("test")
+    mixed = replace(dataset, images=(replace(test[0], classes=classes), *test[1:]))
+    model = caps_med.load_model("tiny-cnn", repository)
+    told = f"of {len(classes)} classes, but tiny-cnn@1 tells exactly one of each image"
+    for measure in (evaluate_classification, evaluate_robustness):
+        with pytest.raises(InvalidInput, match=told):
+            measure(mixed, [model])
+    answers = np.arange(len(test)) % 3
+    with pytest.raises(ValueError, match="mix of multilabel-indicator"):
+        accuracy_score(mixed.targets(mixed.images), answers)
+    findings = caps_med.load_model("tiny-findings", repository)
+    assert evaluate_classification(mixed, [findings]).summary.cases == len(test)
+
+
 def test_the_command_writes_cases_summary_and_report(
     data: Path, repository: Path, tmp_path: Path
 ) -> None:
@@ -278,6 +299,7 @@ def test_models_of_other_tasks_or_classes_are_not_compared(
     for against, error, message in (
         ("stranger", WrongTask, "compared with others of their task, classification"),
         ("renamed", InvalidInput, "compare models of the same labels"),
+        ("tiny-findings", InvalidInput, "their scores differ in meaning: compare models of one"),
     ):
         arguments = ["--model", "tiny-cnn", "--against", against, "--data", str(data)]
         arguments += ["--models", str(repository), "--out", str(tmp_path / "r")]

@@ -14,6 +14,7 @@ from caps_med.errors import CapsMedError, InvalidInput
 from caps_med.inference import Model
 from caps_med.inference.classifier import calibrated
 from caps_med.inference.passes import device_of
+from caps_med.wording import counted
 from training.data.classified import ClassifiedDataset
 from training.data.classified.images import ClassifiedImage
 from training.evaluation.calibration import Floats
@@ -150,7 +151,8 @@ def evaluate_classification(
         seed: of the bootstrap.
 
     Raises:
-        InvalidInput: there are no images, one cannot be read, or its class is none of the models'.
+        InvalidInput: there are no images, one cannot be read, its class is none of the models', or
+            it has several or none, where a model tells exactly one.
     """
     if dataset.error:
         raise InvalidInput(dataset.error)
@@ -158,6 +160,7 @@ def evaluate_classification(
     images = test or dataset.images
     if not images:
         raise InvalidInput(f"{dataset.root}: contains no images with classes")
+    check_classes(images, models)
     card = models[0].bundle.card
     names = tuple(card.labels.values())
     targets = _targets(dataset, images, names)
@@ -185,6 +188,22 @@ def evaluate_classification(
     rows = [row for m, a in zip(models, answers, strict=True) for row in _rows(m, a, images, names)]
     drawn = reconstructions(dataset, images, models[0])
     return ClassificationEvaluation(models, summary, rows, answers, drawn)
+
+
+def check_classes(images: Sequence[ClassifiedImage], models: Sequence[Model]) -> None:
+    """Check that each image has exactly one class, if one of the models always tells one.
+
+    Raises:
+        InvalidInput: an image has several or none.
+    """
+    telling_one = [model for model in models if model.classifier.spec.exclusive]
+    other = next((image for image in images if len(image.classes) != 1), None)
+    if telling_one and other is not None:
+        raise InvalidInput(
+            f"{other.image}: is of {counted(len(other.classes), 'class', 'classes')}, but "
+            f"{telling_one[0].bundle.reference} tells exactly one of each image: leave such images "
+            "out, or train a model on them"
+        )
 
 
 def _targets(

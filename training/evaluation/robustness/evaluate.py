@@ -17,7 +17,12 @@ from caps_med.inference.passes import device_of
 from caps_med.networks import ClassificationNetwork
 from training.data.classified import ClassifiedDataset
 from training.evaluation.calibration import Floats
-from training.evaluation.classification.evaluate import Difference, confidence_notes, inputs_of
+from training.evaluation.classification.evaluate import (
+    Difference,
+    check_classes,
+    confidence_notes,
+    inputs_of,
+)
 from training.evaluation.robustness import attacks
 from training.evaluation.robustness.asking import answered
 from training.evaluation.robustness.attacks import Attack, gradient, wanted_classes
@@ -171,6 +176,7 @@ def _subjects(
         raise InvalidInput(dataset.error or f"{dataset.root}: contains no images with classes")
     order = np.random.default_rng(seed).permutation(len(images))[:most]
     chosen = [images[k] for k in sorted(order)]
+    check_classes(chosen, models)
     names = list(models[0].bundle.card.labels.values())
     classes = torch.tensor([names.index(dataset.classes[image.classes[0]]) for image in chosen])
     inputs = [inputs_of(models, dataset, image) for image in chosen]
