@@ -44,6 +44,17 @@ def test_percentiles_of_fractions_are_close(scale: float) -> None:
         assert made.percentile(percent) == pytest.approx(expected, rel=5e-4)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [RNG.normal(60000, 10, 5000), RNG.normal(1e-3, 1e-3, 5000), -RNG.random(5000), np.full(9, 0.1)],
+)
+def test_mean_and_deviation_are_exact(values: NDArray[np.float64]) -> None:
+    """Also of values that share a bin, such as those of a detector with an offset."""
+    kept = values.astype(np.float32).astype(np.float64)
+    made = histogram(values[:3000], values[3000:]) if len(values) > 3000 else histogram(values)
+    assert made.mean_and_std() == pytest.approx((kept.mean(), kept.std()), rel=1e-9, abs=1e-12)
+
+
 def test_the_order_does_not_matter() -> None:
     values = RNG.normal(0, 1, 1000)
     forth, back = histogram(values[:300], values[300:]), histogram(values[::-1])
