@@ -35,6 +35,12 @@ _MEANINGS = {
     "sensitivity": "share of its images that are found",
     "specificity": "share of other images that are not taken for it",
 }
+#: Where an image may belong to any number of classes, each of which is then answered for itself.
+_MEANINGS_OF_SEVERAL = {
+    **_MEANINGS,
+    "accuracy": "share of right answers to whether an image is of a class, over all classes",
+    "balanced_accuracy": "mean over classes of sensitivity and specificity",
+}
 
 
 def classification_report(
@@ -135,11 +141,13 @@ def _caption(classes: Sequence[str], answer: str) -> str:
 
 def measures(summary: ClassificationSummary) -> list[Measure]:
     """The measures of whole models, one row each, one cell for each model."""
+    several = summary.scores[0].confusion is None
+    meanings = _MEANINGS_OF_SEVERAL if several else _MEANINGS
     return [
         Measure(
             name.replace("_", " "),
             [scores.measures[name].text() for scores in summary.scores],
-            _MEANINGS[name],
+            meanings[name],
         )
         for name in OVERALL
     ]

@@ -11,7 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
-from sklearn.metrics import accuracy_score, average_precision_score, roc_auc_score
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    hamming_loss,
+    roc_auc_score,
+)
 from typer.testing import CliRunner
 
 import caps_med
@@ -29,7 +34,7 @@ from training.evaluation.classification.measures import (
 from training.evaluation.classification.ranking import ranked
 from training.evaluation.robustness.evaluate import evaluate_robustness
 from training.evaluation.statistics import estimate, resamples
-from training.reports.classification import classification_report
+from training.reports.classification import classification_report, measures
 
 #: Three images of class 0, two of class 1, one of class 2; two are wrong.
 TARGETS = np.eye(3, dtype=np.uint8)[[0, 0, 0, 1, 1, 2]]
@@ -249,6 +254,25 @@ def test_images_of_several_classes_or_none_are_not_scored_as_of_one(
         accuracy_score(mixed.targets(mixed.images), answers)
     findings = caps_med.load_model("tiny-findings", repository)
     assert evaluate_classification(mixed, [findings]).summary.cases == len(test)
+
+
+def test_accuracy_over_classes_is_called_that(data: Path, repository: Path) -> None:
+    """It is far above the share of images with the right classes, as which scikit-learn has it."""
+    findings = caps_med.load_model("tiny-findings", repository)
+    found = evaluate_classification(open_classified(data), [findings])
+    (answers,) = found.answers
+    accuracy = found.summary.scores[0].measures["accuracy"].value
+    assert accuracy == pytest.approx(1 - hamming_loss(answers.targets, answers.predicted), abs=1e-6)
+    of_images = accuracy_score(answers.targets, answers.predicted)
+    assert np.mean([row.correct for row in found.rows]) == of_images != accuracy
+    told = {measure.name: measure.meaning for measure in measures(found.summary)}
+    assert "over all classes" in told["accuracy"]
+    assert "sensitivity and specificity" in told["balanced accuracy"]
+    one = evaluate_classification(
+        open_classified(data), [caps_med.load_model("tiny-cnn", repository)]
+    )
+    told = {measure.name: measure.meaning for measure in measures(one.summary)}
+    assert told["accuracy"] == "share of images with the right answer"
 
 
 def test_the_command_writes_cases_summary_and_report(
