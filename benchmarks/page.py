@@ -183,6 +183,7 @@ def _pictures(browser: Browser, address: str, folder: Path) -> None:
     for i, (view, show) in enumerate(VIEWS.items()):
         page = _open(browser, address, view, theme=("light", "dark")[i % 2])
         show(page)
+        _settled(page, view)
         _picture(page, folder / f"page-{view}.png")
         page.close()
     page = _open(browser, address, "synthesize", width=820)
