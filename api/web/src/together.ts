@@ -21,7 +21,6 @@ const HEADS = 2 ** 25;
 export const isDicom = async (file: Blob): Promise<boolean> => (await file.slice(128, 132).text()) === 'DICM';
 /** Whether a file's name says that it is of another format. */
 export const isOther = ({ name }: File): boolean => NO_SLICES.test(name);
-
 export const isHeader = ({ name }: File): boolean => HEADERS.test(name);
 
 /** Files as images, in their order: the slices of a DICOM series in a folder are one, and so are a header and its voxels. `not`: which files are no images, and why. */
@@ -68,7 +67,8 @@ function headed(files: readonly File[]): Map<File, Image> {
 async function byFolder(files: readonly File[]): Promise<Map<string, File[]>> {
   const folders = new Map<string, File[]>();
   for (const file of files) {
-    if (isOther(file) && !(await isDicom(file).catch(() => false))) continue; // what cannot be read is told once it is sent
+    const dicom = await isDicom(file).catch(() => undefined); // what cannot be read is told once it is sent
+    if (dicom === undefined || (isOther(file) && !dicom)) continue;
     const folder = folderOf(file);
     const within = folders.get(folder) ?? [];
     within.push(file);
