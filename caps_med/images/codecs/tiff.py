@@ -70,7 +70,7 @@ def encode(image: MedicalImage) -> bytes:
     if image.spatial_dims == 2:
         return _channels(image.array)
     spacing = image.spacing or ()
-    if not np.allclose(image.affine, _affine(spacing), atol=1e-6):
+    if not np.allclose(image.affine, _affine(spacing), atol=1e-6 * min(spacing)):
         raise UnsupportedFormat(
             "a volume cannot be written as tiff, because its geometry would be lost: use nifti "
             "or nrrd"

@@ -499,6 +499,17 @@ def test_all_pages_together_are_bounded() -> None:
         read_image(data, limits=Limits(max_voxels=500))
 
 
+@pytest.mark.parametrize("spacing", [1.0, 4e-6])
+def test_a_volume_that_is_turned_or_moved_is_not_written(spacing: float) -> None:
+    affine = STACK_AFFINE @ np.diag([spacing, spacing, spacing, 1])
+    turned, moved = affine.copy(), affine.copy()
+    turned[:2, :2] = affine[:2, :2] @ [[0.985, -0.174], [0.174, 0.985]]
+    moved[0, 3] = spacing / 5
+    for other in (turned, moved):
+        with pytest.raises(UnsupportedFormat, match="its geometry would be lost"):
+            encode_image(MedicalImage(np.zeros((1, 3, 4, 5), np.uint8), other), "tiff")
+
+
 def test_a_volume_with_a_geometry_is_not_written() -> None:
     with pytest.raises(UnsupportedFormat, match="its geometry would be lost"):
         encode_image(MedicalImage(np.zeros((1, 2, 2, 2))), "tiff")
