@@ -196,7 +196,7 @@ class SynthesisEvaluator(Evaluator[Repeats]):
             with naming(unit[0].label):
                 images = model.synthesize_many(label, first, self._images)
                 synthetic = [as_written(image) for image in images]
-            shown[model.bundle.reference] = self._compare(model, unit, label, reals, synthetic)
+                shown[model.bundle.reference] = self._compare(model, unit, label, reals, synthetic)
         if self._number in self._shown_maps:
             self._show(unit[0], label, reals, shown)
         self._number += 1

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import linalg, ndimage
 
-from caps_med.errors import InvalidParameter
+from caps_med.errors import InvalidInput, InvalidParameter
 from training.evaluation.metrics import (
     DISTANCES,
     Diversity,
@@ -45,6 +45,11 @@ def test_identical_images_are_alike_and_a_tenth_apart_is_20_db() -> None:
     assert psnr(image, image) == 100
     assert psnr(image, image + 0.1) == pytest.approx(20, abs=1e-4)
     assert ssim(image, noise(1, 1, 40, 50)) < 0.2
+
+
+def test_images_smaller_than_the_window_of_ssim_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="10 x 30 pixels: structural similarity needs at least"):
+        ssim(noise(0, 1, 10, 30), noise(1, 1, 10, 30))
 
 
 def test_ssim_of_two_flat_images_is_that_of_their_means() -> None:

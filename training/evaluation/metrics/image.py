@@ -12,6 +12,8 @@ from monai.metrics.regression import compute_ssim_and_cs
 from numpy.typing import NDArray
 from torch import Tensor
 
+from caps_med.errors import InvalidInput
+
 Image = NDArray[np.floating[Any]]
 
 #: The score of identical images, whose peak signal-to-noise ratio is infinite.
@@ -40,7 +42,16 @@ def ssim_map(image: Tensor, reference: Tensor) -> Tensor:
 
 
 def ssim(image: Image, other: Image) -> float:
-    """Mean structural similarity of images ``[C, H, W]``; 1 for identical ones."""
+    """Mean structural similarity of images ``[C, H, W]``; 1 for identical ones.
+
+    Raises:
+        InvalidInput: they are smaller than the window.
+    """
+    if min(image.shape[1:]) < SSIM_WINDOW:
+        raise InvalidInput(
+            f"images of {image.shape[1]} x {image.shape[2]} pixels: structural similarity needs at "
+            f"least {SSIM_WINDOW} x {SSIM_WINDOW}"
+        )
     return float(ssim_map(*_batches(image, other)).flatten().mean())
 
 
